@@ -1,0 +1,1 @@
+"""Backends: each implements core.runner.Runner for one kind of device."""

@@ -1,0 +1,169 @@
+"""Failures that callers are told about, one class a gRPC status code.
+
+HeadraceError
+├── InvalidArgument       INVALID_FIELD, NOT_SUPPORTED, PROMPT_TOO_LONG, BAD_RESPONSE_FORMAT, BAD_TEMPLATE
+├── NotFound              UNKNOWN_MODEL, UNKNOWN_REQUEST, UNKNOWN_LORA, UNKNOWN_ENGINE, ENGINE_LOST
+├── AlreadyExists         MODEL_EXISTS, REQUEST_ID_REUSED
+├── OutOfRange            POSITION_OUT_OF_RANGE
+├── FailedPrecondition    WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, OUT_OF_MEMORY
+├── ResourceExhausted     QUEUE_FULL, RATE_LIMITED, RESULTS_FULL
+├── Unavailable           NO_ENGINE, DRAINING, ENGINE_UNREACHABLE, CORE_RESTARTING
+├── DeadlineExceeded      DEADLINE_NOT_MET
+└── Internal              ENGINE_FAULT
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FieldViolation:
+    """One wrong field of a request.
+
+    Attributes:
+        field: path from the RPC's request message, such as "config.top_p".
+        description: the value received and the range that is allowed, in words.
+    """
+
+    field: str
+    description: str
+
+
+class HeadraceError(Exception):
+    """A failure with a reason that every client knows.
+
+    Args:
+        message: one sentence for a person: what is wrong, with the numbers, and what to change.
+        reason: the machine-readable reason, such as "QUEUE_FULL"; defaults to the class's own.
+        violations: the wrong fields, where the reason is about fields.
+        metadata: further facts by name, such as {"model_name": "smol"}.
+        retry_after: seconds after which trying again makes sense; None where it does not.
+    """
+
+    reason: str = "ENGINE_FAULT"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        violations: Sequence[FieldViolation] = (),
+        metadata: Mapping[str, str] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason or type(self).reason
+        self.violations = tuple(violations)
+        self.metadata = dict(metadata or {})
+        self.retry_after = retry_after
+
+
+class InvalidArgument(HeadraceError):
+    """A field is out of range, contradictory, unknown, or asks for what this build does not do."""
+
+    reason = "INVALID_FIELD"
+
+    @classmethod
+    def field(cls, field: str, description: str, *, reason: str | None = None) -> InvalidArgument:
+        """One wrong field: its path, and the value with what is allowed."""
+        return cls(f"{field} {description}", reason=reason, violations=[FieldViolation(field, description)])
+
+
+class NotFound(HeadraceError):
+    """No such model, request, adapter or engine, or not for this owner."""
+
+    reason = "UNKNOWN_REQUEST"
+
+
+class AlreadyExists(HeadraceError):
+    """The name or key is taken by something else."""
+
+    reason = "MODEL_EXISTS"
+
+
+class OutOfRange(HeadraceError):
+    """A position outside the log."""
+
+    reason = "POSITION_OUT_OF_RANGE"
+
+
+class FailedPrecondition(HeadraceError):
+    """The state of a model, or its files or size, do not allow the call.
+
+    Args:
+        state: name of the state that stood in the way, where one did.
+    """
+
+    reason = "WRONG_STATE"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        violations: Sequence[FieldViolation] = (),
+        metadata: Mapping[str, str] | None = None,
+        retry_after: float | None = None,
+        state: str | None = None,
+    ) -> None:
+        super().__init__(
+            message, reason=reason, violations=violations, metadata=metadata, retry_after=retry_after
+        )
+        self.state = state
+
+
+class ResourceExhausted(HeadraceError):
+    """Too many requests wait, or their results take too much room.
+
+    Args:
+        waiting_ahead: requests that would have been served before this one.
+        max_waiting: requests that may wait.
+    """
+
+    reason = "QUEUE_FULL"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        retry_after: float | None = None,
+        waiting_ahead: int = 0,
+        max_waiting: int = 0,
+    ) -> None:
+        super().__init__(message, reason=reason, retry_after=retry_after)
+        self.waiting_ahead = waiting_ahead
+        self.max_waiting = max_waiting
+
+
+class Unavailable(HeadraceError):
+    """Nobody can serve the call now; trying again makes sense."""
+
+    reason = "DRAINING"
+
+
+class DeadlineExceeded(HeadraceError):
+    """The request's deadline cannot be met."""
+
+    reason = "DEADLINE_NOT_MET"
+
+
+class Internal(HeadraceError):
+    """A defect of the engine."""
+
+    reason = "ENGINE_FAULT"
+
+
+class BadModel(FailedPrecondition):
+    """The files of a model are missing, damaged or of an unsupported kind."""
+
+    reason = "BAD_MODEL"
+
+
+class OutOfMemory(FailedPrecondition):
+    """A model does not fit; the message says what to lower."""
+
+    reason = "OUT_OF_MEMORY"

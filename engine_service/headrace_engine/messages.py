@@ -1,0 +1,201 @@
+"""What the front half and the core tell each other. `ipc.py` encodes these; nothing here knows how they travel.
+
+A *key* is a number that the front half gives to a sequence and never uses twice for one core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, ModelFormat, RopeScaling, SamplingParams
+from headrace_engine.types import FinishReason, ModelPhase
+
+
+@dataclass(frozen=True, slots=True)
+class CorePlan:
+    """The first message to a core: the model, the backend, and every size that the caller chose.
+
+    Attributes:
+        path: the directory or file that holds the model, already resolved on this host.
+        backend: name of the runner: "torch".
+        native_ops: let the backend use csrc where it can.
+        num_threads: compute threads; 0 = physical cores within quota and affinity.
+        max_length: tokens of the longest sequence; 0 = the model's own limit.
+        max_prefill_tokens: tokens computed in one step.
+        num_blocks: blocks of the KV pool; 0 = sized from memory.
+        memory_ratio: share of memory, as in the runtime config; None = the backend's default.
+    """
+
+    path: str
+    format: ModelFormat
+    file_prefix: str = ""
+    backend: str = "torch"
+    native_ops: bool = False
+    dtype: ComputeDtype = ComputeDtype.AUTO
+    compute_unit: ComputeUnit | None = None
+    device_list: tuple[int, ...] = ()
+    num_threads: int = 0
+    max_batch: int = 32
+    max_length: int = 0
+    max_prefill_tokens: int = 2048
+    block_size: int = 16
+    num_blocks: int = 0
+    kv_cache_mode: KvCacheMode = KvCacheMode.DEFAULT
+    enable_prefix_cache: bool = True
+    memory_ratio: float | None = None
+    rope_scaling: RopeScaling | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddSequence:
+    """Compute this sequence.
+
+    Attributes:
+        prompt: ids of the prompt.
+        generated: ids generated before, by an earlier core; they count as generated.
+        index: number of the sequence in its request, for the random numbers.
+        eos_ids: any of these ends the sequence, once min_new is reached.
+        max_new: tokens after which it ends with MAX_LENGTH.
+        min_new: tokens before which eos_ids and stop_ids are masked.
+        stop_ids: masked like eos_ids before min_new; the front half ends the sequence on them.
+        priority: higher is served first.
+    """
+
+    key: int
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    max_new: int
+    generated: tuple[int, ...] = ()
+    index: int = 0
+    eos_ids: tuple[int, ...] = ()
+    min_new: int = 0
+    stop_ids: tuple[int, ...] = ()
+    priority: int = 0
+    use_prefix_cache: bool = True
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndSequence:
+    """Compute this sequence no more. An unknown key is ignored: its end may have crossed this message."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Answer with a Pong of this number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Free everything and exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreProgress:
+    """How far loading has come."""
+
+    phase: ModelPhase
+    bytes_done: int = 0
+    bytes_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoreReady:
+    """Warm-up passed. Every choice that was left to the core, and every size."""
+
+    devices: tuple[str, ...]
+    dtype: ComputeDtype
+    compute_unit: ComputeUnit
+    num_threads: int
+    max_length: int
+    num_blocks: int
+    weight_bytes: int
+    workspace_bytes: int
+    kv_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoreFailed:
+    """The core could not start, or a step failed as a whole. The core exits after it.
+
+    Attributes:
+        reason: BAD_MODEL, OUT_OF_MEMORY, INVALID_FIELD, NOT_SUPPORTED or ENGINE_FAULT.
+        message: one sentence for a person.
+        field: the wrong field of the runtime config; "" where none is.
+    """
+
+    reason: str
+    message: str
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A sequence was put into a step for the first time, with this many prompt tokens from the prefix cache."""
+
+    key: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A sequence ended in the core. Its last token, if the step brought one, stands in the same StepOutput."""
+
+    key: int
+    reason: FinishReason
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStat:
+    """Gauges after a step, and counters since the core started."""
+
+    running: int = 0
+    waiting: int = 0
+    blocks_total: int = 0
+    blocks_used: int = 0
+    blocks_cached: int = 0
+    blocks_free: int = 0
+    prefix_cache_hit_tokens: int = 0
+    prefix_cache_miss_tokens: int = 0
+    prefilled_tokens: int = 0
+    generated_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What one step brought, for all sequences. Row i of keys, token_ids and logprobs is one new token.
+
+    Attributes:
+        logprobs: log-probability of each token, or empty where no row asked; NaN in rows that did not ask.
+        scheduled: sequences that were in a step for the first time.
+        preempted: sequences that were put back for lack of blocks.
+        ended: sequences that the core ended.
+        step_time: seconds that the step took.
+        batch_size: sequences in the step.
+    """
+
+    keys: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    scheduled: list[Scheduled] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    stat: CoreStat = CoreStat()
+    step_time: float = 0.0
+    batch_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """Answer to a Ping."""
+
+    number: int
+
+
+CoreCommand = CorePlan | AddSequence | EndSequence | Ping | Shutdown
+CoreMessage = CoreProgress | CoreReady | CoreFailed | StepOutput | Pong

@@ -1,0 +1,1 @@
+"""Models: what their files say, what they compute, and how their weights are read."""

@@ -1,0 +1,1 @@
+"""gRPC in, gRPC out: the only place that knows the wire."""
