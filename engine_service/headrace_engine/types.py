@@ -246,12 +246,12 @@ class StartRequest:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRequest:
-    """A request that was validated and accepted."""
+    """A request that was validated and accepted. The config is None where answers leave it out."""
 
     handle: str
     request_id: str
     model_name: str
-    effective_config: GenerationConfig
+    effective_config: GenerationConfig | None
     seed: int
     prompt_token_count: int
     prompt_hash: str

@@ -1,0 +1,166 @@
+"""From a StartRequest to a request that the core computes: everything that can be known to be wrong fails here."""
+
+from __future__ import annotations
+
+import secrets
+from array import array
+from dataclasses import dataclass
+from hashlib import sha256
+
+from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
+from headrace_engine.engine.model import Model
+from headrace_engine.engine.requests import Request, RequestBook, Sequence
+from headrace_engine.engine.result_log import ResultLog
+from headrace_engine.engine.statistics import Clock, SequenceTimes
+from headrace_engine.engine.text import TextProcessor
+from headrace_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from headrace_engine.messages import AddSequence
+from headrace_engine.types import AcceptedRequest, ModelState, StartRequest, Warning
+
+MAX_REQUEST_ID = 128
+"""Characters of a request_id."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    ids: tuple[int, ...]
+    warnings: tuple[Warning, ...]
+
+
+class Admission:
+    """Accepts requests into a book."""
+
+    def __init__(self, book: RequestBook, clock: Clock) -> None:
+        self._book = book
+        self._clock = clock
+
+    async def start(self, request: StartRequest, model: Model) -> AcceptedRequest:
+        """Validate a request, give it to the core, and answer what became of it.
+
+        Raises:
+            InvalidArgument: naming field, value and range.
+            FailedPrecondition: MODEL_NOT_RUNNING.
+            ResourceExhausted: QUEUE_FULL.
+        """
+        arrival = self._clock()
+        text = _text_of(model)
+        prompt = await self._prompt(request, model, text)
+        _text_of(model)  # the model may have been stopped while a long prompt was tokenised
+        effective = model.effective
+        limits = Limits(model.name, effective.vocab_size, effective.config.max_length or 0, len(prompt.ids))
+        generation = resolve(
+            request.config, effective.generation_defaults, limits, effective.config.default_seed
+        )
+        ahead = _check_queue(model)
+        times = SequenceTimes(arrival, len(prompt.ids))
+        sequence = _sequence(model, text, generation, times)
+        accepted = self._accepted(request, model, prompt, generation, ahead)
+        self._book.add(Request(request.owner, self._book.new_serial(), model, accepted, [sequence]))
+        model.add(sequence, _message(sequence, prompt, generation))
+        return accepted
+
+    async def _prompt(self, request: StartRequest, model: Model, text: TextProcessor) -> _Prompt:
+        max_length = model.effective.config.max_length or 0
+        warnings: tuple[Warning, ...] = ()
+        if isinstance(request.prompt, tuple):
+            if request.add_special_tokens is not None:
+                raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
+            ids = request.prompt
+        else:
+            tokenized = await text.tokenize(request.prompt, request.add_special_tokens, max_length)
+            ids = tuple(tokenized.token_ids)
+            warnings = text.begins_twice(request.prompt, request.add_special_tokens)
+        check_prompt(ids, model.effective.vocab_size, max_length, model.name)
+        return _Prompt(ids, warnings)
+
+    def _accepted(
+        self, request: StartRequest, model: Model, prompt: _Prompt, generation: Generation, ahead: int
+    ) -> AcceptedRequest:
+        return AcceptedRequest(
+            handle=self._book.new_handle(),
+            request_id=request.request_id or secrets.token_hex(16),
+            model_name=model.name,
+            effective_config=generation.effective,
+            seed=generation.sampling.seed,
+            prompt_token_count=len(prompt.ids),
+            prompt_hash=_hash(prompt.ids),
+            warnings=(*prompt.warnings, *generation.warnings, *model.effective.warnings),
+            waiting_ahead=ahead,
+            handover=request.handover,
+        )
+
+
+def check_start(request: StartRequest) -> None:
+    """Refuse what no model could accept.
+
+    Raises:
+        InvalidArgument: naming the field.
+    """
+    if request.handover or request.resumes:
+        field = "handover" if request.handover else "resume"
+        raise InvalidArgument.field(field, "is not supported by this build", reason="NOT_SUPPORTED")
+    if len(request.request_id) > MAX_REQUEST_ID:
+        text = f"has {len(request.request_id)} characters; allowed: at most {MAX_REQUEST_ID}"
+        raise InvalidArgument.field("request_id", text)
+
+
+def _text_of(model: Model) -> TextProcessor:
+    if model.state is not ModelState.RUNNING or model.prepared is None:
+        what = f": {model.failure.message}" if model.failure else ": start it first (StartModel)"
+        raise FailedPrecondition(
+            f"model {model.name!r} is {model.state}{what}",
+            reason="MODEL_NOT_RUNNING",
+            state=model.state,
+            metadata={"model_name": model.name},
+        )
+    return model.prepared.text
+
+
+def _check_queue(model: Model) -> int:
+    """Requests that are served before the next one, which is refused where too many wait."""
+    config, outputs = model.effective.config, model.outputs
+    waiting, running = outputs.waiting, outputs.live - outputs.waiting
+    free = max(0, (config.max_batch or 0) - running)
+    most = config.max_waiting or 0
+    if waiting >= most + free:
+        delay = _time_to_come_back(model)
+        raise ResourceExhausted(
+            f"{waiting} requests are waiting (max_waiting {most}). Try again in {delay:.1f} s",
+            retry_after=delay,
+            waiting_ahead=waiting,
+            max_waiting=most,
+        )
+    return waiting
+
+
+def _time_to_come_back(model: Model) -> float:
+    """Seconds in which a place should be free: the time that a running request takes, shared by all of the batch."""
+    running = max(1, model.outputs.live - model.outputs.waiting)
+    return min(60.0, max(0.1, model.outputs.mean_duration / running))
+
+
+def _sequence(model: Model, text: TextProcessor, generation: Generation, times: SequenceTimes) -> Sequence:
+    config = generation.effective
+    log = ResultLog(with_logprobs=bool(config.logprobs))
+    return Sequence(0, model.new_key(), log, text.detokenizer(config.skip_special_tokens is not False), times)
+
+
+def _message(sequence: Sequence, prompt: _Prompt, generation: Generation) -> AddSequence:
+    config = generation.effective
+    return AddSequence(
+        key=sequence.key,
+        prompt=prompt.ids,
+        sampling=generation.sampling,
+        max_new=generation.max_new,
+        index=sequence.index,
+        eos_ids=generation.eos_ids,
+        min_new=generation.min_new,
+        priority=config.priority or 0,
+        use_prefix_cache=config.use_prefix_cache is not False,
+        cache_salt=config.cache_salt or "",
+    )
+
+
+def _hash(ids: tuple[int, ...]) -> str:
+    words = array("I", ids)
+    return sha256(words.tobytes()).hexdigest()

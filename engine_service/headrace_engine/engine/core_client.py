@@ -1,0 +1,107 @@
+"""The front half's end of a core: starting it, talking to it, and noticing its death."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from headrace_engine.engine.core_link import CoreLauncher, CoreLink
+from headrace_engine.engine.outputs import Outputs
+from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument, OutOfMemory
+from headrace_engine.messages import (
+    AddSequence,
+    CoreFailed,
+    CoreMessage,
+    CorePlan,
+    CoreProgress,
+    CoreReady,
+    EndSequence,
+    StepOutput,
+)
+from headrace_engine.types import ModelProgress
+
+
+class CoreClient:
+    """The cores of one model, one at a time.
+
+    Args:
+        outputs: receives what the steps produce.
+        report: called with the progress of loading.
+        ended: called once with the reason when a core that was ready ends without having been asked to.
+    """
+
+    def __init__(
+        self,
+        launcher: CoreLauncher,
+        outputs: Outputs,
+        report: Callable[[ModelProgress], None],
+        ended: Callable[[HeadraceError], None],
+    ) -> None:
+        self._launcher = launcher
+        self._outputs = outputs
+        self._report = report
+        self._ended = ended
+        self._link: CoreLink | None = None
+        self._ready: asyncio.Future[CoreReady] | None = None
+        self.epoch = 0
+
+    async def launch(self, plan: CorePlan) -> CoreReady:
+        """Start a core and wait until it is warm.
+
+        Raises:
+            HeadraceError: why it could not start.
+        """
+        self.epoch += 1
+        self._outputs.history.new_core()
+        self._ready = asyncio.get_running_loop().create_future()
+        self._link = self._launcher(plan, self._receive, self._lost)
+        return await self._ready
+
+    def send(self, message: AddSequence | EndSequence) -> None:
+        """Tell the core, if there is one."""
+        if self._link is not None:
+            self._link.send(message)
+
+    async def close(self) -> None:
+        """End the core and wait until it is gone."""
+        link, self._link = self._link, None
+        self._ready = None
+        if link is not None:
+            await link.close()
+
+    def _receive(self, message: CoreMessage) -> None:
+        if isinstance(message, StepOutput):
+            self._outputs.process(message)
+        elif isinstance(message, CoreProgress):
+            self._report(ModelProgress(message.phase, message.bytes_done, message.bytes_total))
+        elif isinstance(message, CoreReady):
+            self._become(message)
+        elif isinstance(message, CoreFailed):
+            self._end(_error(message))
+
+    def _become(self, ready: CoreReady) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(ready)
+
+    def _lost(self, reason: str) -> None:
+        self._end(Internal(f"the core died: {reason}"))
+
+    def _end(self, error: HeadraceError) -> None:
+        starting, self._ready = self._ready, None
+        if starting is None or starting.cancelled():
+            return
+        if starting.done():
+            self._ended(error)
+        else:
+            starting.set_exception(error)
+
+
+def _error(message: CoreFailed) -> HeadraceError:
+    if message.reason == "BAD_MODEL":
+        return BadModel(message.message)
+    if message.reason == "OUT_OF_MEMORY":
+        return OutOfMemory(message.message)
+    if message.reason in ("INVALID_FIELD", "NOT_SUPPORTED") and message.field:
+        text = message.message.removeprefix(f"{message.field} ")
+        return InvalidArgument.field(message.field, text, reason=message.reason)
+    return Internal(message.message)

@@ -1,0 +1,36 @@
+"""Text of a growing list of ids, whole characters at a time."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Collection
+
+TokenBytes = Callable[[int], bytes]
+"""The bytes that an id stands for."""
+
+
+class Detokenizer:
+    """Turns ids into text one by one; joined, the pieces are the text of all ids.
+
+    Bytes that do not form a whole character yet wait for the next id. Bytes that can never form one become U+FFFD,
+    at the place where a decoder of the whole would put it.
+
+    Args:
+        token_bytes: the bytes of an id.
+        skipped: ids that leave no text.
+    """
+
+    def __init__(self, token_bytes: TokenBytes, skipped: Collection[int]) -> None:
+        self._token_bytes = token_bytes
+        self._skipped = skipped
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token_id: int) -> str:
+        """The text that this id completes."""
+        if token_id in self._skipped:
+            return ""
+        return self._decoder.decode(self._token_bytes(token_id))
+
+    def flush(self) -> str:
+        """The text of what still waits: U+FFFD for a character that was cut, else nothing."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,281 @@
+"""The engine's asynchronous API: models, requests and results, without gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from headrace_engine.config import ModelFormat, RuntimeConfig
+from headrace_engine.engine.admission import Admission, check_start
+from headrace_engine.engine.core_link import CoreLauncher
+from headrace_engine.engine.generation import check_ids
+from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.reading import Reading, page_of
+from headrace_engine.engine.registry import ModelRegistry
+from headrace_engine.engine.requests import Request, RequestBook
+from headrace_engine.engine.statistics import Clock
+from headrace_engine.engine.statistics_view import engine_stat
+from headrace_engine.errors import Unavailable
+from headrace_engine.types import (
+    AcceptedRequest,
+    Chat,
+    Detokenized,
+    Elements,
+    EngineStat,
+    FinishReason,
+    ModelDescription,
+    ModelView,
+    ReadResult,
+    RequestView,
+    SequenceView,
+    ServerInfo,
+    StartRequest,
+    Tokenized,
+)
+
+API_VERSION = "1.0"
+FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs")
+
+
+class Engine:
+    """Serves models. All methods belong to one event loop.
+
+    Args:
+        options: settings of this engine.
+        launcher: starts cores, as processes or as threads.
+        clock: seconds since the Unix epoch.
+    """
+
+    def __init__(self, options: EngineOptions, launcher: CoreLauncher, clock: Clock = time.time) -> None:
+        self.name = options.name
+        self.instance_id = secrets.token_hex(8)
+        self._options = options
+        self._clock = clock
+        self._start_time = clock()
+        self._draining = False
+        self._models = ModelRegistry(options, launcher, clock)
+        self._book = RequestBook(options.name, self.instance_id, clock)
+        self._admission = Admission(self._book, clock)
+        self._reading = Reading()
+
+    @property
+    def draining(self) -> bool:
+        """Takes no new requests and will go away."""
+        return self._draining
+
+    async def start(self) -> None:
+        """Return to the models and states that were kept. Their verbs go on in the background."""
+        await self._models.restore()
+
+    async def drain(self, limit: float) -> None:
+        """Refuse new requests, let running ones end for at most `limit` seconds, then end them with DRAINED."""
+        self._draining = True
+        models = self._models.all()
+        try:
+            await asyncio.wait_for(asyncio.gather(*(model.outputs.wait_idle() for model in models)), limit)
+        except TimeoutError:
+            for model in models:
+                model.end_all(FinishReason.DRAINED)
+
+    async def close(self) -> None:
+        """End every core."""
+        self._draining = True
+        await self._models.close()
+
+    @property
+    def live_requests(self) -> int:
+        """Requests that have not ended."""
+        return sum(not request.ended for request in self._book)
+
+    # Models.
+
+    async def install_model(self, config: RuntimeConfig, *, no_wait: bool = False) -> ModelView:
+        """Check a config and read the model's files, to INITIAL.
+
+        Raises:
+            InvalidArgument, BadModel: what is wrong.
+            AlreadyExists: the name has another config.
+        """
+        self._refuse_while_draining()
+        return await self._models.install(config, no_wait=no_wait)
+
+    async def start_model(self, model_name: str, *, no_wait: bool = False) -> ModelView:
+        """Load a model onto its device and warm it up, to RUNNING."""
+        self._refuse_while_draining()
+        return await self._models.start(model_name, no_wait=no_wait)
+
+    async def stop_model(self, model_name: str, *, no_wait: bool = False) -> ModelView:
+        """Let running requests end and free what the model computes with, to STOPPED."""
+        return await self._models.stop(model_name, no_wait=no_wait)
+
+    async def release_model(self, model_name: str, *, no_wait: bool = False) -> ModelView:
+        """Free everything, the name too. Logs of its requests stay until they are released."""
+        return self._models.release(model_name)
+
+    def get_model(self, model_name: str) -> ModelView:
+        """A model as it stands, with its effective config."""
+        return self._models.get(model_name).view()
+
+    def list_models(self) -> list[ModelView]:
+        """All models, by name, without their configs."""
+        return [model.view(with_effective=False) for model in self._models.all()]
+
+    def watch_model(self, model_name: str) -> AsyncIterator[ModelView]:
+        """The present view, then every change, until the model is released. "": all models, for ever."""
+        return self._models.watch(model_name)
+
+    async def inspect_model(
+        self,
+        model_path: str,
+        *,
+        file_prefix: str = "",
+        revision: str = "",
+        hub: str = "",
+        format: ModelFormat | None = None,
+    ) -> ModelDescription:
+        """What lies at a path, without installing it."""
+        config = RuntimeConfig(
+            model_path=model_path, file_prefix=file_prefix, revision=revision, hub=hub, format=format
+        )
+        return await self._models.inspect(config)
+
+    # Requests.
+
+    async def start_request(self, request: StartRequest) -> AcceptedRequest:
+        """Accept a request. Idempotent by (owner, request_id, handover).
+
+        Raises:
+            InvalidArgument, NotFound, FailedPrecondition, ResourceExhausted, AlreadyExists, Unavailable: why not.
+        """
+        check_start(request)
+        if not request.request_id:
+            return await self._admit(request)
+        key = (request.owner, request.request_id, request.handover)
+        earlier = self._book.begun(key, request.content)
+        if earlier is not None:
+            return replace(await asyncio.shield(earlier), joined=True)
+        # A task of its own: a call that is cut leaves the start going, so that its retry finds the request.
+        start = asyncio.create_task(self._admit(request))
+        self._book.begin(key, request.content, start)
+        return await asyncio.shield(start)
+
+    async def stop_request(self, handle: str, owner: str) -> tuple[SequenceView, ...]:
+        """End a request with STOPPED; an ended one stays as it is."""
+        request = self._book.find(handle, owner)
+        self._end(request)
+        return tuple(sequence.view() for sequence in request.sequences)
+
+    async def release_request(self, handle: str, owner: str) -> None:
+        """End a request and free its logs. A released, lost or unknown one: nothing."""
+        request = self._book.find_or_none(handle, owner)
+        if request is not None:
+            self._end(request)
+            self._book.release(request)
+
+    async def sync_request(
+        self, *, handle: str | None = None, model_name: str | None = None, owner: str = ""
+    ) -> list[RequestView]:
+        """Wait for a request, or for all of the owner's to a model that were started before, to end."""
+        if handle is not None:
+            return await self._reading.sync([self._book.find(handle, owner)])
+        self._models.get(model_name or "")
+        return await self._reading.sync_all([r for r in self._book.of_owner(owner) if r.accepted.model_name == model_name])
+
+    async def get_request(
+        self,
+        *,
+        handle: str | None = None,
+        request_id: str | None = None,
+        owner: str = "",
+        wait: float = 0.0,
+        index: int = 0,
+        from_position: int | None = None,
+    ) -> tuple[RequestView, Elements | None]:
+        """A request as it stands; waits up to `wait` seconds for something unread, or without a position for its end."""
+        if handle is not None:
+            request = self._book.find(handle, owner)
+        else:
+            request = self._book.find_by_id(request_id or "", owner)
+        elements = await self._reading.get(request, index, from_position, wait)
+        return request.view(with_config=True), elements
+
+    def list_requests(
+        self, owner: str, *, model_name: str = "", running_only: bool = False, page_size: int = 0, page_token: str = ""
+    ) -> tuple[list[RequestView], str]:
+        """A page of the owner's requests, newest first, and the token of the next page ("" after the last)."""
+        found = [
+            request
+            for request in reversed(self._book.of_owner(owner))
+            if model_name in ("", request.accepted.model_name) and not (running_only and request.ended)
+        ]
+        return page_of(found, page_size, page_token)
+
+    def read(self, handle: str, index: int, from_position: int, owner: str) -> AsyncIterator[ReadResult]:
+        """The tokens of one sequence from a position, then its end.
+
+        Raises:
+            NotFound, OutOfRange: at the call.
+        """
+        return self._reading.follow(self._book.find(handle, owner), index, from_position)
+
+    async def generate(
+        self, request: StartRequest
+    ) -> AsyncIterator[tuple[AcceptedRequest | None, int, ReadResult | None]]:
+        """Start a request, read it, release it. Closing the iterator stops the request."""
+        check_start(request)
+        accepted = await self._admit(request)
+        try:
+            yield accepted, 0, None
+            async for result in self.read(accepted.handle, 0, 0, request.owner):
+                yield None, 0, result
+        finally:
+            await self.release_request(accepted.handle, request.owner)
+
+    # Facts.
+
+    def engine_stats(self, model_name: str = "") -> list[EngineStat]:
+        """Statistics of one model, or of all."""
+        models = [self._models.get(model_name)] if model_name else self._models.all()
+        return [engine_stat(model, self.name, self.instance_id, self._clock()) for model in models]
+
+    def server_info(self) -> ServerInfo:
+        """Who answers, and what it can do."""
+        models = self._models.all()
+        devices = dict.fromkeys(device for model in models for device in model.effective.devices)
+        return ServerInfo(
+            name=self.name,
+            instance_id=self.instance_id,
+            api_version=API_VERSION,
+            build=self._options.build,
+            features=FEATURES,
+            start_time=self._start_time,
+            devices=tuple(devices),
+            core_epoch=max((model.core_epoch for model in models), default=0),
+            draining=self._draining,
+        )
+
+    async def tokenize(self, model_name: str, prompt: str | Chat, add_special_tokens: bool | None = None) -> Tokenized:
+        """The ids of a prompt, as start_request would use them, and the text they were made from."""
+        prepared = self._models.prepared(model_name)
+        return await prepared.text.tokenize(prompt, add_special_tokens, prepared.max_length)
+
+    async def detokenize(self, model_name: str, token_ids: Sequence[int], skip_special_tokens: bool) -> Detokenized:
+        """The text of ids, and the bytes of each."""
+        prepared = self._models.prepared(model_name)
+        check_ids("token_ids", token_ids, prepared.files.spec.vocab_size)
+        return await prepared.text.detokenize(token_ids, skip_special_tokens)
+
+    async def _admit(self, request: StartRequest) -> AcceptedRequest:
+        self._refuse_while_draining()
+        return await self._admission.start(request, self._models.get(request.model_name))
+
+    def _end(self, request: Request) -> None:
+        for sequence in request.sequences:
+            request.model.end(sequence, FinishReason.STOPPED)
+
+    def _refuse_while_draining(self) -> None:
+        if self._draining:
+            raise Unavailable(f"engine {self.name!r} is shutting down", retry_after=1.0)

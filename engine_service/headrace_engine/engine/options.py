@@ -1,0 +1,29 @@
+"""How an engine is set up, apart from its models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Settings of one engine.
+
+    Attributes:
+        name: names the engine in handles, statistics and logs.
+        model_roots: folders that model paths must lie in; empty: any path of this host.
+        state_dir: folder that keeps the installed configs and wanted states over restarts; None keeps nothing.
+        backend: name of the runner that cores use.
+        native_ops: let the backend use the native core where it can.
+        allow_hub: resolve model paths that are no local path as names on a model hub.
+        build: version and commit of the program, for answers.
+    """
+
+    name: str = "engine"
+    model_roots: tuple[Path, ...] = ()
+    state_dir: Path | None = None
+    backend: str = "torch"
+    native_ops: bool = False
+    allow_hub: bool = True
+    build: str = ""

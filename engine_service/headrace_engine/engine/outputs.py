@@ -1,0 +1,109 @@
+"""From the steps of a core to the logs of its sequences, and back: ends that the front half decides."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from headrace_engine.engine.requests import Sequence
+from headrace_engine.engine.statistics import Clock, StepHistory
+from headrace_engine.errors import Internal
+from headrace_engine.messages import Ended, Scheduled, StepOutput
+from headrace_engine.types import FinishReason, PrefixReuse
+
+
+class Outputs:
+    """The sequences of one model that have not ended, by key. Output for a key that is not here is dropped.
+
+    Attributes:
+        mean_duration: seconds from arrival to end, mean of the newest requests.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._live: dict[int, Sequence] = {}
+        self._waiting: set[int] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.history = StepHistory(clock)
+        self.mean_duration = 1.0
+
+    @property
+    def live(self) -> int:
+        """Sequences that have not ended."""
+        return len(self._live)
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that were in no step yet."""
+        return len(self._waiting)
+
+    def add(self, sequence: Sequence) -> None:
+        """Expect output for a sequence."""
+        self._live[sequence.key] = sequence
+        self._waiting.add(sequence.key)
+        self._idle.clear()
+
+    def process(self, output: StepOutput) -> None:
+        """Bring what a step produced into the logs, and wake their readers once."""
+        now = self._clock()
+        self.history.add(output)
+        for scheduled in output.scheduled:
+            self._scheduled(scheduled, now)
+        for key in output.preempted:
+            if key in self._live:
+                self._live[key].times.preemptions += 1
+        touched = self._append(output, now)
+        for ended in output.ended:
+            self._ended(ended)
+        for sequence in touched:
+            sequence.log.wake()
+
+    def finish(self, sequence: Sequence, reason: FinishReason, error: str = "") -> bool:
+        """End a sequence for a reason of our own. False: it had ended before."""
+        if self._live.pop(sequence.key, None) is None:
+            return False
+        self._waiting.discard(sequence.key)
+        sequence.finish(reason, self._clock(), Internal(error) if reason is FinishReason.ERROR else None)
+        duration = self._clock() - sequence.times.arrival
+        self.mean_duration += (duration - self.mean_duration) / 8
+        if not self._live:
+            self._idle.set()
+        return True
+
+    def finish_all(self, reason: FinishReason, error: str = "") -> list[int]:
+        """End every sequence that is left; returns their keys."""
+        keys = list(self._live)
+        for sequence in list(self._live.values()):
+            self.finish(sequence, reason, error)
+        return keys
+
+    async def wait_idle(self) -> None:
+        """Wait until every sequence has ended."""
+        await self._idle.wait()
+
+    def _scheduled(self, scheduled: Scheduled, now: float) -> None:
+        self._waiting.discard(scheduled.key)
+        sequence = self._live.get(scheduled.key)
+        if sequence is None:
+            return
+        sequence.times.scheduled = now
+        sequence.times.cached_length = scheduled.cached_tokens
+        sequence.log.prefix = PrefixReuse(prefix_len_gpu=scheduled.cached_tokens)
+
+    def _append(self, output: StepOutput, now: float) -> list[Sequence]:
+        touched = []
+        logprobs = output.logprobs or [math.nan] * len(output.keys)
+        for key, token_id, logprob in zip(output.keys, output.token_ids, logprobs, strict=True):
+            sequence = self._live.get(key)
+            if sequence is None:
+                continue
+            sequence.log.append(token_id, sequence.decoder.push(token_id), logprob)
+            sequence.times.token(now)
+            touched.append(sequence)
+        return touched
+
+    def _ended(self, ended: Ended) -> None:
+        sequence = self._live.get(ended.key)
+        if sequence is not None:
+            self.finish(sequence, ended.reason, ended.error)

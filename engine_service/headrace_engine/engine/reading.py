@@ -1,0 +1,104 @@
+"""Reading requests: waiting for tokens and ends, and pages of requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from headrace_engine.engine.requests import Request
+from headrace_engine.errors import InvalidArgument, NotFound
+from headrace_engine.types import Elements, ReadResult, RequestView
+
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+
+
+class Reading:
+    """Calls that look at requests and change nothing; each counts as a reader while it lasts."""
+
+    async def sync(self, requests: Sequence[Request]) -> list[RequestView]:
+        """Wait until these requests have ended.
+
+        Raises:
+            NotFound: one was released meanwhile.
+        """
+        for request in requests:
+            with _reader(request):
+                await request.wait_end()
+        return [request.view(with_config=False) for request in requests]
+
+    async def sync_all(self, requests: Sequence[Request]) -> list[RequestView]:
+        """The same; a request that is released meanwhile has ended, too."""
+        for request in requests:
+            with suppress(NotFound), _reader(request):
+                await request.wait_end()
+        return [request.view(with_config=False) for request in requests]
+
+    async def get(self, request: Request, index: int, from_position: int | None, wait: float) -> Elements | None:
+        """Wait at most `wait` seconds for something unread at a position, or for the end; return what is unread.
+
+        Raises:
+            NotFound: no such sequence, or the request was released meanwhile.
+            OutOfRange: the position is outside the log.
+            InvalidArgument: an index without a position.
+        """
+        log = request.sequence(index).log
+        if from_position is None and index:
+            raise InvalidArgument.field("index", f"= {index} needs from_position")
+        if from_position is not None:
+            log.check_position(from_position)
+        if wait > 0:
+            with suppress(TimeoutError), _reader(request):
+                waited = request.wait_end() if from_position is None else log.wait(from_position)
+                await asyncio.wait_for(waited, wait)
+        found = None if from_position is None else log.read(from_position)
+        return found.elements if found else None
+
+    def follow(self, request: Request, index: int, from_position: int) -> AsyncIterator[ReadResult]:
+        """Everything from a position on, then the end.
+
+        Raises:
+            NotFound, OutOfRange: at the call.
+        """
+        request.sequence(index).log.check_position(from_position)
+        return self._follow(request, index, from_position)
+
+    async def _follow(self, request: Request, index: int, position: int) -> AsyncIterator[ReadResult]:
+        log = request.sequence(index).log
+        with _reader(request):
+            while True:
+                await log.wait(position)
+                result = log.read(position)
+                if result is None:
+                    continue
+                yield result
+                if result.end is not None:
+                    return
+                if result.elements is not None:
+                    position += len(result.elements.token_ids)
+
+
+def page_of(requests: Sequence[Request], page_size: int, page_token: str) -> tuple[list[RequestView], str]:
+    """A page of requests in falling order of arrival, and the token of the next page ("" after the last).
+
+    Raises:
+        InvalidArgument: the size is out of range, or the token was never given.
+    """
+    if page_size > MAX_PAGE:
+        raise InvalidArgument.field("page_size", f"= {page_size} is out of range; allowed: 1 to {MAX_PAGE}")
+    if page_token and not (page_token.isascii() and page_token.isdecimal()):
+        raise InvalidArgument.field("page_token", f"= {page_token!r} is no token of an earlier page")
+    left = [request for request in requests if not page_token or request.serial < int(page_token)]
+    page = left[: page_size or DEFAULT_PAGE]
+    following = str(page[-1].serial) if len(left) > len(page) else ""
+    return [request.view(with_config=False) for request in page], following
+
+
+@contextmanager
+def _reader(request: Request) -> Iterator[None]:
+    request.readers += 1
+    try:
+        yield
+    finally:
+        request.readers -= 1

@@ -1,0 +1,138 @@
+"""All models of one engine, by name, and what is kept of them over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from headrace_engine.config import RuntimeConfig
+from headrace_engine.engine.core_link import CoreLauncher
+from headrace_engine.engine.model import Model, Surroundings
+from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.prepare import Prepared, describe
+from headrace_engine.engine.runtime import check_config, check_root
+from headrace_engine.engine.state_store import SavedModel, StateStore
+from headrace_engine.engine.statistics import Clock
+from headrace_engine.engine.watchers import Watchers
+from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from headrace_engine.types import ModelDescription, ModelState, ModelView
+
+
+class ModelRegistry:
+    """Models by name. A name is taken from InstallModel until ReleaseModel."""
+
+    def __init__(self, options: EngineOptions, launcher: CoreLauncher, clock: Clock) -> None:
+        self._options = options
+        self._surroundings = Surroundings(options, launcher, clock, self._changed)
+        self._models: dict[str, Model] = {}
+        self._watchers = Watchers()
+        self._store = StateStore(options.state_dir)
+        self._saved: list[SavedModel] = []
+
+    def all(self) -> list[Model]:
+        """All models, by name."""
+        return [self._models[name] for name in sorted(self._models)]
+
+    def get(self, model_name: str) -> Model:
+        """A model.
+
+        Raises:
+            NotFound: UNKNOWN_MODEL.
+        """
+        model = self._models.get(model_name)
+        if model is None:
+            known = ", ".join(sorted(self._models)) or "none"
+            text = f"no model is named {model_name!r}; installed: {known}"
+            raise NotFound(text, reason="UNKNOWN_MODEL", metadata={"model_name": model_name})
+        return model
+
+    def prepared(self, model_name: str) -> Prepared:
+        """What was read of an installed model.
+
+        Raises:
+            NotFound: UNKNOWN_MODEL.
+            FailedPrecondition: it is being installed, or that failed.
+        """
+        model = self.get(model_name)
+        if model.prepared is None:
+            text = f"model {model_name!r} is {model.state}: its tokenizer cannot be used"
+            raise FailedPrecondition(text, reason="MODEL_NOT_RUNNING", state=model.state)
+        return model.prepared
+
+    async def install(self, config: RuntimeConfig, *, no_wait: bool) -> ModelView:
+        """A new model, or the one that has this very config."""
+        check_config(config)
+        check_root(config.model_path, self._options)
+        model = self._models.get(config.model_name)
+        if model is None or model.state is ModelState.FAILED:
+            model = self._models[config.model_name] = Model(config, self._surroundings)
+        elif model.config != config:
+            text = f"model {config.model_name!r} is installed with another config: release it first"
+            raise AlreadyExists(text, metadata={"model_name": config.model_name})
+        self._save()
+        await model.install(no_wait=no_wait)
+        return model.view()
+
+    async def start(self, model_name: str, *, no_wait: bool) -> ModelView:
+        """To RUNNING."""
+        model = self.get(model_name)
+        await model.start(no_wait=no_wait)
+        return model.view()
+
+    async def stop(self, model_name: str, *, no_wait: bool) -> ModelView:
+        """To STOPPED."""
+        model = self.get(model_name)
+        await model.stop(no_wait=no_wait)
+        return model.view()
+
+    def release(self, model_name: str) -> ModelView:
+        """The name is free again."""
+        model = self.get(model_name)
+        model.release()
+        del self._models[model_name]
+        self._save()
+        return model.view()
+
+    def watch(self, model_name: str) -> AsyncIterator[ModelView]:
+        """Views as they change.
+
+        Raises:
+            NotFound: UNKNOWN_MODEL, at the call.
+        """
+        if model_name:
+            self.get(model_name)
+        return self._watchers.watch(model_name, lambda: self._views(model_name))
+
+    async def inspect(self, config: RuntimeConfig) -> ModelDescription:
+        """What lies at a path."""
+        if not config.model_path:
+            raise InvalidArgument.field("model_path", "is not set: give a directory, file or hub name")
+        check_root(config.model_path, self._options)
+        return await asyncio.to_thread(describe, config, self._options)
+
+    async def restore(self) -> None:
+        """Install and start again what was kept; it goes on in the background, failures are in the models' states."""
+        self._saved = self._store.load()
+        for saved in self._saved:
+            model = self._models[saved.config.model_name] = Model(saved.config, self._surroundings)
+            await model.install(no_wait=True)
+            if saved.wanted is ModelState.RUNNING:
+                await model.start(no_wait=True)
+
+    async def close(self) -> None:
+        """End every core."""
+        await asyncio.gather(*(model.close() for model in self._models.values()))
+
+    def _views(self, model_name: str) -> list[ModelView]:
+        models = self.all() if not model_name else [m for m in self.all() if m.name == model_name]
+        return [model.view(with_effective=False) for model in models]
+
+    def _changed(self, model: Model) -> None:
+        self._watchers.publish(model.view(with_effective=False))
+        self._save()
+
+    def _save(self) -> None:
+        models = [SavedModel(model.config, model.wanted) for model in self._models.values()]
+        if models != self._saved:
+            self._store.save(models)
+            self._saved = models

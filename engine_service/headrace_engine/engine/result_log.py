@@ -1,0 +1,145 @@
+"""The one truth of what a sequence generated: its tokens by position, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from zlib import crc32
+
+from headrace_engine.errors import NotFound, OutOfRange
+from headrace_engine.types import Elements, EndRecord, GenerateStatus, PrefixReuse, ReadResult
+
+MAX_READ_TOKENS = 4096
+"""Tokens that one read returns at most."""
+
+
+class ResultLog:
+    """Tokens 0, 1, 2 … of one sequence, and then its end record. Any number of readers, each with its own position.
+
+    Text belongs to the token that completed it, so what a reader sees depends on its position and on nothing else.
+    """
+
+    def __init__(self, *, with_logprobs: bool = False) -> None:
+        self._ids = array("I")
+        self._checksums = array("I")
+        self._texts: list[str] = []
+        self._logprobs = array("f") if with_logprobs else None
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._released = False
+        self.end: EndRecord | None = None
+        self.prefix: PrefixReuse | None = None
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def ids(self) -> array[int]:
+        """The ids so far; not to be changed."""
+        return self._ids
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32 over all ids so far."""
+        return self._checksum_before(len(self))
+
+    @property
+    def status(self) -> GenerateStatus:
+        """The sequence's own status, whatever any reader has read."""
+        return self.end.status if self.end else self._status_after(len(self))
+
+    def append(self, token_id: int, text: str, logprob: float | None = None) -> None:
+        """Add the next token and the text that it completed."""
+        self._checksums.append(crc32(token_id.to_bytes(4, "little"), self.checksum))
+        self._ids.append(token_id)
+        self._texts.append(text)
+        if self._logprobs is not None:
+            self._logprobs.append(float("nan") if logprob is None else logprob)
+
+    def finish(self, record: EndRecord) -> None:
+        """Add the end record, after the last token, and wake every reader."""
+        self.end = record
+        self.wake()
+
+    def release(self) -> None:
+        """Free the tokens; waiting readers raise NotFound."""
+        self._released = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Let waiting readers look again."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def check_position(self, position: int) -> None:
+        """Refuse a position that no reader of this log can be at.
+
+        Raises:
+            OutOfRange: with the numbers.
+        """
+        if not 0 <= position <= len(self):
+            raise OutOfRange(
+                f"from_position {position} is outside the log: it holds tokens 0 to {len(self)}",
+                metadata={"first_position": "0", "generated_length": str(len(self))},
+            )
+
+    def read(self, position: int) -> ReadResult | None:
+        """What is unread at a position: at most MAX_READ_TOKENS tokens, with the end if nothing follows them.
+
+        None: nothing is unread yet.
+        """
+        stop = min(len(self), position + MAX_READ_TOKENS)
+        end = self.end if stop == len(self) else None
+        if stop == position and end is None:
+            return None
+        elements = self.elements(position, stop) if stop > position else None
+        return ReadResult(end.status if end else self._status_after(stop), elements, end)
+
+    def elements(self, start: int, stop: int) -> Elements:
+        """Tokens start to stop as one element."""
+        return Elements(
+            position=start,
+            token_ids=self._ids[start:stop].tolist(),
+            text="".join(self._texts[start:stop]),
+            checksum_before=self._checksum_before(start),
+            checksum_after=self._checksum_before(stop),
+            token_logprobs=None if self._logprobs is None else self._logprobs[start:stop].tolist(),
+            prefix=self.prefix,
+        )
+
+    async def wait(self, position: int) -> None:
+        """Wait until something is unread at a position.
+
+        Raises:
+            NotFound: the request was released.
+        """
+        while self._raise_if_released() or (len(self) <= position and self.end is None):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+
+    async def wait_end(self) -> None:
+        """Wait until the end record is there.
+
+        Raises:
+            NotFound: the request was released.
+        """
+        while self._raise_if_released() or self.end is None:
+            await self.wait(len(self))
+
+    def _raise_if_released(self) -> bool:
+        if self._released:
+            raise NotFound("the request was released")
+        return False
+
+    def _checksum_before(self, position: int) -> int:
+        return self._checksums[position - 1] if position else 0
+
+    def _status_after(self, length: int) -> GenerateStatus:
+        if length == 0:
+            return GenerateStatus.INIT
+        return GenerateStatus.CONTEXT_FINISHED if length == 1 else GenerateStatus.GENERATING

@@ -1,0 +1,123 @@
+"""From the runtime config that a caller sent to the one that holds, and to the plan of a core."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from headrace_engine.config import ComputeDtype, ModelFormat, RopeScaling, RopeScalingType, RuntimeConfig
+from headrace_engine.engine.fields import RUNTIME, check, is_set
+from headrace_engine.engine.options import EngineOptions
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.messages import CorePlan, CoreReady
+
+_NAME = re.compile(r"[A-Za-z0-9._/:-]{1,128}")
+
+
+def check_config(config: RuntimeConfig) -> None:
+    """Refuse a config that no model could be installed with.
+
+    Raises:
+        InvalidArgument: naming every wrong field.
+    """
+    if not _NAME.fullmatch(config.model_name):
+        allowed = 'allowed: 1 to 128 of letters, digits, ".", "_", "-", "/", ":"'
+        raise InvalidArgument.field("config.model_name", f"= {config.model_name!r} is no name; {allowed}")
+    if not config.model_path:
+        raise InvalidArgument.field("config.model_path", "is not set: give a directory, file or hub name")
+    check(config, RUNTIME, "config.")
+    _check_block_size(config)
+    _check_budget(config)
+    _check_rope_scaling(config.rope_scaling)
+    if len(set(config.device_list)) != len(config.device_list):
+        raise InvalidArgument.field("config.device_list", f"= {list(config.device_list)} names a device twice")
+
+
+def _check_block_size(config: RuntimeConfig) -> None:
+    size = config.block_size
+    if size is not None and size & (size - 1):
+        raise InvalidArgument.field("config.block_size", f"= {size} is not a power of two; allowed: 8 to 128")
+
+
+def _check_budget(config: RuntimeConfig) -> None:
+    batch, budget = _effective(config, "max_batch"), _effective(config, "max_prefill_tokens")
+    if budget < batch:
+        text = f"= {budget} is less than max_batch = {batch}: a step must hold a token of every sequence"
+        raise InvalidArgument.field("config.max_prefill_tokens", text)
+
+
+def _check_rope_scaling(scaling: RopeScaling | None) -> None:
+    if scaling is None or scaling.type in (None, RopeScalingType.LINEAR, RopeScalingType.LLAMA3):
+        return
+    if scaling.type is RopeScalingType.MODEL:
+        given = [field.name for field in fields(RopeScaling) if field.name != "type"]
+        given = [name for name in given if getattr(scaling, name) is not None]
+        if given:
+            text = "is set, but type MODEL takes all factors from the model's files"
+            raise InvalidArgument.field(f"config.rope_scaling.{given[0]}", text)
+        return
+    text = f"= {scaling.type} is not supported by this build"
+    raise InvalidArgument.field("config.rope_scaling.type", text, reason="NOT_SUPPORTED")
+
+
+def check_root(path: str, options: EngineOptions) -> None:
+    """Refuse a local path outside the engine's model roots.
+
+    Raises:
+        InvalidArgument: the path lies outside.
+    """
+    if not options.model_roots or not (Path(path).is_absolute() or Path(path).exists()):
+        return
+    resolved = Path(path).resolve()
+    if not any(resolved.is_relative_to(root.resolve()) for root in options.model_roots):
+        raise InvalidArgument.field("config.model_path", f"= {path!r} lies outside this engine's model roots")
+
+
+def _effective(config: RuntimeConfig, name: str) -> Any:
+    value = getattr(config, name)
+    return value if is_set(value) else RUNTIME[name].default
+
+
+def effective_config(config: RuntimeConfig, **found: Any) -> RuntimeConfig:
+    """The config with every default filled in, and with what was found out since."""
+    values = {name: _effective(config, name) for name in RUNTIME if _effective(config, name) is not None}
+    return replace(config, **values, **found)
+
+
+def core_plan(config: RuntimeConfig, path: str, format: ModelFormat, options: EngineOptions) -> CorePlan:
+    """What a core is told to run."""
+    return CorePlan(
+        path=path,
+        format=format,
+        file_prefix=config.file_prefix,
+        backend=options.backend,
+        native_ops=options.native_ops,
+        dtype=config.dtype or ComputeDtype.AUTO,
+        compute_unit=config.compute_unit,
+        device_list=config.device_list,
+        num_threads=_effective(config, "num_threads"),
+        max_batch=_effective(config, "max_batch"),
+        max_length=config.max_length or 0,
+        max_prefill_tokens=_effective(config, "max_prefill_tokens"),
+        block_size=_effective(config, "block_size"),
+        num_blocks=_effective(config, "num_blocks"),
+        enable_prefix_cache=_effective(config, "enable_prefix_cache"),
+        memory_ratio=config.memory_ratio,
+        rope_scaling=config.rope_scaling,
+    )
+
+
+def ready_config(config: RuntimeConfig, ready: CoreReady) -> RuntimeConfig:
+    """The config with what the core chose."""
+    return effective_config(
+        replace(
+            config,
+            dtype=ready.dtype,
+            compute_unit=ready.compute_unit,
+            num_threads=ready.num_threads,
+            max_length=ready.max_length,
+            num_blocks=ready.num_blocks,
+        )
+    )

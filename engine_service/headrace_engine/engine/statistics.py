@@ -1,0 +1,149 @@
+"""Times and rates: of one sequence, and of one model over the last seconds."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headrace_engine.messages import CoreStat, StepOutput
+from headrace_engine.types import RequestStat
+
+Clock = Callable[[], float]
+"""Seconds since the Unix epoch."""
+
+WINDOW = 10.0
+"""Seconds that rates look back."""
+
+
+def percentile(values: list[float], share: float) -> float | None:
+    """The smallest value that `share` of all values do not exceed; None of no values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+@dataclass(slots=True)
+class SequenceTimes:
+    """What happened to one sequence, and when."""
+
+    arrival: float
+    prompt_length: int
+    scheduled: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+    finished: float | None = None
+    cached_length: int | None = None
+    preemptions: int = 0
+    gaps: array[float] = field(default_factory=lambda: array("f"))
+
+    def token(self, now: float) -> None:
+        """A token is in the log."""
+        if self.first_token is None:
+            self.first_token = now
+        elif self.last_token is not None:
+            self.gaps.append(now - self.last_token)
+        self.last_token = now
+
+    def stat(self, generated: int) -> RequestStat:
+        """The statistics so far."""
+        gaps = self.gaps.tolist()
+        return RequestStat(
+            arrival_time=self.arrival,
+            scheduled_time=self.scheduled,
+            first_token_time=self.first_token,
+            last_token_time=self.last_token,
+            finished_time=self.finished,
+            time_in_queue=_since(self.arrival, self.scheduled),
+            time_to_first_token=_since(self.arrival, self.first_token),
+            context_token_length=self.prompt_length,
+            generated_token_length=generated,
+            context_cached_length=self.cached_length,
+            context_tps=_rate(self.prompt_length - (self.cached_length or 0), self.scheduled, self.first_token),
+            generate_tps=_rate(generated - 1, self.first_token, self.last_token) if generated > 1 else None,
+            inter_token_p50=percentile(gaps, 0.5),
+            inter_token_p99=percentile(gaps, 0.99),
+            preemptions=self.preemptions,
+            handovers=0,
+        )
+
+
+def _since(start: float, end: float | None) -> float | None:
+    return None if end is None else max(0.0, end - start)
+
+
+def _rate(count: int, start: float | None, end: float | None) -> float | None:
+    if start is None or end is None or end <= start:
+        return None
+    return count / (end - start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    time: float
+    generated: int
+    prefilled: int
+    duration: float
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a model did over the last WINDOW seconds."""
+
+    generated_tps: float
+    prefilled_tps: float
+    step_time_p50: float | None
+    step_time_p99: float | None
+    batch_size: float
+
+
+class StepHistory:
+    """The steps of one model: gauges of its core, counters over all its cores, and the last seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._steps: deque[_Step] = deque()
+        self.last = CoreStat()
+        self.generated_tokens = 0
+        self.prefilled_tokens = 0
+        self.prefix_cache_hit_tokens = 0
+        self.prefix_cache_miss_tokens = 0
+
+    def new_core(self) -> None:
+        """A core starts: its counters begin at 0, ours go on."""
+        self.last = CoreStat()
+
+    def add(self, output: StepOutput) -> None:
+        """A step is done."""
+        before, now = self.last, output.stat
+        generated = now.generated_tokens - before.generated_tokens
+        prefilled = now.prefilled_tokens - before.prefilled_tokens
+        self.generated_tokens += generated
+        self.prefilled_tokens += prefilled
+        self.prefix_cache_hit_tokens += now.prefix_cache_hit_tokens - before.prefix_cache_hit_tokens
+        self.prefix_cache_miss_tokens += now.prefix_cache_miss_tokens - before.prefix_cache_miss_tokens
+        self.last = now
+        if output.batch_size:
+            self._steps.append(_Step(self._clock(), generated, prefilled, output.step_time, output.batch_size))
+        self._forget()
+
+    def rates(self) -> Rates:
+        """Rates over the last seconds."""
+        self._forget()
+        durations = [step.duration for step in self._steps]
+        count = len(self._steps)
+        return Rates(
+            generated_tps=sum(step.generated for step in self._steps) / WINDOW,
+            prefilled_tps=sum(step.prefilled for step in self._steps) / WINDOW,
+            step_time_p50=percentile(durations, 0.5),
+            step_time_p99=percentile(durations, 0.99),
+            batch_size=sum(step.batch for step in self._steps) / count if count else 0.0,
+        )
+
+    def _forget(self) -> None:
+        horizon = self._clock() - WINDOW
+        while self._steps and self._steps[0].time < horizon:
+            self._steps.popleft()

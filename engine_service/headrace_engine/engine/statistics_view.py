@@ -1,0 +1,62 @@
+"""The statistics of one model, as callers see them."""
+
+from __future__ import annotations
+
+from headrace_engine.engine.model import Model
+from headrace_engine.types import EngineStat, ModelState
+
+
+def engine_stat(model: Model, engine: str, instance_id: str, now: float) -> EngineStat:
+    """What a model does now; all figures are 0 unless it is RUNNING or STOPPING."""
+    base = EngineStat(
+        model_name=model.name,
+        state=model.state,
+        engine=engine,
+        instance_id=instance_id,
+        core_epoch=model.core_epoch,
+        time=now,
+    )
+    if model.state not in (ModelState.RUNNING, ModelState.STOPPING):
+        return base
+    return _filled(model, base)
+
+
+def _filled(model: Model, base: EngineStat) -> EngineStat:
+    outputs, history, effective = model.outputs, model.outputs.history, model.effective
+    gauges, rates = history.last, history.rates()
+    block_size = effective.config.block_size or 0
+    total = gauges.blocks_total or effective.config.num_blocks or 0
+    free = gauges.blocks_free if gauges.blocks_total else total
+    fixed = effective.weight_bytes + effective.workspace_bytes
+    held = (gauges.blocks_used + gauges.blocks_cached) / total if total else 0.0
+    hits, misses = history.prefix_cache_hit_tokens, history.prefix_cache_miss_tokens
+    looked_up = hits + misses
+    return EngineStat(
+        model_name=base.model_name,
+        state=base.state,
+        engine=base.engine,
+        instance_id=base.instance_id,
+        core_epoch=base.core_epoch,
+        time=base.time,
+        running=outputs.live - outputs.waiting,
+        waiting=outputs.waiting,
+        blocks_total=total,
+        blocks_used=gauges.blocks_used,
+        blocks_cached=gauges.blocks_cached,
+        blocks_free=free,
+        tokens_total=total * block_size,
+        tokens_free=(gauges.blocks_cached + free) * block_size,
+        prefix_cache_hit_tokens=hits,
+        prefix_cache_miss_tokens=misses,
+        prefix_cache_hit_rate=hits / looked_up if looked_up else None,
+        prefix_cache_miss_rate=misses / looked_up if looked_up else None,
+        pool_bytes_total=fixed + effective.kv_bytes,
+        pool_bytes_used=fixed + int(effective.kv_bytes * held),
+        generated_tokens=history.generated_tokens,
+        prefilled_tokens=history.prefilled_tokens,
+        generated_tps=rates.generated_tps,
+        prefilled_tps=rates.prefilled_tps,
+        step_time_p50=rates.step_time_p50,
+        step_time_p99=rates.step_time_p99,
+        batch_size=rates.batch_size,
+    )

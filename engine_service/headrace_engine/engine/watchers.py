@@ -1,0 +1,55 @@
+"""Streams of model views as they change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from headrace_engine.types import ModelState, ModelView
+
+INTERVAL = 0.1
+"""Seconds between two deliveries to one watcher: at most ten a second."""
+
+
+class _Watcher:
+    def __init__(self, model_name: str) -> None:
+        self.model_name = model_name
+        self.pending: dict[str, list[ModelView]] = {}
+        self.wake = asyncio.Event()
+
+
+class Watchers:
+    """Everyone who watches models. A watcher that is slow sees every state, and of the progress the newest."""
+
+    def __init__(self) -> None:
+        self._watchers: set[_Watcher] = set()
+
+    def publish(self, view: ModelView) -> None:
+        """A model changed."""
+        for watcher in self._watchers:
+            if watcher.model_name not in ("", view.model_name):
+                continue
+            views = watcher.pending.setdefault(view.model_name, [])
+            if views and views[-1].state is view.state:
+                views.pop()
+            views.append(view)
+            watcher.wake.set()
+
+    async def watch(self, model_name: str, present: Callable[[], Iterable[ModelView]]) -> AsyncIterator[ModelView]:
+        """First the present views, then the changes; of one model until it is released, of all ("") for ever."""
+        watcher = _Watcher(model_name)
+        self._watchers.add(watcher)
+        try:
+            for view in present():
+                yield view
+            while True:
+                await watcher.wake.wait()
+                watcher.wake.clear()
+                pending, watcher.pending = watcher.pending, {}
+                for view in (view for views in pending.values() for view in views):
+                    yield view
+                    if model_name and view.state is ModelState.RELEASED:
+                        return
+                await asyncio.sleep(INTERVAL)
+        finally:
+            self._watchers.discard(watcher)
