@@ -1,0 +1,139 @@
+"""Who holds which block of the KV pool."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+
+
+class BooksError(RuntimeError):
+    """The books of the KV pool contradict themselves: a defect of the engine."""
+
+
+class BlockPool:
+    """Owns the blocks: each is used (referenced by block tables), cached (unused, its contents kept) or free.
+
+    A block that was marked with `keep` becomes cached instead of free when its last reference goes. Cached blocks
+    are handed out, least recently used first, when no free one is left.
+
+    Attributes:
+        block_size: tokens that one block holds.
+        on_evict: called with a kept block just before it is handed out for new contents.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.on_evict: Callable[[int], None] = _nothing
+        self._references = [0] * num_blocks
+        self._free = list(reversed(range(num_blocks)))
+        self._cached: OrderedDict[int, None] = OrderedDict()
+        self._kept: set[int] = set()
+
+    @property
+    def total(self) -> int:
+        """Blocks in all."""
+        return len(self._references)
+
+    @property
+    def free(self) -> int:
+        """Blocks without contents worth keeping."""
+        return len(self._free)
+
+    @property
+    def cached(self) -> int:
+        """Unused blocks whose contents are kept."""
+        return len(self._cached)
+
+    @property
+    def available(self) -> int:
+        """Blocks that `allocate` can hand out."""
+        return len(self._free) + len(self._cached)
+
+    @property
+    def used(self) -> int:
+        """Blocks that block tables refer to."""
+        return self.total - self.available
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that this many tokens take."""
+        return -(-tokens // self.block_size)
+
+    def can_allocate(self, count: int, shared: Iterable[int] = ()) -> bool:
+        """Whether count blocks are left after the blocks in shared were taken with `share`."""
+        return self.available - sum(not self._references[block] for block in shared) >= count
+
+    def allocate(self, count: int) -> list[int]:
+        """Count blocks with one reference each; ask `can_allocate` first.
+
+        Raises:
+            BooksError: there are not that many.
+        """
+        if count > self.available:
+            raise BooksError(f"{count} blocks were taken where {self.available} are available")
+        return [self._take() for _ in range(count)]
+
+    def share(self, blocks: Iterable[int]) -> None:
+        """Add a reference to each of these used or cached blocks."""
+        for block in blocks:
+            if not self._references[block]:
+                del self._cached[block]
+            self._references[block] += 1
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Drop one reference to each block of a table."""
+        # From the end, so that the tail of a prefix is evicted before its head: without its head it is of no use.
+        for block in reversed(blocks):
+            self._references[block] -= 1
+            if not self._references[block]:
+                self._retire(block)
+
+    def keep(self, block: int) -> None:
+        """The contents of this used block are worth keeping from now on."""
+        self._kept.add(block)
+
+    def forget(self, block: int) -> None:
+        """The contents of this kept block are of no use any more."""
+        self._kept.remove(block)
+        if block in self._cached:
+            del self._cached[block]
+            self._free.append(block)
+
+    def check_books(self, tables: Iterable[Sequence[int]]) -> None:
+        """Compare the books with themselves and with all block tables there are.
+
+        Raises:
+            BooksError: a block is lost, counted twice, or has another number of references than tables hold it.
+        """
+        counts = Counter(block for table in tables for block in table)
+        unused = {*self._free, *self._cached}
+        if len(unused) != self.available or len(unused) + len(counts) != self.total or unused & counts.keys():
+            raise BooksError(
+                f"{len(counts)} used + {self.cached} cached + {self.free} free blocks are not {self.total}, each once"
+            )
+        if any(self._references[block] != count for block, count in counts.items()):
+            raise BooksError("a block has another number of references than block tables that hold it")
+        if sum(self._references) != counts.total() or any(block not in self._kept for block in self._cached):
+            raise BooksError("an unused block is referenced, or is cached without contents to keep")
+        if not self._kept.isdisjoint(self._free):
+            raise BooksError("a free block has contents to keep")
+
+    def _take(self) -> int:
+        block = self._free.pop() if self._free else self._evict()
+        self._references[block] = 1
+        return block
+
+    def _evict(self) -> int:
+        block, _ = self._cached.popitem(last=False)
+        self._kept.remove(block)
+        self.on_evict(block)
+        return block
+
+    def _retire(self, block: int) -> None:
+        if block in self._kept:
+            self._cached[block] = None
+        else:
+            self._free.append(block)
+
+
+def _nothing(block: int) -> None:
+    """Nobody keeps account of contents."""

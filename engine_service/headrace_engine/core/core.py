@@ -1,0 +1,195 @@
+"""The loop that turns commands into tokens."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from headrace_engine.core.block_pool import BlockPool
+from headrace_engine.core.executor import Executor
+from headrace_engine.core.link import Link
+from headrace_engine.core.prefix_cache import Scope
+from headrace_engine.core.runner import Runner, RunnerSizes, Sampled
+from headrace_engine.core.schedule import Limits, Row, Schedule
+from headrace_engine.core.scheduler import Scheduler
+from headrace_engine.core.sequence import Sequence
+from headrace_engine.messages import (
+    AddSequence,
+    CoreCommand,
+    CorePlan,
+    CoreStat,
+    Ended,
+    EndSequence,
+    Ping,
+    Pong,
+    Shutdown,
+    StepOutput,
+)
+from headrace_engine.types import FinishReason
+
+
+class Core:
+    """The back half of one model: takes commands from a link, runs a runner that is ready, publishes what it draws.
+
+    Args:
+        plan: what the core was started with.
+        sizes: what the runner made of it.
+        clock: seconds, for the time of a step.
+    """
+
+    def __init__(
+        self,
+        plan: CorePlan,
+        sizes: RunnerSizes,
+        runner: Runner,
+        link: Link,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        scope = Scope(revision=plan.path, kv_mode=plan.kv_cache_mode)
+        limits = Limits(plan.max_batch, plan.max_prefill_tokens, caching=plan.enable_prefix_cache)
+        self._scheduler = Scheduler(BlockPool(sizes.num_blocks, plan.block_size), limits, scope)
+        self._executor = Executor(runner)
+        self._link = link
+        self._clock = clock
+        self._max_length = sizes.max_length
+        self._ended: list[Ended] = []  # Since the last output.
+        self._published = CoreStat()
+        self._stopped = False
+
+    @property
+    def busy(self) -> bool:
+        """The next step has something to do without a further command."""
+        return self._scheduler.busy or bool(self._ended)
+
+    def serve(self) -> None:
+        """Step until told to shut down.
+
+        Raises:
+            LinkClosed: the front half is gone.
+            StepFailed: the runner can compute nothing any more.
+            BooksError: a defect of the scheduler.
+        """
+        while not self._stopped:
+            self.step()
+
+    def step(self) -> None:
+        """Take commands, schedule, run, publish. Waits for a command where there is nothing to do."""
+        self._take_commands()
+        if self._stopped:
+            return
+        started = self._clock()
+        schedule = self._scheduler.schedule()
+        results = self._executor.run([row.step for row in schedule.rows])
+        drawn = self._settle(schedule.rows, results)
+        self._publish(schedule, drawn, self._clock() - started)
+
+    def check_books(self) -> None:
+        """Compare the books of the KV pool with all block tables.
+
+        Raises:
+            BooksError: they differ.
+        """
+        self._scheduler.check_books()
+
+    def _take_commands(self) -> None:
+        if not self.busy:
+            self._rest()
+        for command in self._link.receive(block=not self.busy):
+            self._obey(command)
+
+    def _rest(self) -> None:
+        """Nothing to do: check the books, and do not leave gauges of a moment that has passed standing."""
+        self._scheduler.check_books()
+        if self._scheduler.stat != self._published:
+            self._publish(Schedule(0), {}, 0.0)
+
+    def _obey(self, command: CoreCommand) -> None:
+        match command:
+            case AddSequence():
+                self._add(command)
+            case EndSequence():
+                self._drop(command.key)
+            case Ping():
+                self._link.send(Pong(command.number))
+            case Shutdown():
+                self._stopped = True
+            case CorePlan():
+                raise ValueError("a core takes one plan")
+
+    def _add(self, request: AddSequence) -> None:
+        sequence = self._scheduler.add(request)
+        if error := self._refusal(request):
+            self._end(sequence, FinishReason.ERROR, error)
+        elif reason := sequence.finish_reason:  # What an earlier core generated was all.
+            self._end(sequence, reason)
+
+    def _refusal(self, request: AddSequence) -> str:
+        """Why a sequence cannot be computed, which the front half should have known; "" where it can."""
+        if not request.prompt:
+            return "the prompt is empty"
+        length = len(request.prompt) + max(request.max_new, len(request.generated))
+        if length > self._max_length:
+            return f"prompt {len(request.prompt)} + generated make {length} tokens, max_length is {self._max_length}"
+        return ""
+
+    def _drop(self, key: int) -> None:
+        sequence = self._scheduler.find(key)
+        if sequence is not None:
+            self._scheduler.end(sequence)
+
+    def _end(self, sequence: Sequence, reason: FinishReason, error: str = "") -> None:
+        if error:
+            self._scheduler.fail(sequence)
+        else:
+            self._scheduler.end(sequence)
+        self._ended.append(Ended(sequence.key, reason, error))
+
+    def _settle(self, rows: list[Row], results: list[Sampled | None]) -> dict[int, Sampled]:
+        """Book what a step brought, and return the tokens by key."""
+        drawn: dict[int, Sampled] = {}
+        for row, result in zip(rows, results, strict=True):
+            if result is not None and result.error:
+                self._end(row.sequence, FinishReason.ERROR, result.error)
+                continue
+            self._scheduler.advance(row)
+            if result is not None and self._take_token(row.sequence, result.token_id):
+                drawn[row.sequence.key] = result
+        return drawn
+
+    def _take_token(self, sequence: Sequence, token_id: int | None) -> bool:
+        """Append a token, and end the sequence where that is all; False where there was none to draw."""
+        if token_id is None:
+            self._end(sequence, FinishReason.NO_TOKEN_LEFT)
+            return False
+        self._scheduler.append(sequence, token_id)
+        if reason := sequence.finish_reason:
+            self._end(sequence, reason)
+        return True
+
+    def _publish(self, schedule: Schedule, drawn: dict[int, Sampled], seconds: float) -> None:
+        """Tell the front half everything at once, if there is anything to tell."""
+        stat = self._scheduler.stat
+        if not (schedule.rows or self._ended or stat != self._published):
+            return
+        output = StepOutput(
+            keys=list(drawn),
+            token_ids=[token.token_id for token in drawn.values() if token.token_id is not None],
+            logprobs=_logprobs(drawn),
+            scheduled=schedule.scheduled,
+            preempted=schedule.preempted,
+            ended=self._ended,
+            stat=stat,
+            step_time=seconds,
+            batch_size=len(schedule.rows),
+        )
+        self._ended = []
+        self._published = stat
+        self._link.send(output)
+
+
+def _logprobs(drawn: dict[int, Sampled]) -> list[float]:
+    values = [token.logprob for token in drawn.values()]
+    if all(value is None for value in values):
+        return []
+    return [math.nan if value is None else value for value in values]

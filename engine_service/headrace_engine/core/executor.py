@@ -1,0 +1,74 @@
+"""Runs the rows of a step, and finds out whose fault it is when that fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from headrace_engine.config import SamplingParams
+from headrace_engine.core.runner import Runner, Sampled, SequenceStep
+
+_log = logging.getLogger(__name__)
+
+
+class StepFailed(Exception):
+    """The runner can compute nothing any more; the cause is the exception that it raised."""
+
+
+class Executor:
+    """Runs steps on a runner. A runner's exception costs those sequences that raise it alone too, and no other."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
+        """One result a step, in order; None where no token was wanted and nothing went wrong.
+
+        Raises:
+            StepFailed: not even a step of one known token can be computed.
+        """
+        if not steps:
+            return []
+        try:
+            return self._run_together(steps)
+        except Exception:
+            _log.exception("step_failed: %d rows are tried one by one", len(steps))
+            return self._run_apart(steps)
+
+    def _run_together(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
+        drawn = self._runner.run(steps)
+        wanted = [step.sampling is not None for step in steps]
+        if len(drawn) != sum(wanted):
+            raise RuntimeError(f"the runner drew {len(drawn)} tokens where {sum(wanted)} were wanted")
+        remaining = iter(drawn)
+        return [next(remaining) if want else None for want in wanted]
+
+    def _run_apart(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
+        """Each row alone, once: a step may be repeated, since it writes and draws the same again."""
+        results: list[Sampled | None] = []
+        failed: list[tuple[SequenceStep, Exception]] = []
+        for step in steps:
+            try:
+                results += self._run_together([step])
+            except Exception as error:
+                results.append(Sampled(None, error=f"the step failed: {type(error).__name__}: {error}"))
+                failed.append((step, error))
+        if len(failed) == len(steps):
+            self._probe(*failed[-1])
+        return results
+
+    def _probe(self, step: SequenceStep, error: Exception) -> None:
+        """Tell failing sequences from a failing device, where every row failed.
+
+        The last block of a row is its own and not full before the step, so the row that failed can lend it.
+
+        Raises:
+            StepFailed: the device fails with harmless input too.
+        """
+        harmless = SequenceStep(
+            token_ids=(0,), start=0, blocks=(step.blocks[-1],), sampling=SamplingParams(temperature=0)
+        )
+        try:
+            self._run_together([harmless])
+        except Exception:
+            raise StepFailed(f"{type(error).__name__}: {error}") from error

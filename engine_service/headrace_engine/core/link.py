@@ -1,0 +1,29 @@
+"""The core's end of the wire to the front half, whatever carries it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headrace_engine.messages import CoreCommand, CoreMessage
+
+
+class LinkClosed(Exception):
+    """The front half is gone: nobody will read what this core computes."""
+
+
+class Link(Protocol):
+    """Commands in, messages out, in order. Used from the core's one thread."""
+
+    def receive(self, block: bool) -> list[CoreCommand]:
+        """All commands that wait, oldest first; with block, waits until there is at least one.
+
+        Raises:
+            LinkClosed: the other end is closed and every command before that was returned.
+        """
+
+    def send(self, message: CoreMessage) -> None:
+        """Hand over one message.
+
+        Raises:
+            LinkClosed: the other end is closed.
+        """

@@ -1,0 +1,68 @@
+"""One step as it was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.sequence import Sequence
+from headrace_engine.messages import Scheduled
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much may run.
+
+    Attributes:
+        max_batch: sequences in a step.
+        max_tokens: tokens computed in a step, those of running generations included.
+        patience: sequences that may start before an earlier one that lacks room; then all behind it wait.
+        lookahead: sequences without room that a step looks past; it bounds what a long queue costs.
+        caching: use the prefix cache for sequences that do not object.
+    """
+
+    max_batch: int
+    max_tokens: int
+    patience: int = 32
+    lookahead: int = 16
+    caching: bool = True
+
+    @property
+    def max_running(self) -> int:
+        """Sequences that hold blocks: each must find a token of the budget in every step."""
+        return min(self.max_batch, self.max_tokens)
+
+
+@dataclass(slots=True)
+class Row:
+    """The next count ids of a sequence."""
+
+    sequence: Sequence
+    count: int
+
+    @property
+    def step(self) -> SequenceStep:
+        """What the runner is to do."""
+        return self.sequence.step(self.count)
+
+
+@dataclass(slots=True)
+class Schedule:
+    """The rows of a step, and what had to happen for it.
+
+    Attributes:
+        budget: tokens that may still be added.
+        scheduled: sequences that are in a step for the first time.
+        preempted: keys of sequences that gave their blocks up.
+    """
+
+    budget: int
+    rows: list[Row] = field(default_factory=list)
+    scheduled: list[Scheduled] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
+
+    def add(self, sequence: Sequence) -> None:
+        """Compute as much of the sequence as the budget allows."""
+        row = Row(sequence, min(sequence.remaining, self.budget))
+        self.budget -= row.count
+        self.rows.append(row)

@@ -1,0 +1,217 @@
+"""What the next step computes."""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import replace
+from itertools import count
+
+from headrace_engine.core.block_pool import BlockPool, BooksError
+from headrace_engine.core.prefix_cache import Cursor, Scope
+from headrace_engine.core.schedule import Limits, Row, Schedule
+from headrace_engine.core.sequence import Sequence, SequenceStatus
+from headrace_engine.core.tables import BlockTables
+from headrace_engine.core.waiting import WaitingQueue
+from headrace_engine.messages import AddSequence, CoreStat, Scheduled
+
+
+class Scheduler:
+    """Decides whose tokens are computed next.
+
+    There is no prefill or decode phase, only ids still to compute. A sequence gets blocks for all its ids when it
+    starts, so a prompt cut in chunks never runs dry halfway; only generation asks for more, and then the sequence
+    last in rank gives way.
+    """
+
+    def __init__(self, pool: BlockPool, limits: Limits, scope: Scope) -> None:
+        self._pool = pool
+        self._tables = BlockTables(pool)
+        self._limits = limits
+        self._scope = scope
+        self._arrivals = count()
+        self._sequences: dict[int, Sequence] = {}
+        self._waiting = WaitingQueue()
+        self._running: list[Sequence] = []  # In the order of rank.
+        self._hits = self._misses = self._prefilled = self._generated = 0
+
+    @property
+    def busy(self) -> bool:
+        """Something is left to compute."""
+        return bool(self._sequences)
+
+    @property
+    def stat(self) -> CoreStat:
+        """Gauges now, and counters since the start."""
+        return CoreStat(
+            running=len(self._running),
+            waiting=len(self._waiting),
+            blocks_total=self._pool.total,
+            blocks_used=self._pool.used,
+            blocks_cached=self._pool.cached,
+            blocks_free=self._pool.free,
+            prefix_cache_hit_tokens=self._hits,
+            prefix_cache_miss_tokens=self._misses,
+            prefilled_tokens=self._prefilled,
+            generated_tokens=self._generated,
+        )
+
+    def add(self, request: AddSequence) -> Sequence:
+        """Let a sequence wait for its turn.
+
+        Raises:
+            ValueError: its key is in use.
+        """
+        if request.key in self._sequences:
+            raise ValueError(f"key {request.key} is in use")
+        sequence = Sequence(request, next(self._arrivals), self._cursor(request))
+        self._sequences[request.key] = sequence
+        self._waiting.push(sequence)
+        return sequence
+
+    def find(self, key: int) -> Sequence | None:
+        """The sequence with this key, if it has not ended."""
+        return self._sequences.get(key)
+
+    def schedule(self) -> Schedule:
+        """The next step: generations first, then prompts under way, then new sequences.
+
+        Raises:
+            BooksError: there is work and none of it can be done.
+        """
+        schedule = Schedule(self._limits.max_tokens)
+        self._generate(schedule)
+        self._continue(schedule)
+        if not schedule.preempted:
+            self._admit(schedule)
+        if self.busy and not schedule.rows:
+            raise BooksError(f"{len(self._waiting)} sequences wait and none can start")
+        return schedule
+
+    def advance(self, row: Row) -> None:
+        """A row was computed: its keys and values are in its blocks."""
+        sequence = row.sequence
+        if row.count > 1 or sequence.computed < sequence.prompt_length:
+            self._prefilled += row.count
+        sequence.computed += row.count
+        self._tables.publish(sequence)
+
+    def append(self, sequence: Sequence, token_id: int) -> None:
+        """A token was drawn."""
+        sequence.ids.append(token_id)
+        self._generated += 1
+
+    def end(self, sequence: Sequence) -> None:
+        """Compute this sequence no more, wherever it stands."""
+        if sequence.status is SequenceStatus.WAITING:
+            self._waiting.remove(sequence)
+        else:
+            self._running.remove(sequence)
+        self._tables.close(sequence)
+        sequence.status = SequenceStatus.ENDED
+        del self._sequences[sequence.key]
+
+    def fail(self, sequence: Sequence) -> None:
+        """End a sequence whose computation went wrong: what its blocks hold is trusted no more."""
+        self._tables.distrust(sequence)
+        self.end(sequence)
+
+    def check_books(self) -> None:
+        """Compare the books of pool and cache with the block tables of all sequences.
+
+        Raises:
+            BooksError: they differ.
+        """
+        self._tables.check_books(self._sequences.values())
+
+    def _cursor(self, request: AddSequence) -> Cursor | None:
+        if not (self._limits.caching and request.use_prefix_cache):
+            return None
+        return Cursor(replace(self._scope, salt=request.cache_salt), self._pool.block_size)
+
+    def _generate(self, schedule: Schedule) -> None:
+        """Rows of one token. They go by rank, so whoever gives way has no row yet."""
+        for sequence in tuple(self._running):
+            running = sequence.status is SequenceStatus.RUNNING
+            if running and sequence.remaining == 1 and self._make_room(sequence, schedule):
+                schedule.add(sequence)
+
+    def _make_room(self, sequence: Sequence, schedule: Schedule) -> bool:
+        """Give a sequence the block that its next token needs; False where it had to give way itself."""
+        while not self._tables.can_extend(sequence):
+            last = self._running[-1]
+            self._preempt(last)
+            schedule.preempted.append(last.key)
+            if last is sequence:
+                return False
+        self._tables.extend(sequence)
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Put a running sequence back. Its ids stay, and are computed again when it has its turn."""
+        self._running.remove(sequence)
+        self._tables.close(sequence)
+        sequence.status = SequenceStatus.WAITING
+        sequence.preemptions += 1
+        self._waiting.push(sequence)
+
+    def _continue(self, schedule: Schedule) -> None:
+        """Further chunks of prompts that have begun."""
+        for sequence in self._running:
+            if sequence.remaining > 1 and schedule.budget:
+                schedule.add(sequence)
+
+    def _admit(self, schedule: Schedule) -> None:
+        """Start waiting sequences while there is room, past those that need more than there is.
+
+        Every running sequence that will still grow has one block held back for it. Without that reserve, a new
+        sequence would push another one out, or be pushed out itself, within a few steps.
+        """
+        reserve = sum(map(self._tables.grows, self._running))
+        passed: list[Sequence] = []
+        for sequence in self._waiting:
+            if self._is_closed(sequence, schedule, passed, reserve):
+                return
+            cached = self._tables.find_cached(sequence)
+            grown = reserve + self._tables.grows(sequence)
+            if self._tables.can_open(sequence, cached, grown):
+                self._start(sequence, cached, schedule)
+                self._note_overtaking(passed)
+                reserve = grown
+            else:
+                passed.append(sequence)
+
+    def _is_closed(self, sequence: Sequence, schedule: Schedule, passed: list[Sequence], reserve: int) -> bool:
+        """Whether neither this sequence nor any behind it may start in this step."""
+        if len(self._running) == self._limits.max_running or not schedule.budget:
+            return True
+        if not self._pool.can_allocate(reserve + 1) or len(passed) > self._limits.lookahead:
+            return True
+        return any(sequence.priority < other.priority or self._stands_firm(other) for other in passed)
+
+    def _stands_firm(self, sequence: Sequence) -> bool:
+        """Whether a sequence without room lets nobody start before it: it gave way, or was overtaken, often enough."""
+        return sequence.preemptions > 0 or sequence.overtaken >= self._limits.patience
+
+    def _note_overtaking(self, passed: list[Sequence]) -> None:
+        for sequence in passed:
+            sequence.overtaken += 1
+
+    def _start(self, sequence: Sequence, cached: list[int], schedule: Schedule) -> None:
+        self._waiting.remove(sequence)
+        self._tables.open(sequence, cached)
+        sequence.status = SequenceStatus.RUNNING
+        insort(self._running, sequence, key=_rank)
+        if not sequence.started:
+            self._note_start(sequence, schedule)
+        schedule.add(sequence)
+
+    def _note_start(self, sequence: Sequence, schedule: Schedule) -> None:
+        sequence.started = True
+        schedule.scheduled.append(Scheduled(sequence.key, min(sequence.computed, sequence.prompt_length)))
+        if sequence.cursor is not None:
+            self._hits += sequence.computed
+            self._misses += sequence.remaining
+
+
+def _rank(sequence: Sequence) -> tuple[int, int]:
+    return sequence.rank

@@ -1,0 +1,79 @@
+"""Which blocks each sequence holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace_engine.core.block_pool import BlockPool
+from headrace_engine.core.prefix_cache import PrefixCache
+from headrace_engine.core.sequence import Sequence
+
+
+class BlockTables:
+    """Gives sequences their blocks and takes them back: the only one that moves blocks between pool and sequences.
+
+    Of a block table, the leading blocks that came from the prefix cache are shared and only read. The blocks after
+    them are the sequence's own until they are full; then others may share them too.
+    """
+
+    def __init__(self, pool: BlockPool) -> None:
+        self._pool = pool
+        self._cache = PrefixCache(pool)
+
+    def find_cached(self, sequence: Sequence) -> list[int]:
+        """Blocks that hold the longest known prefix of a waiting sequence."""
+        return [] if sequence.cursor is None else self._cache.find(sequence.cursor, sequence.ids)
+
+    def grows(self, sequence: Sequence) -> bool:
+        """Whether a sequence may come to need more blocks than its ids take now."""
+        return self._pool.blocks_for(sequence.longest) > self._pool.blocks_for(len(sequence.ids))
+
+    def can_open(self, sequence: Sequence, cached: list[int], reserve: int) -> bool:
+        """Whether there are blocks for all ids of a waiting sequence, with reserve blocks left over."""
+        return self._pool.can_allocate(self._missing(sequence) - len(cached) + reserve, cached)
+
+    def open(self, sequence: Sequence, cached: list[int]) -> None:
+        """Give a waiting sequence what `find_cached` just found, and blocks for the rest of its ids."""
+        if sequence.cursor is not None:
+            self._cache.adopt(sequence.cursor, cached)
+        sequence.blocks = cached
+        sequence.computed = len(cached) * self._pool.block_size
+        self.extend(sequence)
+
+    def can_extend(self, sequence: Sequence) -> bool:
+        """Whether there are blocks for those ids of a running sequence that have none."""
+        return self._pool.can_allocate(self._missing(sequence))
+
+    def extend(self, sequence: Sequence) -> None:
+        """Give a sequence blocks for those of its ids that have none."""
+        sequence.blocks += self._pool.allocate(self._missing(sequence))
+
+    def publish(self, sequence: Sequence) -> None:
+        """Let others share the blocks that a sequence has filled."""
+        if sequence.cursor is not None:
+            self._cache.register(sequence.cursor, sequence.ids, sequence.blocks, sequence.computed)
+
+    def distrust(self, sequence: Sequence) -> None:
+        """Let nobody find what a sequence's blocks hold any more."""
+        for block in sequence.blocks:
+            self._cache.forget(block)
+
+    def close(self, sequence: Sequence) -> None:
+        """Take a sequence's blocks back. Full ones stay in the cache while nobody needs the room."""
+        self._pool.release(sequence.blocks)
+        sequence.blocks = []
+        sequence.computed = 0
+        if sequence.cursor is not None:
+            sequence.cursor.rewind()
+
+    def check_books(self, sequences: Iterable[Sequence]) -> None:
+        """Compare the books of pool and cache with the tables of all sequences.
+
+        Raises:
+            BooksError: they differ.
+        """
+        self._pool.check_books(sequence.blocks for sequence in sequences)
+        self._cache.check_books()
+
+    def _missing(self, sequence: Sequence) -> int:
+        return self._pool.blocks_for(len(sequence.ids)) - len(sequence.blocks)

@@ -1,0 +1,106 @@
+"""From a plan to a core that is ready: load, size, allocate, warm up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace_engine.config import SamplingParams
+from headrace_engine.core.link import Link
+from headrace_engine.core.runner import Runner, RunnerSizes, SequenceStep
+from headrace_engine.errors import InvalidArgument, OutOfMemory
+from headrace_engine.messages import CorePlan, CoreProgress, CoreReady
+from headrace_engine.types import ModelPhase
+
+_DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=True)
+"""Asks for all of a sampler's work, so that nothing is left to be allocated or compiled later."""
+
+
+def start_up(plan: CorePlan, runner: Runner, link: Link) -> RunnerSizes:
+    """Bring a runner from nothing to serving, telling the link how far it is, last that it is ready.
+
+    Raises:
+        HeadraceError: the model, the plan or the memory does not allow it.
+        LinkClosed: the front half is gone.
+    """
+    runner.load(lambda phase, done, total: link.send(CoreProgress(phase, done, total)))
+    sizes = runner.size()
+    _check_sizes(plan, sizes)
+    link.send(CoreProgress(ModelPhase.ALLOCATING, 0, sizes.kv_bytes))
+    runner.allocate(sizes.num_blocks)
+    link.send(CoreProgress(ModelPhase.WARMING_UP))
+    for steps in largest_steps(plan, sizes):
+        runner.run(steps)
+    link.send(_ready(sizes))
+    return sizes
+
+
+def largest_steps(plan: CorePlan, sizes: RunnerSizes) -> Iterator[list[SequenceStep]]:
+    """The steps that take the most memory: most prefill, most sequences, and the end of the longest sequence.
+
+    Nothing larger can be scheduled later. Rows may share the blocks that they read, as with a cached prefix, but each
+    writes to blocks of its own.
+    """
+    yield _most_tokens(plan, sizes)
+    yield _most_sequences(plan, sizes)
+    longest = sizes.max_length - 1  # The last token of a sequence is never computed.
+    yield [_row(longest - 1, 1, range(_blocks_for(longest, plan)))]
+
+
+def _most_tokens(plan: CorePlan, sizes: RunnerSizes) -> list[SequenceStep]:
+    """The whole budget of tokens, or as many as the pool holds, in sequences that they bring to their end."""
+    longest = sizes.max_length - 1
+    width = _blocks_for(longest, plan)
+    budget = plan.max_prefill_tokens
+    rows: list[SequenceStep] = []
+    for first in range(0, sizes.num_blocks, width):
+        blocks = range(first, min(first + width, sizes.num_blocks))
+        end = min(longest, len(blocks) * plan.block_size)
+        count = min(end, budget)
+        rows.append(_row(end - count, count, blocks))
+        budget -= count
+        if not budget or len(rows) == plan.max_batch:
+            break
+    return rows
+
+
+def _most_sequences(plan: CorePlan, sizes: RunnerSizes) -> list[SequenceStep]:
+    """As many generating sequences as may run, on one prefix that is as long as the pool allows."""
+    count = min(plan.max_batch, plan.max_prefill_tokens, sizes.num_blocks)
+    shared = min(_blocks_for(sizes.max_length - 1, plan) - 1, sizes.num_blocks - count)
+    length = min(sizes.max_length - 1, (shared + 1) * plan.block_size)
+    return [_row(length - 1, 1, (*range(shared), shared + i)) for i in range(count)]
+
+
+def _row(start: int, count: int, blocks: range | tuple[int, ...]) -> SequenceStep:
+    return SequenceStep(token_ids=(0,) * count, start=start, blocks=blocks, sampling=_DRAW)
+
+
+def _blocks_for(tokens: int, plan: CorePlan) -> int:
+    return -(-tokens // plan.block_size)
+
+
+def _check_sizes(plan: CorePlan, sizes: RunnerSizes) -> None:
+    """A sequence of max_length must be able to run when it runs alone."""
+    if sizes.max_length < 2:
+        raise InvalidArgument.field("max_length", f"is {sizes.max_length}: a prompt token and a generated one take 2")
+    needed = _blocks_for(sizes.max_length, plan)
+    if sizes.num_blocks >= needed:
+        return
+    what = f"{sizes.num_blocks} blocks of {plan.block_size} tokens hold less than max_length {sizes.max_length}"
+    if plan.num_blocks:
+        raise InvalidArgument.field("num_blocks", f"is too small: {what}. Ask for {needed}, or lower max_length")
+    raise OutOfMemory(f"{what}, which takes {needed} blocks: lower max_length")
+
+
+def _ready(sizes: RunnerSizes) -> CoreReady:
+    return CoreReady(
+        devices=sizes.devices,
+        dtype=sizes.dtype,
+        compute_unit=sizes.compute_unit,
+        num_threads=sizes.num_threads,
+        max_length=sizes.max_length,
+        num_blocks=sizes.num_blocks,
+        weight_bytes=sizes.weight_bytes,
+        workspace_bytes=sizes.workspace_bytes,
+        kv_bytes=sizes.kv_bytes,
+    )

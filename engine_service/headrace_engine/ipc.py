@@ -1,0 +1,97 @@
+"""How the messages between front half and core look as bytes.
+
+A message is one byte that names its type and a MessagePack map of its fields. On a stream, each message is a frame:
+its length as four little-endian bytes, then the message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import msgspec
+
+from headrace_engine.messages import (
+    AddSequence,
+    CoreCommand,
+    CoreFailed,
+    CoreMessage,
+    CorePlan,
+    CoreProgress,
+    CoreReady,
+    EndSequence,
+    Ping,
+    Pong,
+    Shutdown,
+    StepOutput,
+)
+
+_TYPES = {
+    1: CorePlan,
+    2: AddSequence,
+    3: EndSequence,
+    4: Ping,
+    5: Shutdown,
+    65: CoreProgress,
+    66: CoreReady,
+    67: CoreFailed,
+    68: StepOutput,
+    69: Pong,
+}
+_TAGS = {kind: tag for tag, kind in _TYPES.items()}
+_DECODERS: dict[int, msgspec.msgpack.Decoder[CoreCommand | CoreMessage]] = {
+    tag: msgspec.msgpack.Decoder(kind) for tag, kind in _TYPES.items()
+}
+_ENCODER = msgspec.msgpack.Encoder()
+_LENGTH = struct.Struct("<I")
+
+
+class BadMessage(ValueError):
+    """Bytes that are no message: an unknown type, or fields that do not belong to it."""
+
+
+def encode(message: CoreCommand | CoreMessage) -> bytes:
+    """The bytes of one message."""
+    return bytes((_TAGS[type(message)],)) + _ENCODER.encode(message)
+
+
+def decode(data: bytes) -> CoreCommand | CoreMessage:
+    """The message that was encoded.
+
+    Raises:
+        BadMessage: it is none.
+    """
+    if not data or data[0] not in _DECODERS:
+        raise BadMessage(f"no message has the tag {data[:1].hex() or 'of nothing'}")
+    try:
+        return _DECODERS[data[0]].decode(memoryview(data)[1:])
+    except msgspec.MsgspecError as error:
+        raise BadMessage(f"{_TYPES[data[0]].__name__}: {error}") from error
+
+
+def frame(message: CoreCommand | CoreMessage) -> bytes:
+    """One message as it goes on a stream."""
+    data = encode(message)
+    return _LENGTH.pack(len(data)) + data
+
+
+class FrameReader:
+    """Cuts a stream of bytes, as they arrive, into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[CoreCommand | CoreMessage]:
+        """The messages that are complete with these bytes.
+
+        Raises:
+            BadMessage: a frame holds no message.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
+            if len(self._buffer) < end:
+                return
+            body = bytes(memoryview(self._buffer)[_LENGTH.size : end])
+            del self._buffer[:end]
+            yield decode(body)

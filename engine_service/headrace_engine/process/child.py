@@ -1,0 +1,98 @@
+"""The core's side of its process."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import select
+import signal
+import socket
+import threading
+from typing import cast
+
+from headrace_engine.core.link import LinkClosed
+from headrace_engine.ipc import FrameReader, frame
+from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan
+from headrace_engine.process.run import RunnerFactory, make_runner, run_core
+
+_CHUNK = 1 << 18
+_ORPHAN_LIMIT = 10.0
+"""Seconds in which a core whose front half is gone must have ended, whatever its device is doing."""
+
+
+class SocketLink:
+    """A core's link over its end of a socket pair."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._frames = FrameReader()
+        self._pending: list[CoreCommand] = []
+
+    def receive_plan(self) -> CorePlan:
+        """The first message.
+
+        Raises:
+            LinkClosed: the front half is gone.
+            ValueError: the first message is no plan.
+        """
+        plan, *self._pending = self.receive(block=True)
+        if not isinstance(plan, CorePlan):
+            raise ValueError(f"the first message to a core is its plan, not {type(plan).__name__}")
+        return plan
+
+    def receive(self, block: bool) -> list[CoreCommand]:
+        """See `Link.receive`."""
+        commands, self._pending = self._pending, []
+        try:
+            while self._read(commands, 0 if block and not commands else socket.MSG_DONTWAIT):
+                pass
+        except BlockingIOError:
+            return commands
+        except OSError as error:
+            raise LinkClosed from error
+        if commands:
+            return commands  # The end of the stream is still there at the next call.
+        raise LinkClosed
+
+    def send(self, message: CoreMessage) -> None:
+        """See `Link.send`. Waits while the front half is slow to read."""
+        try:
+            self._socket.sendall(frame(message))
+        except OSError as error:
+            raise LinkClosed from error
+
+    def _read(self, commands: list[CoreCommand], flags: int) -> bool:
+        """Add what one read brings; False at the end of the stream."""
+        data = self._socket.recv(_CHUNK, flags)
+        commands += (cast(CoreCommand, message) for message in self._frames.feed(data))
+        return bool(data)
+
+
+def main(descriptor: int, make: RunnerFactory = make_runner) -> int:
+    """Run a core on an inherited socket until it is shut down or its front half is gone; the process's exit status."""
+    # The service decides when a core ends: a signal to the whole group must not end it before requests are drained.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s core %(process)d %(name)s %(message)s")
+    with socket.socket(fileno=descriptor) as connection:
+        ended = threading.Event()
+        threading.Thread(target=_watch, args=(descriptor, ended), name="orphan-watch", daemon=True).start()
+        link = SocketLink(connection)
+        try:
+            plan = link.receive_plan()
+        except LinkClosed:
+            return 0
+        succeeded = run_core(plan, link, make)
+        ended.set()
+    return 0 if succeeded else 1
+
+
+def _watch(descriptor: int, ended: threading.Event) -> None:
+    """End the process when the front half is gone and the core's own thread does not notice, say inside a kernel."""
+    poll = select.poll()
+    poll.register(descriptor, 0)  # Asks for nothing: a hang-up is always reported.
+    poll.poll()
+    if not ended.wait(_ORPHAN_LIMIT):
+        os._exit(1)

@@ -1,0 +1,163 @@
+"""The front half's side of a core process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from headrace_engine.ipc import BadMessage, FrameReader, frame
+from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan, Shutdown
+
+_CHUNK = 1 << 18
+_PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.process")
+_STDERR = 2
+
+
+def launch_process(
+    plan: CorePlan,
+    receive: Callable[[CoreMessage], None],
+    lost: Callable[[str], None],
+    *,
+    program: Sequence[str] = _PROGRAM,
+    grace: float = 10.0,
+) -> ProcessLink:
+    """Start a core in a process of its own; a `CoreLauncher`.
+
+    Args:
+        program: the command line of the core, to which the number of its socket is added.
+        grace: seconds that the core may take to end once it was asked to, or hung up; then it is killed.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        # A session of its own keeps the terminal's signals from it. What it prints must not mix with the answers on
+        # standard output. Spawned, not forked: a forked child would inherit locks and device handles in use.
+        try:
+            process = subprocess.Popen(
+                [*program, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=_STDERR,
+                start_new_session=True,
+            )
+        except OSError:
+            ours.close()
+            raise
+    link = ProcessLink(process, ours, receive, lost, grace)
+    link.send(plan)
+    return link
+
+
+class ProcessLink:
+    """A `CoreLink` to a child process: reads and writes as the event loop finds the socket ready, and never blocks."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        connection: socket.socket,
+        receive: Callable[[CoreMessage], None],
+        lost: Callable[[str], None],
+        grace: float,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._process = process
+        self._socket = connection
+        self._receive = receive
+        self._lost = lost
+        self._grace = grace
+        self._frames = FrameReader()
+        self._outbox = bytearray()
+        self._open = True
+        self._closing = False
+        self._report: asyncio.Task[None] | None = None
+        connection.setblocking(False)
+        self._loop.add_reader(connection, self._read)
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
+    def send(self, message: CoreCommand) -> None:
+        """See `CoreLink.send`."""
+        if self._open:
+            self._outbox += frame(message)
+            self._write()
+
+    async def close(self) -> None:
+        """See `CoreLink.close`."""
+        if not self._closing:
+            self._closing = True
+            self.send(Shutdown())
+        await asyncio.to_thread(self._wait)
+        self._hang_up()
+
+    def _write(self) -> None:
+        """Send what the socket takes, and be called again when it takes more."""
+        try:
+            sent = self._socket.send(self._outbox)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            sent = len(self._outbox)  # The core is gone: the reader finds the end of the stream.
+        del self._outbox[:sent]
+        if self._outbox:
+            self._loop.add_writer(self._socket, self._write)
+        else:
+            self._loop.remove_writer(self._socket)
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""  # The core died with commands unread.
+        if not data:
+            self._end("closed its connection")
+            return
+        try:
+            for message in self._frames.feed(data):
+                self._receive(cast(CoreMessage, message))
+        except BadMessage as error:
+            self._end(f"sent what is no message ({error})")
+
+    def _end(self, what: str) -> None:
+        """The core is gone or of no use any more: see it off, then tell."""
+        self._hang_up()
+        if not self._closing:
+            self._report = self._loop.create_task(self._tell(what))
+
+    async def _tell(self, what: str) -> None:
+        await asyncio.to_thread(self._wait)
+        if not self._closing:
+            self._lost(f"the core {what} and {_manner(self._process.returncode)}")
+
+    def _hang_up(self) -> None:
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+
+    def _wait(self) -> None:
+        """Wait for the process to end by itself, and kill it when that takes too long."""
+        try:
+            self._process.wait(self._grace)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _manner(returncode: int) -> str:
+    """How a process ended, in words."""
+    if returncode >= 0:
+        return f"exited with status {returncode}"
+    try:
+        return f"was killed by {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"was killed by signal {-returncode}"

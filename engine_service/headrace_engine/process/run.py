@@ -1,0 +1,65 @@
+"""A core from its plan to its end."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from contextlib import closing
+
+from headrace_engine.core.core import Core
+from headrace_engine.core.failure import failure
+from headrace_engine.core.link import Link, LinkClosed
+from headrace_engine.core.runner import Runner
+from headrace_engine.core.warmup import start_up
+from headrace_engine.errors import HeadraceError, InvalidArgument
+from headrace_engine.messages import CorePlan
+
+RunnerFactory = Callable[[CorePlan], Runner]
+"""Makes the runner for a plan, without loading anything yet."""
+
+_BACKENDS = {"torch": "headrace_engine.backends.torch"}
+
+_log = logging.getLogger(__name__)
+
+
+def make_runner(plan: CorePlan) -> Runner:
+    """The runner of the backend that the plan names. Backends are imported only when they are asked for.
+
+    Raises:
+        InvalidArgument: there is no such backend.
+    """
+    if plan.backend not in _BACKENDS:
+        raise InvalidArgument.field("backend", f'is "{plan.backend}"; this build has: {", ".join(_BACKENDS)}')
+    runner: Runner = importlib.import_module(_BACKENDS[plan.backend]).make_runner(plan)
+    return runner
+
+
+def run_core(plan: CorePlan, link: Link, make: RunnerFactory = make_runner) -> bool:
+    """Load, serve, and free everything. True if it ended because it was asked to, or because nobody is left to serve.
+
+    Any other end is told to the front half with CoreFailed.
+    """
+    try:
+        _serve(plan, link, make)
+    except LinkClosed:
+        _log.info("core_orphaned: the front half is gone")
+    except Exception as error:
+        if not isinstance(error, HeadraceError):
+            _log.exception("core_failed")
+        _tell(link, error)
+        return False
+    return True
+
+
+def _serve(plan: CorePlan, link: Link, make: RunnerFactory) -> None:
+    with closing(make(plan)) as runner:
+        sizes = start_up(plan, runner, link)
+        Core(plan, sizes, runner, link).serve()
+
+
+def _tell(link: Link, error: Exception) -> None:
+    try:
+        link.send(failure(error))
+    except LinkClosed:
+        _log.info("core_orphaned: nobody is left to be told of the failure")

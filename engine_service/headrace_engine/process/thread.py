@@ -1,0 +1,98 @@
+"""The core in a thread of this process, behind the same interface."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from headrace_engine.core.link import LinkClosed
+from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan, Shutdown
+from headrace_engine.process.run import RunnerFactory, make_runner, run_core
+
+_Argument = TypeVar("_Argument")
+
+
+def launch_thread(
+    plan: CorePlan,
+    receive: Callable[[CoreMessage], None],
+    lost: Callable[[str], None],
+    *,
+    make: RunnerFactory = make_runner,
+) -> ThreadLink:
+    """Start a core in a thread; a `CoreLauncher`. A thread cannot be killed: close waits for its step to end."""
+    return ThreadLink(partial(run_core, plan, make=make), receive, lost)
+
+
+class ThreadLink:
+    """A `CoreLink` to a thread that was just started."""
+
+    def __init__(
+        self, run: Callable[[QueueLink], bool], receive: Callable[[CoreMessage], None], lost: Callable[[str], None]
+    ) -> None:
+        self._lost = lost
+        self._closing = False
+        self._link = QueueLink(asyncio.get_running_loop(), receive)
+        self._thread = threading.Thread(target=self._run, args=(run,), name="headrace-core", daemon=True)
+        self._thread.start()
+
+    def send(self, message: CoreCommand) -> None:
+        """See `CoreLink.send`."""
+        self._link.put(message)
+
+    async def close(self) -> None:
+        """See `CoreLink.close`."""
+        self._closing = True
+        self.send(Shutdown())
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self, run: Callable[[QueueLink], bool]) -> None:
+        how = "ended" if run(self._link) else "failed"
+        try:
+            self._link.call(self._end, f"the core {how}")
+        except LinkClosed:
+            return  # The event loop is gone, and with it everyone who could be told.
+
+    def _end(self, reason: str) -> None:
+        if not self._closing:
+            self._lost(reason)
+
+
+class QueueLink:
+    """The core's `Link` where the front half is an event loop in this process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, receive: Callable[[CoreMessage], None]) -> None:
+        self._loop = loop
+        self._receive = receive
+        self._commands: SimpleQueue[CoreCommand] = SimpleQueue()
+
+    def put(self, message: CoreCommand) -> None:
+        """Let the core receive a command."""
+        self._commands.put(message)
+
+    def receive(self, block: bool) -> list[CoreCommand]:
+        """See `Link.receive`."""
+        commands = [self._commands.get()] if block else []
+        while True:
+            try:
+                commands.append(self._commands.get_nowait())
+            except Empty:
+                return commands
+
+    def send(self, message: CoreMessage) -> None:
+        """See `Link.send`."""
+        self.call(self._receive, message)
+
+    def call(self, function: Callable[[_Argument], None], argument: _Argument) -> None:
+        """Call a function on the event loop's thread.
+
+        Raises:
+            LinkClosed: the event loop is closed.
+        """
+        try:
+            self._loop.call_soon_threadsafe(function, argument)
+        except RuntimeError as error:
+            raise LinkClosed from error
