@@ -1,0 +1,101 @@
+"""From a path or hub name to a checked model: which files it means, and which loader reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from headrace_engine.config import ModelFormat
+from headrace_engine.errors import BadModel, InvalidArgument
+from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.layout import describe_tensors
+from headrace_engine.models.loaders import gguf, hub, huggingface
+from headrace_engine.models.loaders.choice import one_file
+from headrace_engine.models.loaders.shards import is_pickle, pickle_refusal
+
+
+def open_model(
+    path: str,
+    *,
+    format: ModelFormat = ModelFormat.AUTO,  # noqa: A002
+    file_prefix: str = "",
+    revision: str = "",
+    hub: str = "",
+) -> ModelFiles:
+    """Finds a model and checks everything that its headers tell; no weight is read.
+
+    Args:
+        path: a directory, a file, or a name on a hub; what exists on this host is taken first.
+        file_prefix: the beginning of the names of the model's files, where a directory holds several.
+        revision: branch, tag or commit on the hub; "" means its main branch. Not for local files.
+        hub: address of the hub; "" means the default one. Not for local files.
+
+    Raises:
+        BadModel: no model is there, or it is damaged, incomplete, of an unsupported kind, or cannot be fetched.
+        InvalidArgument: the format is not supported yet, or an argument does not apply.
+    """
+    if format is ModelFormat.HEADRACE:
+        text = f"= {format} is not supported yet; supported are AUTO, HF and GGUF"
+        raise InvalidArgument.field("config.format", text, reason="NOT_SUPPORTED")
+    local = Path(path).expanduser().absolute()
+    if not local.exists():
+        local = _fetch(path, format, file_prefix, revision, hub)
+    elif revision or hub:
+        name = "revision" if revision else "hub"
+        raise InvalidArgument.field(f"config.{name}", f"= {revision or hub!r} is for hub names, but {path} is local")
+    return _open_local(local, format, file_prefix)
+
+
+def _fetch(path: str, wanted: ModelFormat, file_prefix: str, revision: str, address: str) -> Path:
+    if not hub.is_name(path):
+        raise BadModel(f"{path}: no such file or directory")
+    return hub.fetch(path, wanted, file_prefix, revision, address)
+
+
+def _open_local(path: Path, wanted: ModelFormat, file_prefix: str) -> ModelFiles:
+    if path.is_dir():
+        return _open_directory(path, wanted, file_prefix)
+    if file_prefix and not path.name.startswith(file_prefix):
+        raise BadModel(f"{path.name} does not begin with file_prefix {file_prefix!r}")
+    return _open_file(path, wanted)
+
+
+def _open_file(path: Path, wanted: ModelFormat) -> ModelFiles:
+    if is_pickle(path):
+        raise pickle_refusal([path.name])
+    if path.suffix == ".safetensors" and wanted is not ModelFormat.GGUF:
+        return replace(huggingface.open_directory(path.parent, path.name), path=path)
+    if wanted is ModelFormat.HF:
+        raise BadModel(f"{path.name}: format HF means a directory with config.json, or a .safetensors file in one")
+    return gguf.open_file(path)
+
+
+def _open_directory(path: Path, wanted: ModelFormat, file_prefix: str) -> ModelFiles:
+    if wanted is ModelFormat.GGUF:
+        return gguf.open_file(path / one_file(_ggufs(path), file_prefix, str(path)))
+    has_config = (path / huggingface.CONFIG).is_file()
+    if wanted is ModelFormat.HF or (has_config and not _only_gguf(path, file_prefix)):
+        return _open_huggingface(path, file_prefix, has_config)
+    if _ggufs(path):
+        return gguf.open_file(path / one_file(_ggufs(path), file_prefix, str(path)))
+    return _open_huggingface(path, file_prefix, has_config)
+
+
+def _open_huggingface(path: Path, file_prefix: str, has_config: bool) -> ModelFiles:
+    if has_config:
+        return huggingface.open_directory(path, file_prefix)
+    pickles = sorted(file.name for file in path.iterdir() if is_pickle(file))
+    if pickles:
+        raise pickle_refusal(pickles)
+    found = describe_tensors(sorted(file.name for file in path.iterdir())) or "nothing"
+    raise BadModel(f"{path}: no model: neither config.json nor a GGUF file is there, but {found}")
+
+
+def _only_gguf(path: Path, file_prefix: str) -> bool:
+    """The prefix, or the lack of anything else, means a GGUF file although there is a config."""
+    weights = [file for file in path.glob("*.safetensors") if file.name.startswith(file_prefix)]
+    return not weights and any(name.startswith(file_prefix) for name in _ggufs(path))
+
+
+def _ggufs(path: Path) -> list[str]:
+    return sorted(file.name for file in path.glob("*.gguf") if file.is_file())

@@ -1,0 +1,47 @@
+"""The architectures that Headrace computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace_engine.errors import BadModel
+from headrace_engine.models.families.family import Family
+from headrace_engine.models.families.llama import LLAMA
+from headrace_engine.models.families.qwen2 import QWEN2
+from headrace_engine.models.rope import apply_rope_scaling
+
+__all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "apply_rope_scaling", "family_of", "family_of_gguf"]
+
+_FAMILIES = (LLAMA, QWEN2)
+
+ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}
+"""By the name in config.json's `architectures`."""
+
+GGUF_ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_metadata}
+"""By the name in a GGUF file's `general.architecture`."""
+
+
+def family_of(architecture: str, source: str) -> Family:
+    """The family of an architecture that a config names.
+
+    Raises:
+        BadModel: it is unknown; lists those that are supported.
+    """
+    return _find(ARCHITECTURES, architecture, source)
+
+
+def family_of_gguf(architecture: str, source: str) -> Family:
+    """The family of an architecture that GGUF metadata names.
+
+    Raises:
+        BadModel: it is unknown; lists those that are supported.
+    """
+    return _find(GGUF_ARCHITECTURES, architecture, source)
+
+
+def _find(families: Mapping[str, Family], architecture: str, source: str) -> Family:
+    family = families.get(architecture)
+    if family is None:
+        known = ", ".join(sorted(families))
+        raise BadModel(f"{source}: architecture {architecture!r} is not supported; supported are {known}")
+    return family

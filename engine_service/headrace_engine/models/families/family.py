@@ -1,0 +1,155 @@
+"""What a family of architectures must say: how its config describes a decoder, and how its files name tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.rope import rope_from_config, rope_from_metadata
+from headrace_engine.models.spec import DecoderSpec
+
+MAX_LAYERS = 1_000
+"""More layers than any decoder has; a larger number is a damaged config."""
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHints:
+    """What the tensors of a GGUF file say that its metadata does not.
+
+    Attributes:
+        names: of all tensors in the file.
+        vocab_size: number of tokens in the vocabulary; None where the file has none.
+        frequency_factors: of the rope_freqs tensor; empty where there is none.
+    """
+
+    names: Collection[str]
+    vocab_size: int | None
+    frequency_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Architectures that one decoder computes.
+
+    Attributes:
+        from_config: by the name in config.json's `architectures`, the reader of that config.
+        from_metadata: by GGUF's `general.architecture`, the reader of that metadata.
+        hf_names, gguf_names: names of tensors, by the last part of the canonical name; {i} is the layer.
+        interleaved_in_gguf: GGUF files hold the rows of q and k with the halves of rotary pairs side by side.
+    """
+
+    from_config: Mapping[str, Callable[[ConfigFields], DecoderSpec]]
+    from_metadata: Mapping[str, Callable[[ConfigFields, GgufHints], DecoderSpec]]
+    hf_names: Mapping[str, str]
+    gguf_names: Mapping[str, str]
+    interleaved_in_gguf: bool = False
+
+
+def decoder_from_config(config: ConfigFields, architecture: str) -> DecoderSpec:
+    """The parts of a config.json that Llama-like models share.
+
+    Raises:
+        BadModel: a field is absent, of the wrong kind or not supported; names it.
+    """
+    _check_activation(config)
+    hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
+    head_dim = _head_dim(config, hidden, heads)
+    max_length = config.integer("max_position_embeddings")
+    return DecoderSpec(
+        architecture=architecture,
+        vocab_size=config.integer("vocab_size"),
+        hidden_size=hidden,
+        num_layers=config.integer("num_hidden_layers", maximum=MAX_LAYERS),
+        num_heads=heads,
+        num_kv_heads=_kv_heads(config, "num_key_value_heads", heads),
+        head_dim=head_dim,
+        intermediate_size=config.integer("intermediate_size"),
+        norm_eps=config.number("rms_norm_eps", 1e-6),
+        rope=rope_from_config(config, head_dim, max_length),
+        max_length=max_length,
+        tied_head=config.flag("tie_word_embeddings", False),
+    )
+
+
+def decoder_from_metadata(metadata: ConfigFields, architecture: str, hints: GgufHints) -> DecoderSpec:
+    """The parts of GGUF metadata that Llama-like models share; biases and a tied head show in the tensors' names.
+
+    Raises:
+        BadModel: a key is absent, of the wrong kind or not supported; names it.
+    """
+    hidden, heads = metadata.integer("embedding_length"), metadata.integer("attention.head_count")
+    head_dim = _gguf_head_dim(metadata, hidden, heads)
+    layers = metadata.integer("block_count", maximum=MAX_LAYERS)
+    return DecoderSpec(
+        architecture=architecture,
+        vocab_size=metadata.integer("vocab_size", hints.vocab_size),
+        hidden_size=hidden,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=_kv_heads(metadata, "attention.head_count_kv", heads),
+        head_dim=head_dim,
+        intermediate_size=metadata.integer("feed_forward_length"),
+        norm_eps=metadata.number("attention.layer_norm_rms_epsilon"),
+        rope=rope_from_metadata(metadata, head_dim, hints.frequency_factors),
+        max_length=metadata.integer("context_length"),
+        qkv_bias="blk.0.attn_q.bias" in hints.names,
+        output_bias="blk.0.attn_output.bias" in hints.names,
+        mlp_bias="blk.0.ffn_gate.bias" in hints.names,
+        tied_head="output.weight" not in hints.names,
+        windows=uniform_windows(layers, _gguf_window(metadata)),
+    )
+
+
+def uniform_windows(layers: int, window: int | None) -> tuple[int | None, ...]:
+    """The same window in every layer; empty where there is none."""
+    return () if window is None else (window,) * layers
+
+
+def check_absent(metadata: ConfigFields, names: Sequence[str]) -> None:
+    """Refuses settings that would change what is computed.
+
+    Raises:
+        BadModel: one of the names is set to something else than nothing.
+    """
+    for name in names:
+        if metadata.get(name) not in (None, 0, 0.0, False, [], ""):
+            raise metadata.error(name, "is not supported for this architecture")
+
+
+def _check_activation(config: ConfigFields) -> None:
+    activation = config.text("hidden_act", "silu")
+    if activation != "silu":
+        raise config.error("hidden_act", "is not supported; supported is silu")
+
+
+def _head_dim(config: ConfigFields, hidden: int, heads: int) -> int:
+    if config.get("head_dim") is None and hidden % heads:
+        raise config.error("num_attention_heads", f"does not divide hidden_size = {hidden}, and there is no head_dim")
+    head_dim = config.integer("head_dim", hidden // heads)
+    if head_dim % 2:
+        raise config.error("head_dim", f"must be even, not {head_dim}, for rotary embeddings")
+    return head_dim
+
+
+def _gguf_head_dim(metadata: ConfigFields, hidden: int, heads: int) -> int:
+    if metadata.get("attention.key_length") is None and hidden % heads:
+        raise metadata.error("attention.head_count", f"does not divide embedding_length = {hidden}")
+    head_dim = metadata.integer("attention.key_length", hidden // heads)
+    if metadata.integer("attention.value_length", head_dim) != head_dim:
+        raise metadata.error("attention.value_length", f"must equal attention.key_length = {head_dim}")
+    if head_dim % 2:
+        raise metadata.error("attention.key_length", f"must be even, not {head_dim}, for rotary embeddings")
+    return head_dim
+
+
+def _kv_heads(config: ConfigFields, name: str, heads: int) -> int:
+    kv_heads = config.integer(name, heads)
+    if heads % kv_heads:
+        raise config.error(name, f"must divide the number of query heads, {heads}")
+    return kv_heads
+
+
+def _gguf_window(metadata: ConfigFields) -> int | None:
+    name = "attention.sliding_window"
+    return metadata.integer(name) if metadata.get(name) not in (None, 0) else None

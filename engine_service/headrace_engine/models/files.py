@@ -1,0 +1,116 @@
+"""What lies on disk: the tensors of a model by canonical name, and what its files say beside them.
+
+Canonical names are `embed`, `final_norm`, `head` (absent where the head is tied), and for layer i `layers.{i}.` with
+`input_norm`, `q`, `k`, `v`, `o`, `post_norm`, `gate`, `up`, `down`; a bias has the name of its matrix and `_bias`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace_engine.config import ModelFormat
+from headrace_engine.models.spec import DecoderSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One tensor as a file's header describes it.
+
+    Attributes:
+        name: its name in the file.
+        storage: type name of its values or blocks, such as "BF16" or "Q4_1".
+        shape: outermost dimension first; a matrix is [outputs, inputs].
+        offset: first byte in the file.
+        nbytes: bytes in the file.
+    """
+
+    name: str
+    storage: str
+    shape: tuple[int, ...]
+    file: Path
+    offset: int
+    nbytes: int
+
+    @property
+    def elements(self) -> int:
+        """Number of values."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor that the model needs, and where its values are.
+
+    Attributes:
+        name: the canonical name.
+        stored: where and how it is stored; its shape is the one that the model needs.
+        interleaved_heads: rows are grouped into this many heads, in each of which the two halves of a rotary pair lie
+            side by side and must be put half before half; 0: the rows are in place.
+    """
+
+    name: str
+    stored: StoredTensor
+    interleaved_heads: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Outermost dimension first."""
+        return self.stored.shape
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model whose files were found and checked, headers only.
+
+    Attributes:
+        format: HF or GGUF.
+        path: the directory or file to open again for the same model.
+        spec: what it computes.
+        config_json: its config.json, or the metadata of a GGUF file without the vocabulary.
+        generation: its generation config as the files give it; empty where there is none.
+        tensors: by canonical name.
+        warnings: sentences about what was left aside or looks like a mistake.
+        revision: the commit where the path tells it, else a digest of names, sizes and headers.
+        eos_ids: ids that end a sequence, by the model's own files.
+        bos_id: id that begins a sequence, where the files name one.
+        tokenizer_path: the directory or GGUF file that holds the tokenizer.
+    """
+
+    format: ModelFormat
+    path: Path
+    spec: DecoderSpec
+    config_json: str
+    generation: Mapping[str, Any]
+    tensors: Mapping[str, TensorInfo]
+    revision: str
+    tokenizer_path: Path
+    warnings: tuple[str, ...] = ()
+    chat_template: str | None = None
+    eos_ids: tuple[int, ...] = ()
+    bos_id: int | None = None
+
+    @property
+    def architecture(self) -> str:
+        """The architecture as the files name it."""
+        return self.spec.architecture
+
+    @property
+    def num_parameters(self) -> int:
+        """Values of all tensors; a tied head counts once."""
+        return sum(info.stored.elements for info in self.tensors.values())
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors on disk."""
+        return sum(info.stored.nbytes for info in self.tensors.values())
+
+    @property
+    def bytes_per_value(self) -> int:
+        """Bytes of one activation in the model's own number format; block formats count as 16-bit."""
+        return 4 if self.tensors["embed"].stored.storage in ("F32", "F64") else 2

@@ -1,0 +1,132 @@
+"""Which tensors a decoder needs, and how files name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace_engine.errors import BadModel
+from headrace_engine.models.files import StoredTensor, TensorInfo
+from headrace_engine.models.spec import DecoderSpec
+
+HF_NAMES: Mapping[str, str] = {
+    "embed": "model.embed_tokens.weight",
+    "final_norm": "model.norm.weight",
+    "head": "lm_head.weight",
+    "input_norm": "model.layers.{i}.input_layernorm.weight",
+    "q": "model.layers.{i}.self_attn.q_proj.weight",
+    "k": "model.layers.{i}.self_attn.k_proj.weight",
+    "v": "model.layers.{i}.self_attn.v_proj.weight",
+    "o": "model.layers.{i}.self_attn.o_proj.weight",
+    "post_norm": "model.layers.{i}.post_attention_layernorm.weight",
+    "gate": "model.layers.{i}.mlp.gate_proj.weight",
+    "up": "model.layers.{i}.mlp.up_proj.weight",
+    "down": "model.layers.{i}.mlp.down_proj.weight",
+}
+"""Names of Llama-like Hugging Face checkpoints, by the last part of the canonical name."""
+
+GGUF_NAMES: Mapping[str, str] = {
+    "embed": "token_embd.weight",
+    "final_norm": "output_norm.weight",
+    "head": "output.weight",
+    "input_norm": "blk.{i}.attn_norm.weight",
+    "q": "blk.{i}.attn_q.weight",
+    "k": "blk.{i}.attn_k.weight",
+    "v": "blk.{i}.attn_v.weight",
+    "o": "blk.{i}.attn_output.weight",
+    "post_norm": "blk.{i}.ffn_norm.weight",
+    "gate": "blk.{i}.ffn_gate.weight",
+    "up": "blk.{i}.ffn_up.weight",
+    "down": "blk.{i}.ffn_down.weight",
+}
+"""Names of GGUF files, in the same way."""
+
+
+def expected_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor that the decoder needs, by canonical name; a matrix is [outputs, inputs]."""
+    shapes: dict[str, tuple[int, ...]] = {"embed": (spec.vocab_size, spec.hidden_size)}
+    for index in range(spec.num_layers):
+        shapes |= {f"layers.{index}.{name}": shape for name, shape in _layer_shapes(spec).items()}
+    shapes["final_norm"] = (spec.hidden_size,)
+    if not spec.tied_head:
+        shapes["head"] = (spec.vocab_size, spec.hidden_size)
+    return shapes
+
+
+def file_name(canonical: str, names: Mapping[str, str]) -> str:
+    """The name that a file gives to a canonical tensor name."""
+    *layer, part = canonical.split(".")
+    is_bias = part.endswith("_bias")
+    name = names[part.removesuffix("_bias")]
+    if is_bias:
+        name = name.removesuffix("weight") + "bias"
+    return name.format(i=layer[1]) if layer else name
+
+
+def bind(
+    spec: DecoderSpec, stored: Mapping[str, StoredTensor], names: Mapping[str, str], source: str
+) -> tuple[dict[str, TensorInfo], list[StoredTensor]]:
+    """Finds every tensor that the decoder needs, and what is left over.
+
+    Args:
+        stored: what the files hold, by their names.
+        source: what described the decoder, for messages: "config.json".
+
+    Raises:
+        BadModel: a tensor is absent or has another shape.
+    """
+    bound: dict[str, TensorInfo] = {}
+    missing: list[str] = []
+    for canonical, shape in expected_shapes(spec).items():
+        name = file_name(canonical, names)
+        tensor = stored.get(name)
+        if tensor is None:
+            missing.append(name)
+            continue
+        _check_shape(tensor, shape, spec, source)
+        bound[canonical] = TensorInfo(canonical, tensor)
+    if missing:
+        raise _missing(missing, spec, stored.values(), source)
+    used = {info.stored.name for info in bound.values()}
+    return bound, [tensor for name, tensor in stored.items() if name not in used]
+
+
+def describe_tensors(names: Iterable[str]) -> str:
+    """Some names in full, and how many more there are."""
+    listed = list(names)
+    shown = ", ".join(listed[:4])
+    return shown if len(listed) <= 4 else f"{shown} and {len(listed) - 4} more"
+
+
+def _layer_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
+    hidden, wide = spec.hidden_size, spec.intermediate_size
+    matrices = {
+        "q": (spec.query_width, hidden, spec.qkv_bias),
+        "k": (spec.kv_width, hidden, spec.qkv_bias),
+        "v": (spec.kv_width, hidden, spec.qkv_bias),
+        "o": (hidden, spec.query_width, spec.output_bias),
+        "gate": (wide, hidden, spec.mlp_bias),
+        "up": (wide, hidden, spec.mlp_bias),
+        "down": (hidden, wide, spec.mlp_bias),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"input_norm": (hidden,), "post_norm": (hidden,)}
+    for name, (outputs, inputs, has_bias) in matrices.items():
+        shapes[name] = (outputs, inputs)
+        if has_bias:
+            shapes[f"{name}_bias"] = (outputs,)
+    return shapes
+
+
+def _check_shape(tensor: StoredTensor, shape: tuple[int, ...], spec: DecoderSpec, source: str) -> None:
+    if tensor.shape != shape:
+        raise BadModel(
+            f"{tensor.file.name}: tensor {tensor.name} is {list(tensor.shape)}, but {source} describes"
+            f" {spec.architecture} with {list(shape)}: config and weights belong to different models"
+        )
+
+
+def _missing(missing: list[str], spec: DecoderSpec, stored: Iterable[StoredTensor], source: str) -> BadModel:
+    files = ", ".join(sorted({tensor.file.name for tensor in stored})) or "no file"
+    return BadModel(
+        f"{files}: {len(missing)} tensor(s) that {spec.architecture} of {source} needs are absent:"
+        f" {describe_tensors(missing)}"
+    )

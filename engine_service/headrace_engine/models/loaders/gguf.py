@@ -1,0 +1,168 @@
+"""GGUF files: one file with metadata, vocabulary and tensors."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headrace_engine.config import ModelFormat
+from headrace_engine.errors import BadModel
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.families import family_of_gguf
+from headrace_engine.models.families.family import Family, GgufHints
+from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
+from headrace_engine.models.layout import bind, describe_tensors
+from headrace_engine.models.loaders.digest import digest_of, snapshot_commit
+from headrace_engine.models.loaders.gguf_header import GgufHeader, read_header
+from headrace_engine.models.loaders.gguf_types import READABLE_TYPES
+from headrace_engine.models.spec import DecoderSpec
+
+_ROPE_FREQS = "rope_freqs.weight"
+_HARMLESS_SUFFIX = ".attn_rot_embd"
+_TOUCHES_RESULTS = ("blk.", "output", "token_embd", "token_types", "position_embd", "rope_factors")
+"""Tensors whose names begin so take part in the computation: one that is not known cannot be left out."""
+
+_END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+_SAMPLING = {
+    "general.sampling.temp": "temperature",
+    "general.sampling.top_k": "top_k",
+    "general.sampling.top_p": "top_p",
+    "general.sampling.min_p": "min_p",
+    "general.sampling.penalty_repeat": "repetition_penalty",
+}
+_LONGEST_ARRAY = 64
+"""Arrays up to this length are shown with the metadata."""
+
+
+def open_file(path: Path) -> ModelFiles:
+    """The model in a GGUF file.
+
+    Raises:
+        BadModel: the file is damaged or of an unsupported kind, or metadata and tensors do not fit together.
+    """
+    header = read_header(path)
+    _check_whole(header)
+    family, spec = _spec(header)
+    tensors, warnings = _bind(header, family, spec)
+    tokenizer = ConfigFields(header.metadata, path.name, "tokenizer.ggml.")
+    template = header.metadata.get("tokenizer.chat_template")
+    eos_ids = _end_ids(tokenizer, spec.vocab_size)
+    if not eos_ids:
+        warnings.append(f"{path.name} names no eos_token_id: requests end by their length only")
+    return ModelFiles(
+        format=ModelFormat.GGUF,
+        path=path,
+        spec=spec,
+        config_json=json.dumps(_shown(header.metadata)),
+        generation={name: header.metadata[key] for key, name in _SAMPLING.items() if key in header.metadata},
+        tensors=tensors,
+        revision=snapshot_commit(path.parent) or _digest(header),
+        tokenizer_path=path,
+        warnings=tuple(warnings),
+        chat_template=template if isinstance(template, str) else None,
+        eos_ids=eos_ids,
+        bos_id=_token_id(tokenizer, "bos_token_id", spec.vocab_size),
+    )
+
+
+def _check_whole(header: GgufHeader) -> None:
+    split = ConfigFields(header.metadata, header.path.name).integer("split.count", 1, minimum=0)
+    if split > 1:
+        text = f"is one of {split} parts (split.count); join them into one file first"
+        raise BadModel(f"{header.path.name}: {text}")
+
+
+def _spec(header: GgufHeader) -> tuple[Family, DecoderSpec]:
+    source = header.path.name
+    architecture = ConfigFields(header.metadata, source).text("general.architecture")
+    family = family_of_gguf(architecture, source)
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    hints = GgufHints(
+        names=header.tensors.keys(),
+        vocab_size=len(tokens) if isinstance(tokens, list) else None,
+        frequency_factors=_frequency_factors(header),
+    )
+    fields = ConfigFields(header.metadata, source, f"{architecture}.")
+    spec = family.from_metadata[architecture](fields, hints)
+    factors = spec.rope.frequency_factors
+    if factors and len(factors) != spec.rope.dim // 2:
+        text = f"{_ROPE_FREQS} has {len(factors)} values, expected half of the head's size {spec.rope.dim}"
+        raise BadModel(f"{source}: {text}")
+    return family, spec
+
+
+def _bind(header: GgufHeader, family: Family, spec: DecoderSpec) -> tuple[dict[str, TensorInfo], list[str]]:
+    source = header.path.name
+    tensors, rest = bind(spec, header.tensors, family.gguf_names, "its metadata")
+    for info in tensors.values():
+        if info.stored.storage not in READABLE_TYPES:
+            text = f"tensor {info.stored.name} has type {info.stored.storage}, which is not supported"
+            raise BadModel(f"{source}: {text}; supported are {', '.join(sorted(READABLE_TYPES))}")
+    if family.interleaved_in_gguf:
+        tensors = {name: _interleaved(info, spec) for name, info in tensors.items()}
+    return tensors, _left_over(rest, source)
+
+
+def _left_over(rest: Sequence[StoredTensor], source: str) -> list[str]:
+    """Warnings about tensors that nothing uses.
+
+    Raises:
+        BadModel: one of them would take part in the computation.
+    """
+    extra = [tensor.name for tensor in rest if tensor.name != _ROPE_FREQS and _HARMLESS_SUFFIX not in tensor.name]
+    needed = [name for name in extra if name.startswith(_TOUCHES_RESULTS)]
+    if needed:
+        raise BadModel(f"{source}: tensors that this architecture does not have: {describe_tensors(needed)}")
+    return [f"{source}: tensor {name} is not known and not used" for name in extra]
+
+
+def _interleaved(info: TensorInfo, spec: DecoderSpec) -> TensorInfo:
+    """Marks the rows of queries and keys, which the format stores for rotation of neighbours."""
+    part = info.name.rpartition(".")[2].removesuffix("_bias")
+    heads = {"q": spec.num_heads, "k": spec.num_kv_heads}.get(part, 0)
+    return replace(info, interleaved_heads=heads)
+
+
+def _frequency_factors(header: GgufHeader) -> tuple[float, ...]:
+    tensor = header.tensors.get(_ROPE_FREQS)
+    if tensor is None:
+        return ()
+    if tensor.storage != "F32" or len(tensor.shape) != 1:
+        text = f"tensor {_ROPE_FREQS} is {tensor.storage} {list(tensor.shape)}, expected F32 of one dimension"
+        raise BadModel(f"{header.path.name}: {text}")
+    with header.path.open("rb") as file:
+        file.seek(tensor.offset)
+        values = struct.unpack(f"<{tensor.elements}f", file.read(tensor.nbytes))
+    if not all(math.isfinite(value) and value > 0 for value in values):
+        raise BadModel(f"{header.path.name}: tensor {_ROPE_FREQS} holds values that are not finite and above 0")
+    return values
+
+
+def _end_ids(tokenizer: ConfigFields, vocab_size: int) -> tuple[int, ...]:
+    ids = [_token_id(tokenizer, key, vocab_size) for key in _END_KEYS]
+    return tuple(dict.fromkeys(token_id for token_id in ids if token_id is not None))
+
+
+def _token_id(tokenizer: ConfigFields, name: str, vocab_size: int) -> int | None:
+    if tokenizer.get(name) is None:
+        return None
+    return tokenizer.integer(name, minimum=0, maximum=vocab_size - 1)
+
+
+def _shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata for people: a long array, such as the vocabulary, is named by its length."""
+    return {
+        key: f"array of {len(value)}" if isinstance(value, list) and len(value) > _LONGEST_ARRAY else value
+        for key, value in metadata.items()
+    }
+
+
+def _digest(header: GgufHeader) -> str:
+    with header.path.open("rb") as file:
+        described = file.read(header.size)
+    return digest_of([(header.path.name, header.path.stat().st_size, described)])

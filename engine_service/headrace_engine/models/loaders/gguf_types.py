@@ -1,0 +1,70 @@
+"""Storage types of GGUF files: how many bytes a block of values takes, and which of them can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StorageType:
+    """One type.
+
+    Attributes:
+        block: values that share a block; a row holds whole blocks.
+        bytes: bytes of a block.
+    """
+
+    name: str
+    block: int
+    bytes: int
+
+
+STORAGE_TYPES: Mapping[int, StorageType] = {
+    number: StorageType(name, block, size)
+    for number, name, block, size in (
+        (0, "F32", 1, 4),
+        (1, "F16", 1, 2),
+        (2, "Q4_0", 32, 18),
+        (3, "Q4_1", 32, 20),
+        (6, "Q5_0", 32, 22),
+        (7, "Q5_1", 32, 24),
+        (8, "Q8_0", 32, 34),
+        (9, "Q8_1", 32, 40),
+        (10, "Q2_K", 256, 84),
+        (11, "Q3_K", 256, 110),
+        (12, "Q4_K", 256, 144),
+        (13, "Q5_K", 256, 176),
+        (14, "Q6_K", 256, 210),
+        (15, "Q8_K", 256, 292),
+        (16, "IQ2_XXS", 256, 66),
+        (17, "IQ2_XS", 256, 74),
+        (18, "IQ3_XXS", 256, 98),
+        (19, "IQ1_S", 256, 50),
+        (20, "IQ4_NL", 32, 18),
+        (21, "IQ3_S", 256, 110),
+        (22, "IQ2_S", 256, 82),
+        (23, "IQ4_XS", 256, 136),
+        (24, "I8", 1, 1),
+        (25, "I16", 1, 2),
+        (26, "I32", 1, 4),
+        (27, "I64", 1, 8),
+        (28, "F64", 1, 8),
+        (29, "IQ1_M", 256, 56),
+        (30, "BF16", 1, 2),
+        (34, "TQ1_0", 256, 54),
+        (35, "TQ2_0", 256, 66),
+        (39, "MXFP4", 32, 17),
+        (40, "NVFP4", 64, 36),
+        (41, "Q1_0", 128, 18),
+    )
+}
+"""By the number that stands in a file."""
+
+PLAIN_TYPES = frozenset({"F64", "F32", "F16", "BF16"})
+"""Types whose values stand as they are."""
+
+_NOT_READ = frozenset({"Q8_1", "Q8_K", "Q1_0", "I8", "I16", "I32", "I64"})
+
+READABLE_TYPES = frozenset(storage.name for storage in STORAGE_TYPES.values()) - _NOT_READ
+"""Types that weights may have."""

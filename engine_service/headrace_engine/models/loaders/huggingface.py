@@ -1,0 +1,128 @@
+"""Hugging Face directories: config.json, generation_config.json, and safetensors in one file or in shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headrace_engine.config import ModelFormat
+from headrace_engine.errors import BadModel
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.families import family_of
+from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
+from headrace_engine.models.layout import bind, describe_tensors
+from headrace_engine.models.loaders.chat_template import read_chat_template
+from headrace_engine.models.loaders.digest import digest_of, same_bytes, snapshot_commit
+from headrace_engine.models.loaders.json_files import read_object
+from headrace_engine.models.loaders.shards import Checkpoint, read_checkpoint
+from headrace_engine.models.loaders.token_ids import end_ids, one_id
+from headrace_engine.models.spec import DecoderSpec
+
+CONFIG = "config.json"
+_GENERATION = "generation_config.json"
+_FLOATS = ("F64", "F32", "F16", "BF16")
+_FOLLOWS_FROM_CONFIG = ".rotary_emb.inv_freq"
+"""A buffer that old checkpoints carry."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The decoder with its tensors, once it is known whether its head is stored."""
+
+    spec: DecoderSpec
+    tensors: dict[str, TensorInfo]
+    warnings: tuple[str, ...] = ()
+
+
+def open_directory(directory: Path, file_prefix: str = "") -> ModelFiles:
+    """The model in a Hugging Face directory.
+
+    Raises:
+        BadModel: a file is absent, damaged or of an unsupported kind, or config and weights do not fit together.
+    """
+    raw = read_object(directory / CONFIG)
+    config = ConfigFields(raw, CONFIG)
+    architecture, warnings = _architecture(config)
+    spec = family_of(architecture, CONFIG).from_config[architecture](config)
+    checkpoint = read_checkpoint(directory, file_prefix)
+    bound = _bind(spec, dict(checkpoint.tensors))
+    generation = read_object(directory / _GENERATION) if (directory / _GENERATION).is_file() else {}
+    eos_ids = end_ids((ConfigFields(generation, _GENERATION), config), spec.vocab_size)
+    if not eos_ids:
+        warnings.append(f"neither {_GENERATION} nor {CONFIG} names an eos_token_id: requests end by their length only")
+    template = read_chat_template(directory)
+    return ModelFiles(
+        format=ModelFormat.HF,
+        path=directory,
+        spec=bound.spec,
+        config_json=json.dumps(raw),
+        generation=generation,
+        tensors=bound.tensors,
+        revision=snapshot_commit(directory) or _digest(checkpoint, raw, template),
+        tokenizer_path=directory,
+        warnings=(*warnings, *bound.warnings),
+        chat_template=template,
+        eos_ids=eos_ids,
+        bos_id=one_id(config, "bos_token_id", spec.vocab_size),
+    )
+
+
+def _architecture(config: ConfigFields) -> tuple[str, list[str]]:
+    names = config.get("architectures")
+    if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
+        raise config.error("architectures", "must be a list of one name")
+    has_code = config.get("auto_map") is not None
+    try:
+        family_of(names[0], CONFIG)
+    except BadModel as error:
+        if has_code:
+            raise BadModel(f"{error.message}. The code that auto_map brings along is never run") from None
+        raise
+    if config.get("quantization_config") is not None:
+        raise config.error("quantization_config", "is not supported: use unquantised weights, or a GGUF file")
+    warning = f"{CONFIG}: auto_map names code that is not run; the built-in {names[0]} is used"
+    return names[0], [warning] if has_code else []
+
+
+def _bind(spec: DecoderSpec, stored: dict[str, StoredTensor]) -> _Bound:
+    names = family_of(spec.architecture, CONFIG).hf_names
+    spec, warnings = _resolve_head(spec, stored, names)
+    tensors, rest = bind(spec, stored, names, CONFIG)
+    for info in tensors.values():
+        if info.stored.storage not in _FLOATS:
+            text = f"tensor {info.stored.name} is {info.stored.storage}; supported are {', '.join(_FLOATS)}"
+            raise BadModel(f"{info.stored.file.name}: {text}")
+    unexpected = [tensor for tensor in rest if not tensor.name.endswith(_FOLLOWS_FROM_CONFIG)]
+    if unexpected:
+        text = f"tensors that {spec.architecture} of {CONFIG} does not have"
+        names_text = describe_tensors(tensor.name for tensor in unexpected)
+        raise BadModel(f"{unexpected[0].file.name}: {text}: {names_text}")
+    if rest:
+        buffers = describe_tensors(tensor.name for tensor in rest)
+        warnings.append(f"not used, since they follow from the config: {buffers}")
+    return _Bound(spec, tensors, tuple(warnings))
+
+
+def _resolve_head(
+    spec: DecoderSpec, stored: dict[str, StoredTensor], names: Mapping[str, str]
+) -> tuple[DecoderSpec, list[str]]:
+    """A config may call the head tied although it is stored: equal, it is left out; different, it is used."""
+    embed, head = stored.get(names["embed"]), stored.get(names["head"])
+    if not spec.tied_head or head is None:
+        return spec, []
+    if embed is not None and not same_bytes(embed, head):
+        text = f"{CONFIG} says tie_word_embeddings, but {head.name} differs from {embed.name}: the stored head is used"
+        return replace(spec, tied_head=False), [text]
+    if embed is None:
+        stored[names["embed"]] = replace(head, name=names["embed"])
+    del stored[names["head"]]
+    return spec, []
+
+
+def _digest(checkpoint: Checkpoint, config: Mapping[str, Any], template: str | None) -> str:
+    described = json.dumps(config, sort_keys=True).encode()
+    texts = [(CONFIG, len(described), described), ("chat template", 0, (template or "").encode())]
+    return digest_of([*texts, *checkpoint.headers])

@@ -1,0 +1,96 @@
+"""Headers of safetensors files: 8 bytes of length, a JSON object, then the values without gaps."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace_engine.errors import BadModel
+from headrace_engine.models.files import StoredTensor
+from headrace_engine.models.loaders.json_files import parse_object
+
+_LENGTH = struct.Struct("<Q")
+_MAX_HEADER = 100_000_000
+"""The format's own limit."""
+
+_VALUE_BYTES: Mapping[str, int] = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 2),
+    **dict.fromkeys(("I32", "U32", "F32"), 4),
+    **dict.fromkeys(("I64", "U64", "F64"), 8),
+}
+
+
+def read_header(path: Path) -> tuple[dict[str, StoredTensor], bytes]:
+    """The tensors of one file by name, and the header's bytes.
+
+    Raises:
+        BadModel: the file is truncated, too long or its header is damaged; says what was expected and what is there.
+    """
+    header, size = _header_bytes(path)
+    entries = parse_object(header, path.name)
+    entries.pop("__metadata__", None)
+    start = _LENGTH.size + len(header)
+    tensors = {name: _tensor(path, name, entry, start) for name, entry in entries.items()}
+    _check_coverage(path, tensors, start, size)
+    return tensors, header
+
+
+def _header_bytes(path: Path) -> tuple[bytes, int]:
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            if size < _LENGTH.size:
+                raise BadModel(f"{path.name}: truncated: {size} bytes, expected at least {_LENGTH.size}")
+            (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+            if length > _MAX_HEADER:
+                text = f"header length {length} is above the format's limit {_MAX_HEADER}"
+                raise BadModel(f"{path.name}: damaged, or not a safetensors file: {text}")
+            if _LENGTH.size + length > size:
+                raise BadModel(f"{path.name}: truncated: {size} bytes, expected {_LENGTH.size + length} for the header")
+            return file.read(length), size
+    except OSError as error:
+        raise BadModel(f"{path.name}: cannot be read: {error.strerror}") from error
+
+
+def _tensor(path: Path, name: str, entry: object, start: int) -> StoredTensor:
+    if not isinstance(entry, dict):
+        raise BadModel(f"{path.name}: header entry of tensor {name} is no object")
+    storage, shape = entry.get("dtype"), entry.get("shape")
+    if not isinstance(storage, str) or storage not in _VALUE_BYTES:
+        raise BadModel(f"{path.name}: tensor {name} has unknown dtype {storage!r}; known are {', '.join(_VALUE_BYTES)}")
+    if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
+        raise BadModel(f"{path.name}: tensor {name} has shape {shape!r}, not a list of sizes")
+    begin, end = _offsets(path, name, entry.get("data_offsets"))
+    tensor = StoredTensor(name, storage, tuple(shape), path, start + begin, end - begin)
+    expected = tensor.elements * _VALUE_BYTES[storage]
+    if tensor.nbytes != expected:
+        text = f"spans {tensor.nbytes} bytes, but {storage} {shape} takes {expected}"
+        raise BadModel(f"{path.name}: tensor {name} {text}")
+    return tensor
+
+
+def _offsets(path: Path, name: str, value: Any) -> tuple[int, int]:
+    if not isinstance(value, list) or len(value) != 2 or not all(_is_size(item) for item in value):
+        raise BadModel(f"{path.name}: tensor {name} has data_offsets {value!r}, not [begin, end]")
+    return value[0], value[1]
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _check_coverage(path: Path, tensors: Mapping[str, StoredTensor], start: int, size: int) -> None:
+    """Tensors follow one another without gap or overlap, and fill the file."""
+    end, before = start, "the header"
+    for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.offset, tensor.nbytes)):
+        if tensor.offset != end:
+            kind = "overlaps" if tensor.offset < end else "leaves a gap after"
+            text = f"begins at byte {tensor.offset}, expected {end}"
+            raise BadModel(f"{path.name}: tensor {tensor.name} {kind} {before}: it {text}")
+        end, before = tensor.offset + tensor.nbytes, tensor.name
+    if size != end:
+        kind = "truncated" if size < end else "too long"
+        raise BadModel(f"{path.name}: {kind}: {size} bytes, expected {end} by its header")
