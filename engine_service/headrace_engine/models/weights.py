@@ -1,0 +1,105 @@
+"""Reading weights: from the bytes in a file to tensors on a device, one tensor at a time."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+
+import torch
+
+from headrace_engine.errors import BadModel
+from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
+from headrace_engine.types import ModelPhase
+
+Progress = Callable[[ModelPhase, int, int | None], None]
+"""Called with the phase, the bytes done, and the bytes in all."""
+
+_PLAIN = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_CHUNK_VALUES = 8 * 2**20
+"""Values that are unpacked at a time, so that a large table needs no second copy in float32."""
+
+
+def load_weights(
+    files: ModelFiles, dtype: torch.dtype, device: torch.device, progress: Progress
+) -> dict[str, torch.Tensor]:
+    """All weights by canonical name, in `dtype` on `device`. A tied head is not there twice.
+
+    Raises:
+        BadModel: a file has changed since it was opened, or values do not fit into `dtype`.
+    """
+    weights: dict[str, torch.Tensor] = {}
+    done = 0
+    progress(ModelPhase.LOADING, done, files.weight_bytes)
+    for info in sorted(files.tensors.values(), key=lambda info: (info.stored.file, info.stored.offset)):
+        weights[info.name] = read_tensor(info, dtype, device)
+        done += info.stored.nbytes
+        progress(ModelPhase.LOADING, done, files.weight_bytes)
+    return weights
+
+
+def read_tensor(info: TensorInfo, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """One tensor of shape info.shape: unpacked, its rows in place, its own memory.
+
+    Raises:
+        BadModel: the file has changed since it was opened, or values do not fit into `dtype`.
+    """
+    stored = info.stored
+    data = _map(stored)
+    result = torch.empty(stored.shape, dtype=dtype, device=device)
+    if stored.storage in _PLAIN:
+        result.copy_(_plain(stored, data))
+    else:
+        _unpack(stored, data, result)
+    if dtype is torch.float16 and not torch.isfinite(result).all():
+        text = f"tensor {stored.name} holds values that FLOAT16 does not; use dtype BFLOAT16 or FLOAT32"
+        raise BadModel(f"{stored.file.name}: {text}")
+    return _half_by_half(result, info.interleaved_heads)
+
+
+def _map(stored: StoredTensor) -> memoryview:
+    """The tensor's bytes, mapped. Copy-on-write, since torch takes no read-only memory."""
+    try:
+        with stored.file.open("rb") as file:
+            size = file.seek(0, 2)
+            if size < stored.offset + stored.nbytes:
+                expected = stored.offset + stored.nbytes
+                raise BadModel(f"{stored.file.name}: truncated: {size} bytes, expected at least {expected}")
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except OSError as error:
+        raise BadModel(f"{stored.file.name}: cannot be read: {error.strerror}") from error
+    return memoryview(mapped)[stored.offset : stored.offset + stored.nbytes]
+
+
+def _plain(stored: StoredTensor, data: memoryview) -> torch.Tensor:
+    value_type = _PLAIN[stored.storage]
+    if not stored.elements:
+        return torch.empty(stored.shape, dtype=value_type)
+    buffer = bytearray(data) if stored.offset % value_type.itemsize else data
+    return torch.frombuffer(buffer, dtype=value_type).view(stored.shape)
+
+
+def _unpack(stored: StoredTensor, data: memoryview, result: torch.Tensor) -> None:
+    """Blocks of a GGUF file to values, some rows at a time."""
+    try:
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+    except ImportError as error:
+        raise BadModel(f"{stored.file.name}: {stored.storage} weights need the package gguf: {error}") from error
+    import numpy as np
+
+    kind = GGMLQuantizationType[stored.storage]
+    columns = stored.shape[-1]
+    rows = result.view(-1, columns)
+    packed = np.frombuffer(data, dtype=np.uint8).reshape(rows.shape[0], -1)
+    step = max(1, _CHUNK_VALUES // columns)
+    for begin in range(0, rows.shape[0], step):
+        values = dequantize(packed[begin : begin + step], kind)
+        rows[begin : begin + step].copy_(torch.from_numpy(values))
+
+
+def _half_by_half(rows: torch.Tensor, heads: int) -> torch.Tensor:
+    """Moves the rows of each head from pairs of neighbours to first halves before second halves."""
+    if not heads:
+        return rows
+    pairs = rows.shape[0] // heads // 2
+    return rows.view(heads, pairs, 2, -1).transpose(1, 2).reshape(rows.shape)
