@@ -1,0 +1,130 @@
+"""A model's tokenizer: text to ids, ids to the bytes that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace_engine.config import ModelFormat
+from headrace_engine.errors import BadModel, InvalidArgument
+from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.vocabulary import gguf, huggingface
+from headrace_engine.models.vocabulary.pieces import piece_bytes
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_SPACE = "\u2581"
+_ANY_LENGTH = 2**20
+"""Bytes of text that one token may take in where it swallows the spaces beside it."""
+
+_COMPOSED = 4
+"""A normalizer may replace this many bytes by one: Unicode's compatibility forms, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerBundle:
+    """A tokenizer, and what the model's files say about its tokens. Safe to use from several threads.
+
+    Attributes:
+        pieces: the bytes that each id stands for, by id.
+        special_ids: ids of control tokens, such as the ends of turns.
+        special_texts: what those ids are written as, in the order of the ids.
+        template_variables: texts that chat templates use by name, such as bos_token.
+        bos_text: the token that begins a sequence; "" where there is none.
+        adds_bos: encode puts it before a text when it adds special tokens.
+        max_token_bytes: no id takes in more bytes of a text than this.
+    """
+
+    tokenizer: Tokenizer
+    pieces: tuple[bytes, ...]
+    special_ids: frozenset[int]
+    special_texts: tuple[str, ...]
+    chat_template: str | None
+    template_variables: Mapping[str, str]
+    bos_id: int | None
+    bos_text: str
+    adds_bos: bool
+    max_token_bytes: int
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The ids of a text. Names of special tokens inside it become those tokens.
+
+        Args:
+            add_special_tokens: put before and after what the tokenizer adds by itself.
+
+        Raises:
+            InvalidArgument: the text holds half a surrogate pair, which is no character.
+        """
+        try:
+            return list(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+        except TypeError as error:
+            raise InvalidArgument.field("prompt", "is not valid Unicode: it holds half a surrogate pair") from error
+
+    def encode_plain(self, text: str) -> list[int]:
+        """The ids of a text in which names of special tokens are nothing but text; nothing is added around it."""
+        tokenizer = self.tokenizer
+        normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+        split = tokenizer.pre_tokenizer
+        parts = [part for part, _ in split.pre_tokenize_str(normal)] if split else [normal]
+        if parts and parts[0].startswith(_SPACE) and not text.startswith((" ", _SPACE)):
+            parts[0] = parts[0][1:]
+        return [token_id for part in parts for token_id in self._plain_ids(part)]
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that an id stands for, not always whole characters; b"" for an id that has no piece."""
+        return self.pieces[token_id] if 0 <= token_id < len(self.pieces) else b""
+
+    def _plain_ids(self, part: str) -> list[int]:
+        """A vocabulary may hold the name of a special token as a whole: then character by character."""
+        ids = [token.id for token in self.tokenizer.model.tokenize(part)]
+        if self.special_ids.isdisjoint(ids) or len(part) == 1:
+            return ids
+        return [token_id for character in part for token_id in self._plain_ids(character)]
+
+
+def load_tokenizer(files: ModelFiles) -> TokenizerBundle:
+    """The tokenizer of a model.
+
+    Raises:
+        BadModel: it is absent, damaged, of a kind that is not supported, or has ids that the model does not have.
+    """
+    builder = gguf if files.format is ModelFormat.GGUF else huggingface
+    try:
+        built = builder.build_tokenizer(files.tokenizer_path)
+    except ImportError as error:
+        raise BadModel(
+            f"{files.tokenizer_path}: reading its tokenizer needs the package tokenizers: {error}"
+        ) from error
+    pieces = piece_bytes(built.tokenizer, str(files.tokenizer_path))
+    _check_vocabulary(files, pieces)
+    added = built.tokenizer.get_added_tokens_decoder()
+    special = {token_id: token.content for token_id, token in sorted(added.items()) if token.special}
+    bos_text = built.named.get("bos_token", "")
+    bos_id = built.tokenizer.token_to_id(bos_text) if bos_text else None
+    return TokenizerBundle(
+        tokenizer=built.tokenizer,
+        pieces=pieces,
+        special_ids=frozenset(special),
+        special_texts=tuple(special.values()),
+        chat_template=files.chat_template,
+        template_variables=built.named,
+        bos_id=bos_id,
+        bos_text=bos_text,
+        adds_bos=bos_id is not None and built.tokenizer.encode("", add_special_tokens=True).ids[:1] == [bos_id],
+        max_token_bytes=_max_token_bytes(built.tokenizer, pieces),
+    )
+
+
+def _max_token_bytes(tokenizer: Tokenizer, pieces: tuple[bytes, ...]) -> int:
+    if any(token.lstrip or token.rstrip for token in tokenizer.get_added_tokens_decoder().values()):
+        return _ANY_LENGTH
+    return max(map(len, pieces)) * (_COMPOSED if tokenizer.normalizer else 1)
+
+
+def _check_vocabulary(files: ModelFiles, pieces: tuple[bytes, ...]) -> None:
+    size = files.spec.vocab_size
+    if len(pieces) > size:
+        text = f"the tokenizer has {len(pieces)} ids (the last is {pieces[-1]!r}), but the model only {size}"
+        raise BadModel(f"{files.tokenizer_path}: {text}: they belong to different models")

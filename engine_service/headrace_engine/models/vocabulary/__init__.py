@@ -1,0 +1,1 @@
+"""Building tokenizers from a model's files with the tokenizers library."""

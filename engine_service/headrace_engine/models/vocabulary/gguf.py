@@ -1,0 +1,179 @@
+"""Tokenizers from the vocabulary that a GGUF file carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace_engine.errors import BadModel
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.loaders.gguf_header import read_header
+from headrace_engine.models.vocabulary.built import BuiltTokenizer, set_ends
+from headrace_engine.models.vocabulary.splitting import SPLITTINGS, Splitting, pre_tokenizer
+
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6
+_NAMED = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+    "sep_token": "seperator_token_id",
+    "cls_token": "cls_token_id",
+    "mask_token": "mask_token_id",
+}
+"""Names of template variables, and the keys of their ids as the format spells them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What a GGUF file says of its tokenizer.
+
+    Attributes:
+        tokens: the pieces, by id.
+        types: kind of each piece: normal, control, user defined, unused, byte.
+        named: text of the special tokens that have a role, by the name that chat templates use.
+    """
+
+    fields: ConfigFields
+    tokens: Sequence[str]
+    types: Sequence[int]
+    named: Mapping[str, str]
+
+    def of_type(self, *types: int) -> list[str]:
+        """Pieces of some kinds."""
+        return [token for token, kind in zip(self.tokens, self.types, strict=True) if kind in types]
+
+
+def build_tokenizer(path: Path) -> BuiltTokenizer:
+    """The tokenizer of a GGUF file.
+
+    Raises:
+        BadModel: the file has no vocabulary, a damaged one, or one of a kind that is not supported; names the key.
+    """
+    vocabulary = _read(path)
+    kind = vocabulary.fields.text("model")
+    builders = {"gpt2": _byte_level, "llama": _sentencepiece}
+    if kind not in builders:
+        raise vocabulary.fields.error("model", f"is not supported; supported are {', '.join(builders)}")
+    try:
+        tokenizer, adds_bos = builders[kind](vocabulary)
+    except (BadModel, ImportError):
+        raise
+    except Exception as error:  # the library raises plain exceptions
+        raise BadModel(f"{path.name}: its vocabulary and merges do not fit together: {error}") from error
+    _add_tokens(tokenizer, vocabulary)
+    _set_ends(tokenizer, vocabulary, adds_bos)
+    return BuiltTokenizer(tokenizer, vocabulary.named)
+
+
+def _read(path: Path) -> Vocabulary:
+    metadata = read_header(path).metadata
+    fields = ConfigFields(metadata, path.name, "tokenizer.ggml.")
+    tokens = _strings(fields, "tokens")
+    types = fields.get("token_type")
+    if types is None:
+        types = [1] * len(tokens)
+    if not isinstance(types, list) or len(types) != len(tokens):
+        raise BadModel(f"{path.name}: tokenizer.ggml.token_type must have one entry for each of {len(tokens)} tokens")
+    ids = {name: fields.get(key) for name, key in _NAMED.items()}
+    last = len(tokens) - 1
+    named = {
+        name: tokens[fields.integer(_NAMED[name], minimum=0, maximum=last)]
+        for name, token_id in ids.items()
+        if token_id is not None
+    }
+    return Vocabulary(fields, tokens, types, named)
+
+
+def _strings(fields: ConfigFields, name: str) -> list[str]:
+    value = fields.get(name)
+    if not isinstance(value, list) or not value or not isinstance(value[0], str):
+        raise BadModel(f"{fields.source}: {fields.prefix}{name} must be a list of strings")
+    return value
+
+
+def _byte_level(vocabulary: Vocabulary) -> tuple[Any, bool]:
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    splitting = _splitting(vocabulary.fields)
+    ids = {token: index for index, token in enumerate(vocabulary.tokens)}
+    merges = _merges(vocabulary.fields)
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, ignore_merges=splitting.takes_whole))
+    if splitting.composes:
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizer(splitting)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer, splitting.adds_bos
+
+
+def _splitting(fields: ConfigFields) -> Splitting:
+    name = fields.text("pre", "default")
+    if name not in SPLITTINGS:
+        raise fields.error("pre", f"is not supported; supported are {', '.join(SPLITTINGS)}")
+    return SPLITTINGS[name]
+
+
+def _sentencepiece(vocabulary: Vocabulary) -> tuple[Any, bool]:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    fields = vocabulary.fields
+    ids = {token: index for index, token in enumerate(vocabulary.tokens)}
+    merges = _merges(fields) if fields.has("merges") else _merges_from_scores(vocabulary, ids)
+    unknown = vocabulary.named.get("unk_token")
+    model = models.BPE(vocab=ids, merges=merges, fuse_unk=True, byte_fallback=True, unk_token=unknown)
+    tokenizer = Tokenizer(model)
+    begins_with_space = fields.flag("add_space_prefix", True)
+    scheme = "first" if begins_with_space else "never"
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme=scheme, split=False)
+    steps: list[Any] = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    if begins_with_space:
+        steps.append(decoders.Strip(content=" ", left=1))
+    tokenizer.decoder = decoders.Sequence(steps)
+    return tokenizer, True
+
+
+def _merges(fields: ConfigFields) -> list[tuple[str, str]]:
+    pairs = [tuple(merge.split(" ")) for merge in _strings(fields, "merges")]
+    wrong = next((pair for pair in pairs if len(pair) != 2), None)
+    if wrong is not None:
+        raise BadModel(f"{fields.source}: {fields.prefix}merges holds {' '.join(wrong)!r}, which is not a pair")
+    return pairs  # type: ignore[return-value]
+
+
+def _merges_from_scores(vocabulary: Vocabulary, ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The merges that a SentencePiece vocabulary implies: every way to join two pieces to a third, best score first.
+
+    Among equal scores the longer left part comes first, then the longer right part.
+    """
+    scores = vocabulary.fields.get("scores")
+    if not isinstance(scores, list) or len(scores) != len(vocabulary.tokens):
+        raise vocabulary.fields.error("scores", "must have one entry for each token")
+    apart = {_UNKNOWN, _CONTROL, _UNUSED, _BYTE}
+    joined = [
+        (score, cut, len(token) - cut, token)
+        for token, score, kind in zip(vocabulary.tokens, scores, vocabulary.types, strict=True)
+        if kind not in apart
+        for cut in range(1, len(token))
+        if token[:cut] in ids and token[cut:] in ids
+    ]
+    joined.sort(key=lambda merge: merge[:3], reverse=True)
+    return [(token[:cut], token[cut:]) for _, cut, _, token in joined]
+
+
+def _add_tokens(tokenizer: Any, vocabulary: Vocabulary) -> None:
+    """Control tokens and those with a role are special; user-defined ones are only kept whole."""
+    from tokenizers import AddedToken
+
+    special = dict.fromkeys([*vocabulary.of_type(_CONTROL, _UNKNOWN), *vocabulary.named.values()])
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special if text])
+    whole = [text for text in vocabulary.of_type(_USER_DEFINED) if text and text not in special]
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in whole])
+
+
+def _set_ends(tokenizer: Any, vocabulary: Vocabulary, adds_bos: bool) -> None:
+    fields = vocabulary.fields
+    bos = vocabulary.named.get("bos_token") if fields.flag("add_bos_token", adds_bos) else None
+    eos = vocabulary.named.get("eos_token") if fields.flag("add_eos_token", False) else None
+    set_ends(tokenizer, bos, eos)

@@ -1,0 +1,92 @@
+"""Tokenizers from the files of a Hugging Face directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace_engine.errors import BadModel
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.loaders.json_files import read_object
+from headrace_engine.models.vocabulary.built import BuiltTokenizer, set_ends
+
+_TOKENIZER = "tokenizer.json"
+_CONFIG = "tokenizer_config.json"
+_SPECIAL_TOKENS = "special_tokens_map.json"
+_SLOW_FILES = ("tokenizer.model", "vocab.json")
+_ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+
+
+def build_tokenizer(directory: Path) -> BuiltTokenizer:
+    """The tokenizer of a directory: tokenizer.json, else what transformers converts without running code of the model.
+
+    Raises:
+        BadModel: there is no tokenizer, or it is damaged or of a kind that is not supported.
+    """
+    raw = read_object(directory / _CONFIG) if (directory / _CONFIG).is_file() else {}
+    config = ConfigFields(raw, _CONFIG)
+    tokenizer = (
+        _from_json(directory / _TOKENIZER) if (directory / _TOKENIZER).is_file() else _convert(directory, config)
+    )
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    named = _named(directory, config)
+    _add_named(tokenizer, named)
+    if config.get("add_bos_token") is not None or config.get("add_eos_token") is not None:
+        bos = named.get("bos_token") if config.flag("add_bos_token", False) else None
+        eos = named.get("eos_token") if config.flag("add_eos_token", False) else None
+        set_ends(tokenizer, bos, eos)
+    return BuiltTokenizer(tokenizer, named)
+
+
+def _from_json(path: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain exceptions
+        raise BadModel(f"{path.name}: not a tokenizer: {error}") from error
+
+
+def _convert(directory: Path, config: ConfigFields) -> Any:
+    if not any((directory / name).is_file() for name in _SLOW_FILES):
+        raise BadModel(f"{directory}: no tokenizer: none of {_TOKENIZER}, {', '.join(_SLOW_FILES)} is there")
+    if config.get("auto_map") is not None:
+        raise BadModel(
+            f"{_CONFIG}: the tokenizer needs code of its own (auto_map), which is never run: add {_TOKENIZER}"
+        )
+    try:
+        from transformers import AutoTokenizer
+
+        slow = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+        return slow.backend_tokenizer
+    except Exception as error:  # whatever the conversion meets
+        text = f"no {_TOKENIZER}, and transformers cannot convert the other files: {error}"
+        raise BadModel(f"{directory}: {text}") from error
+
+
+def _named(directory: Path, config: ConfigFields) -> dict[str, str]:
+    """Text of the special tokens by role, and of the extra ones that a model names itself."""
+    old = directory / _SPECIAL_TOKENS
+    content = read_object(old) if old.is_file() else {}
+    found = {name: content.get(name) if config.get(name) is None else config.get(name) for name in _ROLES}
+    extra = config.get("extra_special_tokens")
+    named = {**found, **(extra if isinstance(extra, dict) else {})}
+    return {name: _text(token, name) for name, token in named.items() if token is not None}
+
+
+def _text(token: Any, name: str) -> str:
+    content = token.get("content") if isinstance(token, dict) else token
+    if not isinstance(content, str):
+        raise BadModel(f"{_CONFIG}: {name} = {token!r} must be a string, or an object with one as content")
+    return content
+
+
+def _add_named(tokenizer: Any, named: Mapping[str, str]) -> None:
+    """Tokens with a role are special, whether or not tokenizer.json lists them so."""
+    from tokenizers import AddedToken
+
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    absent = [text for text in named.values() if text not in known and tokenizer.token_to_id(text) is not None]
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in dict.fromkeys(absent)])

@@ -1,0 +1,71 @@
+"""The bytes that each id of a tokenizer stands for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from headrace_engine.errors import BadModel
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+_SPACE = "\u2581"
+
+
+@cache
+def byte_characters() -> Mapping[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for: printable ones stand for themselves."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in plain]
+    shifted = {chr(256 + number): byte for number, byte in enumerate(others)}
+    return {**{chr(byte): byte for byte in plain}, **shifted}
+
+
+def piece_bytes(tokenizer: Any, source: str) -> tuple[bytes, ...]:
+    """The bytes of every id of a tokenizers.Tokenizer, in the order of ids; b"" for an id without a piece.
+
+    Raises:
+        BadModel: its decoder is of a kind whose pieces do not stand for bytes.
+    """
+    spell = _speller(tokenizer, source)
+    vocabulary: Mapping[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+    pieces = [b""] * (max(vocabulary.values(), default=-1) + 1)
+    for piece, token_id in vocabulary.items():
+        pieces[token_id] = spell(piece)
+    for token_id, token in tokenizer.get_added_tokens_decoder().items():
+        pieces[token_id] = token.content.encode()
+    return tuple(pieces)
+
+
+def _speller(tokenizer: Any, source: str) -> Callable[[str], bytes]:
+    state = tokenizer.decoder.__getstate__() if tokenizer.decoder is not None else b"{}"
+    kinds = _kinds(json.loads(state))
+    if "ByteLevel" in kinds:
+        return _from_byte_characters
+    if "ByteFallback" in kinds or "Metaspace" in kinds:
+        return _from_sentencepiece
+    found = ", ".join(sorted(kinds)) or "none"
+    raise BadModel(
+        f"{source}: tokenizers with decoder {found} are not supported; supported are ByteLevel, ByteFallback"
+    )
+
+
+def _kinds(decoder: Mapping[str, Any]) -> set[str]:
+    parts = decoder.get("decoders", [])
+    return {kind for part in parts for kind in _kinds(part)} | ({decoder["type"]} if "type" in decoder else set())
+
+
+def _from_byte_characters(piece: str) -> bytes:
+    """A piece with another character than those that stand for bytes is its own text."""
+    byte_of = byte_characters()
+    try:
+        return bytes([byte_of[character] for character in piece])
+    except KeyError:
+        return piece.encode()
+
+
+def _from_sentencepiece(piece: str) -> bytes:
+    byte = _BYTE_PIECE.fullmatch(piece)
+    return bytes([int(byte[1], 16)]) if byte else piece.replace(_SPACE, " ").encode()
