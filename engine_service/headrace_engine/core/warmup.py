@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.link import Link
@@ -43,23 +44,25 @@ def largest_steps(plan: CorePlan, sizes: RunnerSizes) -> Iterator[list[SequenceS
     yield _most_tokens(plan, sizes)
     yield _most_sequences(plan, sizes)
     longest = sizes.max_length - 1  # The last token of a sequence is never computed.
-    yield [_row(longest - 1, 1, range(_blocks_for(longest, plan)))]
+    yield [_row(longest - 1, 1, tuple(range(_blocks_for(longest, plan))))]
 
 
 def _most_tokens(plan: CorePlan, sizes: RunnerSizes) -> list[SequenceStep]:
-    """The whole budget of tokens, or as many as the pool holds, in sequences that they bring to their end."""
+    """The whole budget of tokens, or as many as batch and pool can hold, in sequences that they bring to their end."""
     longest = sizes.max_length - 1
-    width = _blocks_for(longest, plan)
-    budget = plan.max_prefill_tokens
+    whole, rest = divmod(longest, plan.block_size)
+    budget, blocks = plan.max_prefill_tokens, iter(range(sizes.num_blocks))
+    # Where the pool is what limits, full blocks hold the most: only so many rows may add the block of the rest.
+    spare = sizes.num_blocks - plan.max_batch * whole
     rows: list[SequenceStep] = []
-    for first in range(0, sizes.num_blocks, width):
-        blocks = range(first, min(first + width, sizes.num_blocks))
-        end = min(longest, len(blocks) * plan.block_size)
+    for i in range(plan.max_batch):
+        table = tuple(islice(blocks, whole + (rest > 0 and i < spare)))
+        end = min(longest, len(table) * plan.block_size)
         count = min(end, budget)
-        rows.append(_row(end - count, count, blocks))
-        budget -= count
-        if not budget or len(rows) == plan.max_batch:
+        if not count:
             break
+        rows.append(_row(end - count, count, table))
+        budget -= count
     return rows
 
 
@@ -71,7 +74,7 @@ def _most_sequences(plan: CorePlan, sizes: RunnerSizes) -> list[SequenceStep]:
     return [_row(length - 1, 1, (*range(shared), shared + i)) for i in range(count)]
 
 
-def _row(start: int, count: int, blocks: range | tuple[int, ...]) -> SequenceStep:
+def _row(start: int, count: int, blocks: tuple[int, ...]) -> SequenceStep:
     return SequenceStep(token_ids=(0,) * count, start=start, blocks=blocks, sampling=_DRAW)
 
 

@@ -1,0 +1,283 @@
+"""A runner without a model, and a bench that drives a core with it.
+
+The simulated runner stores ids in a paged pool and draws each token as a hash of the whole context that it reads back
+through the block table. A wrong table, a stale block or a missing chunk gives other tokens than `expected` says.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any
+
+from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat, SamplingParams
+from headrace_engine.core.core import Core
+from headrace_engine.core.link import LinkClosed
+from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.core.warmup import start_up
+from headrace_engine.messages import (
+    AddSequence,
+    CoreCommand,
+    CoreMessage,
+    CorePlan,
+    CoreStat,
+    Ended,
+    EndSequence,
+    StepOutput,
+)
+from headrace_engine.types import ModelPhase
+
+VOCABULARY = 1000
+GREEDY = SamplingParams(temperature=0)
+_POISON = -1
+
+
+class ContractBroken(BaseException):
+    """The core asked for what it may never ask for. Not an Exception: the core must not take it for a failed step."""
+
+
+def draw(
+    context: Sequence[int], sampling: SamplingParams, position: int, index: int, masked: Sequence[int]
+) -> int | None:
+    """The id after a context: any function of all of it will do, if nearly every change changes the result."""
+    noise = () if sampling.temperature == 0 else (sampling.seed, position, index)
+    content = array("q", (*context, *noise)).tobytes()
+    first = int.from_bytes(blake2b(content, digest_size=8).digest(), "little") % VOCABULARY
+    candidates = ((first + i) % VOCABULARY for i in range(VOCABULARY))
+    return next((token for token in candidates if token not in masked), None)
+
+
+def expected(request: AddSequence, count: int | None = None) -> list[int]:
+    """The ids that a sequence must get, those it came with included, up to a number of tokens or an EOS id."""
+    ids = list(request.generated)
+    while len(ids) < (request.max_new if count is None else count):
+        position = len(ids)
+        masked = request.eos_ids + request.stop_ids if position < request.min_new else ()
+        token = draw((*request.prompt, *ids), request.sampling, position, request.index, masked)
+        if token is None:
+            break
+        ids.append(token)
+        if token in request.eos_ids:
+            break
+    return ids
+
+
+def make_plan(**changes: Any) -> CorePlan:
+    """A plan with small sizes."""
+    sizes = {"max_batch": 8, "max_length": 64, "max_prefill_tokens": 32, "block_size": 4, "num_blocks": 64}
+    return CorePlan(path="simulated", format=ModelFormat.HF, **{**sizes, **changes})
+
+
+class SimulatedRunner(Runner):
+    """Keeps the plan's sizes, and checks that every step keeps the interface's promises.
+
+    Attributes:
+        raises: tells which rows make the whole step raise.
+        spoils: tells which rows get keys and values that are not finite; whoever reads them later gets an error.
+        batches: (start, tokens) of each row of each step since the warm-up.
+        seen: every id that was computed since then.
+    """
+
+    def __init__(self, plan: CorePlan) -> None:
+        self.plan = plan
+        self.raises: Callable[[SequenceStep], bool] = lambda step: False
+        self.spoils: Callable[[SequenceStep], bool] = lambda step: False
+        self.batches: list[list[tuple[int, int]]] = []
+        self.seen: set[int] = set()
+        self.closed = False
+        self._pool: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def load(self, progress: Progress) -> None:
+        progress(ModelPhase.LOADING, 1, 2)
+        progress(ModelPhase.LOADING, 2, 2)
+
+    def size(self) -> RunnerSizes:
+        plan = self.plan
+        return RunnerSizes(
+            ("simulated",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 1, plan.max_length, plan.num_blocks, 1, 2, 3
+        )
+
+    def allocate(self, num_blocks: int) -> None:
+        self._num_blocks = num_blocks
+
+    def close(self) -> None:
+        self.closed = True
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        self._check_step(steps)
+        self.batches.append([(step.start, len(step.token_ids)) for step in steps])
+        if any(self.raises(step) for step in steps):
+            raise RuntimeError("simulated fault")
+        for step in steps:
+            self._write(step)
+        return [self._draw(step) for step in steps if step.sampling is not None]
+
+    def forget_warm_up(self) -> None:
+        """Count from here."""
+        self.batches.clear()
+        self.seen.clear()
+        self._pool.clear()
+
+    def _write(self, step: SequenceStep) -> None:
+        spoilt = self.spoils(step)
+        for offset, token in enumerate(step.token_ids):
+            position = step.start + offset
+            self.seen.add(token)
+            self._pool[self._slot(step, position)] = (position, _POISON if spoilt else token)
+
+    def _draw(self, step: SequenceStep) -> Sampled:
+        assert step.sampling is not None
+        context: list[int] = []
+        for position in range(step.start + len(step.token_ids)):
+            stored, token = self._pool.get(self._slot(step, position), (-1, -2))
+            if token == _POISON:
+                return Sampled(None, error="logits are not finite")
+            context.append(token if stored == position else -3)
+        token_id = draw(context, step.sampling, step.position, step.index, step.masked_ids)
+        wanted = step.sampling.logprobs and token_id is not None
+        return Sampled(token_id, -float(token_id) if wanted and token_id is not None else None)
+
+    def _slot(self, step: SequenceStep, position: int) -> tuple[int, int]:
+        return step.blocks[position // self.plan.block_size], position % self.plan.block_size
+
+    def _check_step(self, steps: Sequence[SequenceStep]) -> None:
+        _require(0 < len(steps) <= self.plan.max_batch, f"{len(steps)} rows")
+        tokens = sum(len(step.token_ids) for step in steps)
+        _require(tokens <= self.plan.max_prefill_tokens, f"{tokens} tokens in a step")
+        writers: dict[tuple[int, int], int] = {}
+        for row, step in enumerate(steps):
+            end = step.start + len(step.token_ids)
+            _require(bool(step.token_ids), "a row without tokens")
+            _require(end < self.plan.max_length, f"a row ends at {end}")
+            _require(len(step.blocks) * self.plan.block_size >= end, "a table too short")
+            _require(len(set(step.blocks)) == len(step.blocks), "a block twice in a table")
+            _require(all(0 <= block < self._num_blocks for block in step.blocks), "a block outside the pool")
+            for position in range(step.start, end):
+                _require(writers.setdefault(self._slot(step, position), row) == row, "two rows write to one slot")
+        for row, step in enumerate(steps):
+            read = (self._slot(step, position) for position in range(step.start))
+            _require(all(writers.get(slot, row) == row for slot in read), "a row reads what another one writes")
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ContractBroken(what)
+
+
+class Drained(BaseException):
+    """The core waits for a command."""
+
+
+class ListLink:
+    """A link whose commands are put there by a test."""
+
+    def __init__(self) -> None:
+        self.commands: list[CoreCommand] = []
+        self.messages: list[CoreMessage] = []
+        self.closed = False
+
+    def receive(self, block: bool) -> list[CoreCommand]:
+        commands, self.commands = self.commands, []
+        if not commands and self.closed:
+            raise LinkClosed
+        if not commands and block:
+            raise Drained
+        return commands
+
+    def send(self, message: CoreMessage) -> None:
+        if self.closed:
+            raise LinkClosed
+        self.messages.append(message)
+
+
+class Bench:
+    """A core that was started on a simulated runner, and what it has published, by key."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.plan = make_plan(**changes)
+        self.runner = SimulatedRunner(self.plan)
+        self.link = ListLink()
+        sizes = start_up(self.plan, self.runner, self.link)
+        self.runner.forget_warm_up()
+        self.link.messages.clear()
+        self.core = Core(self.plan, sizes, self.runner, self.link)
+        self.requests: dict[int, AddSequence] = {}
+        self.tokens: dict[int, list[int]] = {}
+        self.ended: dict[int, Ended] = {}
+        self.cached: dict[int, int] = {}
+        self.preempted: list[int] = []
+        self.outputs: list[StepOutput] = []
+        self.step()  # At its first rest a core tells the size of its pool.
+        self.first = self.outputs.pop()
+
+    def add(self, prompt: Sequence[int], max_new: int = 4, **fields: Any) -> int:
+        """Queue a sequence, and return its key."""
+        key = len(self.requests) + 1
+        sampling = fields.pop("sampling", GREEDY)
+        self.requests[key] = request = AddSequence(key, tuple(prompt), sampling, max_new, **fields)
+        self.tokens[key] = list(request.generated)
+        self.link.commands.append(request)
+        return key
+
+    def end(self, key: int) -> None:
+        """Queue the end of a sequence."""
+        self.link.commands.append(EndSequence(key))
+
+    def step(self) -> None:
+        """One step of the core, and what it published."""
+        with suppress(Drained):
+            self.core.step()
+        for message in self.link.messages:
+            self._note(message)
+        self.link.messages.clear()
+
+    def run(self) -> None:
+        """Step until there is nothing to do, and let the core go to rest."""
+        while self.core.busy or self.link.commands:
+            self.step()
+        self.step()
+
+    def steps(self, count: int) -> None:
+        """So many steps."""
+        for _ in range(count):
+            self.step()
+
+    @property
+    def stat(self) -> CoreStat:
+        """As published last."""
+        return (self.outputs or [self.first])[-1].stat
+
+    def is_complete(self, key: int) -> bool:
+        """Whether a sequence has ended with all the ids it must have."""
+        return key in self.ended and self.tokens[key] == expected(self.requests[key])
+
+    def assert_all_complete(self) -> None:
+        """Every sequence has ended with exactly the ids that it gets alone on an unlimited pool."""
+        wrong = [key for key in self.requests if not self.is_complete(key)]
+        assert not wrong, f"sequences {wrong} have other ids than they get alone"
+
+    def assert_idle(self) -> None:
+        """End what is left, then nothing is held."""
+        self.runner.raises = self.runner.spoils = lambda step: False
+        for key in self.requests:
+            self.end(key)
+        self.run()
+        self.core.check_books()
+        assert (self.stat.running, self.stat.waiting, self.stat.blocks_used) == (0, 0, 0)
+        assert self.stat.blocks_cached + self.stat.blocks_free == self.plan.num_blocks
+
+    def _note(self, message: CoreMessage) -> None:
+        assert isinstance(message, StepOutput)
+        self.outputs.append(message)
+        for key, token in zip(message.keys, message.token_ids, strict=True):
+            assert key not in self.ended, "a token after the end"
+            self.tokens[key].append(token)
+        for ended in message.ended:
+            assert ended.key not in self.ended, "a second end"
+            self.ended[ended.key] = ended
+        self.cached.update((started.key, started.cached_tokens) for started in message.scheduled)
+        self.preempted += message.preempted
+        stat = message.stat
+        assert stat.blocks_used + stat.blocks_cached + stat.blocks_free == stat.blocks_total

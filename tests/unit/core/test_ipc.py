@@ -1,0 +1,86 @@
+"""The frames between front half and core: every message arrives as it was sent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args
+
+import pytest
+from headrace_engine import ipc
+from headrace_engine.config import SamplingParams
+from headrace_engine.messages import AddSequence, CoreCommand, CoreMessage, Ping, Pong, StepOutput
+from hypothesis import given
+from hypothesis import strategies as st
+
+TYPES = (*get_args(CoreCommand), *get_args(CoreMessage))
+
+_integers = st.integers(0, 2**64 - 1) | st.integers(-(2**63), -1)
+st.register_type_strategy(int, _integers)
+messages = st.one_of([st.from_type(kind) for kind in TYPES])
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal in value and type, NaN included."""
+    if type(left) is not type(right):
+        return False
+    if is_dataclass(left):
+        return all(same(getattr(left, field.name), getattr(right, field.name)) for field in fields(left))
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, float):
+        return left == right or (math.isnan(left) and math.isnan(right))
+    return bool(left == right)
+
+
+@given(messages)
+def test_every_message_survives(message: Any) -> None:
+    assert same(ipc.decode(ipc.encode(message)), message)
+
+
+def test_every_message_type_has_a_tag_of_its_own() -> None:
+    assert set(ipc._TAGS) == set(TYPES)
+    assert len(set(ipc._TAGS.values())) == len(TYPES)
+
+
+@given(st.lists(messages, max_size=5), st.integers(1, 40))
+def test_frames_survive_any_cut(sent: list[Any], width: int) -> None:
+    stream = b"".join(map(ipc.frame, sent))
+    reader = ipc.FrameReader()
+    received = [message for i in range(0, len(stream), width) for message in reader.feed(stream[i : i + width])]
+    assert same(received, sent)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 5e-324])
+def test_odd_floats_survive(value: float) -> None:
+    output = ipc.decode(ipc.encode(StepOutput(keys=[1], token_ids=[2], logprobs=[value])))
+    assert isinstance(output, StepOutput)
+    assert str(output.logprobs[0]) == str(value)
+
+
+def test_large_numbers_survive() -> None:
+    message = AddSequence(2**64 - 1, (2**32 - 1,), SamplingParams(seed=2**64 - 1), 1)
+    assert ipc.decode(ipc.encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "no message has the tag of nothing"),
+        (b"\xee\x80", "no message has the tag ee"),
+        (ipc.encode(Ping(1))[:1] + b"\x80", "Ping: Object missing required field `number`"),
+        (ipc.encode(Ping(1))[:-1], "Ping: Input data was truncated"),
+        (ipc.encode(Ping(1))[:1] + b"\x81\xa6number\xa1x", "Ping: Expected `int`, got `str`"),
+    ],
+)
+def test_what_is_no_message_is_an_error(data: bytes, words: str) -> None:
+    with pytest.raises(ipc.BadMessage, match=words):
+        ipc.decode(data)
+
+
+def test_frames_after_one_whose_receiver_failed_are_not_lost() -> None:
+    reader = ipc.FrameReader()
+    stream = reader.feed(ipc.frame(Pong(1)) + ipc.frame(Pong(2)))
+    assert next(stream) == Pong(1)
+    del stream
+    assert list(reader.feed(b"")) == [Pong(2)]
