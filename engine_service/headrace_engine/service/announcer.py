@@ -1,0 +1,82 @@
+"""What an operator reads while models load: one line a state, and one each tenth of the way."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from headrace_engine.engine.engine import Engine
+from headrace_engine.service.failures import closing
+from headrace_engine.service.logs import logger
+from headrace_engine.types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
+
+_log = logger(__name__)
+
+
+class Announcer:
+    """Logs how the models of an engine change."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._told: dict[str, ModelView] = {}
+        self._began: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Log until cancelled."""
+        async with closing(self._engine.watch_model("")) as views:
+            async for view in views:
+                self._announce(view)
+
+    def _announce(self, view: ModelView) -> None:
+        before = self._told.get(view.model_name)
+        self._told[view.model_name] = view
+        if before is None or before.state is not view.state:
+            self._announce_state(view)
+        if view.progress is not None and _step(view) != _step(before):
+            _announce_progress(view.model_name, view.progress)
+
+    def _announce_state(self, view: ModelView) -> None:
+        log = _log.bind(model=view.model_name)
+        if view.state is ModelState.FAILED and view.failure is not None:
+            log.error("model_failed", reason=view.failure.reason, failure=view.failure.message)
+        elif view.state is ModelState.RUNNING:
+            self._announce_ready(view)
+        else:
+            log.info("model_state", state=view.state.value)
+        if view.state is ModelState.STARTING:
+            self._began[view.model_name] = view.state_time
+
+    def _announce_ready(self, view: ModelView) -> None:
+        effective = self._engine.get_model(view.model_name).effective
+        began = self._began.pop(view.model_name, view.state_time)
+        log = _log.bind(model=view.model_name)
+        if effective is not None:
+            log.info("model_config", **_shown(effective))
+            log.info(
+                "model_ready",
+                seconds=round(view.state_time - began, 1),
+                kv_tokens=effective.kv_tokens,
+                kv_bytes=effective.kv_bytes,
+                prefix_cache=effective.config.enable_prefix_cache,
+            )
+
+
+def _step(view: ModelView | None) -> tuple[ModelPhase, int] | None:
+    """Phase and tenth of the way."""
+    progress = view.progress if view is not None else None
+    return None if progress is None else (progress.phase, 10 * progress.bytes_done // (progress.bytes_total or 1))
+
+
+def _announce_progress(model: str, progress: ModelProgress) -> None:
+    counts = {"bytes_done": progress.bytes_done, "bytes_total": progress.bytes_total}
+    known = {name: count for name, count in counts.items() if count}
+    _log.info("model_progress", model=model, phase=progress.phase.value, **known)
+
+
+def _shown(effective: EffectiveConfig) -> dict[str, Any]:
+    """The effective config as an event's fields; of a template only that there is one."""
+    values = {field.name: getattr(effective.config, field.name) for field in fields(effective.config)}
+    values |= {"architecture": effective.architecture, "devices": effective.devices}
+    values |= {"weight_bytes": effective.weight_bytes, "workspace_bytes": effective.workspace_bytes}
+    values["chat_template"] = "given" if effective.config.chat_template else None
+    return {name: value for name, value in values.items() if value not in (None, "", ())}

@@ -1,0 +1,123 @@
+"""What callers ask: prompts, and requests to start."""
+
+from __future__ import annotations
+
+from headrace.v1 import generation_pb2
+from headrace.v1.engine_service_pb2 import TokenizeRequest
+from headrace.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
+
+from headrace_engine.config import GenerationConfig
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.service.codec import Codec
+from headrace_engine.service.convert_config import GENERATION_CONFIG
+from headrace_engine.service.refusals import refuse_unknown, required
+from headrace_engine.types import Chat, ChatMessage, StartRequest, ToolCall
+
+_CONTENT_EXCLUDES = ("request_id", "handover", "attempt", "resume", "owner")
+"""Fields that are the request's key, or that do not count when two starts are compared."""
+
+_TOOL_CALL = Codec(ToolCall, generation_pb2.ToolCall)
+
+
+def start_request(message: StartRequestRequest) -> StartRequest:
+    """The request that StartRequest asks for.
+
+    Raises:
+        InvalidArgument: something in it is unknown, missing, or not supported.
+    """
+    refuse_unknown(message)
+    return StartRequest(
+        model_name=message.model_name,
+        prompt=_prompt(message),
+        config=_config(message),
+        add_special_tokens=_add_special_tokens(message),
+        request_id=message.request_id,
+        handover=message.handover,
+        resumes=message.HasField("resume") or message.handover > 0,
+        owner=message.owner,
+        content=_content(message),
+    )
+
+
+def generate_request(message: GenerateRequest) -> StartRequest:
+    """The request that Generate asks for; it has no key, so nothing is ever compared with it.
+
+    Raises:
+        InvalidArgument: something in it is unknown, missing, or not supported.
+    """
+    refuse_unknown(message)
+    return StartRequest(
+        model_name=message.model_name,
+        prompt=_prompt(message),
+        config=_config(message),
+        add_special_tokens=_add_special_tokens(message),
+        owner=message.owner,
+    )
+
+
+def tokenize_prompt(message: TokenizeRequest) -> tuple[str | Chat, bool | None]:
+    """The prompt that Tokenize asks about, and whether special tokens are wanted.
+
+    Raises:
+        InvalidArgument: no prompt is set, or it is not supported.
+    """
+    kind = required(message, "prompt")
+    return (message.text if kind == "text" else _chat(message.chat)), _add_special_tokens(message)
+
+
+def _config(message: StartRequestRequest | GenerateRequest) -> GenerationConfig:
+    return GENERATION_CONFIG.to_domain(message.config)
+
+
+def _add_special_tokens(message: StartRequestRequest | GenerateRequest | TokenizeRequest) -> bool | None:
+    return message.add_special_tokens if message.HasField("add_special_tokens") else None
+
+
+def _content(message: StartRequestRequest) -> bytes:
+    copy = StartRequestRequest()
+    copy.CopyFrom(message)
+    for name in _CONTENT_EXCLUDES:
+        copy.ClearField(name)
+    return copy.SerializeToString(deterministic=True)
+
+
+def _prompt(message: StartRequestRequest | GenerateRequest) -> str | tuple[int, ...] | Chat:
+    kind = required(message, "prompt")
+    if kind == "text":
+        return message.text
+    return tuple(message.token_ids.ids) if kind == "token_ids" else _chat(message.chat)
+
+
+def _chat(chat: generation_pb2.Chat) -> Chat:
+    return Chat(
+        messages=tuple(_chat_message(each, f"chat.messages[{index}]") for index, each in enumerate(chat.messages)),
+        add_generation_prompt=chat.add_generation_prompt if chat.HasField("add_generation_prompt") else None,
+        continue_final_message=chat.continue_final_message if chat.HasField("continue_final_message") else None,
+        template_variables=dict(chat.template_variables),
+        tools=tuple(chat.tools),
+    )
+
+
+def _chat_message(message: generation_pb2.ChatMessage, path: str) -> ChatMessage:
+    return ChatMessage(
+        role=message.role,
+        content=_chat_content(message, path),
+        name=message.name if message.HasField("name") else None,
+        tool_calls=tuple(map(_TOOL_CALL.to_domain, message.tool_calls)),
+        tool_call_id=message.tool_call_id if message.HasField("tool_call_id") else None,
+        extra_json=message.extra_json,
+    )
+
+
+def _chat_content(message: generation_pb2.ChatMessage, path: str) -> str | tuple[str, ...] | None:
+    if not message.parts:
+        return message.content if message.HasField("content") else None
+    if message.HasField("content"):
+        raise InvalidArgument.field(f"{path}.parts", "excludes content; give one of them")
+    return tuple(_text_part(part, f"{path}.parts[{index}]") for index, part in enumerate(message.parts))
+
+
+def _text_part(part: generation_pb2.ContentPart, path: str) -> str:
+    if required(part, "part", path) == "media":
+        raise InvalidArgument.field(f"{path}.media", "is not supported by this build", reason="NOT_SUPPORTED")
+    return part.text

@@ -1,0 +1,76 @@
+"""EngineService: what the engine is and how it does; its tokenizers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from headrace.v1 import engine_service_pb2 as wire
+from headrace.v1.engine_service_pb2_grpc import EngineServiceServicer
+from headrace.v1.stat_pb2 import EngineStat
+
+from headrace_engine.engine.engine import Engine
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.service.addressing import check_addressed
+from headrace_engine.service.codec import read_seconds
+from headrace_engine.service.convert_prompt import tokenize_prompt
+from headrace_engine.service.convert_results import engine_stats, server_info_response
+
+DEFAULT_INTERVAL = 1.0
+MIN_INTERVAL = 0.1
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class EngineServicer(EngineServiceServicer):
+    """Each method is one call of the engine; exceptions become statuses in `failures`.
+
+    Args:
+        sleep: waits between two answers of WatchEngineStat.
+    """
+
+    def __init__(self, engine: Engine, sleep: Sleep = asyncio.sleep) -> None:
+        self._engine = engine
+        self._sleep = sleep
+
+    async def GetServerInfo(self, request: wire.GetServerInfoRequest, context: Any) -> wire.GetServerInfoResponse:
+        """Who answers, and what it can do."""
+        return server_info_response(self._engine.server_info())
+
+    async def GetEngineStat(self, request: wire.GetEngineStatRequest, context: Any) -> wire.GetEngineStatResponse:
+        """Statistics by model."""
+        check_addressed(self._engine.name, request.engine_ids)
+        return wire.GetEngineStatResponse(stats=self._stats(request.model_name))
+
+    async def WatchEngineStat(
+        self, request: wire.WatchEngineStatRequest, context: Any
+    ) -> AsyncIterator[wire.WatchEngineStatResponse]:
+        """The same again and again."""
+        check_addressed(self._engine.name, request.engine_ids)
+        interval = _interval(request)
+        while True:
+            yield wire.WatchEngineStatResponse(stats=self._stats(request.model_name))
+            await self._sleep(interval)
+
+    async def Tokenize(self, request: wire.TokenizeRequest, context: Any) -> wire.TokenizeResponse:
+        """The ids that a prompt has."""
+        prompt, add_special_tokens = tokenize_prompt(request)
+        answer = await self._engine.tokenize(request.model_name, prompt, add_special_tokens)
+        return wire.TokenizeResponse(token_ids=answer.token_ids, rendered_text=answer.rendered_text)
+
+    async def Detokenize(self, request: wire.DetokenizeRequest, context: Any) -> wire.DetokenizeResponse:
+        """The text that ids have."""
+        skip = request.skip_special_tokens if request.HasField("skip_special_tokens") else True
+        answer = await self._engine.detokenize(request.model_name, list(request.token_ids), skip)
+        return wire.DetokenizeResponse(text=answer.text, pieces=answer.pieces)
+
+    def _stats(self, model_name: str) -> list[EngineStat]:
+        return engine_stats(self._engine.engine_stats(model_name), self._engine.server_info())
+
+
+def _interval(request: wire.WatchEngineStatRequest) -> float:
+    interval = read_seconds(request.interval) if request.HasField("interval") else DEFAULT_INTERVAL
+    if interval < MIN_INTERVAL:
+        raise InvalidArgument.field("interval", f"= {interval:g} s is too short; allowed: at least {MIN_INTERVAL:g} s")
+    return interval

@@ -1,0 +1,124 @@
+"""The one place where exceptions become statuses: every call of every servicer passes through here."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn, TypeVar
+
+from headrace.v1.status_pb2 import Status
+
+from headrace_engine.errors import HeadraceError, Internal
+from headrace_engine.service.logs import logger
+from headrace_engine.service.status import code_of, to_status
+
+T = TypeVar("T")
+UnaryMethod = Callable[[Any, Any], Awaitable[Any]]
+StreamMethod = Callable[[Any, Any], AsyncIterator[Any]]
+
+_log = logger(__name__)
+
+
+@asynccontextmanager
+async def closing(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """Close a generator when its reader leaves, and not when the garbage collector comes by."""
+    try:
+        yield items
+    finally:
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()
+
+
+class CallFailed(Exception):
+    """A call ended with a status other than OK; the status is what its client gets."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+
+async def call_unary(name: str, method: UnaryMethod, request: Any) -> Any:
+    """Call a servicer's method that answers once.
+
+    Args:
+        name: the RPC's name, for the log.
+
+    Raises:
+        CallFailed: the method raised.
+        asyncio.CancelledError: the call was cancelled from outside.
+    """
+    try:
+        return await method(request, None)
+    except (Exception, asyncio.CancelledError) as error:
+        _fail(name, request, error)
+
+
+async def call_stream(name: str, method: StreamMethod, request: Any) -> AsyncGenerator[Any, None]:
+    """Call a servicer's method that answers with a stream. Closing this iterator closes the method's.
+
+    Raises:
+        CallFailed: the method raised, before or between its answers.
+        asyncio.CancelledError: the call was cancelled from outside.
+    """
+    try:
+        async with closing(method(request, None)) as answers:
+            async for answer in answers:
+                yield answer
+    except (Exception, asyncio.CancelledError) as error:
+        _fail(name, request, error)
+
+
+def _fail(name: str, request: Any, error: Exception | asyncio.CancelledError) -> NoReturn:
+    """Log a failure once, and raise what its client gets."""
+    if isinstance(error, asyncio.CancelledError) and _cancelled_from_outside():
+        raise error
+    facts = _facts(request)
+    log = _log.bind(method=name, **facts)
+    if isinstance(error, HeadraceError) and not isinstance(error, Internal):
+        _log_refusal(log, error)
+        raise CallFailed(to_status(error)) from None
+    raise CallFailed(to_status(_fault(log, facts, error))) from None
+
+
+def _cancelled_from_outside() -> bool:
+    """A call that cancelled itself is a fault: gRPC sends no status for it, and its client would wait for ever."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _facts(request: Any) -> dict[str, str]:
+    """What names the request in logs and details."""
+    facts = {name: getattr(request, name, "") for name in ("request_id", "handle", "model_name")}
+    facts["model_name"] = facts["model_name"] or getattr(getattr(request, "config", None), "model_name", "")
+    return {name: value for name, value in facts.items() if value}
+
+
+def _log_refusal(log: Any, error: HeadraceError) -> None:
+    """Say why, without the texts: they quote what the caller sent."""
+    fields = [violation.field for violation in error.violations]
+    log.info("request_refused", code=code_of(error).name, reason=error.reason, **({"fields": fields} if fields else {}))
+    log.debug("refusal_text", text=error.message)
+
+
+def _fault(log: Any, facts: dict[str, str], error: BaseException) -> Internal:
+    """A defect, told apart for two readers: the log gets the trace, the client a number to ask for it."""
+    error_id = secrets.token_hex(8)
+    log.error("request_failed", error_id=error_id, kind=type(error).__name__, exception="".join(_trace(error)))
+    log.debug("fault_text", error_id=error_id, text=str(error))
+    known = isinstance(error, Internal)
+    message = str(error) if known else f"the engine failed on this call; its log tells more under error {error_id}"
+    metadata = error.metadata if isinstance(error, Internal) else {}
+    return Internal(message, metadata={**facts, **metadata, "error_id": error_id})
+
+
+def _trace(error: BaseException) -> Iterator[str]:
+    """Frames and types of an exception and its causes, without their texts: those may quote a prompt."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None:
+        yield from _trace(cause)
+        yield "which led to\n"
+    yield from traceback.format_tb(error.__traceback__)
+    yield f"{type(error).__qualname__}\n"

@@ -1,0 +1,59 @@
+"""Standard health, told by the engine."""
+
+from __future__ import annotations
+
+import asyncio
+
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health import aio
+
+from headrace_engine.engine.engine import Engine
+from headrace_engine.service.failures import closing
+from headrace_engine.types import ModelState
+
+OVERALL = ""
+REQUESTS = "headrace.v1.RequestService"
+MODELS = "headrace.v1.ModelService"
+
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Health:
+    """Keeps a health servicer in step with an engine.
+
+    "" and RequestService are SERVING while a model is RUNNING and the engine takes requests; ModelService once `run`
+    was called. Every other name is NOT_FOUND.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.servicer = aio.HealthServicer()
+        self._engine = engine
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to follow the engine; what holds now is told when this returns."""
+        await self.servicer.set(MODELS, _SERVING)
+        await self._tell()
+        self._task = asyncio.create_task(self._follow())
+
+    async def refuse(self) -> None:
+        """NOT_SERVING for every service, for good: the server is going away."""
+        await self.servicer.enter_graceful_shutdown()
+
+    async def stop(self) -> None:
+        """Follow no longer."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _follow(self) -> None:
+        async with closing(self._engine.watch_model("")) as views:
+            async for _ in views:
+                await self._tell()
+
+    async def _tell(self) -> None:
+        running = any(view.state is ModelState.RUNNING for view in self._engine.list_models())
+        status = _SERVING if running and not self._engine.draining else _NOT_SERVING
+        await self.servicer.set(OVERALL, status)
+        await self.servicer.set(REQUESTS, status)

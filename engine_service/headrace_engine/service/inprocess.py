@@ -1,0 +1,129 @@
+"""An engine inside its caller's process: the client's in-process transport.
+
+Calls go to the servicers that gRPC serves, through the same mapping of failures. Messages cross as bytes, so that
+neither side sees what the other changes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
+
+import grpc
+from google.protobuf.message import Message
+from headrace.transport import CallError, MessageStream
+
+from headrace_engine.engine.core_link import CoreLauncher
+from headrace_engine.engine.engine import Engine
+from headrace_engine.engine.options import EngineOptions
+from headrace_engine.process import launch_process, launch_thread
+from headrace_engine.service.inprocess_call import Call, Rpc, rpc_table
+from headrace_engine.service.logs import configure_library
+from headrace_engine.service.status import plain_status
+
+
+def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) -> InProcessTransport:
+    """Start an engine in this process and connect to it.
+
+    Args:
+        core: where models are computed: in a thread of this process, or in a process of their own each.
+        **options: settings of the engine, the fields of `EngineOptions`.
+
+    Raises:
+        TypeError: an option that is none.
+        ValueError: `core` is neither.
+    """
+    launchers: dict[str, CoreLauncher] = {"thread": launch_thread, "process": launch_process}
+    if core not in launchers:
+        raise ValueError(f'core = {core!r}; allowed: "thread", "process"')
+    configure_library()
+    settings = EngineOptions(**options)
+    return InProcessTransport(lambda: Engine(settings, launchers[core]))
+
+
+class InProcessTransport:
+    """Carries calls to an engine that runs on an event loop thread of its own. A `headrace.transport.Transport`.
+
+    Args:
+        make_engine: makes the engine; called on that loop.
+    """
+
+    def __init__(self, make_engine: Callable[[], Engine]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-engine", daemon=True)
+        self._closing = threading.Lock()
+        self._closed = False
+        self._calls: set[Call] = set()
+        self._thread.start()
+        atexit.register(self.close)
+        try:
+            self._engine, self._rpcs = self._run(_open(make_engine))
+        except BaseException:
+            self._stop_loop()
+            raise
+
+    def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
+        """One question, one answer.
+
+        Raises:
+            CallError: the call failed.
+        """
+        call = self._begin(method, request, timeout)
+        try:
+            return next(call)
+        except BaseException:
+            call.cancel()
+            raise
+
+    def stream(self, method: str, request: Message, *, timeout: float | None) -> MessageStream:
+        """One question, many answers; does not wait for the first.
+
+        Raises:
+            CallError: the transport was closed, or there is no such method.
+        """
+        return self._begin(method, request, timeout)
+
+    def close(self) -> None:
+        """Cancel all calls, close the engine, and end its thread."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._run(self._shut_down())
+            self._stop_loop()
+
+    def _begin(self, method: str, request: Message, timeout: float | None) -> Call:
+        with self._closing:
+            if self._closed:
+                raise CallError(plain_status(grpc.StatusCode.CANCELLED, "the in-process engine was closed"))
+            rpc = self._rpcs.get(method)
+            if rpc is None:
+                raise CallError(plain_status(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {method}"))
+            call = Call(rpc, request.SerializeToString(), timeout, self._loop)
+            self._calls.add(call)
+            call.start(done=self._calls.discard)
+            return call
+
+    async def _shut_down(self) -> None:
+        for call in list(self._calls):
+            call.cancel()
+            await call.ended.wait()
+        await self._engine.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _stop_loop(self) -> None:
+        atexit.unregister(self.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _open(make_engine: Callable[[], Engine]) -> tuple[Engine, dict[str, Rpc]]:
+    engine = make_engine()
+    await engine.start()
+    return engine, rpc_table(engine)

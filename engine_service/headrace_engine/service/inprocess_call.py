@@ -1,0 +1,152 @@
+"""One call of the in-process transport: a task on the engine's loop, read from its caller's thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from headrace.transport import CallError
+from headrace.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
+from headrace.v1.status_pb2 import Status
+
+from headrace_engine.engine.engine import Engine
+from headrace_engine.service.engine_servicer import EngineServicer
+from headrace_engine.service.failures import CallFailed, call_stream, call_unary, closing
+from headrace_engine.service.model_servicer import ModelServicer
+from headrace_engine.service.request_servicer import RequestServicer
+from headrace_engine.service.status import plain_status
+
+ANSWERS_AHEAD = 16
+"""Answers that wait for a slow reader; then the method waits, as it does for gRPC's flow control."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One method of a servicer, with the types of its messages."""
+
+    name: str
+    method: Any
+    streams: bool
+    request_type: type[Message]
+    response_type: type[Message]
+
+
+def rpc_table(engine: Engine) -> dict[str, Rpc]:
+    """All methods of an engine by their full names, such as "headrace.v1.RequestService/StartRequest"."""
+    servicers = {
+        engine_service_pb2.DESCRIPTOR.services_by_name["EngineService"]: EngineServicer(engine),
+        model_service_pb2.DESCRIPTOR.services_by_name["ModelService"]: ModelServicer(engine),
+        request_service_pb2.DESCRIPTOR.services_by_name["RequestService"]: RequestServicer(engine),
+    }
+    return {
+        f"{service.full_name}/{method.name}": Rpc(
+            method.name,
+            getattr(servicer, method.name),
+            method.server_streaming,
+            GetMessageClass(method.input_type),
+            GetMessageClass(method.output_type),
+        )
+        for service, servicer in servicers.items()
+        for method in service.methods
+    }
+
+
+class Call:
+    """A call in progress. Iterating gives its answers, and then stops or raises CallError. One reader at a time.
+
+    Args:
+        rpc: the method.
+        request: its request, encoded.
+        timeout: seconds until it fails with DEADLINE_EXCEEDED; None: never.
+        loop: the engine's.
+    """
+
+    def __init__(self, rpc: Rpc, request: bytes, timeout: float | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.ended = asyncio.Event()
+        self._rpc, self._request, self._timeout, self._loop = rpc, request, timeout, loop
+        self._found: SimpleQueue[bytes | _End] = SimpleQueue()
+        self._end: _End | None = None
+        self._room = asyncio.Semaphore(ANSWERS_AHEAD)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, done: Callable[[Call], None]) -> None:
+        """Begin; `done` is called on the loop when the call has ended."""
+        self._loop.call_soon_threadsafe(self._start, done)
+
+    def cancel(self) -> None:
+        """End the call: what it has answered stays readable, then comes CallError. An ended one stays as it is."""
+        with suppress(RuntimeError):  # The loop is closed: so every call has ended.
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def __iter__(self) -> Call:
+        return self
+
+    def __next__(self) -> Message:
+        if self._end is None:
+            found = self._found.get()
+            if isinstance(found, bytes):
+                self._make_room()
+                return self._rpc.response_type.FromString(found)
+            self._end = found
+        if self._end.failure is None:
+            raise StopIteration
+        raise CallError(self._end.failure)
+
+    def _make_room(self) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._room.release)
+
+    def _start(self, done: Callable[[Call], None]) -> None:
+        self._task = self._loop.create_task(self._answer())
+        self._task.add_done_callback(lambda task: self._finish(task, done))
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _answer(self) -> None:
+        if self._timeout is not None and self._timeout <= 0:
+            raise TimeoutError
+        request = self._rpc.request_type.FromString(self._request)
+        async with asyncio.timeout(self._timeout), closing(self._answers(request)) as answers:
+            async for answer in answers:
+                await self._room.acquire()
+                self._found.put(answer.SerializeToString())
+
+    async def _answers(self, request: Message) -> AsyncIterator[Message]:
+        if not self._rpc.streams:
+            yield await call_unary(self._rpc.name, self._rpc.method, request)
+            return
+        async with closing(call_stream(self._rpc.name, self._rpc.method, request)) as answers:
+            async for answer in answers:
+                yield answer
+
+    def _finish(self, task: asyncio.Task[None], done: Callable[[Call], None]) -> None:
+        self._found.put(_End(_failure(task)))
+        self.ended.set()
+        done(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What stands after the last answer; a failure if the call failed."""
+
+    failure: Status | None
+
+
+def _failure(task: asyncio.Task[None]) -> Status | None:
+    if task.cancelled():
+        return plain_status(grpc.StatusCode.CANCELLED, "the call was cancelled")
+    error = task.exception()
+    if isinstance(error, CallFailed):
+        return error.status
+    if isinstance(error, TimeoutError):
+        return plain_status(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's time ran out")
+    return None if error is None else plain_status(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")

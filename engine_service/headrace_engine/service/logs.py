@@ -1,0 +1,61 @@
+"""Logs: one event a line, JSON in services and readable on a terminal. Events carry no prompt and no output."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+from structlog.types import Processor
+
+OURS = "headrace_engine"
+"""The logger above all of ours."""
+
+_ABOUT: Sequence[Processor] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+)
+
+
+def logger(name: str) -> Any:
+    """The logger of one of our modules."""
+    return structlog.get_logger(name)
+
+
+def configure_service(*, json: bool, level: str, engine: str) -> None:
+    """Log to stderr, other libraries' warnings included.
+
+    Args:
+        level: of our events; "debug" also logs texts that may quote requests.
+        engine: bound to every event.
+    """
+    renderer: Processor = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_ABOUT,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger(OURS).setLevel(level.upper())
+    _configure(structlog.stdlib.ProcessorFormatter.wrap_for_formatter)
+    structlog.contextvars.bind_contextvars(engine=engine)
+
+
+def configure_library() -> None:
+    """Hand events to the standard library's logging, unless the program has configured structlog itself."""
+    if not structlog.is_configured():
+        _configure(structlog.processors.KeyValueRenderer(key_order=["event"]))
+
+
+def _configure(last: Processor) -> None:
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *_ABOUT, last],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )

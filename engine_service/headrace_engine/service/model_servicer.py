@@ -1,0 +1,80 @@
+"""ModelService: installing, starting and stopping models."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from headrace.v1 import model_service_pb2 as wire
+from headrace.v1.model_service_pb2_grpc import ModelServiceServicer
+
+from headrace_engine.engine.engine import Engine
+from headrace_engine.service.addressing import check_addressed, model_infos
+from headrace_engine.service.convert_config import MODEL_FORMAT, RUNTIME_CONFIG
+from headrace_engine.service.convert_results import DESCRIPTION, MODEL
+from headrace_engine.service.failures import closing
+from headrace_engine.service.refusals import refuse_unknown, refuse_unknown_values
+
+
+class ModelServicer(ModelServiceServicer):
+    """Each method is one call of the engine; exceptions become statuses in `failures`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def InstallModel(self, request: wire.InstallModelRequest, context: Any) -> wire.InstallModelResponse:
+        """Check a config and read the model."""
+        check_addressed(self._engine.name, request.engine_ids)
+        refuse_unknown(request)
+        config = RUNTIME_CONFIG.to_domain(request.config)
+        view = await self._engine.install_model(config, no_wait=request.no_wait)
+        return wire.InstallModelResponse(engines=model_infos(view, request.engine_ids))
+
+    async def StartModel(self, request: wire.StartModelRequest, context: Any) -> wire.StartModelResponse:
+        """Load a model and warm it up."""
+        check_addressed(self._engine.name, request.engine_ids)
+        view = await self._engine.start_model(request.model_name, no_wait=request.no_wait)
+        return wire.StartModelResponse(engines=model_infos(view, request.engine_ids))
+
+    async def StopModel(self, request: wire.StopModelRequest, context: Any) -> wire.StopModelResponse:
+        """Let requests finish, then free what the model computes with."""
+        check_addressed(self._engine.name, request.engine_ids)
+        view = await self._engine.stop_model(request.model_name, no_wait=request.no_wait)
+        return wire.StopModelResponse(engines=model_infos(view, request.engine_ids))
+
+    async def ReleaseModel(self, request: wire.ReleaseModelRequest, context: Any) -> wire.ReleaseModelResponse:
+        """Free everything, the name too."""
+        check_addressed(self._engine.name, request.engine_ids)
+        view = await self._engine.release_model(request.model_name, no_wait=request.no_wait)
+        return wire.ReleaseModelResponse(engines=model_infos(view, request.engine_ids))
+
+    async def GetModel(self, request: wire.GetModelRequest, context: Any) -> wire.GetModelResponse:
+        """State and effective config of one model."""
+        check_addressed(self._engine.name, request.engine_ids)
+        view = self._engine.get_model(request.model_name)
+        return wire.GetModelResponse(engines=model_infos(view, request.engine_ids))
+
+    async def ListModels(self, request: wire.ListModelsRequest, context: Any) -> wire.ListModelsResponse:
+        """All models with their states."""
+        check_addressed(self._engine.name, request.engine_ids)
+        return wire.ListModelsResponse(models=map(MODEL.to_wire, self._engine.list_models()))
+
+    async def WatchModel(self, request: wire.WatchModelRequest, context: Any) -> AsyncIterator[wire.WatchModelResponse]:
+        """States and progress as they change."""
+        check_addressed(self._engine.name, request.engine_ids)
+        async with closing(self._engine.watch_model(request.model_name)) as views:
+            async for view in views:
+                yield wire.WatchModelResponse(model=MODEL.to_wire(view))
+
+    async def InspectModel(self, request: wire.InspectModelRequest, context: Any) -> wire.InspectModelResponse:
+        """What lies at a path."""
+        check_addressed(self._engine.name, [request.engine_id] if request.engine_id else [])
+        refuse_unknown_values(request)
+        description = await self._engine.inspect_model(
+            request.model_path,
+            file_prefix=request.file_prefix,
+            revision=request.revision,
+            hub=request.hub,
+            format=MODEL_FORMAT.read(request.format),
+        )
+        return wire.InspectModelResponse(description=DESCRIPTION.to_wire(description), engine=self._engine.name)

@@ -1,0 +1,92 @@
+"""Refusing messages by their form alone: what this build does not know, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from headrace_engine.errors import FieldViolation, InvalidArgument
+
+
+def refuse_unknown(message: Message) -> None:
+    """Refuse fields and enum values that this build does not know, at any depth.
+
+    Raises:
+        InvalidArgument: INVALID_FIELD with every such field and value.
+    """
+    _refuse([*_unknown_fields(message), *_unknown_values(message)])
+
+
+def refuse_unknown_values(message: Message) -> None:
+    """Refuse enum values that this build does not know, at any depth; unknown fields are let pass.
+
+    Raises:
+        InvalidArgument: INVALID_FIELD with every such value.
+    """
+    _refuse(list(_unknown_values(message)))
+
+
+def required(message: Message, oneof: str, path: str = "") -> str:
+    """Name of the field that is set in a oneof.
+
+    Args:
+        path: path of the oneof for the refusal; "" = its name.
+
+    Raises:
+        InvalidArgument: none is set.
+    """
+    name: str | None = message.WhichOneof(oneof)
+    if name is None:
+        allowed = ", ".join(field.name for field in message.DESCRIPTOR.oneofs_by_name[oneof].fields)
+        raise InvalidArgument.field(path or oneof, f"is not set; give one of {allowed}")
+    return name
+
+
+def _refuse(violations: list[FieldViolation]) -> None:
+    if violations:
+        text = "; ".join(f"{violation.field} {violation.description}" for violation in violations)
+        raise InvalidArgument(text, violations=violations)
+
+
+def _unknown_fields(message: Message, path: str = "") -> Iterator[FieldViolation]:
+    name = message.DESCRIPTOR.full_name
+    for number in sorted({field.field_number for field in _unknown(message)}):
+        yield FieldViolation(_join(path, f"#{number}"), f"is unknown: {name} has no field {number} in this build")
+    for part_path, part in _parts(message, path):
+        yield from _unknown_fields(part, part_path)
+
+
+def _unknown(message: Message) -> Iterable[Any]:
+    """The fields without a name in this build."""
+    return cast(Iterable[Any], UnknownFieldSet(message))
+
+
+def _unknown_values(message: Message, path: str = "") -> Iterator[FieldViolation]:
+    for field, value in message.ListFields():
+        if field.enum_type is None:
+            continue
+        for number in value if field.is_repeated else (value,):
+            if number not in field.enum_type.values_by_number:
+                allowed = ", ".join(each.name for each in field.enum_type.values if each.number)
+                yield FieldViolation(_join(path, field.name), f"= {number} is unknown; allowed: {allowed}")
+    for part_path, part in _parts(message, path):
+        yield from _unknown_values(part, part_path)
+
+
+def _parts(message: Message, path: str) -> Iterator[tuple[str, Message]]:
+    """The messages that a message holds, with their paths. No map of the contract has messages for values."""
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        name = _join(path, field.name)
+        if field.is_repeated:
+            yield from ((f"{name}[{index}]", part) for index, part in enumerate(value))
+        else:
+            yield name, value
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

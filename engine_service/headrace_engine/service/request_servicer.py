@@ -1,0 +1,104 @@
+"""RequestService: starting requests and reading what they produce."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from headrace.v1 import request_service_pb2 as wire
+from headrace.v1.request_service_pb2_grpc import RequestServiceServicer
+from headrace.v1.session_pb2 import SessionResponse
+
+from headrace_engine.engine.engine import Engine
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.service.codec import read_seconds
+from headrace_engine.service.convert_prompt import generate_request, start_request
+from headrace_engine.service.convert_results import (
+    ACCEPTED,
+    REQUEST,
+    SEQUENCE,
+    elements_response,
+    elements_to_wire,
+    generate_response,
+    request_states,
+)
+from headrace_engine.service.failures import closing
+from headrace_engine.service.refusals import required
+
+
+class RequestServicer(RequestServiceServicer):
+    """Each method is one call of the engine; exceptions become statuses in `failures`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def StartRequest(self, request: wire.StartRequestRequest, context: Any) -> wire.StartRequestResponse:
+        """Validate and accept a request."""
+        accepted = await self._engine.start_request(start_request(request))
+        return wire.StartRequestResponse(request=ACCEPTED.to_wire(accepted))
+
+    async def StopRequest(self, request: wire.StopRequestRequest, context: Any) -> wire.StopRequestResponse:
+        """End a request; its tokens stay readable."""
+        sequences = await self._engine.stop_request(request.handle, request.owner)
+        return wire.StopRequestResponse(sequences=map(SEQUENCE.to_wire, sequences))
+
+    async def ReleaseRequest(self, request: wire.ReleaseRequestRequest, context: Any) -> wire.ReleaseRequestResponse:
+        """End a request and free its logs."""
+        await self._engine.release_request(request.handle, request.owner)
+        return wire.ReleaseRequestResponse()
+
+    async def SyncRequest(self, request: wire.SyncRequestRequest, context: Any) -> wire.SyncRequestResponse:
+        """Wait until requests ended; gRPC cancels the wait at the call's deadline."""
+        target = required(request, "target")
+        views = await self._engine.sync_request(**{target: getattr(request, target)}, owner=request.owner)
+        return wire.SyncRequestResponse(requests=request_states(views))
+
+    async def GetRequest(self, request: wire.GetRequestRequest, context: Any) -> wire.GetRequestResponse:
+        """A request as it stands."""
+        if request.HasField("prompt_logprobs_from"):
+            raise _unsupported("prompt_logprobs_from")
+        key = required(request, "key")
+        view, elements = await self._engine.get_request(
+            **{key: getattr(request, key)},
+            owner=request.owner,
+            wait=read_seconds(request.wait),
+            index=request.index,
+            from_position=request.from_position if request.HasField("from_position") else None,
+        )
+        return wire.GetRequestResponse(
+            request=REQUEST.to_wire(view), elements=None if elements is None else elements_to_wire(elements)
+        )
+
+    async def ListRequests(self, request: wire.ListRequestsRequest, context: Any) -> wire.ListRequestsResponse:
+        """The owner's requests, a page at a time."""
+        views, next_page_token = self._engine.list_requests(
+            request.owner,
+            model_name=request.model_name,
+            running_only=request.running_only,
+            page_size=request.page_size,
+            page_token=request.page_token,
+        )
+        return wire.ListRequestsResponse(requests=request_states(views), next_page_token=next_page_token)
+
+    async def GeneratedElements(
+        self, request: wire.GeneratedElementsRequest, context: Any
+    ) -> AsyncIterator[wire.GeneratedElementsResponse]:
+        """The tokens of one sequence from a position, then its end. Leaving stops nothing."""
+        found = self._engine.read(request.handle, request.index, request.from_position, request.owner)
+        async with closing(found) as results:
+            async for result in results:
+                yield elements_response(request, result)
+
+    def Session(self, request_iterator: Any, context: Any) -> AsyncIterator[SessionResponse]:
+        """Not in this build."""
+        raise _unsupported("session")
+
+    async def Generate(self, request: wire.GenerateRequest, context: Any) -> AsyncIterator[wire.GenerateResponse]:
+        """Start, read and release in one call. Leaving stops the request."""
+        async with closing(self._engine.generate(generate_request(request))) as items:
+            async for accepted, index, result in items:
+                yield generate_response(accepted, index, result)
+
+
+def _unsupported(field: str) -> InvalidArgument:
+    return InvalidArgument.field(field, "is not supported by this build", reason="NOT_SUPPORTED")

@@ -1,0 +1,95 @@
+"""The gRPC server of one engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import grpc
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
+
+from headrace_engine.engine.engine import Engine
+from headrace_engine.service.engine_servicer import EngineServicer
+from headrace_engine.service.health import Health
+from headrace_engine.service.interceptor import FailureInterceptor
+from headrace_engine.service.listening import ListenError, check_free, parse_address
+from headrace_engine.service.model_servicer import ModelServicer
+from headrace_engine.service.request_servicer import RequestServicer
+
+SERVICES = (
+    "headrace.v1.EngineService",
+    "headrace.v1.ModelService",
+    "headrace.v1.RequestService",
+    "grpc.health.v1.Health",
+    reflection.SERVICE_NAME,
+)
+"""What reflection lists."""
+
+MAX_MESSAGE_BYTES = 64 << 20
+
+_HOUR_MS = 3_600_000
+
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # else a second server shares the port and half of the clients
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients ping through a long prefill
+    ("grpc.max_connection_age_ms", _HOUR_MS),
+    ("grpc.max_connection_age_grace_ms", _HOUR_MS),
+    ("grpc.max_concurrent_streams", 4096),
+)
+
+
+class EngineServer:
+    """Serves one engine: its three services, health, and reflection. Made and used in one running event loop.
+
+    Args:
+        engine: answers the calls; is started and closed by its owner.
+        reflection: serve reflection, for grpcurl and its like.
+    """
+
+    def __init__(self, engine: Engine, *, reflection: bool = True) -> None:
+        self._server = grpc.aio.server(interceptors=[FailureInterceptor()], options=_OPTIONS)
+        self._health = Health(engine)
+        engine_service_pb2_grpc.add_EngineServiceServicer_to_server(EngineServicer(engine), self._server)
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(engine), self._server)
+        request_service_pb2_grpc.add_RequestServiceServicer_to_server(RequestServicer(engine), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
+        if reflection:
+            _enable_reflection(self._server)
+
+    def listen(self, address: str) -> str:
+        """Take an address HOST:PORT and answer it with the real port; calls are served from `start` on.
+
+        Raises:
+            ListenError: it cannot be had.
+        """
+        wanted = parse_address(address)
+        check_free(wanted)
+        try:
+            port = self._server.add_insecure_port(str(wanted))
+        except RuntimeError:
+            raise ListenError(f"cannot listen on {wanted}: the address is taken") from None
+        return str(replace(wanted, port=port))
+
+    async def start(self) -> None:
+        """Serve."""
+        await self._health.start()
+        await self._server.start()
+
+    async def refuse(self) -> None:
+        """Tell health that the server is going away; everything else goes on."""
+        await self._health.refuse()
+
+    async def stop(self, grace: float | None) -> None:
+        """Take no more calls, and cut those that still run after `grace` seconds (None: at once)."""
+        await self._health.stop()
+        await self._server.stop(grace)
+
+
+def _enable_reflection(server: grpc.aio.Server) -> None:
+    reflection.enable_server_reflection(SERVICES, server)

@@ -1,0 +1,88 @@
+"""Results, models and statistics cross the wire whole."""
+
+from __future__ import annotations
+
+import pytest
+from headrace.v1 import model_pb2, request_pb2, runtime_pb2, stat_pb2
+from headrace_engine import types
+from headrace_engine.config import GenerationConfig
+from headrace_engine.errors import Internal
+from headrace_engine.service import convert_results as results
+from headrace_engine.types import EndRecord, FinishReason, GenerateStatus, ReadResult, RequestStat
+from unit.service.filled import filled, unset_fields
+
+STAT = RequestStat(arrival_time=10.5, generated_token_length=0)
+
+
+@pytest.mark.parametrize(
+    ("to_domain", "to_wire", "kind"),
+    [
+        (results.MODEL.to_domain, results.MODEL.to_wire, model_pb2.ModelInfo),
+        (results.DESCRIPTION.to_domain, results.DESCRIPTION.to_wire, model_pb2.ModelDescription),
+        (results.EFFECTIVE_CONFIG.to_domain, results.EFFECTIVE_CONFIG.to_wire, runtime_pb2.EffectiveConfig),
+        (results.REQUEST_STAT.to_domain, results.REQUEST_STAT.to_wire, stat_pb2.RequestStatInfo),
+        (results.ENGINE_STAT.to_domain, results.ENGINE_STAT.to_wire, stat_pb2.EngineStat),
+        (results.ACCEPTED.to_domain, results.ACCEPTED.to_wire, request_pb2.AcceptedRequest),
+        (results.elements_to_domain, results.elements_to_wire, request_pb2.GeneratedElements),
+    ],
+)
+def test_every_field_survives_wire_to_domain_to_wire(to_domain, to_wire, kind):
+    for message in filled(kind):
+        assert not list(unset_fields(message))
+        assert to_wire(to_domain(message)) == message
+
+
+def test_statistics_that_are_not_known_yet_are_unset():
+    message = results.REQUEST_STAT.to_wire(STAT)
+    assert [field.name for field, _ in message.ListFields()] == ["arrival_time", "generated_token_length"]
+    assert (message.arrival_time.seconds, message.arrival_time.nanos) == (10, 500_000_000)
+
+
+@pytest.mark.parametrize("reason", FinishReason)
+def test_the_end_record_tells_its_status_with_its_reason(reason):
+    message = results.END_RECORD.to_wire(EndRecord(reason, 3, "tail", 7, STAT))
+    assert message.finish_reason == request_pb2.FinishReason.Value(f"FINISH_REASON_{reason}")
+    assert message.status == request_pb2.GenerateStatus.Value(f"GENERATE_STATUS_{reason.status}")
+    assert (message.position, message.text, message.checksum) == (3, "tail", 7)
+
+
+def test_the_end_of_a_faulty_request_carries_the_fault():
+    error = Internal("logits are not finite", metadata={"request_id": "r1"})
+    message = results.END_RECORD.to_wire(EndRecord(FinishReason.ERROR, 0, "", 0, STAT, error=error))
+    assert message.error.message == "logits are not finite"
+
+
+def test_an_element_without_logprobs_has_none_and_an_empty_list_is_one():
+    def element(logprobs):
+        return results.elements_to_wire(types.Elements(0, [5], "a", 0, 9, token_logprobs=logprobs))
+
+    assert not element(None).HasField("logprobs")
+    assert element([]).HasField("logprobs")
+    assert list(element([-0.5]).logprobs.token_logprobs) == [-0.5]
+
+
+def test_the_first_message_of_generate_says_what_was_accepted():
+    accepted = types.AcceptedRequest("e1/i/0", "r1", "smol", GenerationConfig(seed=7), 7, 3, "ab")
+    message = results.generate_response(accepted, 0, None)
+    assert message.request.handle == "e1/i/0"
+    assert message.request.effective_config.seed == 7
+    assert message.status == request_pb2.GENERATE_STATUS_INIT
+    assert not message.HasField("elements")
+
+
+def test_later_messages_of_generate_bring_what_was_found():
+    end = EndRecord(FinishReason.EOS, 1, "", 9, STAT)
+    found = ReadResult(GenerateStatus.FINISHED, types.Elements(0, [5], "a", 0, 9), end)
+    message = results.generate_response(None, 2, found)
+    assert (message.index, message.status) == (2, request_pb2.GENERATE_STATUS_FINISHED)
+    assert list(message.elements.token_ids) == [5]
+    assert message.end.finish_reason == request_pb2.FINISH_REASON_EOS
+    assert not message.HasField("request")
+
+
+def test_lists_of_requests_leave_their_configs_out():
+    accepted = types.AcceptedRequest("e1/i/0", "r1", "smol", GenerationConfig(seed=7), 7, 3, "ab")
+    sequence = types.SequenceView(0, GenerateStatus.INIT, 0, 0, STAT)
+    (state,) = results.request_states([types.RequestView(accepted, (sequence,), attached=1)])
+    assert not state.request.HasField("effective_config")
+    assert (state.request.seed, state.attached, len(state.sequences)) == (7, 1, 1)
