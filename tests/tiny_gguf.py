@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import gguf
@@ -12,6 +13,8 @@ from tiny_models import CHAT_TEMPLATE, ENDOFTEXT, IM_END, IM_START, SPECIAL_TOKE
 
 Array = np.ndarray[Any, Any]
 
+SPACE = "\u2581"
+_PIECES = (f"{SPACE}the", f"{SPACE}hello", "world", f"{SPACE}is", "ing", f"{SPACE}water", f"{SPACE}{SPACE}", "12")
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2"}
 
 
@@ -29,7 +32,8 @@ def write_gguf(
     Args:
         quant: name of the storage type of matrices whose rows divide into its blocks; other tensors are F32.
         pre: name of the tokenizer's splitting.
-        metadata: further keys, of type uint32, float32, string or array by value; they replace those of the model.
+        metadata: further keys, of type uint32, float32, string or array by value; they replace those of the model,
+            and None takes one away.
         extra_tensors: further tensors, as F32.
     """
     config = read_json(source / "config.json")
@@ -38,14 +42,52 @@ def write_gguf(
     replaced = dict(metadata or {})
     pairs = {**_model_keys(architecture, config), **_tokenizer_keys(pre, config["vocab_size"]), **replaced}
     for key, value in pairs.items():
-        _add(writer, key, value)
-    for name, data in [*_tensors(source, config, architecture), *(extra_tensors or {}).items()]:
+        if value is not None:
+            _add(writer, key, value)
+    extra = {**_rope_freqs(config), **(extra_tensors or {})}
+    for name, data in [*_tensors(source, config, architecture), *extra.items()]:
         _add_tensor(writer, name, data, gguf.GGMLQuantizationType[quant])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def sentencepiece_keys(vocab_size: int) -> dict[str, Any]:
+    """Metadata that puts a SentencePiece vocabulary with byte fallback in the place of the byte-level one."""
+    pieces = dict.fromkeys([SPACE, *ascii_lowercase, "T", ".", ",", "1", "2", "é"])
+    pieces |= dict.fromkeys(word[:end] for word in _PIECES for end in range(2, len(word) + 1))
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    unused = [f"[UNUSED{index}]" for index in range(len(tokens), vocab_size)]
+    types = [2, 3, 3, *[6] * 256, *[1] * len(pieces), *[5] * len(unused)]
+    scores = [0.0] * 259 + [-float(index) for index in range(len(pieces) + len(unused))]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": tokens + unused,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.merges": None,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.padding_token_id": None,
+        "tokenizer.ggml.add_bos_token": None,
+    }
+
+
+def _rope_freqs(config: Mapping[str, Any]) -> dict[str, Array]:
+    """Llama 3's scaling, which such files hold as divisors of the inverse frequencies."""
+    if config["rope_parameters"].get("rope_type") != "llama3":
+        return {}
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](LlamaConfig(**config), "cpu")
+    head_dim = 2 * len(scaled)
+    plain = config["rope_parameters"]["rope_theta"] ** (-np.arange(0, head_dim, 2) / head_dim)
+    return {"rope_freqs.weight": (plain / scaled.numpy()).astype(np.float32)}
 
 
 def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
