@@ -1,0 +1,108 @@
+"""The three paths on which the contract holds: in process, to an engine, and through a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from headrace import Client
+from headrace.transport import Transport, open_transport
+from places import BROKEN_MODEL, LONG_LENGTH, LONG_MODEL, MAX_LENGTH, MODEL, PATHS, SMALL_POOL_MODEL, Folders, Place
+from servers import Server, engine_server, gateway_server
+from tiny_models import make_tiny_llama
+from waiting import wait_until
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """Tiny random models: one for most tests, one for long answers, one whose logits are never finite."""
+    root = tmp_path_factory.mktemp("models")
+    tiny = make_tiny_llama(root / "tiny", max_position_embeddings=MAX_LENGTH)
+    long = make_tiny_llama(
+        root / "long", num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1,
+        num_key_value_heads=1, max_position_embeddings=LONG_LENGTH,
+    )  # fmt: skip
+    broken = make_tiny_llama(root / "broken")
+    _spoil(broken)
+    return Folders(tiny, long, broken)
+
+
+def _spoil(folder: Path) -> None:
+    """Let one final norm weight be no number, so that all logits are none."""
+    from safetensors.torch import load_file, save_file
+
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    tensors["model.norm.weight"][0] = float("nan")
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Server]:
+    """An engine service, as its own process."""
+    with engine_server("e1") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gateway(engine: Server) -> Iterator[Server]:
+    """A gateway in front of it, as its own process."""
+    with gateway_server({"e1": engine.address}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=PATHS)
+def place(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Place]:
+    """One of the three paths, with the models installed and running."""
+    if request.param == "inprocess":
+        transport = open_transport("inprocess:", {"name": "e1"})
+        connect = partial(Client, _Shared(transport))
+    else:
+        transport = None
+        server: Server = request.getfixturevalue("engine" if request.param == "direct" else "gateway")
+        connect = partial(Client, server.address)
+    with connect() as client:
+        _install(client, folders)
+        yield Place(request.param, client, connect)
+    if transport is not None:
+        transport.close()
+
+
+class _Shared:
+    """A transport that outlives its clients."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.unary = transport.unary
+        self.stream = transport.stream
+
+    def close(self) -> None:
+        """The transport's owner closes it."""
+
+
+def _install(client: Client, folders: Folders) -> None:
+    client.install_model(MODEL, path=str(folders.tiny), max_length=MAX_LENGTH, max_batch=8)
+    client.install_model(LONG_MODEL, path=str(folders.long), max_length=LONG_LENGTH, max_batch=2, num_blocks=1300)
+    client.install_model(SMALL_POOL_MODEL, path=str(folders.tiny), max_length=128, max_batch=8, num_blocks=20)
+    client.install_model(BROKEN_MODEL, path=str(folders.broken), max_length=64)
+    for name in (MODEL, LONG_MODEL, SMALL_POOL_MODEL, BROKEN_MODEL):
+        client.start_model(name)
+
+
+@pytest.fixture
+def client(place: Place) -> Iterator[Client]:
+    """The path's client. Afterwards everything is released and the books balance."""
+    yield place.client
+    for request in place.client.list_requests():
+        place.client.release_request(request.handle)
+    wait_until(lambda: _idle(place.client), "blocks and requests are not back")
+
+
+def _idle(client: Client) -> bool:
+    stats = [stat for stat in client.engine_stats() if stat.state == "RUNNING"]
+    return all(
+        stat.running == stat.waiting == stat.blocks_used == 0
+        and stat.blocks_total == stat.blocks_cached + stat.blocks_free
+        for stat in stats
+    )

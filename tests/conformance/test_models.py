@@ -1,0 +1,274 @@
+"""Section 1: models, their states, and the verbs that move them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from headrace import Client, ConflictError, InvalidRequestError, NotFoundError, RequestReleasedError, StateError
+from headrace.model_types import ModelInfo
+from headrace.types import FinishReason, GenerateStatus, ModelState
+from places import MODEL, Folders, Place
+from waiting import wait_until
+
+NAME = "second"
+
+
+@pytest.fixture
+def second(client: Client, folders: Folders) -> Iterator[str]:
+    """An installed model that the test may do anything with."""
+    client.install_model(NAME, path=str(folders.tiny), max_length=128, max_batch=2)
+    yield NAME
+    _forget(client, NAME)
+
+
+def _forget(client: Client, name: str) -> None:
+    states = {model.state for model in client.list_models() if model.model_name == name}
+    if not states:
+        return
+    if states & {ModelState.STARTING, ModelState.RUNNING, ModelState.STOPPING}:
+        client.stop_model(name)
+    client.release_model(name)
+
+
+def _state(client: Client, name: str = NAME) -> ModelState:
+    return client.get_model(name)[0].state
+
+
+def test_a_model_walks_from_installed_to_released(client: Client, folders: Folders) -> None:
+    assert client.install_model(NAME, path=str(folders.tiny), max_length=128)[0].state is ModelState.INITIAL
+    assert client.start_model(NAME)[0].state is ModelState.RUNNING
+    assert client.stop_model(NAME)[0].state is ModelState.STOPPED
+    assert client.start_model(NAME)[0].state is ModelState.RUNNING
+    assert client.stop_model(NAME)[0].state is ModelState.STOPPED
+    assert client.release_model(NAME)[0].state is ModelState.RELEASED
+    with pytest.raises(NotFoundError, match=NAME) as refusal:
+        client.get_model(NAME)
+    assert refusal.value.reason == "UNKNOWN_MODEL"
+
+
+def test_watch_model_shows_states_in_order_and_ends_with_the_release(client: Client, second: str) -> None:
+    seen: list[ModelInfo] = []
+    first = threading.Event()
+
+    def watch() -> None:
+        for model in client.watch_model(second):
+            seen.append(model)
+            first.set()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    assert first.wait(10)
+    client.start_model(second)
+    client.stop_model(second)
+    client.release_model(second)
+    watcher.join(10)
+    assert not watcher.is_alive()
+    states = [model.state for model in seen]
+    order = list(dict.fromkeys(states))
+    assert order == ["INITIAL", "STARTING", "RUNNING", "STOPPING", "STOPPED", "RELEASED"]
+    phases = {model.progress.phase for model in seen if model.progress}
+    assert phases <= {"READING", "LOADING", "ALLOCATING", "WARMING_UP", "DRAINING", "FREEING"}
+    assert all(model.effective is None for model in seen)
+
+
+def test_installing_again_with_an_equal_config_changes_nothing(client: Client, second: str, folders: Folders) -> None:
+    client.start_model(second)
+    again = client.install_model(second, path=str(folders.tiny), max_length=128, max_batch=2)
+    assert again[0].state is ModelState.RUNNING
+
+
+def test_installing_again_with_another_config_is_refused(client: Client, second: str, folders: Folders) -> None:
+    with pytest.raises(ConflictError, match=second) as refusal:
+        client.install_model(second, path=str(folders.tiny), max_length=64, max_batch=2)
+    assert refusal.value.reason == "MODEL_EXISTS"
+
+
+def test_a_failed_install_keeps_the_name_and_any_config_may_replace_it(
+    client: Client, folders: Folders, tmp_path: Path
+) -> None:
+    with pytest.raises(StateError, match=str(tmp_path)) as refusal:
+        client.install_model(NAME, path=str(tmp_path))
+    assert refusal.value.reason == "BAD_MODEL"
+    failed = client.get_model(NAME)[0]
+    assert failed.state is ModelState.FAILED
+    assert failed.failure is not None
+    assert failed.failure.reason == "BAD_MODEL"
+    assert client.install_model(NAME, path=str(folders.tiny))[0].state is ModelState.INITIAL
+    client.release_model(NAME)
+
+
+def test_a_failed_start_says_what_to_lower(client: Client, folders: Folders) -> None:
+    client.install_model(NAME, path=str(folders.tiny), max_length=256, num_blocks=4)
+    with pytest.raises(StateError) as refusal:
+        client.start_model(NAME)
+    assert refusal.value.reason == "OUT_OF_MEMORY"
+    assert "num_blocks" in str(refusal.value)
+    assert _state(client) is ModelState.FAILED
+    client.release_model(NAME)
+
+
+def test_no_wait_returns_at_once_and_a_repeated_call_joins(client: Client, second: str) -> None:
+    begun = client.start_model(second, no_wait=True)[0]
+    assert begun.state in (ModelState.INITIAL, ModelState.STARTING)
+    assert begun.wanted_state is ModelState.RUNNING
+    assert client.start_model(second)[0].state is ModelState.RUNNING
+
+
+def test_start_waits_for_an_install_in_progress(client: Client, folders: Folders) -> None:
+    client.install_model(NAME, path=str(folders.tiny), max_length=128, no_wait=True)
+    assert client.start_model(NAME)[0].state is ModelState.RUNNING
+    _forget(client, NAME)
+
+
+def test_a_verb_that_is_cut_goes_on(place: Place, client: Client, second: str) -> None:
+    with pytest.raises(TimeoutError):
+        client.start_model(second, timeout=0.05)
+    wait_until(lambda: _state(client) is ModelState.RUNNING, "the start was given up")
+
+
+def test_stop_ends_a_start_in_progress(client: Client, second: str) -> None:
+    client.start_model(second, no_wait=True)
+    wait_until(lambda: _state(client) is not ModelState.INITIAL, "the start did not begin")
+    assert client.stop_model(second)[0].state is ModelState.STOPPED
+
+
+def test_verbs_in_their_target_state_succeed(client: Client, second: str, folders: Folders) -> None:
+    client.start_model(second)
+    assert client.start_model(second)[0].state is ModelState.RUNNING
+    client.stop_model(second)
+    assert client.stop_model(second)[0].state is ModelState.STOPPED
+
+
+@pytest.mark.parametrize(("verb", "state"), [("stop_model", "INITIAL"), ("release_model", "RUNNING")])
+def test_an_impossible_verb_names_the_state(client: Client, second: str, verb: str, state: str) -> None:
+    if state == "RUNNING":
+        client.start_model(second)
+    with pytest.raises(StateError, match=state) as refusal:
+        getattr(client, verb)(second)
+    assert refusal.value.reason == "WRONG_STATE"
+    assert refusal.value.details["state"] == state
+
+
+@pytest.mark.parametrize("verb", ["start_model", "stop_model", "release_model", "get_model"])
+def test_an_unknown_name_is_not_found(client: Client, verb: str) -> None:
+    with pytest.raises(NotFoundError, match="nobody") as refusal:
+        getattr(client, verb)("nobody")
+    assert refusal.value.reason == "UNKNOWN_MODEL"
+
+
+def test_model_verbs_address_engines_by_name(client: Client, second: str) -> None:
+    assert client.start_model(second, engine_ids=["e1"])[0].engine == "e1"
+    with pytest.raises(NotFoundError) as refusal:
+        client.stop_model(second, engine_ids=["elsewhere"])
+    assert refusal.value.reason == "UNKNOWN_ENGINE"
+
+
+def test_get_model_tells_every_choice_and_size(client: Client) -> None:
+    effective = client.get_model(MODEL)[0].effective
+    assert effective is not None
+    config = effective.config
+    assert config["dtype"] == "FLOAT32"
+    assert config["num_threads"] >= 1
+    assert (config["max_length"], config["max_batch"], config["block_size"]) == (256, 8, 16)
+    assert config["enable_prefix_cache"] is True
+    assert config["num_blocks"] * 16 == effective.kv_tokens == 256 * 8
+    assert effective.kv_bytes == effective.kv_tokens * 2 * 2 * 64 * 4 * _kv_share(effective.config)
+    assert effective.weight_bytes > 0
+    assert effective.workspace_bytes > 0
+    assert effective.vocab_size == 384
+    assert effective.devices
+
+
+def _kv_share(config: object) -> float:
+    """Keys and values are as wide as KV heads are many: 2 of 4 heads in the tiny model."""
+    return 0.5
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kv_cache_mode", "INT8"),
+        ("weight_quant", "INT4"),
+        ("activation_quant", "FP8"),
+        ("tensor_parallel", 2),
+        ("num_host_blocks", 8),
+        ("prefix_cache_ttl", 5.0),
+        ("logn_attention", True),
+        ("adapters", [{"name": "a", "path": "b"}]),
+        ("compute_unit", "CPU_NUMA"),
+        ("max_result_bytes", 1024),
+    ],
+)
+def test_what_is_not_honoured_is_refused_by_name(client: Client, folders: Folders, field: str, value: object) -> None:
+    with pytest.raises(InvalidRequestError, match=field) as refusal:
+        client.install_model(NAME, path=str(folders.tiny), **{field: value})  # type: ignore[arg-type]
+    assert refusal.value.reason == "NOT_SUPPORTED"
+    assert refusal.value.details["field_violations"][0]["field"] == f"config.{field}"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("block_size", 24), ("block_size", 4), ("max_batch", 0), ("max_length", 1), ("memory_ratio", 1.5),
+     ("memory_ratio", float("nan")), ("max_prefill_tokens", 1)],
+)  # fmt: skip
+def test_a_value_out_of_range_is_refused(client: Client, folders: Folders, field: str, value: object) -> None:
+    with pytest.raises(InvalidRequestError, match=field) as refusal:
+        client.install_model(NAME, path=str(folders.tiny), **{field: value})  # type: ignore[arg-type]
+    assert refusal.value.reason == "INVALID_FIELD"
+
+
+def test_inspect_model_describes_without_installing(client: Client, folders: Folders) -> None:
+    found = client.inspect_model(str(folders.tiny))
+    assert (found.format, found.architecture) == ("HF", "LlamaForCausalLM")
+    assert (found.max_length, found.vocab_size) == (256, 384)
+    assert found.config["num_hidden_layers"] == 2
+    assert found.refusal is None
+    assert found.chat_template
+    assert str(folders.tiny) not in {model.model_name for model in client.list_models()}
+
+
+def test_a_model_that_does_not_run_takes_no_requests(client: Client, second: str) -> None:
+    with pytest.raises(StateError, match="start it first") as refusal:
+        client.start_request(second, ids=[1, 2])
+    assert refusal.value.reason == "MODEL_NOT_RUNNING"
+    assert refusal.value.details["state"] == "INITIAL"
+
+
+def test_stop_lets_running_requests_end_until_the_drain_limit(client: Client, folders: Folders) -> None:
+    client.install_model(NAME, path=str(folders.tiny), max_length=256, drain_limit=0.0)
+    client.start_model(NAME)
+    handle, queue = client.start_request(NAME, ids=[1, 2], ignore_eos=True)
+    queue.Get()
+    assert client.stop_model(NAME)[0].state is ModelState.STOPPED
+    for _ in queue:
+        pass
+    assert queue.GenerateStatus() is GenerateStatus.GenerateInterrupted
+    assert queue.finish_reason is FinishReason.DRAINED
+    client.release_model(NAME)
+    client.release_request(handle)
+    with pytest.raises(RequestReleasedError):
+        queue.Get()
+
+
+def test_stop_within_the_drain_limit_ends_nothing_early(client: Client, second: str) -> None:
+    client.start_model(second)
+    _, queue = client.start_request(second, ids=[1, 2], ignore_eos=True, max_new_tokens=60)
+    client.stop_model(second)
+    assert sum(len(elements.ids_from_generate) for elements in queue) == 60
+    assert queue.finish_reason is FinishReason.MAX_LENGTH
+
+
+def test_list_models_names_model_and_engine(client: Client) -> None:
+    models = client.list_models()
+    assert [model.model_name for model in models] == sorted(model.model_name for model in models)
+    assert {model.engine for model in models} == {"e1"}
+    assert all(model.state_time is not None for model in models)
+
+
+def test_a_request_to_max_length_runs_when_it_runs_alone(client: Client) -> None:
+    _, queue = client.start_request("small-pool", ids=[1, 2, 3], ignore_eos=True)
+    assert sum(len(elements.ids_from_generate) for elements in queue) == 125
+    assert queue.finish_reason is FinishReason.MAX_LENGTH

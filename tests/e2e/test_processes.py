@@ -1,0 +1,237 @@
+"""Real processes: what happens when they are asked to end, are killed, or cannot start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from headrace import Client, HeadraceError, InternalServerError, UnavailableError
+from headrace.types import FinishReason, GenerateStatus, ModelState
+from servers import Server, engine_server, gateway_server
+from tiny_models import make_tiny_llama
+from waiting import wait_until
+
+CANARY = "xylophonecanary"
+LONG = {"ignore_eos": True, "do_sample": False}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_llama(tmp_path_factory.mktemp("processes") / "tiny", max_position_embeddings=2048)
+
+
+def _serve(client: Client, folder: Path, **fields: object) -> None:
+    client.install_model("tiny", path=str(folder), max_batch=4, max_length=1024, **fields)  # type: ignore[arg-type]
+    client.start_model("tiny")
+
+
+def _core_of(server: Server) -> psutil.Process:
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    return next(child for child in children if any("headrace_engine.process" in part for part in child.cmdline()))
+
+
+def _health(address: str, service: str) -> str:
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+
+def test_bc177_health_follows_the_model(folder: Path) -> None:
+    with engine_server("e1") as engine, Client(engine.address) as client:
+        for service, expected in (("", "NOT_SERVING"), ("headrace.v1.ModelService", "SERVING")):
+            assert _health(engine.address, service) == expected
+        _serve(client, folder)
+        for service in ("", "headrace.v1.RequestService"):
+            wait_until(lambda s=service: _health(engine.address, s) == "SERVING", "health does not follow")
+        client.stop_model("tiny")
+        wait_until(lambda: _health(engine.address, "") == "NOT_SERVING", "health does not follow")
+        with pytest.raises(grpc.RpcError) as refusal:
+            _health(engine.address, "nobody")
+        assert refusal.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("through_gateway", [False, True])
+def test_bc173_sigterm_drains(folder: Path, through_gateway: bool) -> None:
+    """New requests are refused, running ones end fully, and the server ends with 0."""
+    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
+        server = gateway if through_gateway else engine
+        with Client(server.address, timeout=5) as client:
+            _serve(client, folder)
+            queues = [client.start_request("tiny", ids=[1, 2], max_new_tokens=600, **LONG)[1] for _ in range(3)]
+            counts = [len(_first(queue)) for queue in queues]
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_event("draining")
+            counts = [n + sum(len(e.ids_from_generate) for e in q) for n, q in zip(counts, queues, strict=True)]
+            assert counts == [600] * 3
+            assert all(queue.finish_reason is FinishReason.MAX_LENGTH for queue in queues)
+            client.close()
+        assert server.process.wait(30) == 0
+
+
+def _first(queue: object) -> list[int]:
+    return queue.Get().ids_from_generate  # type: ignore[attr-defined,no-any-return]
+
+
+def test_a_draining_engine_takes_no_requests(folder: Path) -> None:
+    with engine_server("e1") as engine, Client(engine.address, timeout=2) as client:
+        _serve(client, folder)
+        client.start_request("tiny", ids=[1, 2], **LONG)
+        engine.process.send_signal(signal.SIGTERM)
+        engine.wait_event("draining")
+        with pytest.raises(UnavailableError):
+            client.start_request("tiny", ids=[1, 2], **LONG)
+
+
+def test_bc175_a_killed_core_fails_its_model_and_its_requests(folder: Path) -> None:
+    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
+        with Client(gateway.address) as client:
+            _serve(client, folder)
+            _, queue = client.start_request("tiny", ids=[1, 2], **LONG)
+            queue.Get()
+            _core_of(engine).kill()
+            with pytest.raises(InternalServerError):
+                list(queue)
+            assert queue.GenerateStatus() is GenerateStatus.InternalError
+            wait_until(lambda: client.get_model("tiny")[0].state is ModelState.FAILED, "the model does not fail")
+            wait_until(lambda: _health(engine.address, "") == "NOT_SERVING", "health does not follow")
+            wait_until(lambda: _health(gateway.address, "") == "NOT_SERVING", "the gateway's health does not follow")
+            client.install_model("tiny", path=str(folder), max_batch=4, max_length=1024)
+            client.start_model("tiny")
+            assert "".join(client.generate("tiny", "Hello", max_new_tokens=4, **LONG)) is not None
+
+
+def test_a_killed_service_takes_its_core_along(folder: Path) -> None:
+    with engine_server("e1") as engine, Client(engine.address) as client:
+        _serve(client, folder)
+        core = _core_of(engine)
+        engine.process.kill()
+        engine.process.wait()
+        core.wait(10)
+
+
+def test_a_killed_engine_is_unreachable_and_then_lost(folder: Path) -> None:
+    port = _free_port()
+    with gateway_server({"e1": f"127.0.0.1:{port}"}) as gateway, Client(gateway.address, timeout=5) as client:
+        with engine_server("e1", "--listen", f"127.0.0.1:{port}"):
+            wait_until(lambda: client.server_info().engines[0].reachable, "the gateway does not find the engine")
+            _serve(client, folder)
+            handle, _ = client.start_request("tiny", ids=[1, 2], **LONG)
+        with pytest.raises(HeadraceError) as refusal:
+            client.get_request(handle, timeout=1)
+        assert refusal.value.reason in ("ENGINE_UNREACHABLE", "DEADLINE_EXCEEDED")
+        with engine_server("e1", "--listen", f"127.0.0.1:{port}"):
+            wait_until(lambda: client.server_info().engines[0].reachable, "the gateway does not find the engine")
+            with pytest.raises(HeadraceError) as lost:
+                client.get_request(handle)
+            assert lost.value.reason == "ENGINE_LOST"
+            client.release_request(handle)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_an_engine_returns_to_its_models_after_a_restart(folder: Path, tmp_path: Path) -> None:
+    keep = ("--state-dir", str(tmp_path))
+    with engine_server("e1", *keep) as engine, Client(engine.address) as client:
+        _serve(client, folder)
+        client.install_model("idle", path=str(folder))
+        engine.process.kill()
+        engine.process.wait()
+    with engine_server("e1", *keep) as engine, Client(engine.address) as client:
+        wait_until(lambda: client.get_model("tiny")[0].state is ModelState.RUNNING, "tiny does not return")
+        wait_until(lambda: client.get_model("idle")[0].state is ModelState.INITIAL, "idle does not return")
+        assert client.get_model("tiny")[0].effective.config["max_length"] == 1024  # type: ignore[union-attr]
+
+
+def test_models_of_the_command_line_are_installed_and_started(folder: Path) -> None:
+    with engine_server("e1", "--model", f"mine={folder}") as engine, Client(engine.address) as client:
+        wait_until(lambda: client.get_model("mine")[0].state is ModelState.RUNNING, "the model does not start")
+
+
+def test_model_roots_bound_what_can_be_installed(folder: Path, tmp_path: Path) -> None:
+    with engine_server("e1", "--model-root", str(tmp_path)) as engine, Client(engine.address) as client:
+        with pytest.raises(HeadraceError, match="root"):
+            client.install_model("tiny", path=str(folder))
+        with pytest.raises(HeadraceError, match="root"):
+            client.inspect_model(f"{tmp_path}/../{folder.name}/../..")
+
+
+@pytest.mark.parametrize("module", ["headrace_engine.service.main", "headrace_gateway"])
+@pytest.mark.parametrize("reuse", [False, True])
+def test_bc194_a_port_in_use_is_one_clear_line(module: str, reuse: bool) -> None:
+    extra = ("--engine", "e1=127.0.0.1:1") if module == "headrace_gateway" else ()
+    with socket.socket() as taken:
+        if reuse:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", module, "--listen", f"127.0.0.1:{port}", *extra]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode != 0
+    assert str(port) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_bc197_prompts_and_answers_reach_no_log(folder: Path) -> None:
+    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
+        with Client(gateway.address) as client:
+            _serve(client, folder)
+            list(client.generate("tiny", CANARY, max_new_tokens=4))
+            for call in (
+                lambda: client.start_request("tiny", CANARY * 2000),
+                lambda: client.start_request("tiny", CANARY, stop_words=[CANARY]),
+                lambda: client.start_request("tiny", messages=[{"role": "", "content": CANARY}]),
+                lambda: client.start_request(CANARY[:3], CANARY),
+            ):
+                _refused(call)
+            _core_of(engine).kill()
+            wait_until(lambda: client.get_model("tiny")[0].state is ModelState.FAILED, "the model does not fail")
+        gateway.stop()
+        engine.stop()
+        assert CANARY not in engine.text + gateway.text
+        assert "Traceback" not in engine.text + gateway.text
+
+
+def _refused(call: Callable[[], object]) -> None:
+    with pytest.raises(HeadraceError):
+        call()
+
+
+def test_bc086_a_dropped_generate_stops_the_request(folder: Path) -> None:
+    """The client process is killed while it streams: the engine is idle soon after."""
+    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
+        with Client(gateway.address) as client:
+            _serve(client, folder)
+            script = (
+                "import grpc, sys\n"
+                "from headrace.v1 import request_service_pb2 as w, request_service_pb2_grpc as g\n"
+                f"stub = g.RequestServiceStub(grpc.insecure_channel('{gateway.address}'))\n"
+                "request = w.GenerateRequest(model_name='tiny', text='Hello')\n"
+                "request.config.ignore_eos = True\n"
+                "for n, _ in enumerate(stub.Generate(request)):\n"
+                "    print(n, flush=True)\n"
+            )
+            reader = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+            assert reader.stdout is not None
+            for _ in range(3):
+                reader.stdout.readline()
+            os.kill(reader.pid, signal.SIGKILL)
+            reader.wait()
+            reader.stdout.close()
+            wait_until(lambda: client.list_requests() == [], "the request goes on for nobody")
+            stat = client.engine_stats("tiny")[0]
+            assert stat.running == stat.waiting == 0

@@ -1,0 +1,133 @@
+"""The whole path against transformers in float32: the same greedy tokens, whatever the batch, the chunks or the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from headrace import Client
+from tiny_models import make_tiny_llama, make_tiny_qwen2
+
+NEW_TOKENS = 24
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+
+MODELS: dict[str, Callable[[Path], Path]] = {
+    "llama-tied-gqa1": lambda path: make_tiny_llama(path, tie_word_embeddings=True, num_key_value_heads=4),
+    "llama-untied-gqa3": lambda path: make_tiny_llama(
+        path, tie_word_embeddings=False, num_attention_heads=6, num_key_value_heads=2, head_dim=16
+    ),
+    "llama-gqa8-llama3": lambda path: make_tiny_llama(
+        path, num_attention_heads=8, num_key_value_heads=1, head_dim=8, rope_parameters=LLAMA3
+    ),
+    "qwen2-tied-gqa2": lambda path: make_tiny_qwen2(path, tie_word_embeddings=True, num_key_value_heads=2),
+    "qwen2-untied-gqa8": lambda path: make_tiny_qwen2(
+        path, tie_word_embeddings=False, num_attention_heads=8, num_key_value_heads=1
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with Client("inprocess:") as client:
+        yield client
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return MODELS[request.param](tmp_path_factory.mktemp("reference") / request.param)
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    """16 prompts of mixed length; some share their first 40 ids."""
+    generator = torch.Generator().manual_seed(11)
+    lengths = [1, 2, 5, 15, 16, 17, 31, 33, 48, 64, 70, 90, 41, 57, 80, 44]
+    drawn = [torch.randint(3, 384, (length,), generator=generator).tolist() for length in lengths]
+    shared = drawn[11][:40]
+    return [shared + prompt[40:] if index >= 12 else prompt for index, prompt in enumerate(drawn)]
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path, prompts: list[list[int]]) -> list[list[int]]:
+    """What transformers generates, one prompt at a time."""
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    answers = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        output = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS, do_sample=False,
+            eos_token_id=None, pad_token_id=0,
+        )  # fmt: skip
+        answers.append(output[0, len(prompt) :].tolist())
+    return answers
+
+
+def _serve(client: Client, name: str, folder: Path, **fields: Any) -> str:
+    client.install_model(name, path=str(folder), max_length=128, **fields)
+    client.start_model(name)
+    return name
+
+
+def _end(client: Client, name: str) -> None:
+    stat = client.engine_stats(name)[0]
+    assert (stat.running, stat.waiting) == (0, 0)
+    client.stop_model(name)
+    client.release_model(name)
+
+
+def _generate(client: Client, name: str, prompts: list[list[int]]) -> list[list[int]]:
+    started = [
+        client.start_request(name, ids=prompt, max_new_tokens=NEW_TOKENS, do_sample=False, ignore_eos=True)
+        for prompt in prompts
+    ]
+    answers = [[token for elements in queue for token in elements.ids_from_generate] for _, queue in started]
+    for handle, _ in started:
+        client.release_request(handle)
+    return answers
+
+
+def test_alone(client: Client, folder: Path, prompts: list[list[int]], expected: list[list[int]]) -> None:
+    name = _serve(client, "alone", folder, enable_prefix_cache=False, max_batch=1)
+    assert _generate(client, name, prompts) == expected
+    _end(client, name)
+
+
+@pytest.mark.parametrize("budget", [16, 23, 2048])
+def test_in_mixed_batches_with_chunked_prefill(
+    client: Client, folder: Path, prompts: list[list[int]], expected: list[list[int]], budget: int
+) -> None:
+    name = _serve(client, "mixed", folder, max_batch=16, max_prefill_tokens=budget)
+    assert _generate(client, name, prompts) == expected
+    _end(client, name)
+
+
+def test_with_forced_preemption(
+    client: Client, folder: Path, prompts: list[list[int]], expected: list[list[int]]
+) -> None:
+    name = _serve(client, "scarce", folder, max_batch=16, num_blocks=16, enable_prefix_cache=False)
+    started = [
+        client.start_request(name, ids=prompt, max_new_tokens=NEW_TOKENS, do_sample=False, ignore_eos=True)
+        for prompt in prompts
+    ]
+    assert [[t for e in queue for t in e.ids_from_generate] for _, queue in started] == expected
+    assert sum(queue.RequestStatInfo()["preemptions"] or 0 for _, queue in started) > 0
+    for handle, _ in started:
+        client.release_request(handle)
+    _end(client, name)
+
+
+def test_with_prefix_hits(client: Client, folder: Path, prompts: list[list[int]], expected: list[list[int]]) -> None:
+    name = _serve(client, "cached", folder, max_batch=4)
+    assert _generate(client, name, prompts) == expected
+    assert _generate(client, name, prompts) == expected
+    stat = client.engine_stats(name)[0]
+    assert stat.prefix_cache_hit_tokens >= sum((len(prompt) - 1) // 16 * 16 for prompt in prompts)
+    _end(client, name)

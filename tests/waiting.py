@@ -1,0 +1,14 @@
+"""Waiting for a condition without sleeping for luck."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def wait_until(condition: Callable[[], bool], failure: str, seconds: float = 20.0) -> None:
+    """Look again and again until a condition holds."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, failure
+        time.sleep(0.01)
