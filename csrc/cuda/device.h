@@ -1,0 +1,38 @@
+// What every kernel includes: CUDA where nvcc compiles it, the simulator where g++ does. Kernels launch through
+// launch() and declare shared memory with the two macros, so that the same file is right for both.
+#pragma once
+
+#ifdef __CUDACC__
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#define SHARED_ARRAY(Type, name, count) __shared__ Type name[count]
+#define DYNAMIC_SHARED(Type, name)                                      \
+  extern __shared__ __align__(128) unsigned char core_dynamic_shared[]; \
+  Type* name = reinterpret_cast<Type*>(core_dynamic_shared)
+
+using Stream = cudaStream_t;
+
+// Enqueues kernel<<<grid, block, shared_bytes, stream>>>(args...) and returns the runtime's error number, 0 = none.
+template <typename... Params, typename... Args>
+int launch(void (*kernel)(Params...), dim3 grid, dim3 block, int shared_bytes, Stream stream, Args&&... args) {
+  constexpr int kBytesWithoutAsking = 48 * 1024;
+  if (shared_bytes > kBytesWithoutAsking) {
+    const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+}
+
+#else
+
+#include "sim/cusim.h"
+
+#endif

@@ -1,0 +1,121 @@
+#include "sim/block.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "sim/arena.h"
+
+namespace cusim {
+
+void fail(const std::string& what) {
+  fprintf(stderr, "cusim: %s\n", what.c_str());
+  abort();
+}
+
+Block*& current_block() {
+  static thread_local Block* current = nullptr;
+  return current;
+}
+
+Block& block() {
+  return *current_block();
+}
+
+Thread& self() {
+  return *block().current;
+}
+
+namespace {
+
+void release_barrier(Block& b) {
+  b.at_barrier = 0;
+  b.barrier_result = b.votes;
+  b.votes = 0;
+  for (Thread& thread : b.threads) {
+    if (thread.state == State::kAtBarrier) thread.state = State::kReady;
+  }
+}
+
+bool everybody_came(const Warp& warp, unsigned mask, const Meeting& meeting) {
+  const unsigned expected = mask & warp.live;
+  return (meeting.arrived & expected) == expected;
+}
+
+void release_meeting(Block& b, int warp, Meeting& meeting) {
+  meeting.exchanged[meeting.turn % 2].present = meeting.arrived;
+  for (unsigned lanes = meeting.arrived; lanes != 0; lanes &= lanes - 1) {
+    b.threads[warp * kWarpSize + __builtin_ctz(lanes)].state = State::kReady;
+  }
+  meeting.arrived = 0;
+  meeting.turn++;
+}
+
+// The current thread has returned from the kernel: whoever waited for it alone goes on.
+void leave() {
+  Block& b = block();
+  Thread& me = self();
+  Warp& warp = b.warps[me.warp];
+  me.state = State::kDone;
+  b.live--;
+  warp.live &= ~(1u << me.lane);
+  if (b.live > 0 && b.at_barrier == b.live) release_barrier(b);
+  for (auto& [mask, meeting] : warp.meetings) {
+    if (meeting.arrived != 0 && everybody_came(warp, mask, meeting)) release_meeting(b, me.warp, meeting);
+  }
+  me.fiber.finish();
+}
+
+}  // namespace
+
+void run_thread() {
+  self().fiber.started();
+  block().kernel();
+  leave();
+}
+
+int wait_at_barrier(int vote) {
+  Block& b = block();
+  b.votes += vote != 0;
+  if (++b.at_barrier == b.live) {
+    release_barrier(b);
+  } else {
+    self().state = State::kAtBarrier;
+    self().fiber.suspend();
+  }
+  return b.barrier_result;
+}
+
+const Exchanged& meet(unsigned mask, Collective what, const void* mine, size_t bytes) {
+  Block& b = block();
+  Thread& me = self();
+  Warp& warp = b.warps[me.warp];
+  if ((mask >> me.lane & 1u) == 0) fail("a lane calls a warp collective with a mask that leaves it out");
+  Meeting& meeting = warp.meetings[mask];
+  if (meeting.arrived != 0 && meeting.what != what) fail("lanes of one warp meet in different collectives");
+  meeting.what = what;
+  Exchanged& exchanged = meeting.exchanged[meeting.turn % 2];
+  memcpy(exchanged.slots[me.lane], mine, bytes);
+  meeting.arrived |= 1u << me.lane;
+  if (everybody_came(warp, mask, meeting)) {
+    release_meeting(b, me.warp, meeting);
+  } else {
+    me.state = State::kAtCollective;
+    me.fiber.suspend();
+  }
+  return exchanged;
+}
+
+unsigned char* dynamic_shared() {
+  return block().shared;
+}
+
+unsigned char* shared_array(const void* declaration, size_t bytes) {
+  Block& b = block();
+  for (const SharedArray& array : b.arrays) {
+    if (array.declaration == declaration) return array.start;
+  }
+  return add_shared_array(b, declaration, bytes);
+}
+
+}  // namespace cusim

@@ -1,0 +1,106 @@
+// The thread block that a worker runs: its threads, its shared memory, and the ways its threads wait for one another.
+#pragma once
+
+#include <driver_types.h>
+#include <vector_types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sim/fiber.h"
+
+namespace cusim {
+
+constexpr int kWarpSize = 32;
+
+// Prints what is wrong with the kernel and aborts.
+[[noreturn]] void fail(const std::string& what);
+
+enum class State : uint8_t { kReady, kAtBarrier, kAtCollective, kDone };
+enum class Collective : uint8_t { kShuffle, kVote, kSync };
+
+// One CUDA thread.
+struct Thread {
+  uint3 index;
+  int warp;
+  int lane;
+  State state;
+  Fiber fiber;
+};
+
+// What the lanes of a mask left for one another at a collective.
+struct Exchanged {
+  static constexpr size_t kBytes = 32;
+
+  unsigned present = 0;  // lanes that took part
+  alignas(16) unsigned char slots[kWarpSize][kBytes];
+
+  template <typename T>
+  T from(int lane) const {
+    if ((present >> lane & 1u) == 0) fail("a lane reads from lane " + std::to_string(lane) + ", which takes no part");
+    T value;
+    memcpy(&value, slots[lane], sizeof value);
+    return value;
+  }
+};
+
+// The collectives of one mask. Two take turns: nobody gets to the one after next before all have read this one.
+struct Meeting {
+  Collective what;
+  unsigned arrived = 0;
+  unsigned turn = 0;
+  Exchanged exchanged[2];
+};
+
+struct Warp {
+  unsigned live = 0;                               // lanes that have not returned
+  std::unordered_map<unsigned, Meeting> meetings;  // by mask
+};
+
+// An array of shared memory, at its place in the block's arena.
+struct SharedArray {
+  const void* declaration;
+  unsigned char* start;
+  size_t bytes;
+};
+
+struct Block {
+  uint3 index;
+  dim3 size;
+  dim3 grid;
+  std::function<void()> kernel;
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  Thread* current = nullptr;
+  int live = 0;  // threads that have not returned
+  int at_barrier = 0;
+  int votes = 0;
+  int barrier_result = 0;
+  unsigned char* shared = nullptr;
+  size_t shared_used = 0;
+  std::vector<SharedArray> arrays;
+};
+
+// The block that the calling worker runs, and its thread that runs now.
+Block& block();
+Thread& self();
+
+// Waits for every thread of the block that has not returned; returns how many of them voted non-zero.
+int wait_at_barrier(int vote);
+
+// Leaves `bytes` of `mine` for the other lanes of `mask`, waits for all of them, and returns what they left.
+const Exchanged& meet(unsigned mask, Collective what, const void* mine, size_t bytes);
+
+// The memory of one declaration of a shared array in this block: the same for all threads, NaN bytes at first.
+unsigned char* shared_array(const void* declaration, size_t bytes);
+unsigned char* dynamic_shared();
+
+// Runs a grid with this kernel body. Returns cudaErrorInvalidConfiguration or cudaErrorInvalidValue as CUDA would.
+cudaError_t run_grid(dim3 grid, dim3 block, int dynamic_shared_bytes, const std::function<void()>& kernel);
+
+}  // namespace cusim

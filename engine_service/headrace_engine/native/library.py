@@ -1,0 +1,161 @@
+"""Finds and loads the libraries of the native core, and calls their ops."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Literal
+
+import headrace_engine
+from headrace_engine.errors import Internal
+from headrace_engine.native.abi import Code, Dtype, RmsNorm, abi_differences, abi_here, abi_there, field_at
+
+Library = Literal["cpu", "cuda", "sim"]
+"""Names of the libraries: g++ on the CPU, nvcc on a GPU, and the CUDA sources simulated on the CPU (tests only)."""
+
+FOLDER_VARIABLE = "HEADRACE_NATIVE_DIR"
+"""Environment variable with the folder to take libraries from, instead of the one inside the package."""
+
+
+class NativeUnavailable(Internal):
+    """A library is missing, cannot be loaded, or was built from another version of core.h."""
+
+
+class NativeError(Internal):
+    """An op refused its arguments, or the device refused the launch.
+
+    Args:
+        code: what went wrong.
+        field: the parameter at fault; "" where none is.
+    """
+
+    def __init__(self, message: str, *, code: Code, field: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field
+
+
+class Native:
+    """One loaded library. It holds no state: any thread may call any op at any time.
+
+    Attributes:
+        library: which one it is.
+        device: type of the device whose memory its ops work on, "cpu" or "cuda".
+    """
+
+    def __init__(self, library: Library, handle: ctypes.CDLL) -> None:
+        self.library = library
+        self.device = "cuda" if library == "cuda" else "cpu"
+        self._rms_norm = handle.core_rms_norm
+        self._rms_norm.argtypes = (ctypes.POINTER(RmsNorm), ctypes.c_void_p)
+        self._rms_norm.restype = ctypes.c_int32
+        self._status_text = handle.core_status_text
+        self._status_text.argtypes = (ctypes.c_int32,)
+        self._status_text.restype = ctypes.c_char_p
+
+    def rms_norm(
+        self,
+        *,
+        out: int,
+        x: int,
+        weight: int,
+        rows: int,
+        hidden: int,
+        eps: float,
+        dtype: Dtype,
+        stream: int = 0,
+    ) -> None:
+        """Root mean square norm of each row: out = x * rsqrt(mean(x^2) + eps) * weight.
+
+        Args:
+            out: address of [rows, hidden]; may be x.
+            x: address of [rows, hidden].
+            weight: address of [hidden].
+            dtype: of all buffers.
+            stream: the cudaStream_t to enqueue on; the libraries that run on the CPU return when they are done.
+
+        Raises:
+            NativeError: an argument is wrong, or the device refused the launch.
+        """
+        args = RmsNorm(x=x, weight=weight, out=out, rows=rows, hidden=hidden, eps=eps, dtype=dtype)
+        self._check("rms_norm", args, self._rms_norm(ctypes.byref(args), stream))
+
+    def add_rms_norm(
+        self,
+        *,
+        out: int,
+        residual_out: int,
+        x: int,
+        residual: int,
+        weight: int,
+        rows: int,
+        hidden: int,
+        eps: float,
+        dtype: Dtype,
+        stream: int = 0,
+    ) -> None:
+        """Adds x to a residual and norms the sum, as `rms_norm` does.
+
+        The sum is rounded to the dtype before it is normed, so that the result is that of two separate steps.
+
+        Args:
+            out: address of [rows, hidden]; may be x.
+            residual_out: address of [rows, hidden] for x + residual; may be residual.
+            x: address of [rows, hidden].
+            residual: address of [rows, hidden].
+            weight: address of [hidden].
+            dtype: of all buffers.
+            stream: the cudaStream_t to enqueue on; the libraries that run on the CPU return when they are done.
+
+        Raises:
+            NativeError: an argument is wrong, or the device refused the launch.
+        """
+        args = RmsNorm(x, residual, weight, out, residual_out, rows, hidden, eps, dtype)
+        if rows > 0 and not residual and not residual_out:
+            raise NativeError(
+                "add_rms_norm: residual = None: the pointer must not be null", code=Code.NULL_POINTER, field="residual"
+            )
+        self._check("add_rms_norm", args, self._rms_norm(ctypes.byref(args), stream))
+
+    def _check(self, op: str, args: ctypes.Structure, status: int) -> None:
+        """Raises what a status says."""
+        code, detail = Code(status & 0xFF), status >> 8
+        if code is Code.OK:
+            return
+        text = self._status_text(status).decode()
+        if code is Code.DEVICE_ERROR:
+            raise NativeError(f"{op}: {text} (device error {detail})", code=code)
+        field = field_at(type(args), detail - 1)
+        raise NativeError(f"{op}: {field} = {getattr(args, field)}: {text}", code=code, field=field)
+
+
+def load(library: Library) -> Native:
+    """Loads one of the libraries.
+
+    Raises:
+        NativeUnavailable: it is not there, cannot be loaded, or does not fit this version of the package.
+    """
+    path = _find(f"libcore_{library}.so")
+    try:
+        handle = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeUnavailable(f"{path} cannot be loaded: {error}") from error
+    if not hasattr(handle, "core_abi"):
+        raise NativeUnavailable(f"{path} is no library of the native core")
+    differences = abi_differences(abi_here(), abi_there(handle))
+    if differences:
+        raise NativeUnavailable(f"{path} was built from another core.h; build it again: " + "; ".join(differences))
+    return Native(library, handle)
+
+
+def _find(name: str) -> Path:
+    """The file of a library: in the folder of the environment variable if that is set, else inside the package."""
+    override = os.environ.get(FOLDER_VARIABLE)
+    folders = [Path(override)] if override else [Path(root) / "lib" for root in headrace_engine.__path__]
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    places = " or ".join(str(folder) for folder in folders)
+    source = f" ({FOLDER_VARIABLE})" if override else f"; build it, and set {FOLDER_VARIABLE} to its folder"
+    raise NativeUnavailable(f"there is no {name} in {places}{source}")

@@ -1,0 +1,44 @@
+"""Builds the native core and the C++ test programs with CMake, incrementally, under `build/`."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NVCC = os.environ.get("CUDACXX", "nvcc")
+HAS_NVCC = shutil.which(NVCC) is not None
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs a program; its output is captured, with stderr in stdout."""
+    return subprocess.run(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def require(*command: str | Path) -> str:
+    """Runs a program that must succeed; returns its output."""
+    result = run(*command)
+    if result.returncode != 0:
+        pytest.fail(f"{' '.join(str(part) for part in command)}\n{result.stdout}", pytrace=False)
+    return result.stdout
+
+
+def cmake(name: str, source: str, *options: str, targets: tuple[str, ...] = ("all",)) -> Path:
+    """Configures and builds `source` in build/`name`, what has changed only; returns that folder."""
+    folder = ROOT / "build" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        require("cmake", "-S", ROOT / source, "-B", folder, "-G", "Ninja", *options)
+        require("cmake", "--build", folder, "--target", *targets)
+    return folder

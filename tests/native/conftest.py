@@ -1,0 +1,64 @@
+"""Builds the native core once a session, and gives each test a library to call."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from headrace_engine.native import FOLDER_VARIABLE, Native, load
+from native.build import HAS_NVCC, cmake
+
+SANITIZE = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+
+
+def sim_option() -> str:
+    return f"-DCORE_SIM={'ON' if HAS_NVCC else 'OFF'}"
+
+
+def need_sim() -> None:
+    if not HAS_NVCC:
+        pytest.skip("the simulator needs CUDA's headers, and there is no nvcc")
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """Folder of the libraries for the CPU and the C++ test programs, built from this tree."""
+    strict = "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON"
+    return cmake("native", "tests/native", "-DCORE_CUDA=OFF", sim_option(), strict)
+
+
+@pytest.fixture(scope="session")
+def sanitized_programs() -> Path:
+    """Folder of the C++ test programs, built with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    need_sim()
+    options = ("-DCORE_CUDA=OFF", sim_option(), "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_CXX_FLAGS={SANITIZE}")
+    return cmake("native-sanitized", "tests/native", *options, targets=("norm_cpu", "norm_sim", "sim_cases"))
+
+
+@pytest.fixture(scope="session")
+def libraries(request: pytest.FixtureRequest) -> Path:
+    """Folder of the libraries for the CPU: the one that the environment names, else built from this tree."""
+    override = os.environ.get(FOLDER_VARIABLE)
+    return Path(override) if override else request.getfixturevalue("programs")
+
+
+@pytest.fixture(scope="session")
+def cuda_libraries() -> Path:
+    """Folder of core_cuda: the one that the environment names, else built here for the card at hand."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    override = os.environ.get(FOLDER_VARIABLE)
+    options = ("-DCORE_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native")
+    return Path(override) if override else cmake("native-card", "csrc", *options)
+
+
+@pytest.fixture(params=["cpu", "sim:forward", "sim:reverse", "sim:random:1", "cuda"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Native:
+    """Each library in turn; the simulated one in several orders of its threads."""
+    library, _, order = request.param.partition(":")
+    if library == "sim":
+        need_sim()
+        monkeypatch.setenv("CUSIM_ORDER", order)
+    folder: Path = request.getfixturevalue("cuda_libraries" if library == "cuda" else "libraries")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    return load(library)

@@ -1,0 +1,57 @@
+"""What nvcc makes of the kernels: checked where nvcc is, no GPU needed."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from headrace_engine.native import FOLDER_VARIABLE, Code, Dtype, NativeError, load
+from native.build import HAS_NVCC, NVCC, ROOT, cmake, require
+
+pytestmark = pytest.mark.skipif(not HAS_NVCC, reason="no nvcc")
+
+RESOURCES = re.compile(
+    r"Function properties for (?P<kernel>\S+)\s+"
+    r"(?P<frame>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+)
+
+
+def compile_norm(output: Path, *options: str) -> str:
+    """Compiles the norm kernels for sm_90a by themselves; returns what nvcc printed."""
+    common = ("-std=c++17", "-O3", "-I", ROOT / "csrc", "-arch=sm_90a", ROOT / "csrc" / "cuda" / "norm.cu")
+    return require(NVCC, *common, *options, "-o", output)
+
+
+def test_norm_kernels_keep_everything_in_registers(tmp_path: Path) -> None:
+    """Three dtypes: three kernels that keep the row, two that stream it."""
+    report = compile_norm(tmp_path / "norm.cubin", "--cubin", "-Xptxas=-v")
+    found = [match.groupdict() for match in RESOURCES.finditer(report) if "rms_norm" in match["kernel"]]
+    assert len(found) == 3 * (3 + 2)
+    assert [k for k in found if (k["frame"], k["stores"], k["loads"]) != ("0", "0", "0")] == []
+
+
+def test_packed_norm_kernels_move_16_bytes_at_a_time(tmp_path: Path) -> None:
+    compile_norm(tmp_path / "norm.ptx", "--ptx")
+    kernels = re.split(r"\.entry ", (tmp_path / "norm.ptx").read_text())[1:]
+    packed = [kernel for kernel in kernels if re.match(r"\S*rms_norm_(kept|streamed)I\S+Li[48]E", kernel)]
+    assert len(packed) == 3 * (3 + 1)
+    for kernel in packed:
+        accesses = re.findall(r"\b(?:ld|st)\.global\S*", kernel)
+        assert accesses
+        assert {access.split(".")[2] for access in accesses} == {"v4"}
+
+
+@pytest.fixture(scope="module")
+def hopper_build() -> Path:
+    """Folder of core_cuda, built for sm_90a."""
+    options = ("-DCORE_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90a-real")
+    return cmake("native-hopper", "csrc", *options, targets=("core_cuda",))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_a_launch_is_an_error_and_no_crash(hopper_build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(hopper_build))
+    native = load("cuda")
+    with pytest.raises(NativeError, match=r"^rms_norm: .*driver.* \(device error \d+\)$") as caught:
+        native.rms_norm(out=4096, x=4096, weight=4096, rows=1, hidden=64, eps=1e-5, dtype=Dtype.FLOAT32)
+    assert (caught.value.code, caught.value.field) == (Code.DEVICE_ERROR, "")

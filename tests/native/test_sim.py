@@ -1,0 +1,76 @@
+"""The CUDA simulator: right kernels come out right, and planted faults are found."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from native.build import run
+from native.conftest import need_sim
+
+ORDERS = ["forward", "reverse", "random:1", "random:2"]
+RIGHT = [
+    "reverse",
+    "hand_over",
+    "vote_at_barrier",
+    "return_early",
+    "shuffles",
+    "votes",
+    "atomics",
+    "indices",
+    "fresh_shared",
+    "impossible_launches",
+]
+FAULTS = {
+    "skip_a_barrier": "deadlock in block (0, 0, 0): 31 of 32 threads wait at a barrier; "
+    "in warp 0 lanes 1 wait for lanes fffffffe",
+    "name_absent_lanes": "deadlock in block (0, 0, 0): 16 of 32 threads wait at a barrier; "
+    "in warp 0 lanes ffff wait for lanes ffff0000",
+    "leave_oneself_out": "a lane calls a warp collective with a mask that leaves it out",
+    "read_beyond_the_mask": "which takes no part",
+    "mix_collectives": "lanes of one warp meet in different collectives",
+    "overrun_an_array": "a write past the end of a shared array",
+    "overrun_dynamic": "a write past the end of a shared array",
+}
+
+every_order = pytest.mark.parametrize("order", ORDERS)
+
+
+@pytest.fixture(params=["sim_cases", "sim_cases_portable"])
+def program(request: pytest.FixtureRequest, programs: Path) -> Path:
+    """The cases, with the fibers for x86-64 and with those for every other processor."""
+    need_sim()
+    return programs / str(request.param)
+
+
+@every_order
+@pytest.mark.parametrize("case", RIGHT)
+def test_a_right_kernel_is_right_in_every_order(program: Path, case: str, order: str) -> None:
+    result = run(program, case, env={"CUSIM_ORDER": order})
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+@every_order
+def test_a_missing_barrier_gives_wrong_results(program: Path, order: str) -> None:
+    assert run(program, "reverse_without_barrier", env={"CUSIM_ORDER": order}).returncode == 1
+
+
+def test_a_write_after_read_race_shows_as_results_that_differ_between_orders(program: Path) -> None:
+    case = "hand_over_without_trailing_barrier"
+    codes = {order: run(program, case, env={"CUSIM_ORDER": order}).returncode for order in ("forward", "reverse")}
+    assert codes == {"forward": 0, "reverse": 1}
+
+
+@every_order
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_synchronisation_ends_the_process_and_says_which(program: Path, fault: str, order: str) -> None:
+    result = run(program, fault, env={"CUSIM_ORDER": order})
+    assert result.returncode == -signal.SIGABRT
+    assert result.stdout.startswith("cusim: ")
+    assert FAULTS[fault] in result.stdout
+
+
+@pytest.mark.parametrize("order", ["", "sideways", "random", "random:", "random:x"])
+def test_an_unknown_order_is_refused(program: Path, order: str) -> None:
+    result = run(program, "indices", env={"CUSIM_ORDER": order})
+    assert result.returncode == -signal.SIGABRT
+    assert f'CUSIM_ORDER is "{order}": it must be forward, reverse or random:SEED' in result.stdout
