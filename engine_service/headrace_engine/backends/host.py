@@ -1,0 +1,108 @@
+"""What this process may use of its host: memory and cores, as control groups and affinity leave them.
+
+Every function takes the root of the file system, so that tests can give it another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from headrace_engine.errors import InvalidArgument
+
+_ROOT = Path("/")
+
+
+def memory_limit(root: Path = _ROOT) -> int:
+    """Bytes that this process may use: the smallest limit of its control groups, at most the host's memory."""
+    limits = [_host_memory(root)]
+    for directory in _cgroups(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(directory / name)
+            if text.isdecimal():
+                limits.append(int(text))
+    return min(limits)
+
+
+def _host_memory(root: Path) -> int:
+    for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemTotal":
+            return int(value.split()[0]) * 1024
+    raise OSError("/proc/meminfo has no MemTotal")
+
+
+def compute_threads(root: Path = _ROOT, affinity: frozenset[int] | None = None) -> int:
+    """Threads that compute at full speed: physical cores of the affinity, at most the CPU quota, at least 1.
+
+    Args:
+        affinity: logical processors that the process may run on; None: asked of the system.
+    """
+    cpus = affinity if affinity is not None else frozenset(os.sched_getaffinity(0))
+    quota = cpu_quota(root)
+    cores = _physical_cores(root, cpus)
+    return max(1, cores if quota is None else min(cores, int(quota)))
+
+
+def cpu_quota(root: Path = _ROOT) -> float | None:
+    """Processors' worth of time that the control groups grant; None: no limit."""
+    quotas = [quota for directory in _cgroups(root, "cpu") for quota in _quotas(directory)]
+    return min(quotas, default=None)
+
+
+def _quotas(directory: Path) -> Iterator[float]:
+    together = _read(directory / "cpu.max").split()
+    apart = [_read(directory / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+    for quota, period in (pair for pair in (together, apart) if len(pair) == 2):
+        if quota.isdecimal() and period.isdecimal():
+            yield int(quota) / int(period)
+
+
+def _physical_cores(root: Path, cpus: frozenset[int]) -> int:
+    """Processors that share a core count once; where the system does not tell, each is a core."""
+    topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    return len({_read(root / topology.format(cpu)) or str(cpu) for cpu in cpus})
+
+
+def _cgroups(root: Path, controller: str) -> Iterator[Path]:
+    """Directories of the control groups of this process, from its own up to the root of the mount.
+
+    In a container the path may be one of the host's: directories that are not there are read as empty.
+    """
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        mounts = (controller,) if controllers else ("", "unified")
+        inside = Path(path.lstrip("/"))
+        inner = [] if ".." in inside.parts else [inside, *inside.parents]
+        for mount in mounts:
+            yield from (root / "sys/fs/cgroup" / mount / part for part in (*inner, Path()))
+
+
+def _read(path: Path) -> str:
+    """The stripped text of a file; "" where it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def default_memory_ratio(environment: Mapping[str, str] | None = None) -> float | None:
+    """BFC_MEM_RATIO of the environment, where it is set.
+
+    Raises:
+        InvalidArgument: it is not a number above 0 and at most 1.
+    """
+    text = (os.environ if environment is None else environment).get("BFC_MEM_RATIO", "")
+    if not text:
+        return None
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = 0.0
+    if not 0 < ratio <= 1:
+        description = f"= {text!r} in the environment is out of range; allowed: above 0, at most 1"
+        raise InvalidArgument.field("BFC_MEM_RATIO", description)
+    return ratio

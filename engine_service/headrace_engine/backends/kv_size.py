@@ -1,0 +1,121 @@
+"""How large the KV pool becomes: from the plan, the model and the memory that is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace_engine.errors import InvalidArgument, OutOfMemory
+from headrace_engine.messages import CorePlan
+from headrace_engine.models.spec import DecoderSpec
+
+CPU_SHARE = 0.25
+"""Share of the memory limit that a pool on a CPU takes at most, where neither num_blocks nor a ratio is given."""
+CUDA_RATIO = 0.9
+"""Share of a CUDA device's memory for weights, workspace and pool, where no ratio is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes, all of the device that holds the pool.
+
+    Attributes:
+        total: what the device or container has.
+        weights, workspace: what the model and its largest step take.
+        free: what is left for the pool at most, whatever the ratio.
+    """
+
+    total: int
+    weights: int
+    workspace: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """A pool that holds at least one sequence of max_length."""
+
+    num_blocks: int
+    max_length: int
+    bytes: int
+
+
+def block_bytes(spec: DecoderSpec, block_size: int, itemsize: int) -> int:
+    """Bytes of one block: keys and values of block_size tokens in all layers."""
+    return 2 * spec.num_layers * spec.kv_width * block_size * itemsize
+
+
+def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
+    """The longest sequence that the plan asks for: its max_length, or the model's where that is 0.
+
+    Raises:
+        InvalidArgument: the model was made for fewer positions.
+    """
+    if plan.max_length > spec.max_length:
+        text = (
+            f"= {plan.max_length} exceeds the {spec.max_length} positions that the model was made for: "
+            f"ask for at most {spec.max_length}, or set rope_scaling"
+        )
+        raise InvalidArgument.field("config.max_length", text)
+    return plan.max_length or spec.max_length
+
+
+def size_pool(
+    plan: CorePlan, spec: DecoderSpec, memory: Memory, bytes_a_block: int, ratio: float | None, share: float | None
+) -> PoolSize:
+    """Choose the number of blocks, and the longest sequence where the plan leaves it open.
+
+    Args:
+        bytes_a_block: see block_bytes.
+        ratio: share of memory.total for weights, workspace and pool; None: `share` decides.
+        share: of memory.total, what max_batch sequences of full length may take at most.
+
+    Raises:
+        OutOfMemory: one sequence of max_length does not fit; the message has the numbers, and what to lower.
+        InvalidArgument: max_length exceeds the model's.
+    """
+    wanted = length_limit(plan, spec)
+    if plan.num_blocks:
+        blocks = _given(plan, memory, bytes_a_block)
+    elif ratio is not None:
+        room = int(ratio * memory.total) - memory.weights - memory.workspace
+        blocks = max(0, min(room, memory.free)) // bytes_a_block
+    else:
+        room = min(int((1.0 if share is None else share) * memory.total), memory.free)
+        blocks = min(plan.max_batch * -(-wanted // plan.block_size), max(0, room) // bytes_a_block)
+    held = blocks * plan.block_size
+    if held < (wanted if plan.max_length else 1):
+        raise _too_small(plan, memory, wanted, blocks, bytes_a_block)
+    return PoolSize(blocks, min(wanted, held), blocks * bytes_a_block)
+
+
+def _given(plan: CorePlan, memory: Memory, bytes_a_block: int) -> int:
+    needed = plan.num_blocks * bytes_a_block
+    if needed > memory.free:
+        raise OutOfMemory(
+            f"num_blocks {plan.num_blocks} × block_size {plan.block_size} needs {amount(needed)} of KV cache, "
+            f"{amount(memory.free)} are free: lower num_blocks to {max(0, memory.free) // bytes_a_block} or less"
+        )
+    return plan.num_blocks
+
+
+def _too_small(plan: CorePlan, memory: Memory, wanted: int, blocks: int, bytes_a_block: int) -> OutOfMemory:
+    held, needed = blocks * plan.block_size, -(-wanted // plan.block_size)
+    if plan.num_blocks:
+        return OutOfMemory(
+            f"num_blocks {blocks} × block_size {plan.block_size} holds {held} tokens, max_length is {wanted}: "
+            f"raise num_blocks to {needed} or lower max_length to {held}"
+        )
+    lower = f"lower max_length to {held}" if held else "free memory or choose a smaller model"
+    return OutOfMemory(
+        f"max_length {wanted} needs {amount(needed * bytes_a_block)} of KV cache for one sequence, "
+        f"{amount(blocks * bytes_a_block)} are free (of {amount(memory.total)}; weights take "
+        f"{amount(memory.weights)}, workspace {amount(memory.workspace)}): {lower}, or raise memory_ratio"
+    )
+
+
+def amount(size: int) -> str:
+    """Bytes for people: "11.2 GiB"."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{max(0, size)} bytes"

@@ -1,0 +1,102 @@
+"""Paged attention in plain torch, with the same bits for a row whatever else is in the batch.
+
+The product of two float32 matrices depends on their shapes, since libraries add in another order for another shape.
+So all products here have one shape: a *tile* of QUERY_TILE queries at positions from a multiple of QUERY_TILE on,
+times KEY_TILE keys from a multiple of KEY_TILE on, one pair after the other with a running maximum and sum (as in
+Milakov & Gimelshein, "Online normalizer calculation for softmax", 2018). Where a query stands in its tile depends on
+its position alone, and keys that it may not see add exactly 0: chunks, neighbours and padding change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.torch.batch import QUERY_TILE, TileGroup, TorchBatch
+
+KEY_TILE = 128
+"""Keys of one tile, where the block size divides it."""
+
+
+def blocks_per_tile(block_size: int) -> int:
+    """Blocks that make a tile of keys."""
+    return max(1, KEY_TILE // block_size)
+
+
+def paged_attention(q: Tensor, keys: Tensor, values: Tensor, batch: TorchBatch, window: int | None) -> Tensor:
+    """Causal attention of each row to its own sequence.
+
+    Args:
+        q: [rows, heads, head_dim].
+        keys, values: the pool of one layer, [num_blocks, kv_heads, block_size, head_dim].
+        batch: the rows.
+        window: positions that a row attends to at most, itself included; None = all.
+
+    Returns: [rows, heads, head_dim] in q's type; computed in float32.
+    """
+    tiled = q.new_zeros(batch.num_tiles * QUERY_TILE, *q.shape[1:], dtype=torch.float32)
+    tiled[batch.tile_rows] = q.float()
+    tiled = tiled.unflatten(0, (batch.num_tiles, QUERY_TILE))
+    out = torch.cat([_attend(tiled, keys, values, group, window) for group in batch.groups])
+    return out.flatten(0, 1)[batch.tile_rows].to(q.dtype)
+
+
+def _attend(tiled: Tensor, keys: Tensor, values: Tensor, group: TileGroup, window: int | None) -> Tensor:
+    """Attention of one group of tiles: [tiles, QUERY_TILE, heads, head_dim]."""
+    tiles, kv_heads, block_size = len(group.context), keys.shape[1], keys.shape[2]
+    q = tiled[group.first_tile : group.first_tile + tiles] / math.sqrt(tiled.shape[-1])
+    q = q.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4)  # [tiles, kv_heads, heads of one, QUERY_TILE, head_dim]
+    # The lowest number rather than -inf: the difference of two maxima stays a number before any key was seen.
+    best = q.new_full((*q.shape[:-1], 1), torch.finfo(torch.float32).min)
+    total, mixed = torch.zeros_like(best), torch.zeros_like(q)
+    step = blocks_per_tile(block_size)
+    for first in range(_first_block(group, window, block_size), group.tables.shape[1], step):
+        table = group.tables[:, first : first + step]
+        at = first * block_size + torch.arange(step * block_size, device=q.device)
+        scores = _scores(q, _gather(keys, table)).masked_fill(_hidden(at, group, window), -math.inf)
+        higher = torch.maximum(best, scores.amax(-1, keepdim=True))
+        shrink, weights = torch.exp(best - higher), torch.exp(scores - higher)
+        v = _gather(values, table)
+        if first * block_size + v.shape[2] > group.shortest:
+            # Slots that were never written may hold NaN, and 0 times NaN is NaN.
+            v = v.masked_fill((at >= group.context.unsqueeze(1))[:, None, :, None], 0)
+        total = total * shrink + weights.sum(-1, keepdim=True)
+        mixed = mixed * shrink + _mix(weights, v)
+        best = higher
+    return (mixed / total).permute(0, 3, 1, 2, 4).flatten(2, 3)
+
+
+def _first_block(group: TileGroup, window: int | None, block_size: int) -> int:
+    """The first block of the first tile of keys that some row sees."""
+    step = blocks_per_tile(block_size)
+    lowest = 0 if window is None else max(0, group.lowest - window + 1)
+    return lowest // (step * block_size) * step
+
+
+def _gather(pool: Tensor, table: Tensor) -> Tensor:
+    """The blocks of each tile in float32: [tiles, kv_heads, keys, head_dim]."""
+    tiles, kv_heads = len(table), pool.shape[1]
+    heads = torch.arange(kv_heads, device=pool.device).unsqueeze(1)
+    chosen = (table.unsqueeze(1) * kv_heads + heads).flatten()
+    return pool.flatten(0, 1).index_select(0, chosen).view(tiles, kv_heads, -1, pool.shape[-1]).float()
+
+
+def _hidden(at: Tensor, group: TileGroup, window: int | None) -> Tensor:
+    """Which keys, at positions `at`, each query may not see: [tiles, 1, 1, QUERY_TILE, keys]."""
+    queries = group.positions.unsqueeze(-1)
+    hidden = (at > queries) | (at >= group.context[:, None, None])
+    if window is not None:
+        hidden |= at <= queries - window
+    return hidden[:, None, None]
+
+
+def _scores(q: Tensor, k: Tensor) -> Tensor:
+    """Products of q [tiles, kv_heads, heads of one, QUERY_TILE, head_dim] and k: [.., keys] for [.., head_dim]."""
+    return torch.matmul(q.flatten(2, 3), k.transpose(-1, -2)).view(*q.shape[:4], -1)
+
+
+def _mix(weights: Tensor, v: Tensor) -> Tensor:
+    """Sums of v [tiles, kv_heads, keys, head_dim], weighted: [.., head_dim] for weights [.., keys]."""
+    return torch.matmul(weights.flatten(2, 3), v).view(*weights.shape[:4], -1)

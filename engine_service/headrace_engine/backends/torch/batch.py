@@ -1,0 +1,130 @@
+"""A step's batch as tensors: what every op needs to know of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headrace_engine.models.decoder import Batch, Extent
+
+QUERY_TILE = 8
+"""Positions of one tile of queries; see attention.py."""
+
+TILES_AT_ONCE = 64
+"""Tiles of one group: bounds the memory that their keys and scores take."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileGroup:
+    """Query tiles that are computed together.
+
+    Attributes:
+        first_tile: number of its first tile in the batch.
+        positions: of each query, [tiles, QUERY_TILE].
+        context: positions of the tile's sequence that hold keys, [tiles].
+        tables: block tables, [tiles, blocks], filled up with block 0.
+        lowest: the smallest position in the group that a row of the batch has.
+        shortest: the smallest of context.
+    """
+
+    first_tile: int
+    positions: Tensor
+    context: Tensor
+    tables: Tensor
+    lowest: int
+    shortest: int
+
+
+@dataclass(frozen=True, slots=True)
+class TorchBatch:
+    """What `TorchOps.prepare` makes of a Batch.
+
+    Attributes:
+        token_ids, positions: of each row, [rows].
+        blocks, offsets: where each row's keys and values lie in the pool, [rows].
+        wanted: rows whose logits are wanted.
+        num_tiles: tiles of queries.
+        tile_rows: the place of each row among the num_tiles · QUERY_TILE queries.
+        groups: the tiles.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    blocks: Tensor
+    offsets: Tensor
+    wanted: Tensor
+    num_tiles: int
+    tile_rows: Tensor
+    groups: tuple[TileGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """One tile: QUERY_TILE positions of a sequence, from a multiple of QUERY_TILE on."""
+
+    extent: Extent
+    position: int
+
+
+def prepare(batch: Batch, block_size: int, blocks_per_tile: int, device: torch.device) -> TorchBatch:
+    """Tensors on the device; block tables are filled up to multiples of blocks_per_tile."""
+
+    def tensor(values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=device)
+
+    positions = batch.positions
+    blocks = [extent.blocks[p // block_size] for extent in batch.extents for p in range(extent.start, extent.context)]
+    tiles = [tile for extent in batch.extents for tile in _tiles(extent)]
+    return TorchBatch(
+        token_ids=tensor(batch.token_ids),
+        positions=tensor(positions),
+        blocks=tensor(blocks),
+        offsets=tensor(positions) % block_size,
+        wanted=tensor(batch.wanted),
+        num_tiles=len(tiles),
+        tile_rows=tensor(list(_tile_rows(batch.extents))),
+        groups=tuple(
+            _group(first, tiles[first : first + TILES_AT_ONCE], block_size, blocks_per_tile, device)
+            for first in range(0, len(tiles), TILES_AT_ONCE)
+        ),
+    )
+
+
+def _tiles(extent: Extent) -> Iterator[_Tile]:
+    for position in range(_aligned(extent.start), extent.context, QUERY_TILE):
+        yield _Tile(extent, position)
+
+
+def _aligned(position: int) -> int:
+    return position // QUERY_TILE * QUERY_TILE
+
+
+def _tile_rows(extents: Sequence[Extent]) -> Iterator[int]:
+    first_tile = 0
+    for extent in extents:
+        before = first_tile * QUERY_TILE - _aligned(extent.start)
+        yield from range(before + extent.start, before + extent.context)
+        first_tile += -(-(extent.context - _aligned(extent.start)) // QUERY_TILE)
+
+
+def _group(
+    first: int, tiles: Sequence[_Tile], block_size: int, blocks_per_tile: int, device: torch.device
+) -> TileGroup:
+    context = [min(tile.extent.context, tile.position + QUERY_TILE) for tile in tiles]
+    width = -(-max(context) // (block_size * blocks_per_tile)) * blocks_per_tile
+    tables = torch.zeros(len(tiles), width, dtype=torch.int64)
+    for row, tile in enumerate(tiles):
+        used = -(-context[row] // block_size)
+        tables[row, :used] = torch.tensor(tile.extent.blocks[:used])
+    starts = torch.tensor([tile.position for tile in tiles])
+    return TileGroup(
+        first_tile=first,
+        positions=(starts.unsqueeze(1) + torch.arange(QUERY_TILE)).to(device),
+        context=torch.tensor(context, device=device),
+        tables=tables.to(device),
+        lowest=min(max(tile.position, tile.extent.start) for tile in tiles),
+        shortest=min(context),
+    )

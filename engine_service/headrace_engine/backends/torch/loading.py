@@ -1,0 +1,106 @@
+"""A model on its device: everything that is chosen and read before the KV pool is sized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.host import compute_threads, memory_limit
+from headrace_engine.backends.kv_size import amount, length_limit
+from headrace_engine.backends.torch.batch import TorchBatch
+from headrace_engine.backends.torch.device import TORCH_DTYPES, choose_device, choose_dtype
+from headrace_engine.backends.torch.ops import KvPool, TorchOps
+from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode
+from headrace_engine.core.runner import Progress
+from headrace_engine.errors import InvalidArgument, OutOfMemory
+from headrace_engine.messages import CorePlan
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.decoder import Decoder
+from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.rope import apply_rope_scaling
+from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.weights import load_weights
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A decoder's weights on a device, and how it computes there.
+
+    Attributes:
+        spec: with the caller's rotary scaling applied.
+        weights: by canonical name.
+        rotary: tables up to the longest sequence that the plan allows.
+        num_threads: compute threads of the host.
+    """
+
+    unit: ComputeUnit
+    device: torch.device
+    dtype: ComputeDtype
+    spec: DecoderSpec
+    weights: Mapping[str, Tensor]
+    rotary: RotaryTable
+    num_threads: int
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights on the device, and of the rotary tables."""
+        return sum(tensor.nbytes for tensor in self.weights.values()) + self.rotary.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one weight, activation, key or value."""
+        return TORCH_DTYPES[self.dtype].itemsize
+
+    def pool(self, num_blocks: int, block_size: int) -> KvPool:
+        """A new KV pool on the device, zeroed."""
+        return KvPool(self.spec, num_blocks, block_size, TORCH_DTYPES[self.dtype], self.device)
+
+    def decoder(self, pool: KvPool) -> Decoder[Tensor, TorchBatch]:
+        """A decoder that works on a pool."""
+        return Decoder(self.spec, TorchOps(self.spec, self.rotary, pool, self.device), self.weights)
+
+
+def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
+    """Choose device and number format, and put the weights there.
+
+    Raises:
+        InvalidArgument: the plan asks for what is not to be had; names the field.
+        BadModel: the files are not in order.
+        OutOfMemory: the weights alone exceed the memory limit.
+    """
+    if plan.kv_cache_mode is not KvCacheMode.DEFAULT:
+        text = f"= {plan.kv_cache_mode} is not supported by the torch backend; allowed: DEFAULT"
+        raise InvalidArgument.field("config.kv_cache_mode", text, reason="NOT_SUPPORTED")
+    unit, device = choose_device(plan)
+    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
+    spec = apply_rope_scaling(files.spec, plan.rope_scaling) if plan.rope_scaling else files.spec
+    rotary = RotaryTable(spec.rope, length_limit(plan, spec), device)
+    dtype = choose_dtype(plan, files, unit)
+    _check_room(files, dtype, device)
+    num_threads = plan.num_threads or compute_threads()
+    torch.set_num_threads(num_threads)
+    weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
+    return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads)
+
+
+def device_memory(device: torch.device) -> tuple[int, int]:
+    """Bytes of the device (or of what this process may use of the host) in all, and free on it."""
+    if device.type == "cpu":
+        return memory_limit(), memory_limit()
+    free, total = torch.cuda.mem_get_info(device)
+    return total, free
+
+
+def _check_room(files: ModelFiles, dtype: ComputeDtype, device: torch.device) -> None:
+    """Before anything is read: a process that takes more than its limit is killed, and says nothing."""
+    needed = files.num_parameters * TORCH_DTYPES[dtype].itemsize
+    _, free = device_memory(device)
+    if needed > free:
+        smaller = "choose dtype BFLOAT16 or " if dtype is ComputeDtype.FLOAT32 else ""
+        raise OutOfMemory(
+            f"{amount(needed)} of weights in {dtype} do not fit, {amount(free)} are free: {smaller}take a smaller model"
+        )

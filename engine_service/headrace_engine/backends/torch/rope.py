@@ -1,0 +1,78 @@
+"""Rotary position embedding: inverse frequencies and their tables."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from headrace_engine.config import RopeScalingType
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.models.spec import RopeSpec
+
+
+def inverse_frequencies(rope: RopeSpec) -> Tensor:
+    """Radians a position, float32 [dim / 2].
+
+    Computed in float32, step by step as in the models' training code: at position 10⁵ one rounding more or less is
+    an angle of 0.01.
+
+    Raises:
+        InvalidArgument: the scaling is of a kind that is not supported.
+    """
+    exponents = torch.arange(0, rope.dim, 2).float() / rope.dim
+    plain = 1.0 / rope.theta**exponents
+    if rope.frequency_factors:
+        return plain / torch.tensor(rope.frequency_factors)
+    match rope.scaling:
+        case RopeScalingType.MODEL:
+            return plain
+        case RopeScalingType.LINEAR:
+            return plain / rope.factor
+        case RopeScalingType.LLAMA3:
+            return _llama3(plain, rope)
+    text = f"= {rope.scaling} is not supported; allowed: MODEL, LINEAR, LLAMA3"
+    raise InvalidArgument.field("config.rope_scaling.type", text, reason="NOT_SUPPORTED")
+
+
+def _llama3(plain: Tensor, rope: RopeSpec) -> Tensor:
+    """Short wavelengths stay, long ones are divided by factor, those between are blended."""
+    wavelength = 2 * math.pi / plain
+    low, high = rope.low_freq_factor, rope.high_freq_factor
+    share = (rope.original_max_length / wavelength - low) / (high - low)
+    blended = (1 - share) * plain / rope.factor + share * plain
+    scaled = torch.where(wavelength > rope.original_max_length / low, plain / rope.factor, blended)
+    return torch.where(wavelength < rope.original_max_length / high, plain, scaled)
+
+
+class RotaryTable:
+    """Cosines and sines of all positions below `length`.
+
+    Args:
+        rope: the embedding.
+        length: positions.
+        device: where the tables lie; together they take 4 · length · dim bytes.
+    """
+
+    def __init__(self, rope: RopeSpec, length: int, device: torch.device) -> None:
+        angles = torch.outer(torch.arange(length).float(), inverse_frequencies(rope))
+        self._dim = rope.dim
+        self._cos = angles.cos().to(device)
+        self._sin = angles.sin().to(device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both tables."""
+        return self._cos.nbytes + self._sin.nbytes
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotate the leading dim entries of each head of x [rows, heads, head_dim]; entry i pairs with i + dim / 2.
+
+        Computed in float32, whatever the type of x.
+        """
+        cos, sin = self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+        turning = x[..., : self._dim].float()
+        first, second = turning.chunk(2, dim=-1)
+        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        return torch.cat((turned.to(x.dtype), x[..., self._dim :]), dim=-1)

@@ -1,0 +1,125 @@
+"""The torch backend: slow, plain, and the oracle that every other backend is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.host import default_memory_ratio
+from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, Memory, block_bytes, length_limit, size_pool
+from headrace_engine.backends.torch.batch import TorchBatch
+from headrace_engine.backends.torch.loading import LoadedModel, device_memory, load_model
+from headrace_engine.backends.torch.sampler import sample
+from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, workspace_bytes
+from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.errors import Internal
+from headrace_engine.messages import CorePlan
+from headrace_engine.models.decoder import Batch, Decoder, Extent
+
+
+def make_runner(plan: CorePlan) -> TorchRunner:
+    """The runner for a plan whose backend is "torch"; nothing is opened before `load`."""
+    return TorchRunner(plan)
+
+
+class TorchRunner(Runner):
+    """Runs a decoder with torch on one CPU or CUDA device.
+
+    In float32 the logits of a sequence are the same bits in any batch and with any chunking; in 16-bit formats the
+    same within rounding.
+
+    Args:
+        plan: the model, and every size that the caller chose.
+    """
+
+    def __init__(self, plan: CorePlan) -> None:
+        self._plan = plan
+        self._model: LoadedModel | None = None
+        self._decoder: Decoder[Tensor, TorchBatch] | None = None
+
+    def load(self, progress: Progress) -> None:
+        """See Runner.
+
+        Raises:
+            OutOfMemory: the weights alone exceed the memory limit.
+        """
+        self._model = load_model(self._plan, progress)
+
+    def size(self) -> RunnerSizes:
+        """See Runner. On CUDA the largest step is run; on a CPU its memory is bounded from the shapes."""
+        model, plan = self._loaded, self._plan
+        workspace = self._workspace(model)
+        total, free = device_memory(model.device)
+        # What is free on CUDA is what the weights left; the limit of a CPU's process is in all.
+        taken = workspace if model.device.type == "cuda" else workspace + model.weight_bytes
+        memory = Memory(total, model.weight_bytes, workspace, free - taken)
+        ratio = plan.memory_ratio or default_memory_ratio()
+        if model.device.type == "cuda":
+            ratio = ratio or CUDA_RATIO
+        bytes_a_block = block_bytes(model.spec, plan.block_size, model.itemsize)
+        pool = size_pool(plan, model.spec, memory, bytes_a_block, ratio, CPU_SHARE)
+        return RunnerSizes(
+            devices=(str(model.device),),
+            dtype=model.dtype,
+            compute_unit=model.unit,
+            num_threads=model.num_threads,
+            max_length=pool.max_length,
+            num_blocks=pool.num_blocks,
+            weight_bytes=model.weight_bytes,
+            workspace_bytes=workspace,
+            kv_bytes=pool.bytes,
+        )
+
+    def allocate(self, num_blocks: int) -> None:
+        """See Runner."""
+        pool = self._loaded.pool(num_blocks, self._plan.block_size)
+        self._decoder = self._loaded.decoder(pool)
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        """See Runner."""
+        if self._decoder is None:
+            raise Internal("run() before allocate()")
+        return run_steps(self._decoder, steps)
+
+    def close(self) -> None:
+        """See Runner. Closing twice is allowed."""
+        self._decoder = self._model = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    @property
+    def _loaded(self) -> LoadedModel:
+        if self._model is None:
+            raise Internal("the model is not loaded")
+        return self._model
+
+    def _workspace(self, model: LoadedModel) -> int:
+        if model.device.type == "cpu":
+            return workspace_bytes(model.spec, self._plan, model.itemsize)
+        decoder = model.decoder(model.pool(1, self._plan.block_size))
+        steps = largest_step(self._plan, length_limit(self._plan, model.spec))
+        taken = measured_bytes(model.device, lambda: run_steps(decoder, steps))
+        torch.cuda.empty_cache()
+        return taken
+
+
+def run_steps(decoder: Decoder[Tensor, TorchBatch], steps: Sequence[SequenceStep]) -> list[Sampled]:
+    """Compute all steps as one batch, and draw a token for each that wants one."""
+    batch = make_batch(steps)
+    with torch.inference_mode():
+        logits = decoder.forward(batch)
+        return sample(logits, [step for step in steps if step.sampling is not None])
+
+
+def make_batch(steps: Sequence[SequenceStep]) -> Batch:
+    """The rows of the steps one after the other; the last row of each that wants a token is wanted."""
+    extents: list[Extent] = []
+    for step in steps:
+        row = extents[-1].row + extents[-1].length if extents else 0
+        extents.append(Extent(row, len(step.token_ids), step.start, step.blocks))
+    token_ids = [token_id for step in steps for token_id in step.token_ids]
+    pairs = zip(extents, steps, strict=True)
+    wanted = [extent.row + extent.length - 1 for extent, step in pairs if step.sampling is not None]
+    return Batch(token_ids, extents, wanted)

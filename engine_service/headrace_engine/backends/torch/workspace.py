@@ -1,0 +1,59 @@
+"""What a step takes beside weights and pool: measured on CUDA, bounded from the shapes on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from headrace_engine.backends.torch.attention import KEY_TILE
+from headrace_engine.backends.torch.batch import QUERY_TILE, TILES_AT_ONCE
+from headrace_engine.backends.torch.sampler import LOGITS_AT_ONCE
+from headrace_engine.config import SamplingParams
+from headrace_engine.core.runner import SequenceStep
+from headrace_engine.messages import CorePlan
+from headrace_engine.models.spec import DecoderSpec
+
+_DRAW_BYTES = 192
+"""Bytes that drawing holds at once for each logit: copies in float64, sorted values, ids and random words."""
+
+
+def largest_step(plan: CorePlan, max_length: int) -> list[SequenceStep]:
+    """A full step in a pool of one block: one prompt chunk, and every other sequence at its last position.
+
+    All block tables name block 0, so that it needs no pool. Every row is drawn with the costliest sampling: a top_p
+    that sorts and leaves nearly every id to draw a random number for.
+    """
+    sampling = SamplingParams(top_p=1 - 2**-53, logprobs=True)
+    blocks = [0] * -(-max_length // plan.block_size)
+    chunk = min(max_length, plan.max_prefill_tokens - plan.max_batch + 1)
+    lengths = [chunk, *[1] * (plan.max_batch - 1)]
+    return [SequenceStep([0] * length, max_length - length, blocks, sampling) for length in lengths]
+
+
+def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
+    """A bound for what a step of max_prefill_tokens rows and max_batch sequences takes, from the shapes of its tensors.
+
+    Args:
+        itemsize: bytes of one activation.
+    """
+    rows, sequences = plan.max_prefill_tokens + plan.max_batch * QUERY_TILE, plan.max_batch
+    mlp = 4 * spec.intermediate_size + 2 * spec.hidden_size
+    attention = 3 * spec.query_width + 3 * spec.kv_width
+    activations = rows * ((2 * spec.hidden_size + max(mlp, attention)) * itemsize + 8 * spec.query_width)
+    keys = max(KEY_TILE, plan.block_size)
+    tile = 3 * spec.num_kv_heads * keys * spec.head_dim + 4 * spec.num_heads * QUERY_TILE * keys
+    all_logits = sequences * spec.vocab_size
+    drawn = min(all_logits, max(spec.vocab_size, LOGITS_AT_ONCE))
+    logits = all_logits * (itemsize + 28) + drawn * _DRAW_BYTES
+    return activations + 4 * TILES_AT_ONCE * tile + logits
+
+
+def measured_bytes(device: torch.device, step: Callable[[], object]) -> int:
+    """Bytes of CUDA memory that a call takes at its peak beyond what was taken before."""
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    step()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before

@@ -1,0 +1,125 @@
+"""Drives the torch backend's decoder by hand: sequences in shuffled blocks of a pool whose unused slots hold NaN."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from headrace_engine.backends.torch.loading import LoadedModel, load_model
+from headrace_engine.backends.torch.runner import make_batch
+from headrace_engine.config import ComputeUnit, ModelFormat, SamplingParams
+from headrace_engine.core.runner import SequenceStep
+from headrace_engine.messages import CorePlan
+from torch import Tensor
+
+EVERYTHING = 1 << 30
+"""A chunk that no prompt exceeds."""
+
+
+def plan_for(path: Path | str, **changes: Any) -> CorePlan:
+    """A plan for one thread of the CPU."""
+    plan = CorePlan(path=str(path), format=ModelFormat.AUTO, compute_unit=ComputeUnit.CPU, num_threads=1)
+    return replace(plan, **changes)
+
+
+def load(path: Path | str, **changes: Any) -> LoadedModel:
+    """The model with the torch backend's weights, in float32 unless changed."""
+    return load_model(plan_for(path, **changes), lambda phase, done, total: None)
+
+
+@dataclass
+class Lane:
+    """One sequence: its ids, its blocks, how many ids were computed, and the logits after each wanted id."""
+
+    ids: list[int]
+    blocks: list[int]
+    computed: int = 0
+    scores: list[Tensor] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> int:
+        """Ids that are not computed."""
+        return len(self.ids) - self.computed
+
+
+class Lanes:
+    """Sequences over one pool.
+
+    Args:
+        model: the decoder.
+        tokens: that the pool holds at least.
+        block_size: tokens of a block.
+        seed: of the order in which blocks are handed out.
+    """
+
+    def __init__(self, model: LoadedModel, *, tokens: int = 2048, block_size: int = 16, seed: int = 0) -> None:
+        self.block_size = block_size
+        self.pool = model.pool(-(-tokens // block_size), block_size)
+        self._decoder = model.decoder(self.pool)
+        self._free = list(range(len(self.pool.keys[0])))
+        random.Random(seed).shuffle(self._free)
+        for tensor in (*self.pool.keys, *self.pool.values):
+            tensor.fill_(torch.nan)
+
+    def add(self, ids: Sequence[int], *, room: int = 0, shared: Lane | None = None, shared_tokens: int = 0) -> Lane:
+        """A sequence with blocks for its ids and `room` more; it may begin with the full blocks of another."""
+        assert shared_tokens % self.block_size == 0
+        first = shared.blocks[: shared_tokens // self.block_size] if shared else []
+        count = -(-(len(ids) + room) // self.block_size) - len(first)
+        own, self._free = self._free[:count], self._free[count:]
+        assert len(own) == count, "the pool is too small for this test"
+        return Lane(list(ids), [*first, *own], shared_tokens)
+
+    def step(self, *shares: tuple[Lane, int]) -> None:
+        """One batch: the next so many ids of each lane. Logits are wanted where a lane has none waiting then."""
+        steps, wanting = [], []
+        for lane, count in shares:
+            wanted = count == lane.waiting
+            ids = lane.ids[lane.computed : lane.computed + count]
+            steps.append(SequenceStep(ids, lane.computed, lane.blocks, SamplingParams() if wanted else None))
+            lane.computed += count
+            wanting += [lane] if wanted else []
+        with torch.inference_mode():
+            logits = self._decoder.forward(make_batch(steps))
+        for lane, scores in zip(wanting, logits, strict=True):
+            lane.scores.append(scores)
+
+    def greedy(self, lanes: Sequence[Lane], count: int, *, chunk: int = EVERYTHING, stagger: int = 0) -> None:
+        """Generate `count` ids for each lane in shared batches.
+
+        Args:
+            chunk: ids of one lane in one step at most.
+            stagger: steps after which the next lane begins; 0: all at once.
+        """
+        clock = 0
+        while any(len(lane.scores) < count for lane in lanes):
+            begun = lanes[: clock // stagger + 1] if stagger else lanes
+            active = [lane for lane in begun if len(lane.scores) < count]
+            self.step(*((lane, min(chunk, lane.waiting)) for lane in active))
+            for lane in active:
+                if not lane.waiting:
+                    lane.ids.append(int(lane.scores[-1].argmax()))
+            clock += 1
+
+
+def random_ids(count: int, seed: int, vocab: int = 384) -> list[int]:
+    """Ids of a prompt."""
+    return [random.Random(seed * 1000 + place).randrange(vocab) for place in range(count)]
+
+
+def reference(path: Path | str) -> Any:
+    """The same model in transformers, in float32."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+
+def reference_logits(path: Path | str, ids: Sequence[int]) -> Tensor:
+    """Logits of transformers after each id, [ids, vocab]."""
+    with torch.inference_mode():
+        logits: Tensor = reference(path)(torch.tensor([list(ids)])).logits[0]
+    return logits
