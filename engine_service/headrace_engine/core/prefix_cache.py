@@ -58,11 +58,6 @@ class Cursor:
     parent: int | Scope = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rewind()
-
-    def rewind(self) -> None:
-        """The sequence gave its blocks back. Its prints stay true."""
-        self.known = 0
         self.parent = self.scope
 
     def read(self, ids: Sequence[int], blocks: int) -> None:
@@ -120,11 +115,10 @@ class PrefixCache:
         return blocks
 
     def adopt(self, cursor: Cursor, blocks: Sequence[int]) -> None:
-        """Take a reference to blocks that `find` just returned, for the sequence of this cursor."""
+        """Let the sequence of this cursor begin, for the first time or again, with blocks that `find` just returned."""
         self._pool.share(blocks)
         cursor.known = len(blocks)
-        if blocks:
-            cursor.parent = self._by_block[blocks[-1]].serial
+        cursor.parent = self._by_block[blocks[-1]].serial if blocks else cursor.scope
 
     def register(self, cursor: Cursor, ids: Sequence[int], blocks: Sequence[int], computed: int) -> None:
         """Make known the blocks of a sequence that became full, its first `computed` tokens being in them."""

@@ -27,11 +27,6 @@ class Limits:
     lookahead: int = 16
     caching: bool = True
 
-    @property
-    def max_running(self) -> int:
-        """Sequences that hold blocks: each must find a token of the budget in every step."""
-        return min(self.max_batch, self.max_tokens)
-
 
 @dataclass(slots=True)
 class Row:

@@ -81,8 +81,7 @@ class Scheduler:
         schedule = Schedule(self._limits.max_tokens)
         self._generate(schedule)
         self._continue(schedule)
-        if not schedule.preempted:
-            self._admit(schedule)
+        self._admit(schedule)
         if self.busy and not schedule.rows:
             raise BooksError(f"{len(self._waiting)} sequences wait and none can start")
         return schedule
@@ -129,10 +128,9 @@ class Scheduler:
         return Cursor(replace(self._scope, salt=request.cache_salt), self._pool.block_size)
 
     def _generate(self, schedule: Schedule) -> None:
-        """Rows of one token. They go by rank, so whoever gives way has no row yet."""
+        """Rows of one token. They go by rank, so whoever gives way has no row yet; it has more than one id to compute."""
         for sequence in tuple(self._running):
-            running = sequence.status is SequenceStatus.RUNNING
-            if running and sequence.remaining == 1 and self._make_room(sequence, schedule):
+            if sequence.remaining == 1 and self._make_room(sequence, schedule):
                 schedule.add(sequence)
 
     def _make_room(self, sequence: Sequence, schedule: Schedule) -> bool:
@@ -155,7 +153,10 @@ class Scheduler:
         self._waiting.push(sequence)
 
     def _continue(self, schedule: Schedule) -> None:
-        """Further chunks of prompts that have begun."""
+        """Further chunks of prompts that have begun.
+
+        Nothing starts without a token of the budget to itself, so there is one in every later step too.
+        """
         for sequence in self._running:
             if sequence.remaining > 1 and schedule.budget:
                 schedule.add(sequence)
@@ -182,7 +183,7 @@ class Scheduler:
 
     def _is_closed(self, sequence: Sequence, schedule: Schedule, passed: list[Sequence], reserve: int) -> bool:
         """Whether neither this sequence nor any behind it may start in this step."""
-        if len(self._running) == self._limits.max_running or not schedule.budget:
+        if len(self._running) == self._limits.max_batch or not schedule.budget:
             return True
         if not self._pool.can_allocate(reserve + 1) or len(passed) > self._limits.lookahead:
             return True

@@ -63,8 +63,6 @@ class BlockTables:
         self._pool.release(sequence.blocks)
         sequence.blocks = []
         sequence.computed = 0
-        if sequence.cursor is not None:
-            sequence.cursor.rewind()
 
     def check_books(self, sequences: Iterable[Sequence]) -> None:
         """Compare the books of pool and cache with the tables of all sequences.

@@ -95,6 +95,8 @@ class ProcessLink:
             self.send(Shutdown())
         await asyncio.to_thread(self._wait)
         self._hang_up()
+        if self._report is not None:
+            await self._report
 
     def _write(self) -> None:
         """Send what the socket takes, and be called again when it takes more."""

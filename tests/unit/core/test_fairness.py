@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from headrace_engine.core.block_pool import BlockPool
+from headrace_engine.core.prefix_cache import Scope
+from headrace_engine.core.schedule import Limits
+from headrace_engine.core.scheduler import Scheduler
+from headrace_engine.core.sequence import Sequence
+from headrace_engine.core.waiting import WaitingQueue
+from headrace_engine.messages import AddSequence
 from unit.core.conftest import MakeBench
-from unit.core.simulated import Bench
+from unit.core.simulated import GREEDY, Bench
 
 B = 4
 
@@ -168,3 +175,26 @@ def test_everyone_ends_on_the_smallest_pool(make_bench: MakeBench, max_batch: in
         bench.add(unlike(i, 1 + 5 * i), 8, priority=i % 3)
     bench.run()
     bench.assert_all_complete()
+
+
+def test_the_queue_serves_by_priority_then_those_that_gave_way_then_by_arrival() -> None:
+    queue = WaitingQueue()
+    places = [(0, 1), (0, 0), (1, 0), (1, 2), (0, 3), (1, 0)]
+    for arrival, (priority, preemptions) in enumerate(places):
+        sequence = Sequence(AddSequence(arrival, (1,), GREEDY, 1, priority=priority), arrival)
+        sequence.preemptions = preemptions
+        queue.push(sequence)
+    assert [sequence.key for sequence in queue] == [3, 2, 5, 0, 4, 1]
+
+
+@pytest.mark.parametrize(("large", "passed"), [(2, True), (3, False)])
+def test_a_step_looks_past_a_bounded_number_that_do_not_fit(large: int, passed: bool) -> None:
+    """A queue of any length costs a step no more than that."""
+    scheduler = Scheduler(BlockPool(20, B), Limits(max_batch=8, max_tokens=100, lookahead=2), Scope())
+    scheduler.add(AddSequence(0, tuple(unlike(0, 44)), GREEDY, 20))
+    scheduler.schedule()
+    for key in range(1, large + 1):
+        scheduler.add(AddSequence(key, tuple(unlike(key, 64)), GREEDY, 4))
+    scheduler.add(AddSequence(99, (99,), GREEDY, 1))
+    assert any(started.key == 99 for started in scheduler.schedule().scheduled) is passed
+    scheduler.check_books()

@@ -129,14 +129,21 @@ def test_evicted_blocks_are_forgotten(pool: BlockPool, cache: PrefixCache) -> No
     pool.check_books([table])
 
 
-def test_a_sequence_finds_the_blocks_it_gave_back_with_its_cursor(pool: BlockPool, cache: PrefixCache) -> None:
+def test_a_sequence_that_begins_again_finds_what_is_left_and_makes_the_rest_known_again(
+    pool: BlockPool, cache: PrefixCache
+) -> None:
     ids = list(range(9))
     cursor = Cursor(SCOPE, B)
     table = pool.allocate(3)
     cache.register(cursor, ids, table, 9)
     pool.release(table)
-    cursor.rewind()
     assert cache.find(cursor, ids) == table[:2]
+    pool.release(pool.allocate(16))
+    assert cache.find(cursor, ids) == []
+    cache.adopt(cursor, [])
+    table = pool.allocate(3)
+    cache.register(cursor, ids, table, 9)
+    assert cache.find(Cursor(SCOPE, B), ids) == table[:2]
 
 
 def test_bc082_memory_stands_still_once_the_pool_is_full() -> None:

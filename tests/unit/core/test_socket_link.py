@@ -1,0 +1,65 @@
+"""The core's end of its socket: what comes together, in pieces, and last."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from headrace_engine.core.link import LinkClosed
+from headrace_engine.ipc import frame
+from headrace_engine.messages import Ping, Pong
+from headrace_engine.process.child import SocketLink
+from unit.core.simulated import make_plan
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, SocketLink]]:
+    front, core = socket.socketpair()
+    with front, core:
+        yield front, SocketLink(core)
+
+
+def test_commands_that_come_with_the_plan_are_kept(pair: tuple[socket.socket, SocketLink]) -> None:
+    front, link = pair
+    front.sendall(frame(make_plan()) + frame(Ping(1)) + frame(Ping(2)))
+    assert link.receive_plan() == make_plan()
+    assert link.receive(block=True) == [Ping(1), Ping(2)]
+    assert link.receive(block=False) == []
+
+
+def test_a_first_message_that_is_no_plan_is_refused(pair: tuple[socket.socket, SocketLink]) -> None:
+    front, link = pair
+    front.sendall(frame(Ping(1)))
+    with pytest.raises(ValueError, match="is its plan, not Ping"):
+        link.receive_plan()
+
+
+def test_the_end_comes_after_everything_that_was_sent(pair: tuple[socket.socket, SocketLink]) -> None:
+    front, link = pair
+    front.sendall(frame(Ping(1)) + frame(Ping(2)))
+    front.close()
+    assert link.receive(block=True) == [Ping(1), Ping(2)]
+    with pytest.raises(LinkClosed):
+        link.receive(block=True)
+    with pytest.raises(LinkClosed):
+        link.receive(block=False)
+    with pytest.raises(LinkClosed):
+        link.send(Pong(1))
+
+
+def test_half_a_message_is_none_yet(pair: tuple[socket.socket, SocketLink]) -> None:
+    front, link = pair
+    data = frame(Ping(1))
+    front.sendall(data[:3])
+    assert link.receive(block=False) == []
+    front.sendall(data[3:])
+    assert link.receive(block=True) == [Ping(1)]
+
+
+def test_half_a_message_at_the_end_is_dropped(pair: tuple[socket.socket, SocketLink]) -> None:
+    front, link = pair
+    front.sendall(frame(Ping(1))[:5])
+    front.close()
+    with pytest.raises(LinkClosed):
+        link.receive(block=True)
