@@ -12,6 +12,7 @@ from headrace_engine.backends.host import compute_threads, memory_limit
 from headrace_engine.backends.kv_size import amount, length_limit
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.device import TORCH_DTYPES, choose_device, choose_dtype
+from headrace_engine.backends.torch.native_ops import NativeTorchOps
 from headrace_engine.backends.torch.ops import KvPool, TorchOps
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode
@@ -24,6 +25,8 @@ from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.rope import apply_rope_scaling
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.weights import load_weights
+from headrace_engine.native import Native
+from headrace_engine.native import load as load_native
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class LoadedModel:
         weights: by canonical name.
         rotary: tables up to the longest sequence that the plan allows.
         num_threads: compute threads of the host.
+        native: the native core's library for the device, where it is to be used.
     """
 
     unit: ComputeUnit
@@ -44,6 +48,7 @@ class LoadedModel:
     weights: Mapping[str, Tensor]
     rotary: RotaryTable
     num_threads: int
+    native: Native | None = None
 
     @property
     def weight_bytes(self) -> int:
@@ -61,7 +66,9 @@ class LoadedModel:
 
     def decoder(self, pool: KvPool) -> Decoder[Tensor, TorchBatch]:
         """A decoder that works on a pool."""
-        return Decoder(self.spec, TorchOps(self.spec, self.rotary, pool, self.device), self.weights)
+        if self.native is None:
+            return Decoder(self.spec, TorchOps(self.spec, self.rotary, pool, self.device), self.weights)
+        return Decoder(self.spec, NativeTorchOps(self.spec, self.rotary, pool, self.device, self.native), self.weights)
 
 
 def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
@@ -71,6 +78,7 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
         InvalidArgument: the plan asks for what is not to be had; names the field.
         BadModel: the files are not in order.
         OutOfMemory: the weights alone exceed the memory limit.
+        NativeUnavailable: the plan asks for native ops, and the native core's library is not there.
     """
     if plan.kv_cache_mode is not KvCacheMode.DEFAULT:
         text = f"= {plan.kv_cache_mode} is not supported by the torch backend; allowed: DEFAULT"
@@ -81,10 +89,11 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     rotary = RotaryTable(spec.rope, length_limit(plan, spec), device)
     dtype = choose_dtype(plan, files, unit)
     _check_room(files, dtype, device)
+    native = load_native("cuda" if unit is ComputeUnit.CUDA else "cpu") if plan.native_ops else None
     num_threads = plan.num_threads or compute_threads()
     torch.set_num_threads(num_threads)
     weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
-    return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads)
+    return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads, native)
 
 
 def device_memory(device: torch.device) -> tuple[int, int]:
