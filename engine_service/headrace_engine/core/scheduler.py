@@ -81,7 +81,8 @@ class Scheduler:
         schedule = Schedule(self._limits.max_tokens)
         self._generate(schedule)
         self._continue(schedule)
-        self._admit(schedule)
+        if self._waiting:
+            self._admit(schedule)
         if self.busy and not schedule.rows:
             raise BooksError(f"{len(self._waiting)} sequences wait and none can start")
         return schedule
@@ -128,9 +129,11 @@ class Scheduler:
         return Cursor(replace(self._scope, salt=request.cache_salt), self._pool.block_size)
 
     def _generate(self, schedule: Schedule) -> None:
-        """Rows of one token. They go by rank, so whoever gives way has no row yet; it has more than one id to compute."""
+        """Rows of one token. They go by rank, so whoever gives way has no row yet, and more than one id to do."""
         for sequence in tuple(self._running):
-            if sequence.remaining == 1 and self._make_room(sequence, schedule):
+            if sequence.remaining != 1:
+                continue
+            if self._tables.suffices(sequence) or self._make_room(sequence, schedule):
                 schedule.add(sequence)
 
     def _make_room(self, sequence: Sequence, schedule: Schedule) -> bool:

@@ -28,6 +28,7 @@ class Sequence:
         arrival: a number that grows with each sequence.
         cursor: its place in the prefix cache; None: it neither reads nor fills the cache.
         ids: prompt and generated ids.
+        prompt_length: how many of them are the prompt's.
         computed: leading ids whose keys and values are in `blocks`.
         blocks: its block table.
         started: it was in a step before.
@@ -40,6 +41,7 @@ class Sequence:
     cursor: Cursor | None = None
     status: SequenceStatus = SequenceStatus.WAITING
     ids: list[int] = field(init=False)
+    prompt_length: int = field(init=False)
     computed: int = 0
     blocks: list[int] = field(default_factory=list)
     started: bool = False
@@ -48,6 +50,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.ids = [*self.request.prompt, *self.request.generated]
+        self.prompt_length = len(self.request.prompt)
 
     @property
     def key(self) -> int:
@@ -63,11 +66,6 @@ class Sequence:
     def rank(self) -> tuple[int, int]:
         """Sorts sequences by what they may claim: priority, then arrival."""
         return -self.priority, self.arrival
-
-    @property
-    def prompt_length(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.request.prompt)
 
     @property
     def generated_length(self) -> int:
@@ -94,9 +92,10 @@ class Sequence:
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why the ids so far are all; None while there is more to generate."""
-        if self.generated_length > self.request.min_new and self.ids[-1] in self.request.eos_ids:
+        generated = self.generated_length
+        if generated > self.request.min_new and self.ids[-1] in self.request.eos_ids:
             return FinishReason.EOS
-        return FinishReason.MAX_LENGTH if self.generated_length >= self.request.max_new else None
+        return FinishReason.MAX_LENGTH if generated >= self.request.max_new else None
 
     def step(self, count: int) -> SequenceStep:
         """Its share of a step that computes the next count ids; the last of them draws a token."""

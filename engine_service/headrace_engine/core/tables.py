@@ -40,6 +40,10 @@ class BlockTables:
         sequence.computed = len(cached) * self._pool.block_size
         self.extend(sequence)
 
+    def suffices(self, sequence: Sequence) -> bool:
+        """Whether a sequence has blocks for all its ids."""
+        return len(sequence.ids) <= len(sequence.blocks) * self._pool.block_size
+
     def can_extend(self, sequence: Sequence) -> bool:
         """Whether there are blocks for those ids of a running sequence that have none."""
         return self._pool.can_allocate(self._missing(sequence))
