@@ -1,0 +1,163 @@
+"""The calls in progress: failures become statuses in one place, and a stopping gateway knows whom it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+
+from headrace_gateway import status
+from headrace_gateway.forward import Context
+from headrace_gateway.status import CallError
+
+log = structlog.get_logger()
+
+Behaviour = Callable[[Any, Context], Awaitable[Any]]
+
+_SERVED = "/headrace.v1."
+_FACTS = ("request_id", "handle", "model_name")
+_ENDLESS = frozenset({"WatchModel", "WatchEngineStat"})
+
+
+class LiveCalls:
+    """The calls in progress, those that never end by themselves apart."""
+
+    def __init__(self) -> None:
+        self.draining = False
+        self._awaited: set[asyncio.Task[Any]] = set()
+        self._endless: set[asyncio.Task[Any]] = set()
+        self._cut: set[asyncio.Task[Any]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def count(self) -> int:
+        """Calls that will end by themselves."""
+        return len(self._awaited)
+
+    @contextmanager
+    def entered(self, method: str) -> Iterator[None]:
+        """Counts the current task as a call of `method`, such as "/headrace.v1.RequestService/Generate"."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call runs in a task")
+        group = self._endless if method.rpartition("/")[2] in _ENDLESS else self._awaited
+        group.add(task)
+        self._tell()
+        try:
+            yield
+        finally:
+            group.discard(task)
+            self._cut.discard(task)
+            self._tell()
+
+    def refuse_if_draining(self) -> None:
+        """Lets nothing new begin in a gateway that is about to stop.
+
+        Raises:
+            CallError: DRAINING.
+        """
+        if self.draining:
+            raise status.draining()
+
+    async def drain(self, limit: float) -> int:
+        """Ends watches at once and waits for the other calls; ends and counts those left after `limit` seconds."""
+        self.draining = True
+        self._end(self._endless)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._idle.wait()
+        left = self.count
+        self.hurry()
+        return left
+
+    def hurry(self) -> None:
+        """Ends the calls that a drain waits for."""
+        self._end(self._awaited)
+
+    def was_cut(self) -> bool:
+        """The current task was ended by `drain`, and not by its client."""
+        task = asyncio.current_task()
+        return task in self._cut
+
+    def _end(self, tasks: set[asyncio.Task[Any]]) -> None:
+        for task in list(tasks):
+            self._cut.add(task)
+            task.cancel()
+
+    def _tell(self) -> None:
+        if self._awaited:
+            self._idle.clear()
+        else:
+            self._idle.set()
+
+
+class StatusInterceptor(grpc.aio.ServerInterceptor):
+    """Turns what a servicer raises into the status of its call, and counts the call.
+
+    Args:
+        calls: where calls are counted.
+    """
+
+    def __init__(self, calls: LiveCalls) -> None:
+        self._calls = calls
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        """Wraps the methods of our own services; health and reflection stay as they are."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or not method.startswith(_SERVED):
+            return handler
+        if handler.request_streaming:
+            make, behaviour = grpc.stream_stream_rpc_method_handler, handler.stream_stream
+        elif handler.response_streaming:
+            make, behaviour = grpc.unary_stream_rpc_method_handler, handler.unary_stream
+        else:
+            make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
+        return make(self._guard(method, behaviour), handler.request_deserializer, handler.response_serializer)
+
+    def _guard(self, method: str, behaviour: Behaviour) -> Any:
+        async def guarded(request: Any, context: Context) -> Any:
+            with self._calls.entered(method):
+                try:
+                    return await behaviour(request, context)
+                except CallError as error:
+                    failure = error
+                except asyncio.CancelledError:
+                    failure = self._cancelled()
+                except grpc.aio.BaseError:
+                    raise
+                except Exception as error:
+                    failure = _defect(method, error)
+                return await _answer(method, request, context, failure)
+
+        return guarded
+
+    def _cancelled(self) -> CallError:
+        """Who cancelled: the client, then nobody hears an answer; the drain; or something in here by mistake."""
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            return status.fault("CancelledError")
+        if not self._calls.was_cut():
+            raise asyncio.CancelledError
+        task.uncancel()
+        return status.draining()
+
+
+async def _answer(method: str, request: Any, context: Context, failure: CallError) -> NoReturn:
+    """Only names and reasons are logged: sentences may quote what a user sent."""
+    facts = {name: status.shown(text) for name in _FACTS if (text := getattr(request, name, ""))}
+    log.info("refused", method=method.removeprefix(_SERVED), code=failure.code.name, reason=failure.reason, **facts)
+    await context.abort(failure.code, failure.status.message, failure.trailing_metadata)
+
+
+def _defect(method: str, error: Exception) -> CallError:
+    """The log gets the places and the exception's type, not its text, which may quote what a user sent."""
+    frames = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
+    log.error("defect", method=method.removeprefix(_SERVED), error=type(error).__name__, frames=frames)
+    return status.fault(type(error).__name__)

@@ -1,0 +1,124 @@
+"""EngineService of the gateway: what it is, how its engines do, and their tokenizers."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from headrace.v1 import engine_service_pb2 as wire
+from headrace.v1 import engine_service_pb2_grpc, stat_pb2
+
+from headrace_gateway import API_VERSION, __version__, status
+from headrace_gateway.calls import LiveCalls
+from headrace_gateway.engines import Engine
+from headrace_gateway.fan_out import answers, ask_each, having_it
+from headrace_gateway.forward import Context, Forward
+from headrace_gateway.pool import EnginePool
+from headrace_gateway.routing import Router
+
+DEFAULT_INTERVAL = 1.0
+SHORTEST_INTERVAL = 0.1
+
+_NOT_PASSED_ON = frozenset({"session"})
+
+
+class EngineServicer(engine_service_pb2_grpc.EngineServiceServicer):
+    """Facts and figures of the gateway and its engines.
+
+    Args:
+        name: of the gateway.
+        pool: the engines.
+        router: finds engines that have a model.
+        calls: knows whether the gateway is stopping.
+    """
+
+    def __init__(self, name: str, pool: EnginePool, router: Router, calls: LiveCalls) -> None:
+        self._name = name
+        self._pool = pool
+        self._router = router
+        self._calls = calls
+        self._instance_id = secrets.token_hex(16)
+        self._start_time = Timestamp()
+        self._start_time.GetCurrentTime()
+
+    async def GetServerInfo(self, request: wire.GetServerInfoRequest, context: Context) -> wire.GetServerInfoResponse:
+        """The gateway, and its engines as it sees them."""
+        await self._pool.settle()
+        return wire.GetServerInfoResponse(
+            role=wire.SERVER_ROLE_GATEWAY,
+            name=self._name,
+            instance_id=self._instance_id,
+            api_version=API_VERSION,
+            build=f"headrace-gateway {__version__}",
+            features=self._features(),
+            start_time=self._start_time,
+            draining=self._calls.draining,
+            engines=[_engine_info(engine) for engine in self._pool.engines],
+        )
+
+    async def GetEngineStat(self, request: wire.GetEngineStatRequest, context: Context) -> wire.GetEngineStatResponse:
+        """Statistics of the engines named, each of which must answer, or of all that answer."""
+        return wire.GetEngineStatResponse(stats=await self._stats(request, Forward(context)))
+
+    async def WatchEngineStat(self, request: wire.WatchEngineStatRequest, context: Context) -> None:
+        """The same once an interval."""
+        interval = _interval(request)
+        question = wire.GetEngineStatRequest(model_name=request.model_name, engine_ids=request.engine_ids)
+        forward = Forward(context)
+        while True:
+            await context.write(wire.WatchEngineStatResponse(stats=await self._stats(question, forward)))
+            await asyncio.sleep(interval)
+
+    async def Tokenize(self, request: wire.TokenizeRequest, context: Context) -> Any:
+        """Asks an engine that has the model."""
+        return await self._by_tokenizer("Tokenize", request, context)
+
+    async def Detokenize(self, request: wire.DetokenizeRequest, context: Context) -> Any:
+        """Asks an engine that has the model."""
+        return await self._by_tokenizer("Detokenize", request, context)
+
+    async def _by_tokenizer(self, method: str, request: Any, context: Context) -> Any:
+        forward = Forward(context)
+
+        async def ask(engine: Engine) -> Any:
+            return await forward.ask(engine, getattr(engine.facts, method), request)
+
+        return await self._router.with_tokenizer(request.model_name, ask)
+
+    async def _stats(self, request: wire.GetEngineStatRequest, forward: Forward) -> list[stat_pb2.EngineStat]:
+        question = wire.GetEngineStatRequest(model_name=request.model_name)
+
+        async def ask(engine: Engine) -> Any:
+            return await forward.ask(engine, engine.facts.GetEngineStat, question)
+
+        outcomes = await ask_each(self._pool.addressed(request.engine_ids), ask)
+        if request.engine_ids:
+            for outcome in outcomes:
+                if outcome.error is not None:
+                    raise outcome.error
+        return [stat for answer in answers(having_it(outcomes)) for stat in answer.stats]
+
+    def _features(self) -> list[str]:
+        """What every engine that answers honours, as a call may be placed on any, and the gateway passes on."""
+        sets = [set(engine.view.info.features) for engine in self._pool.reachable() if engine.view.info is not None]
+        return sorted(set.intersection(*sets) - _NOT_PASSED_ON) if sets else []
+
+
+def _engine_info(engine: Engine) -> wire.EngineInfo:
+    view = engine.view
+    info = wire.EngineInfo(engine=engine.name, reachable=view.reachable)
+    if view.info is not None:
+        info.instance_id, info.draining = view.info.instance_id, view.info.draining
+        info.api_version, info.build = view.info.api_version, view.info.build
+    return info
+
+
+def _interval(request: wire.WatchEngineStatRequest) -> float:
+    if not request.HasField("interval"):
+        return DEFAULT_INTERVAL
+    seconds = request.interval.ToNanoseconds() / 1e9
+    if seconds < SHORTEST_INTERVAL:
+        raise status.invalid_field("interval", f"is {seconds:g} s, at least {SHORTEST_INTERVAL:g} s are needed")
+    return seconds

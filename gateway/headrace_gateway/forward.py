@@ -1,0 +1,81 @@
+"""What of a client's call goes on to an engine, and what comes back: deadline, metadata, failures, names in answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import grpc
+
+from headrace_gateway import status
+from headrace_gateway.engines import Engine
+from headrace_gateway.rewrite import readdress
+
+PASSED_METADATA = frozenset({"authorization", "traceparent"})
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Forward:
+    """Calls engines on behalf of one call of a client.
+
+    A call to an engine carries what is left of the client's deadline, if it has one, and the client's key and trace.
+    Cancelling the task that waits for it cancels it at the engine too.
+
+    Args:
+        context: the client's call.
+    """
+
+    def __init__(self, context: Context) -> None:
+        left = cast("float | None", context.time_remaining())  # None: the client set no deadline
+        self._expires = None if left is None else time.monotonic() + left
+        sent = context.invocation_metadata() or ()
+        self.metadata = tuple((key, value) for key, value in sent if key in PASSED_METADATA)
+
+    def remaining(self) -> float | None:
+        """Seconds until the client's deadline; None without one."""
+        return None if self._expires is None else max(self._expires - time.monotonic(), 0.0)
+
+    async def ask(self, engine: Engine, method: Any, request: Any) -> Any:
+        """Makes a unary call.
+
+        Args:
+            engine: whom to call.
+            method: the stub's method.
+            request: sent as it is.
+
+        Returns:
+            The answer, with the engine's name in this gateway's list.
+
+        Raises:
+            CallError: what the engine answered, or ENGINE_UNREACHABLE.
+        """
+        await engine.reach()
+        try:
+            answer = await method(request, timeout=self.remaining(), metadata=self.metadata)
+        except grpc.aio.AioRpcError as error:
+            raise _failure(engine, error) from error
+        return readdress(answer, engine.name)
+
+    async def stream(self, engine: Engine, method: Any, request: Any) -> AsyncGenerator[Any, None]:
+        """Makes a server-streaming call; as `ask`, message by message. Close it (`aclosing`) to cancel the call."""
+        await engine.reach()
+        call = method(request, timeout=self.remaining(), metadata=self.metadata)
+        try:
+            async for message in call:
+                yield readdress(message, engine.name)
+        except grpc.aio.AioRpcError as error:
+            raise _failure(engine, error) from error
+        finally:
+            call.cancel()
+
+
+def _failure(engine: Engine, error: grpc.aio.AioRpcError) -> status.CallError:
+    """A status without a reason of ours was made on the way: the connection broke, or the process was stopped."""
+    failure = status.from_rpc(error)
+    if not failure.reason and failure.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        engine.suspect(f"{error.code().name}: {error.details()}")
+        return status.engine_unreachable(engine.name, reached=True)
+    readdress(failure.status, engine.name)
+    return failure

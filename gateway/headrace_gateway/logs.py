@@ -1,0 +1,45 @@
+"""Logs: one event a line on stderr, JSON unless a person reads along on a terminal."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+
+
+def configure(stream: TextIO | None = None) -> None:
+    """Sets up structlog, and has the libraries' stdlib logging (warnings and above) go the same way.
+
+    Args:
+        stream: where to; default stderr.
+    """
+    out = stream or sys.stderr
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer() if out.isatty() else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[*shared, last],
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(out)
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[_without_text, structlog.stdlib.ProcessorFormatter.remove_processors_meta, last],
+    )
+    handler.setFormatter(formatter)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def _without_text(logger: object, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Libraries log exceptions with their text, which may quote a user: the type is kept."""
+    failure = event.pop("exc_info", None)
+    if isinstance(failure, tuple) and failure[0] is not None:
+        event["error"] = failure[0].__name__
+    return event

@@ -1,0 +1,127 @@
+"""The command line of the gateway."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from headrace_gateway import __version__
+from headrace_gateway.options import Address, EngineAddress, GatewayOptions
+
+PROGRAM = "headrace-gateway"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the gateway; returns the exit status: 0 after a drain, 1 if it cannot listen, 2 for a wrong command line."""
+    options = parse(arguments)
+    # gRPC's C core would print its own account of every refused connection and bind.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    import uvloop
+
+    from headrace_gateway import logs
+    from headrace_gateway.server import ListenError, serve
+
+    logs.configure()
+    try:
+        uvloop.run(serve(options))
+    except ListenError as error:
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        return 1
+    return 0
+
+
+def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
+    """Reads the command line; a wrong one ends the process with status 2 and one line."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        return GatewayOptions(
+            listen=given.listen,
+            engines=tuple(given.engine),
+            name=given.name,
+            drain_limit=given.drain_limit,
+            poll_interval=given.poll_interval,
+            reflection=given.reflection,
+        )
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _parser() -> _Parser:
+    parser = _Parser(PROGRAM, description="One gRPC address in front of one or many Headrace engines.")
+    add = parser.add_argument
+    add("--version", action="version", version=__version__)
+    add(
+        "--listen",
+        type=_address,
+        default="127.0.0.1:7070",
+        metavar="HOST:PORT",
+        help="default %(default)s; port 0: a free one",
+    )
+    add(
+        "--engine",
+        type=_engine,
+        action="append",
+        required=True,
+        metavar="NAME=HOST:PORT",
+        help="an engine; once for each",
+    )
+    add("--name", default="gateway", help="own name in GetServerInfo")
+    add(
+        "--drain-limit",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="for calls in progress at SIGTERM; default 30",
+    )
+    add(
+        "--poll-interval",
+        type=_interval,
+        default=1.0,
+        metavar="SECONDS",
+        help="between two looks at an engine; default 1",
+    )
+    add("--reflection", action=argparse.BooleanOptionalAction, default=True, help="serve gRPC reflection; default on")
+    return parser
+
+
+def _address(text: str) -> Address:
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _engine(text: str) -> EngineAddress:
+    try:
+        return EngineAddress.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _seconds(text: str) -> float:
+    return _number(text, 0.0)
+
+
+def _interval(text: str) -> float:
+    return _number(text, 0.05)
+
+
+def _number(text: str, least: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not least <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number of seconds from {least:g} to 86400')
+    return value

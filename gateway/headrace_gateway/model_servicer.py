@@ -1,0 +1,146 @@
+"""ModelService of the gateway: each verb goes to several engines, and the answer tells what became of it on each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.v1 import model_pb2, model_service_pb2_grpc
+from headrace.v1 import model_service_pb2 as wire
+
+from headrace_gateway.calls import LiveCalls
+from headrace_gateway.engines import Engine
+from headrace_gateway.fan_out import Outcome, answers, ask_each, having_it
+from headrace_gateway.forward import Context, Forward
+from headrace_gateway.model_watch import ModelWatch
+from headrace_gateway.pool import EnginePool
+from headrace_gateway.status import CallError
+
+
+class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
+    """Addresses all engines, or those named in engine_ids.
+
+    A call fails only if it failed on every engine addressed, with the first one's status. Without engine_ids, an engine
+    that does not know the model is not addressed, unless none does.
+
+    Args:
+        pool: the engines.
+        calls: knows whether the gateway is stopping.
+    """
+
+    def __init__(self, pool: EnginePool, calls: LiveCalls) -> None:
+        self._pool = pool
+        self._calls = calls
+
+    async def InstallModel(self, request: wire.InstallModelRequest, context: Context) -> wire.InstallModelResponse:
+        """Installs a model everywhere."""
+        self._calls.refuse_if_draining()
+        models = await self._verb("InstallModel", request, request.config.model_name, context)
+        return wire.InstallModelResponse(engines=models)
+
+    async def StartModel(self, request: wire.StartModelRequest, context: Context) -> wire.StartModelResponse:
+        """Starts a model wherever it is installed."""
+        return wire.StartModelResponse(engines=await self._verb("StartModel", request, request.model_name, context))
+
+    async def StopModel(self, request: wire.StopModelRequest, context: Context) -> wire.StopModelResponse:
+        """Stops a model wherever it is installed."""
+        return wire.StopModelResponse(engines=await self._verb("StopModel", request, request.model_name, context))
+
+    async def ReleaseModel(self, request: wire.ReleaseModelRequest, context: Context) -> wire.ReleaseModelResponse:
+        """Releases a model wherever it is installed."""
+        return wire.ReleaseModelResponse(engines=await self._verb("ReleaseModel", request, request.model_name, context))
+
+    async def GetModel(self, request: wire.GetModelRequest, context: Context) -> wire.GetModelResponse:
+        """State and effective config of a model wherever it is installed."""
+        outcomes = await self._ask_addressed("GetModel", request, Forward(context))
+        return wire.GetModelResponse(engines=_by_engine(outcomes, request.model_name))
+
+    async def ListModels(self, request: wire.ListModelsRequest, context: Context) -> wire.ListModelsResponse:
+        """All models by name, then engine; an engine that does not answer is an entry without a name."""
+        outcomes = await self._ask_addressed("ListModels", request, Forward(context))
+        answers(outcomes)
+        models = [model for outcome in outcomes for model in _models(outcome, "")]
+        models.sort(key=lambda model: (model.model_name, model.engine))
+        return wire.ListModelsResponse(models=models)
+
+    async def InspectModel(self, request: wire.InspectModelRequest, context: Context) -> Any:
+        """Asks the engine named, or the first that answers."""
+        forward, own = Forward(context), _own(request, "engine_id")
+        candidates = [self._pool.named(request.engine_id)] if request.engine_id else self._pool.engines
+        for engine in candidates:
+            try:
+                return await forward.ask(engine, engine.models.InspectModel, own)
+            except CallError as error:
+                if error.reason != "ENGINE_UNREACHABLE" or engine is candidates[-1]:
+                    raise
+        raise AssertionError("a gateway has at least one engine")
+
+    async def WatchModel(self, request: wire.WatchModelRequest, context: Context) -> None:
+        """Merges the engines' streams; one that is lost is told as such and watched again when it is back."""
+        forward = Forward(context)
+        if request.model_name:
+            question = wire.GetModelRequest(model_name=request.model_name, engine_ids=request.engine_ids)
+            outcomes = await self._ask_addressed("GetModel", question, forward)
+        else:
+            outcomes = await self._ask_addressed(
+                "ListModels", wire.ListModelsRequest(engine_ids=request.engine_ids), forward
+            )
+        answers(outcomes)
+        watch = ModelWatch(self._pool, forward, request.model_name, context)
+        await watch.run([outcome.engine for outcome in outcomes])
+
+    async def _verb(self, verb: str, request: Any, model_name: str, context: Context) -> list[model_pb2.ModelInfo]:
+        """Carries out a verb. Each engine is polled after it, so that the next request finds the model as it is now."""
+        return _by_engine(await self._ask_addressed(verb, request, Forward(context), changing=True), model_name)
+
+    async def _ask_addressed(
+        self, method: str, request: Any, forward: Forward, *, changing: bool = False
+    ) -> list[Outcome[Any]]:
+        engines = self._pool.addressed(request.engine_ids)
+        own = _own(request, "engine_ids")
+
+        async def ask(engine: Engine) -> Any:
+            try:
+                answer = await forward.ask(engine, getattr(engine.models, method), own)
+            except CallError as error:
+                if changing and error.reached:
+                    await engine.refresh()
+                raise
+            if changing:
+                await engine.refresh()
+            return answer
+
+        outcomes = await ask_each(engines, ask)
+        return outcomes if request.engine_ids else having_it(outcomes)
+
+
+def _own(request: Any, addressing: str) -> Any:
+    """The request as one engine gets it: without the field that addresses engines."""
+    own = type(request)()
+    own.CopyFrom(request)
+    own.ClearField(addressing)
+    return own
+
+
+def _by_engine(outcomes: Sequence[Outcome[Any]], model_name: str) -> list[model_pb2.ModelInfo]:
+    answers(outcomes)
+    return [model for outcome in outcomes for model in _models(outcome, model_name)]
+
+
+def _models(outcome: Outcome[Any], model_name: str) -> list[model_pb2.ModelInfo]:
+    """What one engine answered, or its failure with the state that the model has there."""
+    if outcome.error is not None:
+        return [_failed(outcome.engine, model_name, outcome.error)]
+    answer: Any = outcome.answer
+    return list(answer.models if hasattr(answer, "models") else answer.engines)
+
+
+def _failed(engine: Engine, model_name: str, error: CallError) -> model_pb2.ModelInfo:
+    """A model on an engine that did not do as asked. UNSPECIFIED: it could not be asked; RELEASED: it has none."""
+    if error.reason == "ENGINE_UNREACHABLE":
+        return model_pb2.ModelInfo(model_name=model_name, engine=engine.name, failure=error.status)
+    info = model_pb2.ModelInfo(model_name=model_name, engine=engine.name, state=model_pb2.MODEL_STATE_RELEASED)
+    if model_name in engine.view.models:
+        info.CopyFrom(engine.view.models[model_name])
+    info.failure.CopyFrom(error.status)
+    return info

@@ -1,0 +1,105 @@
+"""What the command line configures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A host and a TCP port; port 0 asks the system for a free one.
+
+    Attributes:
+        host: a name, an IPv4 address, or an IPv6 address without brackets.
+        port: 0 to 65535.
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Reads "host:port" or "[v6]:port".
+
+        Raises:
+            ValueError: it is something else.
+        """
+        match = _ADDRESS.fullmatch(text)
+        if match is None or int(match["port"]) > 65535:
+            raise ValueError(f'"{text}" is no address: write HOST:PORT, with a port of at most 65535')
+        return cls(match["host"].strip("[]"), int(match["port"]))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class EngineAddress:
+    """An engine of the gateway's list.
+
+    Attributes:
+        name: its name in handles and engine_ids.
+        address: where it listens.
+    """
+
+    name: str
+    address: Address
+
+    @classmethod
+    def parse(cls, text: str) -> EngineAddress:
+        """Reads "NAME=host:port".
+
+        Raises:
+            ValueError: the name or the address is malformed.
+        """
+        name, separator, rest = text.partition("=")
+        if not separator or not _NAME.fullmatch(name):
+            raise ValueError(
+                f'"{text}" names no engine: write NAME=HOST:PORT; a name has letters, digits, ".", "_", "-"'
+            )
+        try:
+            address = Address.parse(rest)
+        except ValueError:
+            raise ValueError(f'"{text}" has no address: write NAME=HOST:PORT, with a port of at most 65535') from None
+        if address.port == 0:
+            raise ValueError(f'"{text}" has port 0, where no engine can be found')
+        return cls(name, address)
+
+
+@dataclass(frozen=True)
+class GatewayOptions:
+    """How a gateway runs.
+
+    Attributes:
+        listen: where it listens.
+        engines: its engines, at least one; names and addresses are distinct.
+        name: its own name, for GetServerInfo.
+        drain_limit: seconds that calls in progress get after SIGTERM.
+        poll_interval: seconds between two looks at an engine.
+        poll_timeout: seconds after which an engine that does not answer counts as unreachable.
+        reflection: serve gRPC reflection.
+    """
+
+    listen: Address
+    engines: tuple[EngineAddress, ...]
+    name: str = "gateway"
+    drain_limit: float = 30.0
+    poll_interval: float = 1.0
+    poll_timeout: float = 3.0
+    reflection: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.engines:
+            raise ValueError("a gateway needs at least one engine")
+        _refuse_twice("engine name", [engine.name for engine in self.engines])
+        _refuse_twice("engine address", [str(engine.address) for engine in self.engines])
+
+
+def _refuse_twice(what: str, values: list[str]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f'{what} "{value}" is given twice')

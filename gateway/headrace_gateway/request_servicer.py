@@ -1,0 +1,172 @@
+"""RequestService of the gateway: requests are placed on engines, and their handles lead back to them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from headrace.v1 import request_service_pb2 as wire
+from headrace.v1 import request_service_pb2_grpc
+
+from headrace_gateway import status
+from headrace_gateway.calls import LiveCalls
+from headrace_gateway.engines import Engine
+from headrace_gateway.fan_out import Outcome, ask_each, together
+from headrace_gateway.forward import Context, Forward
+from headrace_gateway.paging import merged_page
+from headrace_gateway.pool import EnginePool
+from headrace_gateway.routing import Router
+from headrace_gateway.status import CallError
+
+
+class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
+    """Passes calls on to the engine that a handle names, starts to the least loaded one.
+
+    Args:
+        pool: the engines.
+        router: places requests.
+        calls: knows whether the gateway is stopping.
+    """
+
+    def __init__(self, pool: EnginePool, router: Router, calls: LiveCalls) -> None:
+        self._pool = pool
+        self._router = router
+        self._calls = calls
+
+    async def StartRequest(self, request: wire.StartRequestRequest, context: Context) -> Any:
+        """Places a request; a retry goes to the engine that knows it already, if one does."""
+        self._calls.refuse_if_draining()
+        forward = Forward(context)
+
+        async def begin(engine: Engine) -> Any:
+            return await forward.ask(engine, engine.requests.StartRequest, request)
+
+        holder = await self._holder(forward, request) if request.attempt and request.request_id else None
+        if holder is None:
+            return await self._router.place(request.model_name, begin)
+        with holder.placing():
+            return await begin(holder)
+
+    async def Generate(self, request: wire.GenerateRequest, context: Context) -> None:
+        """Places a request and passes its stream on. When the client drops it, the engine's is cancelled."""
+        self._calls.refuse_if_draining()
+        forward = Forward(context)
+
+        async def begin(engine: Engine) -> tuple[AsyncGenerator[Any, None], Any]:
+            stream = forward.stream(engine, engine.requests.Generate, request)
+            return stream, await anext(stream, None)
+
+        stream, first = await self._router.place(request.model_name, begin)
+        async with aclosing(stream):
+            if first is not None:
+                await context.write(first)
+            async for message in stream:
+                await context.write(message)
+
+    async def GeneratedElements(self, request: wire.GeneratedElementsRequest, context: Context) -> None:
+        """Passes the stream on. A reader slower than the engine holds it back, so nothing piles up in between."""
+        engine = self._router.of_handle(request.handle)
+        stream = Forward(context).stream(engine, engine.requests.GeneratedElements, request)
+        async with aclosing(stream):
+            async for message in stream:
+                await context.write(message)
+
+    async def Session(self, requests: AsyncIterator[Any], context: Context) -> None:
+        """Not served yet, and refused by name."""
+        raise status.invalid_field("session", "is not supported by this build", reason="NOT_SUPPORTED")
+
+    async def StopRequest(self, request: wire.StopRequestRequest, context: Context) -> Any:
+        """Passes the call to the handle's engine."""
+        return await self._to_holder("StopRequest", request, context)
+
+    async def ReleaseRequest(self, request: wire.ReleaseRequestRequest, context: Context) -> Any:
+        """Passes the call to the handle's engine, which says OK also for a handle that it lost."""
+        return await self._to_holder("ReleaseRequest", request, context)
+
+    async def SyncRequest(self, request: wire.SyncRequestRequest, context: Context) -> Any:
+        """Waits at the handle's engine, or at all engines that have the model."""
+        target = request.WhichOneof("target")
+        if target is None:
+            raise status.invalid_field("target", "is not set; give one of handle, model_name")
+        if target == "handle":
+            return await self._to_holder("SyncRequest", request, context)
+        return await self._sync_model(request, Forward(context))
+
+    async def GetRequest(self, request: wire.GetRequestRequest, context: Context) -> Any:
+        """Asks the handle's engine, or, for a request_id, the engine with the highest hand-over of it."""
+        key = request.WhichOneof("key")
+        if key is None:
+            raise status.invalid_field("key", "is not set; give one of handle, request_id")
+        forward = Forward(context)
+        if key == "handle":
+            engine = self._router.of_handle(request.handle)
+        else:
+            engine = await self._latest_holder(forward, request)
+        return await forward.ask(engine, engine.requests.GetRequest, request)
+
+    async def ListRequests(self, request: wire.ListRequestsRequest, context: Context) -> Any:
+        """Merges the lists of all engines; fails while one does not answer, as the list would not be whole."""
+        forward = Forward(context)
+
+        async def ask(engine: Engine, page: wire.ListRequestsRequest) -> Any:
+            return await forward.ask(engine, engine.requests.ListRequests, page)
+
+        return await merged_page(self._pool.engines, request, ask)
+
+    async def _to_holder(self, method: str, request: Any, context: Context) -> Any:
+        engine = self._router.of_handle(request.handle)
+        return await Forward(context).ask(engine, getattr(engine.requests, method), request)
+
+    async def _sync_model(self, request: wire.SyncRequestRequest, forward: Forward) -> wire.SyncRequestResponse:
+        """An engine that does not answer counts if it had the model, or was never reached: requests may run there."""
+        await self._pool.settle()
+
+        async def sync(engine: Engine) -> Any:
+            try:
+                return await forward.ask(engine, engine.requests.SyncRequest, request)
+            except CallError as error:
+                if error.reason != "UNKNOWN_MODEL":
+                    raise
+                return None
+
+        having = [engine for engine in self._pool.engines if engine.view.may_have(request.model_name)]
+        answers = [answer for answer in await together([sync(engine) for engine in having]) if answer is not None]
+        if not answers:
+            raise status.unknown_model(request.model_name)
+        return wire.SyncRequestResponse(requests=[state for answer in answers for state in answer.requests])
+
+    async def _ask_for(self, forward: Forward, request_id: str, owner: str) -> list[Outcome[wire.GetRequestResponse]]:
+        """Asks every reachable engine whether it knows a request_id."""
+        await self._pool.settle()
+        question = wire.GetRequestRequest(request_id=request_id, owner=owner)
+
+        async def ask(engine: Engine) -> Any:
+            return await forward.ask(engine, engine.requests.GetRequest, question)
+
+        return await ask_each(self._pool.reachable(), ask)
+
+    async def _holder(self, forward: Forward, request: wire.StartRequestRequest) -> Engine | None:
+        """The engine on which an earlier attempt of this start arrived; one that knows a later hand-over will do."""
+        outcomes = await self._ask_for(forward, request.request_id, request.owner)
+        known = [
+            (found.answer.request.request.handover, found.engine) for found in outcomes if found.answer is not None
+        ]
+        fitting = [(handover, engine) for handover, engine in known if handover >= request.handover]
+        return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+    async def _latest_holder(self, forward: Forward, request: wire.GetRequestRequest) -> Engine:
+        outcomes = await self._ask_for(forward, request.request_id, request.owner)
+        known = [
+            (found.answer.request.request.handover, found.engine) for found in outcomes if found.answer is not None
+        ]
+        if known:
+            return max(known, key=lambda pair: pair[0])[1]
+        for outcome in outcomes:
+            if outcome.error is not None and outcome.error.code is not grpc.StatusCode.NOT_FOUND:
+                raise outcome.error
+        for engine in self._pool.engines:
+            if not engine.view.reachable:
+                raise status.engine_unreachable(engine.name, reached=True)
+        raise status.unknown_request(request.request_id)

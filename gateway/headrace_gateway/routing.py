@@ -1,0 +1,170 @@
+"""Which engine a call goes to: the one that its handle names, or the least loaded one that can take it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+from headrace.v1 import model_pb2
+
+from headrace_gateway import status
+from headrace_gateway.engines import Engine
+from headrace_gateway.pool import EnginePool
+from headrace_gateway.status import CallError
+
+T = TypeVar("T")
+
+MOVES_ON = frozenset({"MODEL_NOT_RUNNING", "UNKNOWN_MODEL", "DRAINING", "CORE_RESTARTING", "QUEUE_FULL"})
+"""Reasons of refusals that started nothing and that another engine may not have."""
+
+_PASSING = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+
+
+@dataclass(frozen=True)
+class Handle:
+    """The parts of a handle "engine/instance/id".
+
+    Attributes:
+        engine: name of the engine in the gateway's list.
+        instance: the start of it that holds the logs.
+        id: which request.
+    """
+
+    engine: str
+    instance: str
+    id: str
+
+    @classmethod
+    def parse(cls, text: str) -> Handle:
+        """Takes a handle apart.
+
+        Raises:
+            CallError: UNKNOWN_REQUEST if it does not have three parts.
+        """
+        parts = text.split("/")
+        if len(parts) != 3 or not all(parts):
+            raise status.unknown_request(text)
+        return cls(*parts)
+
+
+class Router:
+    """Finds engines for calls.
+
+    Args:
+        pool: the engines.
+    """
+
+    def __init__(self, pool: EnginePool) -> None:
+        self._pool = pool
+        self._turns = itertools.count(1)
+
+    def of_handle(self, handle: str) -> Engine:
+        """The engine that a handle names.
+
+        Raises:
+            CallError: UNKNOWN_REQUEST for what is no handle, UNKNOWN_ENGINE.
+        """
+        return self._pool.named(Handle.parse(handle).engine)
+
+    async def place(self, model_name: str, begin: Callable[[Engine], Awaitable[T]]) -> T:
+        """Starts a request on the least loaded engine that runs the model, equally loaded ones by turns.
+
+        Args:
+            model_name: the model.
+            begin: starts it there. Called again with another engine after a refusal that another one may not have,
+                or when the call did not get through.
+
+        Raises:
+            CallError: what the engine that began answered; a refusal that passes by itself; or why there is no engine.
+        """
+        refusals: list[CallError] = []
+        tried: set[Engine] = set()
+        while (engine := await self._choose(model_name, tried)) is not None:
+            tried.add(engine)
+            try:
+                with engine.placing():
+                    return await begin(engine)
+            except CallError as error:
+                if error.reached and error.reason not in MOVES_ON:
+                    raise
+                refusals.append(error)
+                engine.wake.set()
+        passing = [refusal for refusal in refusals if refusal.reached and refusal.code in _PASSING]
+        if passing:
+            raise min(passing, key=lambda refusal: _PASSING.index(refusal.code))
+        raise no_place(self._pool.engines, model_name)
+
+    async def with_tokenizer(self, model_name: str, ask: Callable[[Engine], Awaitable[T]]) -> T:
+        """Asks an engine that has the model, in whatever state; the next one if that does not get through.
+
+        Raises:
+            CallError: what the engine answered, UNKNOWN_MODEL or NO_ENGINE.
+        """
+        having = self._having(model_name)
+        if not having:
+            await self._pool.refresh()
+            having = self._having(model_name)
+        for engine in having:
+            engine.turn = next(self._turns)
+            try:
+                return await ask(engine)
+            except CallError as error:
+                if error.reached and error.reason != "UNKNOWN_MODEL":
+                    raise
+        raise no_place(self._pool.engines, model_name)
+
+    def _having(self, model_name: str) -> list[Engine]:
+        having = [engine for engine in self._pool.reachable() if model_name in engine.view.models]
+        return sorted(having, key=lambda engine: (not engine.view.runs(model_name), engine.turn))
+
+    async def _choose(self, model_name: str, tried: Collection[Engine]) -> Engine | None:
+        """What is known may be a second old, so nothing is refused before the engines were asked anew."""
+        engine = self._least_loaded(model_name, tried)
+        if engine is None:
+            await self._pool.refresh()
+            engine = self._least_loaded(model_name, tried)
+        if engine is not None:
+            engine.turn = next(self._turns)
+        return engine
+
+    def _least_loaded(self, model_name: str, tried: Collection[Engine]) -> Engine | None:
+        able = [engine for engine in self._pool.engines if engine.view.takes(model_name) and engine not in tried]
+        return min(able, key=lambda engine: (engine.load, engine.turn), default=None)
+
+
+def no_place(engines: Collection[Engine], model_name: str) -> CallError:
+    """Why no engine takes a request to the model.
+
+    Where an engine ran the model when it last answered, and where none answers, trying again makes sense; otherwise the
+    model has to be started or installed.
+    """
+    states = [engine.view.state(model_name) for engine in engines if engine.view.reachable]
+    present = [state for state in states if state != model_pb2.MODEL_STATE_UNSPECIFIED]
+    if not any(engine.view.reachable for engine in engines):
+        return status.no_engine(model_name, "no engine answers")
+    if any(engine.view.runs(model_name) for engine in engines):
+        return status.no_engine(model_name, "the engine that ran it does not answer, or is stopping")
+    if present:
+        return status.model_not_running(model_name, max(present, key=_nearness))
+    if any(model_name in engine.view.models for engine in engines):
+        return status.no_engine(model_name, "the engine that has it does not answer")
+    return status.unknown_model(model_name)
+
+
+_TOWARDS_RUNNING = (
+    model_pb2.MODEL_STATE_RELEASED,
+    model_pb2.MODEL_STATE_FAILED,
+    model_pb2.MODEL_STATE_STOPPED,
+    model_pb2.MODEL_STATE_STOPPING,
+    model_pb2.MODEL_STATE_INSTALLING,
+    model_pb2.MODEL_STATE_INITIAL,
+    model_pb2.MODEL_STATE_STARTING,
+    model_pb2.MODEL_STATE_RUNNING,
+)
+
+
+def _nearness(state: model_pb2.ModelState) -> int:
+    return _TOWARDS_RUNNING.index(state) if state in _TOWARDS_RUNNING else -1

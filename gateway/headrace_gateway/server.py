@@ -1,0 +1,169 @@
+"""The gateway process: binds, serves, drains."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+
+import grpc
+import structlog
+from grpc_health.v1 import health_pb2_grpc
+from headrace.v1 import (
+    engine_service_pb2_grpc,
+    model_service_pb2_grpc,
+    request_service_pb2_grpc,
+)
+
+from headrace_gateway import reflection
+from headrace_gateway.calls import LiveCalls, StatusInterceptor
+from headrace_gateway.engine_servicer import EngineServicer
+from headrace_gateway.engines import MESSAGE_BYTES
+from headrace_gateway.health import GatewayHealth
+from headrace_gateway.model_servicer import ModelServicer
+from headrace_gateway.options import Address, GatewayOptions
+from headrace_gateway.pool import EnginePool
+from headrace_gateway.request_servicer import RequestServicer
+from headrace_gateway.routing import Router
+
+log = structlog.get_logger()
+
+_HOUR_MS = 3_600_000
+_LAST_WORDS_SECONDS = 1.0
+_ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+_SERVER_OPTIONS = [
+    ("grpc.so_reuseport", 0),  # a second process on the port must fail, not share it
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients ping through a long prefill
+    ("grpc.max_connection_age_ms", _HOUR_MS),
+    ("grpc.max_connection_age_grace_ms", _HOUR_MS),
+    ("grpc.max_concurrent_streams", 10_000),
+]
+
+
+class ListenError(Exception):
+    """The address cannot be listened on; the text names it and says why."""
+
+
+class Gateway:
+    """A gateway: the three services, health and reflection in front of a list of engines.
+
+    Args:
+        options: how it runs.
+
+    Attributes:
+        calls: the calls in progress.
+        pool: the engines.
+        address: where it listens, once started, with the real port.
+    """
+
+    def __init__(self, options: GatewayOptions) -> None:
+        self._options = options
+        self.address = options.listen
+        self.calls = LiveCalls()
+        self.pool = EnginePool(options.engines, interval=options.poll_interval, timeout=options.poll_timeout)
+        self._health = GatewayHealth(self.pool)
+        self._server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[StatusInterceptor(self.calls)])
+        self._register()
+
+    async def start(self) -> None:
+        """Listens and begins to poll the engines.
+
+        Raises:
+            ListenError: the address is taken or not this machine's.
+        """
+        self.address = self._bind()
+        await self._health.start()
+        self.pool.start()
+        await self._server.start()
+        engines = {engine.name: str(engine.address) for engine in self.pool.engines}
+        log.info("listening", address=str(self.address), port=self.address.port, engines=engines)
+
+    async def drain(self) -> None:
+        """Takes nothing new, waits until the calls in progress end, at most `drain_limit`, and closes."""
+        limit = self._options.drain_limit
+        await self._health.stop()
+        log.info("draining", streams=self.calls.count, limit_s=limit)
+        left = await self.calls.drain(limit)
+        if left:
+            log.warning("drain_limit_reached", streams=left, limit_s=limit)
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes what is open. Calls in progress get a moment for their last words."""
+        await self._health.stop()
+        await self._server.stop(_LAST_WORDS_SECONDS)
+        await self.pool.close()
+        log.info("stopped")
+
+    def _register(self) -> None:
+        router = Router(self.pool)
+        requests = RequestServicer(self.pool, router, self.calls)
+        facts = EngineServicer(self._options.name, self.pool, router, self.calls)
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.pool, self.calls), self._server)
+        request_service_pb2_grpc.add_RequestServiceServicer_to_server(requests, self._server)
+        engine_service_pb2_grpc.add_EngineServiceServicer_to_server(facts, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
+        if self._options.reflection:
+            reflection.enable(self._server)
+
+    def _bind(self) -> Address:
+        listen = self._options.listen
+        _refuse_taken(listen)
+        try:
+            return Address(listen.host, self._server.add_insecure_port(str(listen)))
+        except RuntimeError:
+            raise ListenError(f"cannot listen on {listen}: the address is taken or not of this machine") from None
+
+
+def _refuse_taken(listen: Address) -> None:
+    """Says why one cannot listen there; gRPC is content with one of several addresses of a name, and silent."""
+    try:
+        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {listen}: {error.strerror}") from None
+    failures = [failure for family, _, _, _, address in found if (failure := _binding_failure(family, address))]
+    worst = [failure for failure in failures if failure not in _ABSENT]
+    if not worst and len(failures) == len(found):
+        worst = failures
+    if worst:
+        raise ListenError(f"cannot listen on {listen}: {os.strerror(worst[0])}")
+
+
+def _binding_failure(family: int, address: tuple[object, ...]) -> int | None:
+    """The error number with which binding fails; None if it does not."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(address)
+    except OSError as error:
+        return error.errno
+    return None
+
+
+async def serve(options: GatewayOptions) -> None:
+    """Runs a gateway until SIGTERM or SIGINT, then drains it; a second signal ends the drain at once.
+
+    Raises:
+        ListenError: it cannot listen.
+    """
+    gateway = Gateway(options)
+    stop = asyncio.Event()
+    await gateway.start()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+    draining = asyncio.create_task(gateway.drain())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, gateway.calls.hurry)
+    await draining

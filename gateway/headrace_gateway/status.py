@@ -1,0 +1,160 @@
+"""Failure on the wire: one exception for what an engine answered and for what the gateway itself refuses."""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf.any_pb2 import Any as PackedAny
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError, Message
+from headrace.v1 import model_pb2, status_pb2
+
+DOMAIN = "headrace"
+DETAILS_KEY = "grpc-status-details-bin"
+TYPE_URL = "type.googleapis.com/"
+RETRY_SECONDS = 1.0
+SHOWN_LENGTH = 128
+
+_GOOGLE_TWINS = frozenset({"ErrorInfo", "RetryInfo", "BadRequest", "RequestInfo"})
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class CallError(Exception):
+    """A call failed with a status that its client is told.
+
+    Attributes:
+        status: code, sentence and typed details.
+        reached: false only where the call certainly did not reach an engine, so that another one may be tried.
+    """
+
+    def __init__(self, status: status_pb2.Status, *, reached: bool = True) -> None:
+        super().__init__(status.message)
+        self.status = status
+        self.reached = reached
+
+    @property
+    def code(self) -> grpc.StatusCode:
+        """The gRPC code."""
+        return _CODES.get(self.status.code, grpc.StatusCode.UNKNOWN)
+
+    @property
+    def reason(self) -> str:
+        """Reason of the ErrorInfo among the details; "" if none came with it."""
+        info = status_pb2.ErrorInfo()
+        for detail in self.status.details:
+            if detail.type_url.endswith("/google.rpc.ErrorInfo"):
+                info.ParseFromString(detail.value)
+                return info.reason if info.domain == DOMAIN else ""
+        return ""
+
+    @property
+    def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
+        """What carries the details in the trailers; empty if there are none."""
+        return ((DETAILS_KEY, self.status.SerializeToString()),) if self.status.details else ()
+
+
+def from_rpc(error: grpc.aio.AioRpcError) -> CallError:
+    """The failure of a call to an engine, with the details that the engine sent."""
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY and isinstance(value, bytes):
+            try:
+                return CallError(status_pb2.Status.FromString(value))
+            except DecodeError:
+                break
+    return CallError(status_pb2.Status(code=error.code().value[0], message=error.details() or ""))
+
+
+def shown(text: str) -> str:
+    """A name that a caller sent, cut so that the trailers stay below the 8 KiB that gRPC peers accept."""
+    return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}… ({len(text)} characters)"
+
+
+def pack(detail: Message) -> PackedAny:
+    """A detail under its type URL: google.rpc's for those that have a twin there, so that any gRPC library reads it."""
+    name = detail.DESCRIPTOR.name
+    package = "google.rpc" if name in _GOOGLE_TWINS else "headrace.v1"
+    return PackedAny(type_url=f"{TYPE_URL}{package}.{name}", value=detail.SerializeToString(deterministic=True))
+
+
+def refusal(code: grpc.StatusCode, reason: str, message: str, *details: Message, **metadata: str) -> CallError:
+    """A failure that the gateway itself tells.
+
+    Args:
+        code: the gRPC code.
+        reason: name of an ErrorReason without its prefix.
+        message: one sentence for a person.
+        details: what the reason calls for besides the ErrorInfo.
+        metadata: facts of the ErrorInfo.
+    """
+    facts = {key: shown(value) for key, value in metadata.items()}
+    info = status_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=facts)
+    packed = [pack(info), *map(pack, details)]
+    return CallError(status_pb2.Status(code=code.value[0], message=message, details=packed))
+
+
+def _retry() -> status_pb2.RetryInfo:
+    delay = Duration()
+    delay.FromMilliseconds(int(RETRY_SECONDS * 1000))
+    return status_pb2.RetryInfo(retry_delay=delay)
+
+
+def _unavailable(reason: str, message: str, **metadata: str) -> CallError:
+    return refusal(grpc.StatusCode.UNAVAILABLE, reason, message, _retry(), **metadata)
+
+
+def invalid_field(field: str, description: str, *, reason: str = "INVALID_FIELD") -> CallError:
+    """One wrong field: its path from the request, and the value with what is allowed."""
+    violation = status_pb2.BadRequest.FieldViolation(field=field, description=description)
+    bad = status_pb2.BadRequest(field_violations=[violation])
+    return refusal(grpc.StatusCode.INVALID_ARGUMENT, reason, f"{field} {description}", bad, field=field)
+
+
+def unknown_request(handle: str) -> CallError:
+    """No request has this handle or request_id."""
+    message = f'no request "{shown(handle)}": it was released, or never was'
+    return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST", message, handle=handle)
+
+
+def unknown_engine(name: str, known: list[str]) -> CallError:
+    """The gateway's list has no such engine."""
+    message = f'no engine "{shown(name)}" in this gateway\'s list: {", ".join(known)}'
+    return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_ENGINE", message, engine=name)
+
+
+def unknown_model(model_name: str) -> CallError:
+    """No engine has a model of this name."""
+    message = f'no model "{shown(model_name)}" on any engine: install it first (InstallModel)'
+    return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL", message, model_name=model_name)
+
+
+def model_not_running(model_name: str, state: model_pb2.ModelState) -> CallError:
+    """Engines have the model, and on none of them it takes requests."""
+    name = model_pb2.ModelState.Name(state).removeprefix("MODEL_STATE_")
+    message = f'model "{model_name}" is {name}: start it first (StartModel)'
+    detail = model_pb2.ModelStateInfo(model_name=model_name, state=state)
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    return refusal(code, "MODEL_NOT_RUNNING", message, detail, model_name=model_name)
+
+
+def no_engine(model_name: str, why: str) -> CallError:
+    """No engine can take the request now, but one may later."""
+    message = f'no engine runs model "{shown(model_name)}" now: {why}'
+    return _unavailable("NO_ENGINE", message, model_name=model_name)
+
+
+def engine_unreachable(name: str, *, reached: bool) -> CallError:
+    """The engine does not answer. `reached`: the call may have got to it before."""
+    message = f'engine "{name}" does not answer; what it holds may still be there, so try again in {RETRY_SECONDS:g} s'
+    error = _unavailable("ENGINE_UNREACHABLE", message, engine=name)
+    error.reached = reached
+    return error
+
+
+def draining() -> CallError:
+    """The gateway is about to stop."""
+    return _unavailable("DRAINING", "this gateway is stopping and takes nothing new: use another one, or try again")
+
+
+def fault(kind: str) -> CallError:
+    """The gateway met a defect of its own; `kind` is the name of the exception."""
+    message = f"the gateway met a defect ({kind}); its log says where"
+    return refusal(grpc.StatusCode.INTERNAL, "ENGINE_FAULT", message)

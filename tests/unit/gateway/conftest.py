@@ -1,0 +1,87 @@
+"""A real gateway in front of scripted engines, all in the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2_grpc
+from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
+from headrace_gateway.options import Address, EngineAddress, GatewayOptions
+from headrace_gateway.server import Gateway
+from unit.gateway.scripted_engine import ScriptedEngine
+
+
+class Front:
+    """A gateway, and a client's stubs to it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.channel = grpc.aio.insecure_channel(
+            str(gateway.address),
+            options=[("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)],
+        )
+        self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
+        self.requests = request_service_pb2_grpc.RequestServiceStub(self.channel)
+        self.facts = engine_service_pb2_grpc.EngineServiceStub(self.channel)
+        self.health = health_pb2_grpc.HealthStub(self.channel)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Waits until a poll has made something hold."""
+        while not holds():
+            await self.gateway.pool.changed().wait()
+
+    async def seen(self, name: str, *, reachable: bool = True) -> None:
+        await self.until(lambda: self.gateway.pool.named(name).view.reachable is reachable)
+
+
+class World:
+    """Starts engines and gateways, and ends them with the test."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def engine(self, **models: Any) -> ScriptedEngine:
+        engine = ScriptedEngine(**models)
+        await engine.start()
+        self._stack.push_async_callback(engine.stop)
+        return engine
+
+    async def gateway(self, poll_interval: float = 3600.0, **engines: Any) -> Front:
+        """Engines by name: scripted ones, or addresses. By default it polls once, and again only for a cause."""
+        addresses = tuple(
+            EngineAddress.parse(f"{name}={engine if isinstance(engine, str) else engine.address}")
+            for name, engine in engines.items()
+        )
+        options = GatewayOptions(
+            Address("127.0.0.1", 0), addresses, poll_interval=poll_interval, poll_timeout=1.0, drain_limit=30.0
+        )
+        gateway = Gateway(options)
+        await gateway.start()
+        self._stack.push_async_callback(gateway.close)
+        front = Front(gateway)
+        self._stack.push_async_callback(front.channel.close)
+        await gateway.pool.settle()
+        return front
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        yield World(stack)
+
+
+async def until(engine: ScriptedEngine, holds: Callable[[], bool]) -> None:
+    """Waits until something that the engine notes holds."""
+    while not holds():
+        await engine.changed.wait()
+
+
+async def ended(task: asyncio.Task[Any]) -> Any:
+    """The exception of a task that fails."""
+    await asyncio.wait([task])
+    return task.exception()

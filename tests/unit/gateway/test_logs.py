@@ -1,0 +1,62 @@
+"""Logs: JSON in services, readable on a terminal, and never the text of an exception."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+import pytest
+import structlog
+from headrace_gateway import logs
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def configure():
+    """Sets logging up for one test, and as it was afterwards."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+
+    def use(stream):
+        logs.configure(stream)
+        return stream
+
+    yield use
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_without_a_terminal_an_event_is_a_line_of_json(configure):
+    stream = configure(io.StringIO())
+    structlog.get_logger().info("listening", port=7070)
+    event = json.loads(stream.getvalue())
+    assert (event["event"], event["port"], event["level"]) == ("listening", 7070, "info")
+    assert event["timestamp"].endswith("Z")
+
+
+def test_on_a_terminal_an_event_is_readable(configure):
+    stream = configure(Terminal())
+    structlog.get_logger().info("listening", port=7070)
+    assert "listening" in stream.getvalue()
+    with pytest.raises(ValueError):
+        json.loads(stream.getvalue())
+
+
+def test_bc197_a_librarys_exception_is_logged_by_its_type(configure):
+    stream = configure(io.StringIO())
+    try:
+        raise RuntimeError("canary-7f3a")
+    except RuntimeError:
+        logging.getLogger("grpc").exception("Unexpected [%s]", "RuntimeError")
+    event = json.loads(stream.getvalue())
+    assert (event["event"], event["error"]) == ("Unexpected [RuntimeError]", "RuntimeError")
+    assert "canary-7f3a" not in stream.getvalue()

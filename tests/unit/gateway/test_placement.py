@@ -1,0 +1,322 @@
+"""Where a request goes: the least loaded engine that runs its model, and what happens when there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import grpc
+import pytest
+from headrace.v1 import engine_service_pb2 as facts_wire
+from headrace.v1 import model_service_pb2 as model_wire
+from headrace.v1 import request_service_pb2 as wire
+from headrace.v1 import status_pb2
+from unit.gateway.conftest import until
+from unit.gateway.failures import failing
+from unit.gateway.scripted_engine import INITIAL, RUNNING, STOPPED, packed, refuse
+
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+
+
+def request(request_id="", **more):
+    return wire.StartRequestRequest(model_name="smol", request_id=request_id, text="Hello", **more)
+
+
+async def placed(front, count=1, **more):
+    """Names of the engines that `count` starts went to, in order."""
+    return [(await front.requests.StartRequest(request(**more))).request.handle.partition("/")[0] for _ in range(count)]
+
+
+async def generated(front):
+    """Name of the engine that a Generate went to."""
+    stream = [message async for message in front.requests.Generate(wire.GenerateRequest(model_name="smol", text="Hi"))]
+    assert stream[-1].HasField("end")
+    return stream[0].request.handle.partition("/")[0]
+
+
+@pytest.fixture
+async def first(world):
+    return await world.engine(smol=RUNNING)
+
+
+@pytest.fixture
+async def second(world):
+    return await world.engine(smol=RUNNING)
+
+
+@pytest.fixture
+async def front(world, first, second):
+    """Polls only when it has cause to: what it knows is as old as the test makes it."""
+    return await world.gateway(e1=first, e2=second)
+
+
+async def test_idle_engines_alternate(front):
+    for _ in range(3):
+        assert sorted(await placed(front, 2)) == ["e1", "e2"]
+        await front.gateway.pool.refresh()  # both are idle again, so only the turn decides
+
+
+async def test_generate_counts_as_a_turn_too(front):
+    assert {await generated(front), *(await placed(front))} == {"e1", "e2"}
+
+
+async def test_the_least_loaded_engine_is_chosen(front, first, second):
+    first.running, first.waiting, second.running = 3, 2, 1
+    await front.gateway.pool.refresh()
+    assert await placed(front, 4) == ["e2"] * 4
+    assert Counter(await placed(front, 4)) == {"e1": 2, "e2": 2}
+
+
+async def test_requests_placed_since_the_last_poll_count_until_a_poll_counts_them(front, first):
+    engine = front.gateway.pool.named("e1")
+    assert Counter(await placed(front, 6)) == {"e1": 3, "e2": 3}
+    assert engine.load == 3
+    first.running = 2  # one has ended
+    await engine.refresh()
+    assert engine.load == 2
+
+
+async def test_a_request_that_is_being_started_counts_already(front, first, second):
+    held = asyncio.Event()
+
+    async def slow(request, context):
+        await held.wait()
+        return await type(first).StartRequest(first, request, context)
+
+    first.script["StartRequest"] = second.script["StartRequest"] = slow
+    calls = [asyncio.ensure_future(front.requests.StartRequest(request())) for _ in range(4)]
+    await until(first, lambda: len(first.asked("StartRequest")) == 2)
+    await until(second, lambda: len(second.asked("StartRequest")) == 2)
+    held.set()
+    await asyncio.gather(*calls)
+
+
+@pytest.mark.parametrize("why", ["draining", "gone", "without the model", "model not running"])
+async def test_an_engine_that_cannot_take_it_is_left_out(front, first, why):
+    if why == "draining":
+        first.draining = True
+    elif why == "gone":
+        await first.stop()
+    elif why == "without the model":
+        first.models.clear()
+    else:
+        first.models["smol"] = STOPPED
+    await front.gateway.pool.refresh()
+    assert await placed(front, 3) == ["e2"] * 3
+    assert await generated(front) == "e2"
+    assert not first.asked("StartRequest")
+
+
+async def test_a_model_that_no_engine_has_is_unknown(front, first, second):
+    first.models, second.models = {"other": RUNNING}, {}
+    failure = await failing(front.requests.StartRequest(request()))
+    assert failure.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
+    assert failure.facts["model_name"] == "smol"
+    assert (await failing(front.requests.Generate(wire.GenerateRequest(model_name="smol")))).told == failure.told
+
+
+async def test_a_model_that_runs_nowhere_is_told_with_its_state(front, first, second):
+    first.models["smol"], second.models["smol"] = STOPPED, INITIAL
+    failure = await failing(front.requests.StartRequest(request()))
+    assert failure.told == (grpc.StatusCode.FAILED_PRECONDITION, "MODEL_NOT_RUNNING")
+    assert failure.details["ModelStateInfo"].state == INITIAL
+    assert failure.details["ModelStateInfo"].model_name == "smol"
+    assert failure.message == 'model "smol" is INITIAL: start it first (StartModel)'
+
+
+async def test_without_an_engine_that_answers_there_is_none(front, first, second):
+    await first.stop()
+    await second.stop()
+    failure = await failing(front.requests.StartRequest(request()))
+    assert failure.told == (UNAVAILABLE, "NO_ENGINE")
+    assert failure.retry_seconds == 1.0
+
+
+async def test_a_model_whose_engine_is_gone_for_now_is_worth_a_retry(front, first, second):
+    second.models.clear()
+    await front.gateway.pool.refresh()
+    await first.stop()
+    assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "NO_ENGINE")
+
+
+async def test_a_gateway_just_started_asks_its_engines_before_it_refuses(world, first):
+    front = await world.gateway(e1=first)
+    assert await placed(front) == ["e1"]
+
+
+async def test_a_model_started_without_this_gateway_is_found_at_once(front, first, second):
+    first.models["smol"] = second.models["smol"] = INITIAL
+    await front.gateway.pool.refresh()
+    second.models["smol"] = RUNNING
+    assert await placed(front) == ["e2"]
+
+
+async def test_a_model_started_through_this_gateway_takes_requests_at_once_on_every_engine(front, first, second):
+    first.models["smol"] = second.models["smol"] = INITIAL
+    await front.gateway.pool.refresh()
+    await front.models.StartModel(model_wire.StartModelRequest(model_name="smol"))
+    assert sorted(await placed(front, 2)) == ["e1", "e2"]
+
+
+@pytest.mark.parametrize("reason", ["MODEL_NOT_RUNNING", "DRAINING", "UNKNOWN_MODEL"])
+async def test_a_refusal_that_the_gateway_could_not_foresee_moves_on(front, first, reason):
+    """What the gateway knows is stale here: it still believes that the first engine takes requests."""
+    if reason == "DRAINING":
+        first.draining = True
+    elif reason == "MODEL_NOT_RUNNING":
+        first.models["smol"] = STOPPED
+    else:
+        first.models.clear()
+    assert await placed(front, 2) == ["e2", "e2"]
+    assert first.asked("StartRequest")
+    assert await generated(front) == "e2"
+
+
+async def full(request, context):
+    queue = packed("QueueInfo", status_pb2.QueueInfo(waiting_ahead=256, max_waiting=256), "headrace.v1")
+    await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", queue, message="256 requests are waiting")
+
+
+async def test_a_full_engine_moves_on_to_one_with_room(front, first):
+    first.script["StartRequest"] = first.script["Generate"] = full
+    assert await placed(front, 2) == ["e2", "e2"]
+    assert await generated(front) == "e2"
+
+
+async def test_when_all_refuse_the_one_that_passes_by_itself_is_told(front, first, second):
+    first.script["StartRequest"] = full
+    second.models["smol"] = STOPPED
+    failure = await failing(front.requests.StartRequest(request()))
+    assert failure.told == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    assert failure.details["QueueInfo"].max_waiting == 256
+
+
+@pytest.mark.parametrize("begin", [placed, generated])
+async def test_a_connection_that_fails_before_the_request_was_sent_moves_on(front, first, begin):
+    """The gateway still believes that the first engine is there."""
+    await first.stop()
+    for _ in range(3):
+        assert await begin(front) in ("e2", ["e2"])
+
+
+async def test_a_request_that_may_have_arrived_is_not_placed_again(front, first, second):
+    """Only the client knows how to ask for it: with its request_id and the next attempt."""
+
+    async def never(request, context):
+        await asyncio.Event().wait()
+
+    first.script["StartRequest"] = second.script["StartRequest"] = never
+    call = asyncio.ensure_future(front.requests.StartRequest(request("r1")))
+    engines = {"e1": first, "e2": second}
+    while not (asked := [name for name, engine in engines.items() if engine.asked("StartRequest")]):
+        await asyncio.wait(
+            [asyncio.ensure_future(e.changed.wait()) for e in engines.values()], return_when="FIRST_COMPLETED"
+        )
+    await engines[asked[0]].stop()
+    failure = await failing(call)
+    assert failure.told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+    assert failure.facts["engine"] == asked[0]
+    assert len(first.asked("StartRequest") + second.asked("StartRequest")) == 1
+
+
+async def test_a_refusal_of_the_request_itself_does_not_move_on(front, first, second):
+    async def invalid(request, context):
+        await refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "PROMPT_TOO_LONG")
+
+    first.script["StartRequest"] = second.script["StartRequest"] = invalid
+    assert (await failing(front.requests.StartRequest(request()))).reason == "PROMPT_TOO_LONG"
+    assert len(first.asked("StartRequest") + second.asked("StartRequest")) == 1
+
+
+class TestRetries:
+    """A start with attempt above 0 goes to the engine that knows it."""
+
+    async def test_the_engine_that_knows_it_gets_it_whatever_its_load(self, front, second):
+        held = second.hold("r1")
+        second.running = 100
+        await front.gateway.pool.refresh()
+        answer = await front.requests.StartRequest(request("r1", attempt=1))
+        assert answer.request.handle == f"e2{held.handle.removeprefix('self')}"
+
+    async def test_also_through_a_gateway_that_was_just_started(self, world, first, second):
+        second.hold("r1")
+        second.running = 100
+        other = await world.gateway(e1=first, e2=second)
+        assert await placed(other, request_id="r1", attempt=1) == ["e2"]
+
+    async def test_one_that_nobody_knows_is_placed(self, front):
+        assert sorted([*(await placed(front, request_id="a", attempt=1)), *(await placed(front, request_id="b"))]) == [
+            "e1",
+            "e2",
+        ]
+
+    async def test_another_owners_request_of_that_id_is_not_it(self, front, first, second):
+        second.hold("r1", owner="ann")
+        second.running = 100
+        await front.gateway.pool.refresh()
+        assert await placed(front, request_id="r1", attempt=1, owner="bob") == ["e1"]
+
+    async def test_an_earlier_handover_is_not_it(self, front, first, second):
+        first.hold("r1", handover=1)
+        second.hold("r1", handover=0)
+        first.running = 100
+        await front.gateway.pool.refresh()
+        assert await placed(front, request_id="r1", attempt=1, handover=1) == ["e1"]
+        assert await placed(front, request_id="r1", attempt=1, handover=2) == ["e2"]
+
+    async def test_the_first_attempt_asks_nobody(self, front, first, second):
+        await placed(front, request_id="r1")
+        assert not first.asked("GetRequest")
+        assert not second.asked("GetRequest")
+
+    async def test_an_engine_that_does_not_answer_does_not_hold_it_up(self, front, first, second):
+        second.hold("r1")
+        await first.stop()
+        assert await placed(front, request_id="r1", attempt=2) == ["e2"]
+
+
+async def test_bc182_one_channel_is_served_by_all_engines_and_a_lost_one_is_picked_up_again(world, first, second):
+    front = await world.gateway(poll_interval=0.05, e1=first, e2=second)
+    shares = Counter(await placed(front, 40))
+    assert min(shares["e1"], shares["e2"]) >= 12
+    await first.stop()
+    assert set(await placed(front, 10)) == {"e2"}
+    await first.start()
+    await front.seen("e1")
+    assert set(await placed(front, 10)) == {"e1", "e2"}
+
+
+class TestTokenizers:
+    """Tokenize and Detokenize go to an engine that has the model, running or not."""
+
+    async def test_the_engine_that_has_it_answers(self, front, first, second):
+        first.models, second.models = {"other": RUNNING}, {"smol": INITIAL}
+        await front.gateway.pool.refresh()
+        answer = await front.facts.Tokenize(facts_wire.TokenizeRequest(model_name="smol", text="Hello"))
+        assert answer.rendered_text == "Hello"
+        text = await front.facts.Detokenize(facts_wire.DetokenizeRequest(model_name="smol", token_ids=[1, 2, 3]))
+        assert text.text == "xxx"
+        assert not first.asked("Tokenize")
+
+    @pytest.mark.parametrize("why", ["gone", "without the model"])
+    async def test_an_engine_that_cannot_answer_moves_on(self, front, first, second, why):
+        if why == "gone":
+            await first.stop()
+        else:
+            first.models.clear()
+        for _ in range(2):
+            await front.facts.Tokenize(facts_wire.TokenizeRequest(model_name="smol", text="Hello"))
+        assert len(second.asked("Tokenize")) == 2
+
+    async def test_a_model_that_no_engine_has_is_unknown(self, front):
+        failure = await failing(front.facts.Tokenize(facts_wire.TokenizeRequest(model_name="none", text="Hello")))
+        assert failure.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
+
+    async def test_a_wrong_call_is_refused_by_the_engine(self, front, first, second):
+        async def invalid(request, context):
+            await refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+
+        first.script["Tokenize"] = second.script["Tokenize"] = invalid
+        failure = await failing(front.facts.Tokenize(facts_wire.TokenizeRequest(model_name="smol")))
+        assert failure.reason == "INVALID_FIELD"
+        assert len(first.asked("Tokenize") + second.asked("Tokenize")) == 1
