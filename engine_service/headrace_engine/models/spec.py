@@ -15,7 +15,7 @@ class RopeSpec:
         theta: base of the inverse frequencies theta ** (-2 i / dim).
         dim: leading entries of a head that rotate.
         scaling: MODEL means none. LINEAR divides positions by factor; LLAMA3 scales low frequencies piecewise.
-        frequency_factors: divisors of the inverse frequencies, [dim / 2], as some files carry them; they replace scaling.
+        frequency_factors: divisors of the inverse frequencies, [dim / 2], as some files hold; they replace scaling.
     """
 
     theta: float

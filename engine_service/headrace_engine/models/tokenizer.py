@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.vocabulary import gguf, huggingface
-from headrace_engine.models.vocabulary.pieces import piece_bytes
+from headrace_engine.models.vocabulary.pieces import missing_bytes, piece_bytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -35,10 +35,11 @@ class TokenizerBundle:
         bos_text: the token that begins a sequence; "" where there is none.
         adds_bos: encode puts it before a text when it adds special tokens.
         max_token_bytes: no id takes in more bytes of a text than this.
+        missing_bytes: bytes that a text may hold and no id spells; like the original tokenizer, encode leaves them out.
     """
 
-    tokenizer: Tokenizer
-    pieces: tuple[bytes, ...]
+    tokenizer: Tokenizer = field(repr=False)
+    pieces: tuple[bytes, ...] = field(repr=False)
     special_ids: frozenset[int]
     special_texts: tuple[str, ...]
     chat_template: str | None
@@ -47,6 +48,7 @@ class TokenizerBundle:
     bos_text: str
     adds_bos: bool
     max_token_bytes: int
+    missing_bytes: frozenset[int] = frozenset()
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text. Names of special tokens inside it become those tokens.
@@ -114,6 +116,7 @@ def load_tokenizer(files: ModelFiles) -> TokenizerBundle:
         bos_text=bos_text,
         adds_bos=bos_id is not None and built.tokenizer.encode("", add_special_tokens=True).ids[:1] == [bos_id],
         max_token_bytes=_max_token_bytes(built.tokenizer, pieces),
+        missing_bytes=missing_bytes(built.tokenizer, frozenset(pieces)),
     )
 
 

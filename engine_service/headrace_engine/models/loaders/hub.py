@@ -86,11 +86,12 @@ def _cached(client: Any, name: str, revision: str, error: Exception) -> Path:
     try:
         return Path(client.snapshot_download(name, revision=revision or None, local_files_only=True))
     except Exception:
-        text = f"no such file or directory, and the hub does not give it: {_first_line(error)}"
+        text = f"no such file or directory, and the hub does not give it: {_summary(error)}"
         advice = "Check name, revision and network (HF_TOKEN for gated models), or give a local directory"
         raise BadModel(f"{name}: {text}. {advice}") from error
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+def _summary(error: Exception) -> str:
+    """The first lines of an error that may go on for many."""
+    lines = [line.strip(" .") for line in str(error).splitlines() if line.strip(" .")]
+    return ". ".join(lines[:2]) or type(error).__name__

@@ -9,7 +9,7 @@ from typing import Any
 from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.loaders.json_files import read_object
-from headrace_engine.models.vocabulary.built import BuiltTokenizer, set_ends
+from headrace_engine.models.vocabulary.built import BuiltTokenizer
 
 _TOKENIZER = "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
@@ -20,6 +20,9 @@ _ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_
 
 def build_tokenizer(directory: Path) -> BuiltTokenizer:
     """The tokenizer of a directory: tokenizer.json, else what transformers converts without running code of the model.
+
+    What is put around a text is what tokenizer.json says: like transformers, flags such as add_bos_token in
+    tokenizer_config.json only count where there is no tokenizer.json.
 
     Raises:
         BadModel: there is no tokenizer, or it is damaged or of a kind that is not supported.
@@ -33,10 +36,6 @@ def build_tokenizer(directory: Path) -> BuiltTokenizer:
     tokenizer.no_padding()
     named = _named(directory, config)
     _add_named(tokenizer, named)
-    if config.get("add_bos_token") is not None or config.get("add_eos_token") is not None:
-        bos = named.get("bos_token") if config.flag("add_bos_token", False) else None
-        eos = named.get("eos_token") if config.flag("add_eos_token", False) else None
-        set_ends(tokenizer, bos, eos)
     return BuiltTokenizer(tokenizer, named)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ from headrace_engine.errors import BadModel
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE = "\u2581"
+_UTF8_BYTES = frozenset(range(0xF5)) - {0xC0, 0xC1}
 
 
 @cache
@@ -37,6 +38,13 @@ def piece_bytes(tokenizer: Any, source: str) -> tuple[bytes, ...]:
     for token_id, token in tokenizer.get_added_tokens_decoder().items():
         pieces[token_id] = token.content.encode()
     return tuple(pieces)
+
+
+def missing_bytes(tokenizer: Any, pieces: Collection[bytes]) -> frozenset[int]:
+    """Bytes of UTF-8 that no id of a byte-level tokenizer spells: it leaves them out of a text."""
+    if tokenizer.decoder is None or b"ByteLevel" not in tokenizer.decoder.__getstate__():
+        return frozenset()
+    return frozenset(byte for byte in _UTF8_BYTES if bytes([byte]) not in pieces)
 
 
 def _speller(tokenizer: Any, source: str) -> Callable[[str], bytes]:

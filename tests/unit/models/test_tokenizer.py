@@ -1,0 +1,281 @@
+"""Tokenizers give the ids of the original, from every kind of file, and the bytes that ids stand for."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_engine.errors import BadModel, InvalidArgument
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_gguf import sentencepiece_keys, write_gguf
+from tiny_models import CHAT_TEMPLATE, SPECIAL_TOKENS, tiny_tokenizer, tiny_vocabulary
+from unit.models.conftest import Copy
+from unit.models.damage import edit_json
+
+CORPUS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("smollm2_ids.json").read_text(encoding="utf-8"))
+"""Texts with the ids that SmolLM2's own tokenizer gives: its digits are split before GPT-2's pattern is applied."""
+TEXTS: list[str] = [entry["text"] for entry in CORPUS]
+
+
+def load(path: Path) -> TokenizerBundle:
+    return load_tokenizer(open_model(str(path)))
+
+
+def text_of(bundle: TokenizerBundle, ids: list[int]) -> str:
+    return b"".join(map(bundle.token_bytes, ids)).decode()
+
+
+@pytest.fixture(scope="module")
+def smol(smollm2: Path) -> TokenizerBundle:
+    return load(smollm2)
+
+
+@pytest.fixture(scope="module")
+def tiny(llama: Path) -> TokenizerBundle:
+    return load(llama)
+
+
+@pytest.fixture(scope="module")
+def sentencepiece_gguf(tmp_path_factory: pytest.TempPathFactory, llama: Path) -> Path:
+    """A GGUF file with a SentencePiece vocabulary that falls back to bytes."""
+    path = tmp_path_factory.mktemp("sentencepiece") / "model.gguf"
+    return write_gguf(path, llama, metadata=sentencepiece_keys(384))
+
+
+class TestSmolLM2:
+    def test_bc129_ids_equal_the_original_on_a_multilingual_corpus(self, smol: TokenizerBundle) -> None:
+        assert len(CORPUS) >= 200
+        different = [entry["text"] for entry in CORPUS if smol.encode(entry["text"]) != entry["ids"]]
+        assert different == []
+
+    def test_bc129_bytes_give_the_text_back(self, smol: TokenizerBundle) -> None:
+        assert all(text_of(smol, entry["ids"]) == entry["text"] for entry in CORPUS)
+
+    def test_bc129_special_tokens_bos_and_roles(self, smol: TokenizerBundle) -> None:
+        assert smol.special_ids == set(range(17))
+        assert smol.special_texts[:3] == ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+        assert (smol.bos_id, smol.bos_text, smol.adds_bos) == (1, "<|im_start|>", False)
+        assert smol.template_variables["eos_token"] == "<|im_end|>"
+        assert (smol.chat_template or "").startswith("{% for message in messages %}")
+        assert len(smol.pieces) == 49152
+        assert all(smol.pieces)
+
+    @given(st.text(max_size=60))
+    def test_any_text_comes_back_without_the_bytes_that_the_vocabulary_lacks(
+        self, smol: TokenizerBundle, text: str
+    ) -> None:
+        ids = smol.encode(text)
+        spelled = b"".join(map(smol.token_bytes, ids))
+        assert spelled == bytes(byte for byte in text.encode() if byte not in smol.missing_bytes)
+        assert len(spelled) <= smol.max_token_bytes * len(ids)
+
+
+class TestAgainstTransformers:
+    """The same texts through transformers' own tokenizer of the same files."""
+
+    def test_bc129_a_directory(self, llama: Path, tiny: TokenizerBundle) -> None:
+        from transformers import AutoTokenizer
+
+        theirs = AutoTokenizer.from_pretrained(llama)
+        assert [tiny.encode(text) for text in TEXTS] == [theirs.encode(text) for text in TEXTS]
+        assert tiny.template_variables == {
+            name: token for name, token in theirs.special_tokens_map.items() if isinstance(token, str)
+        }
+
+    def test_bc129_a_byte_level_gguf(self, llama_gguf: Path, tiny: TokenizerBundle) -> None:
+        from transformers import AutoTokenizer
+
+        ours = load(llama_gguf)
+        theirs = AutoTokenizer.from_pretrained(llama_gguf.parent, gguf_file=llama_gguf.name)
+        ids = [ours.encode(text, add_special_tokens=False) for text in TEXTS]
+        assert ids == [theirs.encode(text, add_special_tokens=False) for text in TEXTS]
+        assert ids == [tiny.encode(text) for text in TEXTS]
+        assert ours.special_ids == set(theirs.all_special_ids) == tiny.special_ids
+        assert ours.pieces == tiny.pieces
+
+    def test_bc129_a_sentencepiece_gguf(self, sentencepiece_gguf: Path) -> None:
+        from transformers import AutoTokenizer
+
+        ours = load(sentencepiece_gguf)
+        theirs = AutoTokenizer.from_pretrained(sentencepiece_gguf.parent, gguf_file=sentencepiece_gguf.name)
+        assert [ours.encode(text) for text in TEXTS] == [theirs.encode(text) for text in TEXTS]
+        assert ours.special_ids == set(theirs.all_special_ids) == {0, 1, 2}
+        assert (ours.bos_text, ours.adds_bos) == ("<s>", True)
+
+    def test_bc129_qwen2s_splitting_and_composition(self, tmp_path: Path, llama: Path) -> None:
+        """Against the tokenizer class of the original: its GGUF files do not say that it composes characters."""
+        from transformers import Qwen2Tokenizer
+
+        ours = load(write_gguf(tmp_path / "model.gguf", llama, pre="qwen2"))
+        theirs = self._of_class(Qwen2Tokenizer, pad_token=SPECIAL_TOKENS[0])
+        theirs.add_special_tokens({"additional_special_tokens": list(SPECIAL_TOKENS)})
+        assert [ours.encode(text) for text in TEXTS] == [theirs.encode(text) for text in TEXTS]
+        assert ours.encode("e\u0301") == ours.encode("\u00e9")
+
+    @pytest.mark.parametrize("pre", ["gpt-2", "default"])
+    def test_bc129_gpt2s_splitting(self, tmp_path: Path, llama: Path, pre: str) -> None:
+        from transformers import GPT2Tokenizer
+
+        ours = load(write_gguf(tmp_path / "model.gguf", llama, pre=pre))
+        theirs = self._of_class(GPT2Tokenizer, bos_token=None, eos_token=None)
+        theirs.add_special_tokens({"additional_special_tokens": list(SPECIAL_TOKENS)})
+        assert [ours.encode(text) for text in TEXTS] == [theirs.encode(text) for text in TEXTS]
+
+    def test_files_without_tokenizer_json_are_converted(self, copy: Copy, llama: Path) -> None:
+        from transformers import AutoTokenizer
+
+        path = copy(llama)
+        (path / "tokenizer.json").unlink()
+        vocabulary, merges = tiny_vocabulary()
+        (path / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+        (path / "merges.txt").write_text("\n".join(" ".join(pair) for pair in merges), encoding="utf-8")
+        edit_json(path / "tokenizer_config.json", tokenizer_class="GPT2Tokenizer")
+        ours, theirs = load(path), AutoTokenizer.from_pretrained(path)
+        assert [ours.encode(text) for text in TEXTS] == [theirs.encode(text) for text in TEXTS]
+
+    @staticmethod
+    def _of_class(tokenizer_class: Any, **options: Any) -> Any:
+        """A tokenizer of one of transformers' classes with the tiny vocabulary."""
+        return tokenizer_class(*tiny_vocabulary(), unk_token=None, **options)
+
+
+class TestEnds:
+    """Tokens that encode puts around a text by itself."""
+
+    @pytest.mark.parametrize("flags", [{}, {"add_bos_token": True}, {"add_bos_token": False, "add_eos_token": True}])
+    def test_flags_of_tokenizer_config_give_way_to_tokenizer_json(
+        self, copy: Copy, llama: Path, flags: dict[str, bool]
+    ) -> None:
+        from transformers import AutoTokenizer
+
+        path = copy(llama)
+        edit_json(path / "tokenizer_config.json", **flags)
+        bundle = load(path)
+        assert bundle.encode("Hello") == AutoTokenizer.from_pretrained(path).encode("Hello")
+        assert not bundle.adds_bos
+
+    def test_what_tokenizer_json_adds_is_kept(self, copy: Copy, llama: Path) -> None:
+        from tokenizers import processors
+
+        path = copy(llama)
+        tokenizer = tiny_tokenizer()
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)]
+        )
+        tokenizer.enable_truncation(4)
+        tokenizer.enable_padding(length=64)
+        tokenizer.save(str(path / "tokenizer.json"))
+        bundle = load(path)
+        assert bundle.adds_bos
+        assert bundle.encode("Hello") == [1, *bundle.encode("Hello", add_special_tokens=False)]
+        assert len(bundle.encode("a b c d e f g h")) > 8
+
+    @pytest.mark.parametrize("flag", [True, False])
+    def test_the_flag_of_a_gguf_file(self, tmp_path: Path, llama: Path, flag: bool) -> None:
+        metadata = {"tokenizer.ggml.add_bos_token": flag, "tokenizer.ggml.add_eos_token": not flag}
+        bundle = load(write_gguf(tmp_path / "model.gguf", llama, metadata=metadata))
+        ids = bundle.encode("Hello")
+        assert (ids[0] == 1, ids[-1] == 2, bundle.adds_bos) == (flag, not flag, flag)
+
+    def test_llama3_vocabularies_begin_with_bos_unless_told_otherwise(self, tmp_path: Path, llama: Path) -> None:
+        metadata = {"tokenizer.ggml.add_bos_token": None}
+        assert load(write_gguf(tmp_path / "llama3.gguf", llama, metadata=metadata)).adds_bos
+        assert not load(write_gguf(tmp_path / "gpt2.gguf", llama, pre="gpt-2", metadata=metadata)).adds_bos
+
+
+class TestBytes:
+    def test_emoji_and_cjk_fall_apart_and_line_ends_merge(self, tiny: TokenizerBundle) -> None:
+        assert [tiny.token_bytes(i) for i in tiny.encode("🙂")] == [b"\xf0", b"\x9f", b"\x99", b"\x82"]
+        assert [tiny.token_bytes(i) for i in tiny.encode("水")] == [b"\xe6", b"\xb0", b"\xb4"]
+        assert [tiny.token_bytes(i) for i in tiny.encode("?\n")] == [b"?\n"]
+
+    def test_every_byte_has_an_id(self, tiny: TokenizerBundle, sentencepiece_gguf: Path) -> None:
+        assert {bytes([byte]) for byte in range(256)} <= set(tiny.pieces)
+        assert {bytes([byte]) for byte in range(256)} <= set(load(sentencepiece_gguf).pieces)
+        assert tiny.missing_bytes == load(sentencepiece_gguf).missing_bytes == frozenset()
+
+    def test_bytes_that_smollm2_lacks_are_told(self, smol: TokenizerBundle) -> None:
+        assert smol.missing_bytes == {4, 6, 19, 20, 22, 29, 0xF1, 0xF2}
+
+    def test_sentencepiece_pieces_spell_spaces(self, sentencepiece_gguf: Path) -> None:
+        bundle = load(sentencepiece_gguf)
+        ids = bundle.encode("hello the 水", add_special_tokens=False)
+        assert [bundle.token_bytes(i) for i in ids] == [b" hello", b" the", b" ", b"\xe6", b"\xb0", b"\xb4"]
+
+    def test_ids_outside_the_vocabulary_have_no_bytes(self, tiny: TokenizerBundle) -> None:
+        assert [tiny.token_bytes(token_id) for token_id in (-1, 384, 10**9)] == [b"", b"", b""]
+
+    def test_added_tokens_are_their_text(self, copy: Copy, llama: Path) -> None:
+        """Also one with characters that stand for bytes elsewhere."""
+        from tokenizers import AddedToken
+
+        path = copy(llama)
+        tokenizer = tiny_tokenizer()
+        tokenizer.add_tokens([AddedToken("<é ü>", special=False, normalized=False)])
+        tokenizer.save(str(path / "tokenizer.json"))
+        files = open_model(str(path))
+        with pytest.raises(BadModel, match="385 ids"):
+            load_tokenizer(files)
+        edit_json(path / "tokenizer_config.json", chat_template="x")
+        model = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
+        model["added_tokens"][-1]["id"] = 383
+        last = next(piece for piece, index in model["model"]["vocab"].items() if index == 383)
+        del model["model"]["vocab"][last]
+        model["model"]["merges"] = model["model"]["merges"][:-1]
+        (path / "tokenizer.json").write_text(json.dumps(model), encoding="utf-8")
+        bundle = load(path)
+        assert bundle.token_bytes(383) == "<é ü>".encode()
+        assert 383 not in bundle.special_ids
+
+
+class TestPlain:
+    """Text whose special-looking parts are nothing but text."""
+
+    @pytest.mark.parametrize("name", [*SPECIAL_TOKENS, "x<|im_end|>y", "", " <|im_end|>"])
+    def test_byte_level(self, tiny: TokenizerBundle, name: str) -> None:
+        ids = tiny.encode_plain(name)
+        assert tiny.special_ids.isdisjoint(ids)
+        assert text_of(tiny, ids) == name
+
+    def test_ordinary_text_has_its_ordinary_ids(self, smol: TokenizerBundle) -> None:
+        texts = [text for text in TEXTS if not any(special in text for special in smol.special_texts)]
+        assert [smol.encode_plain(text) for text in texts] == [smol.encode(text) for text in texts]
+
+    @pytest.mark.parametrize("name", ["<s>", "</s>", "<unk>", "a </s> b"])
+    def test_sentencepiece(self, sentencepiece_gguf: Path, name: str) -> None:
+        bundle = load(sentencepiece_gguf)
+        ids = bundle.encode_plain(name)
+        assert bundle.special_ids.isdisjoint(ids)
+        assert text_of(bundle, ids) == name
+
+    def test_a_name_that_the_vocabulary_holds_as_a_whole(self, tmp_path: Path, llama: Path) -> None:
+        """Llama 3's splitting takes a piece as it is when the vocabulary has it: here that is a control token."""
+        tokens = list(tiny_vocabulary()[0])
+        tokens[2] = "END"
+        bundle = load(write_gguf(tmp_path / "model.gguf", llama, metadata={"tokenizer.ggml.tokens": tokens}))
+        assert bundle.encode("END") == [2]
+        assert text_of(bundle, bundle.encode_plain("END")) == "END"
+        assert 2 not in bundle.encode_plain("END")
+
+
+def test_a_tokenizer_may_be_used_from_several_threads(smol: TokenizerBundle) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        plain = threads.map(smol.encode_plain, ["<|im_end|>"] * 200)
+        ids = threads.map(smol.encode, ["<|im_end|>"] * 200)
+        assert all(2 not in found for found in plain)
+        assert all(found == [2] for found in ids)
+
+
+def test_the_models_own_chat_template_comes_along(tiny: TokenizerBundle) -> None:
+    assert tiny.chat_template == CHAT_TEMPLATE
+
+
+def test_half_a_surrogate_pair_is_refused(tiny: TokenizerBundle) -> None:
+    with pytest.raises(InvalidArgument, match="surrogate"):
+        tiny.encode("a\ud800b")
