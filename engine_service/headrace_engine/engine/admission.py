@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from array import array
-from dataclasses import dataclass
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from headrace_engine.config import GenerationConfig
+from headrace_engine.engine.fields import is_set
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.engine.model import Model
+from headrace_engine.engine.prepare import Prepared
 from headrace_engine.engine.requests import Request, RequestBook, Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.statistics import Clock, SequenceTimes
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from headrace_engine.messages import AddSequence
-from headrace_engine.types import AcceptedRequest, ModelState, StartRequest, Warning
+from headrace_engine.types import AcceptedRequest, ModelState, StartRequest, Warning  # noqa: A004
 
 MAX_REQUEST_ID = 128
 """Characters of a request_id."""
@@ -28,38 +33,72 @@ class _Prompt:
 
 
 class Admission:
-    """Accepts requests into a book."""
+    """Accepts requests into a book.
 
-    def __init__(self, book: RequestBook, clock: Clock) -> None:
+    Args:
+        find_model: a model by its name, or NotFound.
+        check_open: raises where no new request may be taken.
+    """
+
+    def __init__(
+        self, book: RequestBook, find_model: Callable[[str], Model], check_open: Callable[[], None], clock: Clock
+    ) -> None:
         self._book = book
+        self._find_model = find_model
+        self._check_open = check_open
         self._clock = clock
 
-    async def start(self, request: StartRequest, model: Model) -> AcceptedRequest:
+    async def start(self, request: StartRequest) -> AcceptedRequest:
+        """Accept a request; one with a request_id once, however often it is sent.
+
+        Raises:
+            AlreadyExists: its key was used with other content.
+            HeadraceError: as `accept`.
+        """
+        _check_start(request)
+        if not request.request_id:
+            return await self.accept(request)
+        key = (request.owner, request.request_id, request.handover)
+        earlier = self._book.begun(key, request.content)
+        if earlier is not None:
+            return replace(await asyncio.shield(earlier), joined=True)
+        # A task of its own: a call that is cut leaves the start going, so that its retry finds the request.
+        start = asyncio.create_task(self.accept(request))
+        self._book.begin(key, request.content, start)
+        return await asyncio.shield(start)
+
+    async def accept(self, request: StartRequest) -> AcceptedRequest:
         """Validate a request, give it to the core, and answer what became of it.
 
         Raises:
             InvalidArgument: naming field, value and range.
+            NotFound: UNKNOWN_MODEL.
             FailedPrecondition: MODEL_NOT_RUNNING.
             ResourceExhausted: QUEUE_FULL.
+            Unavailable: DRAINING.
         """
+        _check_start(request)
         arrival = self._clock()
-        text = _text_of(model)
-        prompt = await self._prompt(request, model, text)
-        _text_of(model)  # the model may have been stopped while a long prompt was tokenised
+        model = self._find_model(request.model_name)
+        prompt = await self._prompt(request, model, self._open(model))
+        prepared = self._open(model)  # It may have been stopped while a long prompt was tokenised.
         effective = model.effective
         limits = Limits(model.name, effective.vocab_size, effective.config.max_length or 0, len(prompt.ids))
-        generation = resolve(
-            request.config, effective.generation_defaults, limits, effective.config.default_seed
-        )
+        generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
         ahead = _check_queue(model)
         times = SequenceTimes(arrival, len(prompt.ids))
-        sequence = _sequence(model, text, generation, times)
-        accepted = self._accepted(request, model, prompt, generation, ahead)
+        sequence = _sequence(model, prepared.text, generation, times)
+        warnings = (*prompt.warnings, *generation.warnings, *_not_applied(prepared, request.config))
+        accepted = self._accepted(request, prompt, generation, warnings, ahead)
         self._book.add(Request(request.owner, self._book.new_serial(), model, accepted, [sequence]))
         model.add(sequence, _message(sequence, prompt, generation))
         return accepted
 
-    async def _prompt(self, request: StartRequest, model: Model, text: TextProcessor) -> _Prompt:
+    def _open(self, model: Model) -> Prepared:
+        self._check_open()
+        return _prepared(model)
+
+    async def _prompt(self, request: StartRequest, model: Model, prepared: Prepared) -> _Prompt:
         max_length = model.effective.config.max_length or 0
         warnings: tuple[Warning, ...] = ()
         if isinstance(request.prompt, tuple):
@@ -67,35 +106,36 @@ class Admission:
                 raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
             ids = request.prompt
         else:
-            tokenized = await text.tokenize(request.prompt, request.add_special_tokens, max_length)
+            tokenized = await prepared.text.tokenize(request.prompt, request.add_special_tokens, max_length)
             ids = tuple(tokenized.token_ids)
-            warnings = text.begins_twice(request.prompt, request.add_special_tokens)
+            warnings = prepared.text.begins_twice(request.prompt, request.add_special_tokens)
         check_prompt(ids, model.effective.vocab_size, max_length, model.name)
         return _Prompt(ids, warnings)
 
     def _accepted(
-        self, request: StartRequest, model: Model, prompt: _Prompt, generation: Generation, ahead: int
+        self,
+        request: StartRequest,
+        prompt: _Prompt,
+        generation: Generation,
+        warnings: tuple[Warning, ...],
+        ahead: int,
     ) -> AcceptedRequest:
         return AcceptedRequest(
             handle=self._book.new_handle(),
             request_id=request.request_id or secrets.token_hex(16),
-            model_name=model.name,
+            model_name=request.model_name,
             effective_config=generation.effective,
             seed=generation.sampling.seed,
             prompt_token_count=len(prompt.ids),
             prompt_hash=_hash(prompt.ids),
-            warnings=(*prompt.warnings, *generation.warnings, *model.effective.warnings),
+            warnings=warnings,
             waiting_ahead=ahead,
             handover=request.handover,
         )
 
 
-def check_start(request: StartRequest) -> None:
-    """Refuse what no model could accept.
-
-    Raises:
-        InvalidArgument: naming the field.
-    """
+def _check_start(request: StartRequest) -> None:
+    """Refuse what no model could accept."""
     if request.handover or request.resumes:
         field = "handover" if request.handover else "resume"
         raise InvalidArgument.field(field, "is not supported by this build", reason="NOT_SUPPORTED")
@@ -104,16 +144,23 @@ def check_start(request: StartRequest) -> None:
         raise InvalidArgument.field("request_id", text)
 
 
-def _text_of(model: Model) -> TextProcessor:
-    if model.state is not ModelState.RUNNING or model.prepared is None:
-        what = f": {model.failure.message}" if model.failure else ": start it first (StartModel)"
-        raise FailedPrecondition(
-            f"model {model.name!r} is {model.state}{what}",
-            reason="MODEL_NOT_RUNNING",
-            state=model.state,
-            metadata={"model_name": model.name},
-        )
-    return model.prepared.text
+def _prepared(model: Model) -> Prepared:
+    if model.state is ModelState.RUNNING and model.prepared is not None:
+        return model.prepared
+    raise FailedPrecondition(
+        f"model {model.name!r} is {model.state}: {_remedy(model)}",
+        reason="MODEL_NOT_RUNNING",
+        state=model.state,
+        metadata={"model_name": model.name},
+    )
+
+
+def _remedy(model: Model) -> str:
+    if model.failure is not None:
+        return model.failure.message
+    if model.state is ModelState.STARTING or model.wanted is ModelState.RUNNING:
+        return "wait until it is RUNNING (WatchModel)"
+    return "it takes no more requests" if model.state is ModelState.STOPPING else "start it first (StartModel)"
 
 
 def _check_queue(model: Model) -> int:
@@ -161,6 +208,11 @@ def _message(sequence: Sequence, prompt: _Prompt, generation: Generation) -> Add
     )
 
 
+def _not_applied(prepared: Prepared, sent: GenerationConfig) -> tuple[Warning, ...]:
+    """What the model's own generation config asks in vain, and this request does not ask otherwise."""
+    name_of = {warning: warning.field.removeprefix("config.") for warning in prepared.not_applied}
+    return tuple(warning for warning, name in name_of.items() if not is_set(getattr(sent, name, None)))
+
+
 def _hash(ids: tuple[int, ...]) -> str:
-    words = array("I", ids)
-    return sha256(words.tobytes()).hexdigest()
+    return sha256(struct.pack(f"<{len(ids)}I", *ids)).hexdigest()

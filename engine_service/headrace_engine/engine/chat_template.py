@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2.ext import loopcontrols
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.types import Chat, ChatMessage, ToolCall
+
+_FINAL = f"\ue002{secrets.randbits(64)}\ue003"
+"""Stands where the final message ends while it is rendered to be continued."""
+
+_TAKEN = frozenset({"messages", "tools", "add_generation_prompt"})
+"""Variables that the rest of the chat sets."""
 
 
 class ChatTemplate:
@@ -21,14 +31,15 @@ class ChatTemplate:
     Args:
         source: the Jinja text.
         variables: what every rendering sees, such as bos_token.
+        field: path of the field that is to blame for a template that is none.
 
     Raises:
         InvalidArgument: BAD_TEMPLATE, the text is no Jinja.
     """
 
-    def __init__(self, source: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, source: str, variables: Mapping[str, str], field: str = "chat") -> None:
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols], undefined=jinja2.Undefined
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
         )
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise_exception
@@ -37,35 +48,62 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
-            raise _bad_template(f"the chat template has a syntax error in line {error.lineno}: {error}") from error
+            text = f"has a syntax error in the chat template, line {error.lineno}: {error.message}"
+            raise InvalidArgument.field(field, text, reason="BAD_TEMPLATE") from error
 
-    def render(self, chat: Chat) -> str:
+    def render(self, chat: Chat, shield: Shield | None = None) -> str:
         """The text of a conversation.
+
+        Args:
+            shield: marks every text of the messages and tools; None: they stay as they are.
 
         Raises:
             InvalidArgument: INVALID_FIELD for a malformed chat; BAD_TEMPLATE with the template's own message.
         """
-        messages = [_message(message, index) for index, message in enumerate(chat.messages)]
-        opens_answer = _opens_answer(chat)
-        variables = {name: _json(value, f"chat.template_variables.{name}") for name, value in _sorted(chat)}
-        tools = [_json(tool, f"chat.tools[{index}]") for index, tool in enumerate(chat.tools)]
-        scope = {**self._variables, **variables}
+        shield = shield or Shield()
+        messages = _map_texts(_messages(chat), shield.mark)
+        tools = [_object(tool, f"chat.tools[{index}]") for index, tool in enumerate(chat.tools)]
+        scope = self._variables | {
+            **_variables(chat),
+            "messages": _open_final(messages) if chat.continue_final_message else messages,
+            "tools": _map_texts(tools, shield.mark) or None,
+            "add_generation_prompt": _opens_answer(chat),
+        }
         try:
-            text = self._template.render(
-                messages=messages, tools=tools or None, add_generation_prompt=opens_answer, **scope
-            )
+            text = self._template.render(scope)
         except Exception as error:  # a template is the model's code: whatever it raises is its answer
-            raise _bad_template(f"the chat template failed: {error}") from error
-        return _cut_after_final(text, chat) if chat.continue_final_message else text
+            raise _bad_template(f"the chat template failed: {shield.unmark(str(error))}") from error
+        return _cut_after_final(text) if chat.continue_final_message else text
 
 
-def _sorted(chat: Chat) -> list[tuple[str, str]]:
-    return sorted(chat.template_variables.items())
+class _Generation(Extension):
+    """`{% generation %}` tells trainers which words are the assistant's; here they are shown like any others."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _Parts(list[dict[str, Any]]):
+    """Content in parts. A template that takes content as one text would show a Python list: that is an error."""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise jinja2.TemplateError("it takes the content of a message as one text, not in parts")
+
+    __str__ = __add__ = __radd__ = _refuse
+
+
+def _variables(chat: Chat) -> dict[str, Any]:
+    taken = sorted(_TAKEN & chat.template_variables.keys())
+    if taken:
+        raise InvalidArgument.field(f"chat.template_variables.{taken[0]}", "is set by another field of the chat")
+    variables = sorted(chat.template_variables.items())
+    return {name: _json(text, f"chat.template_variables.{name}") for name, text in variables}
 
 
 def _opens_answer(chat: Chat) -> bool:
-    if not chat.messages:
-        raise InvalidArgument.field("chat.messages", "is empty: send at least one message")
     if not chat.continue_final_message:
         return chat.add_generation_prompt is not False
     if chat.add_generation_prompt:
@@ -73,33 +111,35 @@ def _opens_answer(chat: Chat) -> bool:
     return False
 
 
-def _cut_after_final(text: str, chat: Chat) -> str:
-    content = chat.messages[-1].content
-    if not isinstance(content, str) or not content.strip():
-        raise InvalidArgument.field("chat.continue_final_message", "needs a final message with a text")
-    place = text.rfind(content.strip())
-    if place < 0:
-        raise _bad_template("the chat template does not show the final message, so it cannot be continued")
-    return text[: place + len(content.strip())]
+def _messages(chat: Chat) -> list[dict[str, Any]]:
+    if not chat.messages:
+        raise InvalidArgument.field("chat.messages", "is empty: send at least one message")
+    return [_message(message, f"chat.messages[{index}]") for index, message in enumerate(chat.messages)]
 
 
-def _message(message: ChatMessage, index: int) -> dict[str, Any]:
+def _message(message: ChatMessage, path: str) -> dict[str, Any]:
     if not message.role:
-        raise InvalidArgument.field(f"chat.messages[{index}].role", "is empty")
+        raise InvalidArgument.field(f"{path}.role", "is empty")
     shown: dict[str, Any] = {"role": message.role}
     if isinstance(message.content, tuple):
-        shown["content"] = [{"type": "text", "text": text} for text in message.content]
+        shown["content"] = _Parts({"type": "text", "text": text} for text in message.content)
     elif message.content is not None:
         shown["content"] = message.content
     for name in ("name", "tool_call_id"):
         if getattr(message, name) is not None:
             shown[name] = getattr(message, name)
     if message.tool_calls:
-        path = f"chat.messages[{index}].tool_calls"
-        shown["tool_calls"] = [_tool_call(call, f"{path}[{place}]") for place, call in enumerate(message.tool_calls)]
-    if message.extra_json:
-        shown |= _object(message.extra_json, f"chat.messages[{index}].extra_json")
-    return shown
+        calls = enumerate(message.tool_calls)
+        shown["tool_calls"] = [_tool_call(call, f"{path}.tool_calls[{place}]") for place, call in calls]
+    return shown | _extra(message, shown, f"{path}.extra_json")
+
+
+def _extra(message: ChatMessage, shown: Mapping[str, Any], path: str) -> dict[str, Any]:
+    extra = _object(message.extra_json, path) if message.extra_json else {}
+    twice = sorted(extra.keys() & shown.keys())
+    if twice:
+        raise InvalidArgument.field(path, f"sets {twice[0]!r}, which the message has already")
+    return extra
 
 
 def _tool_call(call: ToolCall, path: str) -> dict[str, Any]:
@@ -117,8 +157,37 @@ def _object(text: str, field: str) -> dict[str, Any]:
 def _json(text: str, field: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument.field(field, f"is not JSON: {error}") from error
+
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """The same structure with every text changed; names of keys stay."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _map_texts(item, change) for key, item in value.items()}
+    return type(value)(_map_texts(item, change) for item in value) if isinstance(value, list) else value
+
+
+def _open_final(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with a mark at the end of the last one. A space behind it tells whether the template trims."""
+    *earlier, final = messages
+    content = final.get("content")
+    if isinstance(content, str):
+        return [*earlier, {**final, "content": f"{content}{_FINAL} "}]
+    if not content:
+        raise InvalidArgument.field("chat.continue_final_message", "needs a final message with a text")
+    *parts, last = content
+    return [*earlier, {**final, "content": _Parts([*parts, {**last, "text": f"{last['text']}{_FINAL} "}])}]
+
+
+def _cut_after_final(text: str) -> str:
+    place = text.rfind(_FINAL)
+    if place < 0:
+        raise _bad_template("the chat template does not show the final message, so it cannot be continued")
+    trimmed = not text.startswith(" ", place + len(_FINAL))
+    return text[:place].rstrip() if trimmed else text[:place]
 
 
 def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
@@ -130,9 +199,9 @@ def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _strftime_now(format: str) -> str:
-    return datetime.now().strftime(format)
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
 
 
 def _bad_template(message: str) -> InvalidArgument:
-    return InvalidArgument.field("chat", f": {message}", reason="BAD_TEMPLATE")
+    return InvalidArgument.field("chat", f"cannot be rendered: {message}", reason="BAD_TEMPLATE")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from headrace_engine.engine.core_link import CoreLauncher, CoreLink
 from headrace_engine.engine.outputs import Outputs
-from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument, OutOfMemory
+from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, Internal, InvalidArgument, OutOfMemory
 from headrace_engine.messages import (
     AddSequence,
     CoreFailed,
@@ -43,19 +43,25 @@ class CoreClient:
         self._ended = ended
         self._link: CoreLink | None = None
         self._ready: asyncio.Future[CoreReady] | None = None
+        self._death: HeadraceError | None = None
+        self._closing: asyncio.Task[None] | None = None
         self.epoch = 0
 
     async def launch(self, plan: CorePlan) -> CoreReady:
-        """Start a core and wait until it is warm.
+        """Start a core and wait until it is warm. The core before it was closed.
 
         Raises:
             HeadraceError: why it could not start.
         """
         self.epoch += 1
+        self._death = None
         self._outputs.history.new_core()
         self._ready = asyncio.get_running_loop().create_future()
         self._link = self._launcher(plan, self._receive, self._lost)
-        return await self._ready
+        ready = await self._ready
+        if self._death is not None:  # between its answer and now
+            raise self._death
+        return ready
 
     def send(self, message: AddSequence | EndSequence) -> None:
         """Tell the core, if there is one."""
@@ -63,21 +69,27 @@ class CoreClient:
             self._link.send(message)
 
     async def close(self) -> None:
-        """End the core and wait until it is gone."""
-        link, self._link = self._link, None
+        """End the core and wait until it is gone. A caller that is cut leaves the work going."""
         self._ready = None
-        if link is not None:
-            await link.close()
+        if self._link is not None:
+            self._closing = asyncio.create_task(self._link.close())
+            self._link = None
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
 
     def _receive(self, message: CoreMessage) -> None:
         if isinstance(message, StepOutput):
             self._outputs.process(message)
         elif isinstance(message, CoreProgress):
-            self._report(ModelProgress(message.phase, message.bytes_done, message.bytes_total))
+            self._progress(message)
         elif isinstance(message, CoreReady):
             self._become(message)
         elif isinstance(message, CoreFailed):
             self._end(_error(message))
+
+    def _progress(self, message: CoreProgress) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._report(ModelProgress(message.phase, message.bytes_done, message.bytes_total))
 
     def _become(self, ready: CoreReady) -> None:
         if self._ready is not None and not self._ready.done():
@@ -87,10 +99,12 @@ class CoreClient:
         self._end(Internal(f"the core died: {reason}"))
 
     def _end(self, error: HeadraceError) -> None:
+        """A core that was not asked to has ended; its first word about that counts."""
         starting, self._ready = self._ready, None
         if starting is None or starting.cancelled():
             return
         if starting.done():
+            self._death = error
             self._ended(error)
         else:
             starting.set_exception(error)
@@ -101,7 +115,8 @@ def _error(message: CoreFailed) -> HeadraceError:
         return BadModel(message.message)
     if message.reason == "OUT_OF_MEMORY":
         return OutOfMemory(message.message)
-    if message.reason in ("INVALID_FIELD", "NOT_SUPPORTED") and message.field:
+    if message.reason in ("INVALID_FIELD", "NOT_SUPPORTED"):
         text = message.message.removeprefix(f"{message.field} ")
-        return InvalidArgument.field(message.field, text, reason=message.reason)
+        violations = [FieldViolation(message.field, text)] if message.field else []
+        return InvalidArgument(message.message, reason=message.reason, violations=violations)
     return Internal(message.message)

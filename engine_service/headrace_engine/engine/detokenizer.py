@@ -13,7 +13,9 @@ class Detokenizer:
     """Turns ids into text one by one; joined, the pieces are the text of all ids.
 
     Bytes that do not form a whole character yet wait for the next id. Bytes that can never form one become U+FFFD,
-    at the place where a decoder of the whole would put it.
+    at the place where a decoder of the whole would put it. Two things differ from what the tokenizers library makes of
+    SentencePiece ids: in a run of byte tokens that is no UTF-8 as a whole, the characters that are valid stay, and the
+    space before the first word stays, since the text goes on where the prompt ended.
 
     Args:
         token_bytes: the bytes of an id.

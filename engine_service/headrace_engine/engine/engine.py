@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from contextlib import aclosing
 
 from headrace_engine.config import ModelFormat, RuntimeConfig
-from headrace_engine.engine.admission import Admission, check_start
+from headrace_engine.engine.admission import Admission
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.generation import check_ids
-from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.options import API_VERSION, FEATURES, EngineOptions
 from headrace_engine.engine.reading import Reading, page_of
 from headrace_engine.engine.registry import ModelRegistry
 from headrace_engine.engine.requests import Request, RequestBook
 from headrace_engine.engine.statistics import Clock
-from headrace_engine.engine.statistics_view import engine_stat
+from headrace_engine.engine.statistics_view import devices_of, engine_stat
 from headrace_engine.errors import Unavailable
 from headrace_engine.types import (
     AcceptedRequest,
@@ -35,9 +34,6 @@ from headrace_engine.types import (
     StartRequest,
     Tokenized,
 )
-
-API_VERSION = "1.0"
-FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs")
 
 
 class Engine:
@@ -58,7 +54,7 @@ class Engine:
         self._draining = False
         self._models = ModelRegistry(options, launcher, clock)
         self._book = RequestBook(options.name, self.instance_id, clock)
-        self._admission = Admission(self._book, clock)
+        self._admission = Admission(self._book, self._models.get, self._refuse_while_draining, clock)
         self._reading = Reading()
 
     @property
@@ -73,12 +69,7 @@ class Engine:
     async def drain(self, limit: float) -> None:
         """Refuse new requests, let running ones end for at most `limit` seconds, then end them with DRAINED."""
         self._draining = True
-        models = self._models.all()
-        try:
-            await asyncio.wait_for(asyncio.gather(*(model.outputs.wait_idle() for model in models)), limit)
-        except TimeoutError:
-            for model in models:
-                model.end_all(FinishReason.DRAINED)
+        await self._models.drain(limit)
 
     async def close(self) -> None:
         """End every core."""
@@ -113,7 +104,7 @@ class Engine:
 
     async def release_model(self, model_name: str, *, no_wait: bool = False) -> ModelView:
         """Free everything, the name too. Logs of its requests stay until they are released."""
-        return self._models.release(model_name)
+        return await self._models.release(model_name, no_wait=no_wait)
 
     def get_model(self, model_name: str) -> ModelView:
         """A model as it stands, with its effective config."""
@@ -134,13 +125,11 @@ class Engine:
         file_prefix: str = "",
         revision: str = "",
         hub: str = "",
-        format: ModelFormat | None = None,
+        format: ModelFormat | None = None,  # noqa: A002
     ) -> ModelDescription:
         """What lies at a path, without installing it."""
-        config = RuntimeConfig(
-            model_path=model_path, file_prefix=file_prefix, revision=revision, hub=hub, format=format
-        )
-        return await self._models.inspect(config)
+        place = RuntimeConfig(model_path=model_path, file_prefix=file_prefix, revision=revision, hub=hub, format=format)
+        return await self._models.inspect(place)
 
     # Requests.
 
@@ -150,17 +139,7 @@ class Engine:
         Raises:
             InvalidArgument, NotFound, FailedPrecondition, ResourceExhausted, AlreadyExists, Unavailable: why not.
         """
-        check_start(request)
-        if not request.request_id:
-            return await self._admit(request)
-        key = (request.owner, request.request_id, request.handover)
-        earlier = self._book.begun(key, request.content)
-        if earlier is not None:
-            return replace(await asyncio.shield(earlier), joined=True)
-        # A task of its own: a call that is cut leaves the start going, so that its retry finds the request.
-        start = asyncio.create_task(self._admit(request))
-        self._book.begin(key, request.content, start)
-        return await asyncio.shield(start)
+        return await self._admission.start(request)
 
     async def stop_request(self, handle: str, owner: str) -> tuple[SequenceView, ...]:
         """End a request with STOPPED; an ended one stays as it is."""
@@ -182,7 +161,7 @@ class Engine:
         if handle is not None:
             return await self._reading.sync([self._book.find(handle, owner)])
         self._models.get(model_name or "")
-        return await self._reading.sync_all([r for r in self._book.of_owner(owner) if r.accepted.model_name == model_name])
+        return await self._reading.sync_all(self._book.of_owner(owner, model_name or ""))
 
     async def get_request(
         self,
@@ -194,11 +173,8 @@ class Engine:
         index: int = 0,
         from_position: int | None = None,
     ) -> tuple[RequestView, Elements | None]:
-        """A request as it stands; waits up to `wait` seconds for something unread, or without a position for its end."""
-        if handle is not None:
-            request = self._book.find(handle, owner)
-        else:
-            request = self._book.find_by_id(request_id or "", owner)
+        """A request as it stands; waits up to `wait` seconds for something unread, without a position for the end."""
+        request = self._book.find_either(handle, request_id, owner)
         elements = await self._reading.get(request, index, from_position, wait)
         return request.view(with_config=True), elements
 
@@ -206,11 +182,8 @@ class Engine:
         self, owner: str, *, model_name: str = "", running_only: bool = False, page_size: int = 0, page_token: str = ""
     ) -> tuple[list[RequestView], str]:
         """A page of the owner's requests, newest first, and the token of the next page ("" after the last)."""
-        found = [
-            request
-            for request in reversed(self._book.of_owner(owner))
-            if model_name in ("", request.accepted.model_name) and not (running_only and request.ended)
-        ]
+        newest_first = reversed(self._book.of_owner(owner, model_name))
+        found = [request for request in newest_first if not (running_only and request.ended)]
         return page_of(found, page_size, page_token)
 
     def read(self, handle: str, index: int, from_position: int, owner: str) -> AsyncIterator[ReadResult]:
@@ -225,12 +198,13 @@ class Engine:
         self, request: StartRequest
     ) -> AsyncIterator[tuple[AcceptedRequest | None, int, ReadResult | None]]:
         """Start a request, read it, release it. Closing the iterator stops the request."""
-        check_start(request)
-        accepted = await self._admit(request)
+        accepted = await self._admission.accept(request)
         try:
             yield accepted, 0, None
-            async for result in self.read(accepted.handle, 0, 0, request.owner):
-                yield None, 0, result
+            found = self._book.find(accepted.handle, request.owner)
+            async with aclosing(self._reading.follow(found, 0, 0)) as results:
+                async for result in results:
+                    yield None, 0, result
         finally:
             await self.release_request(accepted.handle, request.owner)
 
@@ -244,7 +218,6 @@ class Engine:
     def server_info(self) -> ServerInfo:
         """Who answers, and what it can do."""
         models = self._models.all()
-        devices = dict.fromkeys(device for model in models for device in model.effective.devices)
         return ServerInfo(
             name=self.name,
             instance_id=self.instance_id,
@@ -252,7 +225,7 @@ class Engine:
             build=self._options.build,
             features=FEATURES,
             start_time=self._start_time,
-            devices=tuple(devices),
+            devices=devices_of(models),
             core_epoch=max((model.core_epoch for model in models), default=0),
             draining=self._draining,
         )
@@ -267,10 +240,6 @@ class Engine:
         prepared = self._models.prepared(model_name)
         check_ids("token_ids", token_ids, prepared.files.spec.vocab_size)
         return await prepared.text.detokenize(token_ids, skip_special_tokens)
-
-    async def _admit(self, request: StartRequest) -> AcceptedRequest:
-        self._refuse_while_draining()
-        return await self._admission.start(request, self._models.get(request.model_name))
 
     def _end(self, request: Request) -> None:
         for sequence in request.sequences:

@@ -55,9 +55,9 @@ class Field:
         """The range in words, such as "above 0, at most 2"."""
         words = []
         if self.low is not None:
-            words.append(f"{'above' if self.above_low else 'at least'} {self.low:g}")
+            words.append(f"{'above' if self.above_low else 'at least'} {_number(self.low)}")
         if self.high is not None:
-            words.append(f"at most {self.high:g}" if self.high < UINT32 else f"at most {int(self.high)}")
+            words.append(f"at most {_number(self.high)}")
         return ", ".join(words) or "any finite number"
 
 
@@ -195,6 +195,10 @@ def refuse(violations: Iterable[FieldViolation], reason: str = "INVALID_FIELD") 
     if found:
         text = "; ".join(f"{violation.field.removeprefix('config.')} {violation.description}" for violation in found)
         raise InvalidArgument(text, reason=reason, violations=found)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:g}"
 
 
 def _shown(value: Any) -> str:

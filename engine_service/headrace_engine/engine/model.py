@@ -17,6 +17,7 @@ from headrace_engine.engine.prepare import Prepared, prepare
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.runtime import core_plan, ready_config
 from headrace_engine.engine.statistics import Clock
+from headrace_engine.engine.verbs import Verbs
 from headrace_engine.errors import FailedPrecondition, HeadraceError, Internal
 from headrace_engine.messages import AddSequence, CoreReady, EndSequence
 from headrace_engine.types import EffectiveConfig, FinishReason, ModelPhase, ModelProgress, ModelState, ModelView
@@ -47,7 +48,7 @@ class Model:
         self._core = CoreClient(surroundings.launcher, self.outputs, self._report, self._core_ended)
         self._progress: ModelProgress | None = None
         self._state_time = surroundings.clock()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._verbs = Verbs(self._given_up)
         self._keys = itertools.count(1)
 
     @property
@@ -74,9 +75,13 @@ class Model:
         )
 
     async def install(self, *, no_wait: bool) -> None:
-        """To INITIAL: check config and files, read the tokenizer."""
+        """To INITIAL: check config and files, read the tokenizer.
+
+        Raises:
+            HeadraceError: why it failed.
+        """
         if self.state is ModelState.INSTALLING:
-            await self._join("install", self._install, no_wait)
+            await self._do("install", self._install, no_wait)
 
     async def start(self, *, no_wait: bool) -> None:
         """To RUNNING, from INSTALLING, INITIAL or STOPPED.
@@ -87,11 +92,13 @@ class Model:
         """
         if self.state is ModelState.RUNNING:
             return
-        self._allow(
-            "StartModel", ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING, ModelState.STOPPED
-        )
+        self._allow("StartModel", ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING, ModelState.STOPPED)
         self.wanted = ModelState.RUNNING
-        await self._join("start", self._start, no_wait)
+        if self.state in (ModelState.INITIAL, ModelState.STOPPED):
+            self._enter(ModelState.STARTING)
+        else:
+            self._report(self._progress)
+        await self._do("start", self._start, no_wait)
 
     async def stop(self, *, no_wait: bool) -> None:
         """To STOPPED, from STARTING or RUNNING; running requests may end until drain_limit.
@@ -103,7 +110,10 @@ class Model:
             return
         self._allow("StopModel", ModelState.STARTING, ModelState.RUNNING, ModelState.STOPPING)
         self.wanted = ModelState.STOPPED
-        await self._join("stop", self._stop, no_wait)
+        if self.state is not ModelState.STOPPING:
+            self._verbs.cancel("start")
+            self._enter(ModelState.STOPPING, ModelProgress(ModelPhase.DRAINING))
+        await self._do("stop", self._stop, no_wait)
 
     def release(self) -> None:
         """To RELEASED, from any state but STARTING, RUNNING and STOPPING.
@@ -111,19 +121,17 @@ class Model:
         Raises:
             FailedPrecondition: the state does not allow it.
         """
-        self._allow(
-            "ReleaseModel", ModelState.INSTALLING, ModelState.INITIAL, ModelState.STOPPED, ModelState.FAILED
-        )
-        self._cancel("start")
-        self._cancel("install")
+        self._allow("ReleaseModel", ModelState.INSTALLING, ModelState.INITIAL, ModelState.STOPPED, ModelState.FAILED)
+        self._verbs.cancel("start")
+        self._verbs.cancel("install")
         self.prepared = None
         self.wanted = ModelState.RELEASED
         self._enter(ModelState.RELEASED)
 
     async def close(self) -> None:
-        """End everything at once, for the end of the engine."""
+        """End everything at once, and return when the core is gone; for the end of the engine or of the model."""
         for verb in ("start", "install", "stop"):
-            self._cancel(verb)
+            self._verbs.cancel(verb)
         self.outputs.finish_all(FinishReason.DRAINED)
         await self._core.close()
 
@@ -153,47 +161,45 @@ class Model:
         text = f"{verb}: model {self.name!r} is {self.state}{because}. The call is possible from {', '.join(states)}"
         raise FailedPrecondition(text, state=self.state, metadata={"model_name": self.name})
 
-    async def _join(self, verb: str, work: Callable[[], Coroutine[Any, Any, None]], no_wait: bool) -> None:
-        task = self._tasks.get(verb)
-        if task is None or task.done():
-            task = asyncio.create_task(work())
-            task.add_done_callback(_retrieve)
-            self._tasks[verb] = task
-        if no_wait:
-            return
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if not task.cancelled():
-                raise
-            text = f"model {self.name!r} is {self.state}: another call ended this one"
-            raise FailedPrecondition(text, state=self.state) from None
+    async def _do(self, verb: str, work: Callable[[], Coroutine[Any, Any, None]], no_wait: bool) -> None:
+        if not self._verbs.busy(verb):
+            self._verbs.begin(verb, self._attempt(work))
+        if not no_wait:
+            await self._verbs.join(verb)
 
-    def _cancel(self, verb: str) -> None:
-        task = self._tasks.pop(verb, None)
-        if task is not None:
-            task.cancel()
+    async def _attempt(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do the work of a verb; where it fails the model is FAILED before the caller is told."""
+        try:
+            await work()
+        except HeadraceError as error:
+            self.fail(error)
+            raise
+        except Exception as error:
+            failure = Internal(f"model {self.name!r}: {type(error).__name__}: {error}")
+            self.fail(failure)
+            raise failure from error
+
+    def _given_up(self) -> HeadraceError:
+        text = f"model {self.name!r} is {self.state}: another call ended this one"
+        return FailedPrecondition(text, state=self.state, metadata={"model_name": self.name})
 
     async def _install(self) -> None:
-        async with _Failing(self):
-            self._report(ModelProgress(ModelPhase.READING))
-            self.prepared = await asyncio.to_thread(prepare, self.config, self._around.options)
-            self.effective = self.prepared.effective
-            self._enter(ModelState.INITIAL)
+        self._report(ModelProgress(ModelPhase.READING))
+        self.prepared = await asyncio.to_thread(prepare, self.config, self._around.options)
+        self.effective = self.prepared.effective
+        self._enter(ModelState.INITIAL)
 
     async def _start(self) -> None:
         if self.state is ModelState.INSTALLING:
-            await self._join("install", self._install, no_wait=False)
-        async with _Failing(self):
+            await self._verbs.join("install")
             self._enter(ModelState.STARTING)
-            assert self.prepared is not None, "a model that starts was installed"
-            files = self.prepared.files
-            ready = await self._core.launch(core_plan(self.config, str(files.path), files.format, self._around.options))
-            self._become_ready(ready)
-            self._enter(ModelState.RUNNING)
+        assert self.prepared is not None, "a model that starts was installed"
+        plan = core_plan(self.config, self.prepared.files, self._around.options)
+        self._become_ready(await self._core.launch(plan))
+        self._enter(ModelState.RUNNING)
 
     def _become_ready(self, ready: CoreReady) -> None:
-        config = ready_config(self.config, ready)
+        config = ready_config(self.effective.config, ready)
         self.effective = replace(
             self.effective,
             config=config,
@@ -205,18 +211,15 @@ class Model:
         )
 
     async def _stop(self) -> None:
-        self._cancel("start")
-        async with _Failing(self):
-            self._enter(ModelState.STOPPING, ModelProgress(ModelPhase.DRAINING))
-            try:
-                await asyncio.wait_for(self.outputs.wait_idle(), self.effective.config.drain_limit)
-            except TimeoutError:
-                self.end_all(FinishReason.DRAINED)
-            self._report(ModelProgress(ModelPhase.FREEING))
-            await self._core.close()
-            assert self.prepared is not None, "a model that stops was installed"
-            self.effective = self.prepared.effective
-            self._enter(ModelState.STOPPED)
+        try:
+            await asyncio.wait_for(self.outputs.wait_idle(), self.effective.config.drain_limit)
+        except TimeoutError:
+            self.end_all(FinishReason.DRAINED)
+        self._report(ModelProgress(ModelPhase.FREEING))
+        await self._core.close()
+        assert self.prepared is not None, "a model that stops was installed"
+        self.effective = self.prepared.effective
+        self._enter(ModelState.STOPPED)
 
     def _core_ended(self, error: HeadraceError) -> None:
         self.outputs.finish_all(FinishReason.ERROR, error.message)
@@ -225,10 +228,12 @@ class Model:
 
     def fail(self, error: HeadraceError) -> None:
         """To FAILED: nothing is held but the name."""
+        if self.state is ModelState.FAILED:
+            return
         self.failure = error
         self.prepared = None
-        self._tasks["close"] = asyncio.create_task(self._core.close())
         self._enter(ModelState.FAILED)
+        self._verbs.begin("close", self._core.close())
 
     def _enter(self, state: ModelState, progress: ModelProgress | None = None) -> None:
         self.state = state
@@ -238,25 +243,3 @@ class Model:
     def _report(self, progress: ModelProgress | None) -> None:
         self._progress = progress
         self._around.changed(self)
-
-
-class _Failing:
-    """Inside, an error puts the model into FAILED before it goes on to the caller."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, HeadraceError):
-            self._model.fail(error)
-        elif isinstance(error, Exception):
-            self._model.fail(Internal(f"{type(error).__name__}: {error}"))
-
-
-def _retrieve(task: asyncio.Task[None]) -> None:
-    """Nobody may be waiting for a verb that fails; the failure is in the model's state."""
-    if not task.cancelled():
-        task.exception()

@@ -1,9 +1,15 @@
-"""How an engine is set up, apart from its models."""
+"""What an engine is, and how it is set up, apart from its models."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+
+API_VERSION = "1.0"
+"""Of the wire contract: a new minor adds, a new major breaks."""
+
+FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs")
+"""Parts of the contract that this build honours."""
 
 
 @dataclass(frozen=True, slots=True)

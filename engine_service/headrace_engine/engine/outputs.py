@@ -49,7 +49,7 @@ class Outputs:
         now = self._clock()
         self.history.add(output)
         for scheduled in output.scheduled:
-            self._scheduled(scheduled, now)
+            self._scheduled(scheduled, now - output.step_time)
         for key in output.preempted:
             if key in self._live:
                 self._live[key].times.preemptions += 1
@@ -82,12 +82,12 @@ class Outputs:
         """Wait until every sequence has ended."""
         await self._idle.wait()
 
-    def _scheduled(self, scheduled: Scheduled, now: float) -> None:
+    def _scheduled(self, scheduled: Scheduled, began: float) -> None:
         self._waiting.discard(scheduled.key)
         sequence = self._live.get(scheduled.key)
         if sequence is None:
             return
-        sequence.times.scheduled = now
+        sequence.times.scheduled = max(sequence.times.arrival, began)
         sequence.times.cached_length = scheduled.cached_tokens
         sequence.log.prefix = PrefixReuse(prefix_len_gpu=scheduled.cached_tokens)
 

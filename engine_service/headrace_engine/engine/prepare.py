@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from headrace_engine.config import ModelFormat, RuntimeConfig
+from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
 from headrace_engine.engine.chat_template import ChatTemplate
-from headrace_engine.engine.generation import model_defaults
+from headrace_engine.engine.model_defaults import model_defaults
 from headrace_engine.engine.options import EngineOptions
-from headrace_engine.engine.runtime import effective_config
+from headrace_engine.engine.runtime import check_config, check_root, effective_config
 from headrace_engine.engine.text import TextProcessor
-from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
+from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, InvalidArgument
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.families import apply_rope_scaling
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.tokenizer import load_tokenizer
-from headrace_engine.types import EffectiveConfig, ModelDescription, Warning
+from headrace_engine.types import EffectiveConfig, ModelDescription, Warning  # noqa: A004
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model that can be started."""
+    """A model that can be started.
+
+    Attributes:
+        not_applied: what the model's own generation config asks and this build does not do.
+    """
 
     files: ModelFiles
     text: TextProcessor
     effective: EffectiveConfig
+    not_applied: tuple[Warning, ...] = ()
 
     @property
     def max_length(self) -> int:
@@ -37,16 +43,18 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
 
     Raises:
         BadModel: the files are missing, damaged or of an unsupported kind.
-        InvalidArgument: the config does not fit the model.
+        InvalidArgument: the config does not fit the model, or this engine.
     """
+    check_config(config)  # A config that was kept over a restart may be older than this build and its options.
+    check_root(config.model_path, options)
     files = _open(config, options)
+    if config.rope_scaling is not None:
+        files = replace(files, spec=apply_rope_scaling(files.spec, config.rope_scaling))
+    _check_length(config, files)
     bundle = load_tokenizer(files)
     if config.chat_template is not None:
-        ChatTemplate(config.chat_template, bundle.template_variables)
-    if config.rope_scaling is not None:
-        apply_rope_scaling(files.spec, config.rope_scaling)
-    _check_length(config, files)
-    defaults, warnings = model_defaults(files.generation, files.eos_ids)
+        ChatTemplate(config.chat_template, bundle.template_variables, "config.chat_template")
+    defaults, not_applied = model_defaults(files.generation, files.eos_ids)
     effective = EffectiveConfig(
         config=effective_config(replace(config, format=files.format)),
         architecture=files.spec.architecture,
@@ -55,9 +63,9 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
         vocab_size=files.spec.vocab_size,
         model_max_length=files.spec.max_length,
         generation_defaults=defaults,
-        warnings=(*warnings, *(Warning("config.model_path", text) for text in files.warnings)),
+        warnings=(*not_applied, *(Warning("config.model_path", text) for text in files.warnings)),
     )
-    return Prepared(files, TextProcessor(bundle, config.chat_template), effective)
+    return Prepared(files, TextProcessor(bundle, config.chat_template), effective, not_applied)
 
 
 def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:
@@ -65,14 +73,13 @@ def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:
 
     Raises:
         BadModel: nothing that could be described.
+        InvalidArgument: a field of InspectModel is wrong.
     """
-    files = _open(config, options)
-    refusal: HeadraceError | None = None
     try:
-        load_tokenizer(files)
-    except HeadraceError as error:
-        refusal = error
-    defaults, _ = model_defaults(files.generation, files.eos_ids)
+        files = _open(config, options)
+    except InvalidArgument as error:
+        raise _as_inspection(error) from error
+    defaults, refusal = _install_check(files)
     spec = files.spec
     return ModelDescription(
         format=files.format,
@@ -90,9 +97,29 @@ def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:
     )
 
 
+def _install_check(files: ModelFiles) -> tuple[GenerationConfig, HeadraceError | None]:
+    """The generation defaults as far as they can be read, and why an install would be refused."""
+    defaults = GenerationConfig()
+    try:
+        defaults, _ = model_defaults(files.generation, files.eos_ids)
+        load_tokenizer(files)
+        _check_length(RuntimeConfig(), files)
+    except HeadraceError as error:
+        return defaults, error
+    return defaults, None
+
+
+def _as_inspection(error: InvalidArgument) -> InvalidArgument:
+    """The same error for InspectModel, whose request has the fields themselves and no config."""
+    violations = [FieldViolation(v.field.removeprefix("config."), v.description) for v in error.violations]
+    return InvalidArgument(error.message.removeprefix("config."), reason=error.reason, violations=violations)
+
+
 def _open(config: RuntimeConfig, options: EngineOptions) -> ModelFiles:
     if not options.allow_hub and config.hub:
         raise InvalidArgument.field("config.hub", f"= {config.hub!r}: this engine uses no hub")
+    if not options.allow_hub and not Path(config.model_path).expanduser().exists():
+        raise BadModel(f"{config.model_path}: no such file or directory, and this engine uses no hub")
     return open_model(
         config.model_path,
         format=config.format or ModelFormat.AUTO,
@@ -104,9 +131,8 @@ def _open(config: RuntimeConfig, options: EngineOptions) -> ModelFiles:
 
 def _check_length(config: RuntimeConfig, files: ModelFiles) -> None:
     limit = files.spec.max_length
-    stretched = config.rope_scaling is not None
-    if config.max_length is not None and config.max_length > limit and not stretched:
-        text = f"= {config.max_length} is more than the model was made for ({limit} tokens)"
-        raise InvalidArgument.field("config.max_length", f"{text}; set rope_scaling to stretch it")
     if limit < 2:
         raise BadModel(f"the model takes sequences of {limit} token(s); at least 2 are needed")
+    if config.max_length is not None and config.max_length > limit:
+        text = f"= {config.max_length} is more than the model was made for ({limit} tokens)"
+        raise InvalidArgument.field("config.max_length", f"{text}; set rope_scaling to stretch it further")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import math
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from headrace_engine.engine.requests import Request
@@ -12,6 +14,8 @@ from headrace_engine.types import Elements, ReadResult, RequestView
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
+
+_TOKEN = re.compile(r"[0-9]{1,18}")
 
 
 class Reading:
@@ -23,16 +27,17 @@ class Reading:
         Raises:
             NotFound: one was released meanwhile.
         """
-        for request in requests:
-            with _reader(request):
+        with _readers(requests):
+            for request in requests:
                 await request.wait_end()
         return [request.view(with_config=False) for request in requests]
 
     async def sync_all(self, requests: Sequence[Request]) -> list[RequestView]:
         """The same; a request that is released meanwhile has ended, too."""
-        for request in requests:
-            with suppress(NotFound), _reader(request):
-                await request.wait_end()
+        with _readers(requests):
+            for request in requests:
+                with suppress(NotFound):
+                    await request.wait_end()
         return [request.view(with_config=False) for request in requests]
 
     async def get(self, request: Request, index: int, from_position: int | None, wait: float) -> Elements | None:
@@ -41,21 +46,23 @@ class Reading:
         Raises:
             NotFound: no such sequence, or the request was released meanwhile.
             OutOfRange: the position is outside the log.
-            InvalidArgument: an index without a position.
+            InvalidArgument: an index without a position, or a wait that is no time.
         """
-        log = request.sequence(index).log
         if from_position is None and index:
             raise InvalidArgument.field("index", f"= {index} needs from_position")
+        if not 0 <= wait < math.inf:
+            raise InvalidArgument.field("wait", f"= {wait:g} s is out of range; allowed: at least 0")
+        log = request.sequence(index).log
         if from_position is not None:
             log.check_position(from_position)
         if wait > 0:
-            with suppress(TimeoutError), _reader(request):
+            with suppress(TimeoutError), _readers([request]):
                 waited = request.wait_end() if from_position is None else log.wait(from_position)
                 await asyncio.wait_for(waited, wait)
         found = None if from_position is None else log.read(from_position)
         return found.elements if found else None
 
-    def follow(self, request: Request, index: int, from_position: int) -> AsyncIterator[ReadResult]:
+    def follow(self, request: Request, index: int, from_position: int) -> AsyncGenerator[ReadResult, None]:
         """Everything from a position on, then the end.
 
         Raises:
@@ -64,9 +71,9 @@ class Reading:
         request.sequence(index).log.check_position(from_position)
         return self._follow(request, index, from_position)
 
-    async def _follow(self, request: Request, index: int, position: int) -> AsyncIterator[ReadResult]:
+    async def _follow(self, request: Request, index: int, position: int) -> AsyncGenerator[ReadResult, None]:
         log = request.sequence(index).log
-        with _reader(request):
+        with _readers([request]):
             while True:
                 await log.wait(position)
                 result = log.read(position)
@@ -85,9 +92,9 @@ def page_of(requests: Sequence[Request], page_size: int, page_token: str) -> tup
     Raises:
         InvalidArgument: the size is out of range, or the token was never given.
     """
-    if page_size > MAX_PAGE:
-        raise InvalidArgument.field("page_size", f"= {page_size} is out of range; allowed: 1 to {MAX_PAGE}")
-    if page_token and not (page_token.isascii() and page_token.isdecimal()):
+    if not 0 <= page_size <= MAX_PAGE:
+        raise InvalidArgument.field("page_size", f"= {page_size} is out of range; allowed: 0 to {MAX_PAGE}")
+    if page_token and not _TOKEN.fullmatch(page_token):
         raise InvalidArgument.field("page_token", f"= {page_token!r} is no token of an earlier page")
     left = [request for request in requests if not page_token or request.serial < int(page_token)]
     page = left[: page_size or DEFAULT_PAGE]
@@ -96,9 +103,11 @@ def page_of(requests: Sequence[Request], page_size: int, page_token: str) -> tup
 
 
 @contextmanager
-def _reader(request: Request) -> Iterator[None]:
-    request.readers += 1
+def _readers(requests: Sequence[Request]) -> Iterator[None]:
+    for request in requests:
+        request.readers += 1
     try:
         yield
     finally:
-        request.readers -= 1
+        for request in requests:
+            request.readers -= 1

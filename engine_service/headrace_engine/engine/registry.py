@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 from headrace_engine.config import RuntimeConfig
@@ -15,7 +16,9 @@ from headrace_engine.engine.state_store import SavedModel, StateStore
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.engine.watchers import Watchers
 from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from headrace_engine.types import ModelDescription, ModelState, ModelView
+from headrace_engine.types import FinishReason, ModelDescription, ModelState, ModelView
+
+_log = logging.getLogger(__name__)
 
 
 class ModelRegistry:
@@ -28,6 +31,7 @@ class ModelRegistry:
         self._watchers = Watchers()
         self._store = StateStore(options.state_dir)
         self._saved: list[SavedModel] = []
+        self._leaving: set[asyncio.Task[None]] = set()
 
     def all(self) -> list[Model]:
         """All models, by name."""
@@ -60,16 +64,20 @@ class ModelRegistry:
         return model.prepared
 
     async def install(self, config: RuntimeConfig, *, no_wait: bool) -> ModelView:
-        """A new model, or the one that has this very config."""
+        """A new model, or the one that has this very config.
+
+        Raises:
+            InvalidArgument, BadModel: what is wrong.
+            AlreadyExists: the name has another config.
+        """
         check_config(config)
         check_root(config.model_path, self._options)
         model = self._models.get(config.model_name)
         if model is None or model.state is ModelState.FAILED:
-            model = self._models[config.model_name] = Model(config, self._surroundings)
+            model = self._add(config)
         elif model.config != config:
             text = f"model {config.model_name!r} is installed with another config: release it first"
             raise AlreadyExists(text, metadata={"model_name": config.model_name})
-        self._save()
         await model.install(no_wait=no_wait)
         return model.view()
 
@@ -85,12 +93,15 @@ class ModelRegistry:
         await model.stop(no_wait=no_wait)
         return model.view()
 
-    def release(self, model_name: str) -> ModelView:
+    async def release(self, model_name: str, *, no_wait: bool) -> ModelView:
         """The name is free again."""
         model = self.get(model_name)
         model.release()
         del self._models[model_name]
         self._save()
+        leaving = self._let_go(model)
+        if not no_wait:
+            await asyncio.shield(leaving)
         return model.view()
 
     def watch(self, model_name: str) -> AsyncIterator[ModelView]:
@@ -107,7 +118,7 @@ class ModelRegistry:
         """What lies at a path."""
         if not config.model_path:
             raise InvalidArgument.field("model_path", "is not set: give a directory, file or hub name")
-        check_root(config.model_path, self._options)
+        check_root(config.model_path, self._options, "model_path")
         return await asyncio.to_thread(describe, config, self._options)
 
     async def restore(self) -> None:
@@ -115,13 +126,40 @@ class ModelRegistry:
         self._saved = self._store.load()
         for saved in self._saved:
             model = self._models[saved.config.model_name] = Model(saved.config, self._surroundings)
-            await model.install(no_wait=True)
             if saved.wanted is ModelState.RUNNING:
+                model.wanted = ModelState.RUNNING
+        for model in self.all():
+            await model.install(no_wait=True)
+            if model.wanted is ModelState.RUNNING:
                 await model.start(no_wait=True)
+
+    async def drain(self, limit: float) -> None:
+        """Let requests end for at most `limit` seconds, then end them with DRAINED."""
+        models = self.all()
+        try:
+            await asyncio.wait_for(asyncio.gather(*(model.outputs.wait_idle() for model in models)), limit)
+        except TimeoutError:
+            for model in models:
+                model.end_all(FinishReason.DRAINED)
 
     async def close(self) -> None:
         """End every core."""
-        await asyncio.gather(*(model.close() for model in self._models.values()))
+        await asyncio.gather(*(model.close() for model in self._models.values()), *self._leaving)
+
+    def _add(self, config: RuntimeConfig) -> Model:
+        failed = self._models.get(config.model_name)
+        if failed is not None:
+            self._let_go(failed)
+        model = self._models[config.model_name] = Model(config, self._surroundings)
+        self._save()
+        return model
+
+    def _let_go(self, model: Model) -> asyncio.Task[None]:
+        """A model is not ours any more; what it still holds is freed."""
+        leaving = asyncio.create_task(model.close())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        return leaving
 
     def _views(self, model_name: str) -> list[ModelView]:
         models = self.all() if not model_name else [m for m in self.all() if m.name == model_name]
@@ -132,7 +170,12 @@ class ModelRegistry:
         self._save()
 
     def _save(self) -> None:
-        models = [SavedModel(model.config, model.wanted) for model in self._models.values()]
-        if models != self._saved:
+        kept = [model for model in self._models.values() if model.wanted is not ModelState.RELEASED]
+        models = [SavedModel(model.config, model.wanted) for model in kept]
+        if models == self._saved:
+            return
+        self._saved = models
+        try:
             self._store.save(models)
-            self._saved = models
+        except OSError as error:  # Serving goes on; what is lost is the way back after a restart.
+            _log.error("state_not_saved: %s", error)

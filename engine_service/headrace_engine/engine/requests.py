@@ -188,9 +188,14 @@ class RequestBook:
             raise NotFound(f"no request has the id {request_id!r}: unknown or released")
         return max(found, key=lambda request: request.accepted.handover)
 
-    def of_owner(self, owner: str) -> list[Request]:
-        """The owner's requests, in order of arrival."""
-        return [request for request in self._requests.values() if request.owner == owner]
+    def find_either(self, handle: str | None, request_id: str | None, owner: str) -> Request:
+        """The request of a handle, or without one that of the id that its client gave it."""
+        return self.find_by_id(request_id or "", owner) if handle is None else self.find(handle, owner)
+
+    def of_owner(self, owner: str, model_name: str = "") -> list[Request]:
+        """The owner's requests, to one model or ("") to all, in order of arrival."""
+        owned = (request for request in self._requests.values() if request.owner == owner)
+        return [request for request in owned if model_name in ("", request.accepted.model_name)]
 
     def release(self, request: Request) -> None:
         """Forget a request and free its logs; readers that wait raise NotFound."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from bisect import bisect_right
 from zlib import crc32
 
 from headrace_engine.errors import NotFound, OutOfRange
@@ -11,6 +12,9 @@ from headrace_engine.types import Elements, EndRecord, GenerateStatus, PrefixReu
 
 MAX_READ_TOKENS = 4096
 """Tokens that one read returns at most."""
+
+MAX_READ_TEXT = 512 * 1024
+"""Bytes of text that one read returns at most, a single token excepted; with the ids it stays below 1 MiB."""
 
 
 class ResultLog:
@@ -23,6 +27,7 @@ class ResultLog:
         self._ids = array("I")
         self._checksums = array("I")
         self._texts: list[str] = []
+        self._text_ends = array("Q")  # bytes of all text up to a token, itself included
         self._logprobs = array("f") if with_logprobs else None
         self._waiters: set[asyncio.Future[None]] = set()
         self._released = False
@@ -52,6 +57,7 @@ class ResultLog:
         self._checksums.append(crc32(token_id.to_bytes(4, "little"), self.checksum))
         self._ids.append(token_id)
         self._texts.append(text)
+        self._text_ends.append(self._text_before(len(self._text_ends)) + len(text.encode()))
         if self._logprobs is not None:
             self._logprobs.append(float("nan") if logprob is None else logprob)
 
@@ -61,7 +67,7 @@ class ResultLog:
         self.wake()
 
     def release(self) -> None:
-        """Free the tokens; waiting readers raise NotFound."""
+        """Let readers raise NotFound from now on; the tokens go with the last of them."""
         self._released = True
         self.wake()
 
@@ -79,17 +85,15 @@ class ResultLog:
             OutOfRange: with the numbers.
         """
         if not 0 <= position <= len(self):
-            raise OutOfRange(
-                f"from_position {position} is outside the log: it holds tokens 0 to {len(self)}",
-                metadata={"first_position": "0", "generated_length": str(len(self))},
-            )
+            text = f"from_position = {position} is outside the log of {len(self)} tokens; allowed: 0 to {len(self)}"
+            raise OutOfRange(text, metadata={"first_position": "0", "generated_length": str(len(self))})
 
     def read(self, position: int) -> ReadResult | None:
-        """What is unread at a position: at most MAX_READ_TOKENS tokens, with the end if nothing follows them.
+        """What is unread at a position, as far as one read goes, with the end if nothing follows.
 
         None: nothing is unread yet.
         """
-        stop = min(len(self), position + MAX_READ_TOKENS)
+        stop = self._stop(position)
         end = self.end if stop == len(self) else None
         if stop == position and end is None:
             return None
@@ -130,6 +134,14 @@ class ResultLog:
         """
         while self._raise_if_released() or self.end is None:
             await self.wait(len(self))
+
+    def _stop(self, position: int) -> int:
+        """Where a read from a position ends."""
+        by_text = bisect_right(self._text_ends, self._text_before(position) + MAX_READ_TEXT)
+        return min(len(self), position + MAX_READ_TOKENS, max(by_text, position + 1))
+
+    def _text_before(self, position: int) -> int:
+        return self._text_ends[position - 1] if position else 0
 
     def _raise_if_released(self) -> bool:
         if self._released:

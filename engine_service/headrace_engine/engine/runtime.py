@@ -7,11 +7,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from headrace_engine.config import ComputeDtype, ModelFormat, RopeScaling, RopeScalingType, RuntimeConfig
+from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig
 from headrace_engine.engine.fields import RUNTIME, check, is_set
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.messages import CorePlan, CoreReady
+from headrace_engine.models.files import ModelFiles
 
 _NAME = re.compile(r"[A-Za-z0-9._/:-]{1,128}")
 
@@ -49,9 +50,9 @@ def _check_budget(config: RuntimeConfig) -> None:
 
 
 def _check_rope_scaling(scaling: RopeScaling | None) -> None:
-    if scaling is None or scaling.type in (None, RopeScalingType.LINEAR, RopeScalingType.LLAMA3):
+    if scaling is None or scaling.type in (RopeScalingType.LINEAR, RopeScalingType.LLAMA3):
         return
-    if scaling.type is RopeScalingType.MODEL:
+    if scaling.type in (None, RopeScalingType.MODEL):
         given = [field.name for field in fields(RopeScaling) if field.name != "type"]
         given = [name for name in given if getattr(scaling, name) is not None]
         if given:
@@ -62,17 +63,24 @@ def _check_rope_scaling(scaling: RopeScaling | None) -> None:
     raise InvalidArgument.field("config.rope_scaling.type", text, reason="NOT_SUPPORTED")
 
 
-def check_root(path: str, options: EngineOptions) -> None:
+def check_root(path: str, options: EngineOptions, field: str = "config.model_path") -> None:
     """Refuse a local path outside the engine's model roots.
 
+    Args:
+        field: path of the field that gave it.
+
     Raises:
-        InvalidArgument: the path lies outside.
+        InvalidArgument: the path lies outside, or is none.
     """
-    if not options.model_roots or not (Path(path).is_absolute() or Path(path).exists()):
-        return
-    resolved = Path(path).resolve()
+    try:
+        local = Path(path).expanduser()
+        if not options.model_roots or not (local.is_absolute() or local.exists()):
+            return
+        resolved = local.resolve()
+    except (RuntimeError, ValueError) as error:  # an unknown home directory, or a zero byte
+        raise InvalidArgument.field(field, f"= {path!r} is no path: {error}") from error
     if not any(resolved.is_relative_to(root.resolve()) for root in options.model_roots):
-        raise InvalidArgument.field("config.model_path", f"= {path!r} lies outside this engine's model roots")
+        raise InvalidArgument.field(field, f"= {path!r} lies outside this engine's model roots")
 
 
 def _effective(config: RuntimeConfig, name: str) -> Any:
@@ -80,17 +88,17 @@ def _effective(config: RuntimeConfig, name: str) -> Any:
     return value if is_set(value) else RUNTIME[name].default
 
 
-def effective_config(config: RuntimeConfig, **found: Any) -> RuntimeConfig:
-    """The config with every default filled in, and with what was found out since."""
-    values = {name: _effective(config, name) for name in RUNTIME if _effective(config, name) is not None}
-    return replace(config, **values, **found)
+def effective_config(config: RuntimeConfig) -> RuntimeConfig:
+    """The config with every default filled in."""
+    values = {name: _effective(config, name) for name in RUNTIME}
+    return replace(config, **{name: value for name, value in values.items() if value is not None})
 
 
-def core_plan(config: RuntimeConfig, path: str, format: ModelFormat, options: EngineOptions) -> CorePlan:
+def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) -> CorePlan:
     """What a core is told to run."""
     return CorePlan(
-        path=path,
-        format=format,
+        path=str(files.path),
+        format=files.format,
         file_prefix=config.file_prefix,
         backend=options.backend,
         native_ops=options.native_ops,
@@ -103,6 +111,7 @@ def core_plan(config: RuntimeConfig, path: str, format: ModelFormat, options: En
         max_prefill_tokens=_effective(config, "max_prefill_tokens"),
         block_size=_effective(config, "block_size"),
         num_blocks=_effective(config, "num_blocks"),
+        kv_cache_mode=_effective(config, "kv_cache_mode"),
         enable_prefix_cache=_effective(config, "enable_prefix_cache"),
         memory_ratio=config.memory_ratio,
         rope_scaling=config.rope_scaling,

@@ -40,14 +40,14 @@ class StateStore:
         """The models saved last.
 
         Raises:
-            FailedPrecondition: the file is damaged; names it.
+            FailedPrecondition: the file cannot be read, or is damaged; names it.
         """
         if self._path is None or not self._path.exists():
             return []
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=list[SavedModel])
-        except msgspec.MsgspecError as error:
-            text = f"{self._path} is damaged ({error}): mend or remove it"
+        except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+            text = f"{self._path} cannot be read ({error}): mend or remove it"
             raise FailedPrecondition(text, reason="BAD_MODEL") from error
 
     def save(self, models: Iterable[SavedModel]) -> None:

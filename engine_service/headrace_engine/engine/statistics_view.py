@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headrace_engine.engine.model import Model
 from headrace_engine.types import EngineStat, ModelState
 
@@ -19,6 +21,11 @@ def engine_stat(model: Model, engine: str, instance_id: str, now: float) -> Engi
     if model.state not in (ModelState.RUNNING, ModelState.STOPPING):
         return base
     return _filled(model, base)
+
+
+def devices_of(models: Iterable[Model]) -> tuple[str, ...]:
+    """The devices that models use, each once."""
+    return tuple(dict.fromkeys(device for model in models for device in model.effective.devices))
 
 
 def _filled(model: Model, base: EngineStat) -> EngineStat:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
 from headrace_engine.types import ModelState, ModelView
 
@@ -19,9 +19,14 @@ class _Watcher:
 
 
 class Watchers:
-    """Everyone who watches models. A watcher that is slow sees every state, and of the progress the newest."""
+    """Everyone who watches models. A watcher that is slow sees every state, and of the progress the newest.
 
-    def __init__(self) -> None:
+    Args:
+        sleep: waits between two deliveries.
+    """
+
+    def __init__(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._sleep = sleep
         self._watchers: set[_Watcher] = set()
 
     def publish(self, view: ModelView) -> None:
@@ -35,13 +40,18 @@ class Watchers:
             views.append(view)
             watcher.wake.set()
 
-    async def watch(self, model_name: str, present: Callable[[], Iterable[ModelView]]) -> AsyncIterator[ModelView]:
+    async def watch(
+        self, model_name: str, present: Callable[[], Iterable[ModelView]]
+    ) -> AsyncGenerator[ModelView, None]:
         """First the present views, then the changes; of one model until it is released, of all ("") for ever."""
         watcher = _Watcher(model_name)
         self._watchers.add(watcher)
         try:
-            for view in present():
+            known = list(present())
+            for view in known:
                 yield view
+            if model_name and not known:
+                return  # It was released between the call and now.
             while True:
                 await watcher.wake.wait()
                 watcher.wake.clear()
@@ -50,6 +60,6 @@ class Watchers:
                     yield view
                     if model_name and view.state is ModelState.RELEASED:
                         return
-                await asyncio.sleep(INTERVAL)
+                await self._sleep(INTERVAL)
         finally:
             self._watchers.discard(watcher)

@@ -1,0 +1,93 @@
+"""What a model's own generation_config.json sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from headrace_engine.config import GenerationConfig
+from headrace_engine.engine.fields import GENERATION, honoured, is_set
+from headrace_engine.errors import BadModel
+from headrace_engine.types import Warning  # noqa: A004
+
+_NOT_TAKEN = frozenset({"early_stopping", "num_beams", "length_penalty", "eos_token_id"})
+"""Fields that speak of beam search, and the one that is read with the tokenizer."""
+
+_UNKNOWN = {
+    "begin_suppress_tokens": None,
+    "diversity_penalty": 0.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "exponential_decay_length_penalty": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "guidance_scale": 1.0,
+    "penalty_alpha": 0.0,
+    "sequence_bias": None,
+    "stop_strings": None,
+    "suppress_tokens": None,
+    "typical_p": 1.0,
+}
+"""Other fields that such files have and that change what is generated, with the value that changes nothing."""
+
+
+def model_defaults(raw: Mapping[str, Any], eos_ids: tuple[int, ...]) -> tuple[GenerationConfig, tuple[Warning, ...]]:
+    """The defaults that a model's files set, and what of them this build does not honour.
+
+    Args:
+        raw: the generation config as the files give it.
+        eos_ids: ids that end a sequence.
+
+    Raises:
+        BadModel: a value is of the wrong kind or out of range; names the field.
+    """
+    taken: dict[str, Any] = {}
+    left = {name: raw[name] for name, neutral in _UNKNOWN.items() if raw.get(name) not in (None, neutral)}
+    for name in GENERATION:
+        if name in _NOT_TAKEN or not is_set(_frozen(raw.get(name))):
+            continue
+        value = _checked(name, raw[name])
+        if honoured(GENERATION[name], value):
+            taken[name] = value
+        else:
+            left[name] = raw[name]
+    return GenerationConfig(eos_token_id=eos_ids, **taken), tuple(_not_applied(*item) for item in left.items())
+
+
+def _not_applied(name: str, value: Any) -> Warning:
+    text = f"{name} = {value} of the model's generation_config.json is not supported by this build and not applied"
+    return Warning(f"config.{name}", text)
+
+
+def _checked(name: str, value: Any) -> Any:
+    value = _typed(name, value)
+    violation = GENERATION[name].violation(value)
+    if violation:
+        raise BadModel(f"generation_config.json: {name} {violation}")
+    return value
+
+
+def _typed(name: str, value: Any) -> Any:
+    """A value of JSON in the type of its field; what no scalar is only serves to be refused or shown."""
+    kind = _KINDS[name]
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind in (bool, int, float, str) and type(value) is not kind:
+        raise BadModel(f"generation_config.json: {name} = {value!r} is not a {kind.__name__}")
+    return _frozen(value)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _kind(hint: Any) -> Any:
+    members = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kind = next(member for member in members if member is not NoneType)
+    return get_origin(kind) or kind
+
+
+_KINDS = {name: _kind(hint) for name, hint in get_type_hints(GenerationConfig).items()}

@@ -1,0 +1,44 @@
+"""Keeps what a message says from being read as control tokens."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+
+# Private-use characters around digits: templates may trim them or change case, and nobody writes them by accident.
+_OPEN, _CLOSE = f"\ue000{secrets.randbits(64)}:", "\ue001"
+_MARK = re.compile(f"{_OPEN}([0-9]*){_CLOSE}")
+
+
+class Shield:
+    """Replaces the names of special tokens in messages by marks, and finds the marks in the rendered text again.
+
+    Args:
+        special_texts: the names of the special tokens.
+    """
+
+    def __init__(self, special_texts: Iterable[str] = ()) -> None:
+        self._texts = sorted({text for text in special_texts if text}, key=len, reverse=True)
+        self._numbers = {text: number for number, text in enumerate(self._texts)}
+        self._pattern = re.compile("|".join(map(re.escape, self._texts)) or "(?!)")
+        self._heads = {text[:end] for text in self._texts for end in range(1, len(text))}
+        self._longest_head = max(map(len, self._heads), default=0)
+
+    def mark(self, text: str) -> str:
+        """A text with a mark for each name, and one at its end where the next text might complete a name."""
+        marked = self._pattern.sub(lambda match: f"{_OPEN}{self._numbers[match[0]]}{_CLOSE}", text)
+        ends_open = any(text[-length:] in self._heads for length in range(1, self._longest_head + 1))
+        return f"{marked}{_OPEN}{_CLOSE}" if ends_open else marked
+
+    def split(self, rendered: str) -> list[tuple[str, bool]]:
+        """The pieces of a rendered text without the marks; True: a name that a message wrote."""
+        pieces = []
+        parts = _MARK.split(rendered)  # text, number, text, number, …, text
+        for place, part in enumerate(parts):
+            pieces.append((self._texts[int(part)] if place % 2 and part else part, bool(place % 2)))
+        return [piece for piece in pieces if piece[0]]
+
+    def unmark(self, rendered: str) -> str:
+        """A rendered text as it reads without marks."""
+        return "".join(text for text, _ in self.split(rendered))

@@ -1,0 +1,124 @@
+"""What a model's own generation_config.json sets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from headrace_engine.config import GenerationConfig
+from headrace_engine.engine.model_defaults import model_defaults
+from headrace_engine.errors import BadModel
+
+EOS = (2, 0)
+
+
+def test_bc049_no_file_sets_nothing_but_the_eos_ids() -> None:
+    assert model_defaults({}, EOS) == (GenerationConfig(eos_token_id=EOS), ())
+
+
+def test_bc050_exactly_the_fields_of_the_file_are_set() -> None:
+    defaults, warnings = model_defaults({"top_k": 20, "repetition_penalty": 1.0}, EOS)
+    assert defaults == GenerationConfig(eos_token_id=EOS, top_k=20, repetition_penalty=1.0)
+    assert warnings == ()
+
+
+def test_bc050_every_honoured_field_is_taken() -> None:
+    raw: dict[str, Any] = {
+        "do_sample": True,
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.95,
+        "min_p": 0.05,
+        "max_length": 4096,
+        "max_new_tokens": 512,
+        "min_length": 1,
+        "min_new_tokens": 2,
+    }
+    assert model_defaults(raw, EOS)[0] == GenerationConfig(eos_token_id=EOS, **raw)
+
+
+@pytest.mark.parametrize(("name", "value"), [("temperature", 1), ("top_p", 1), ("min_p", 0)])
+def test_a_whole_number_is_fine_where_a_real_one_is_due(name: str, value: int) -> None:
+    defaults, _ = model_defaults({name: value}, EOS)
+    assert getattr(defaults, name) == value
+    assert type(getattr(defaults, name)) is float
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", "0.6"),
+        ("temperature", -1.0),
+        ("temperature", math.nan),
+        ("temperature", math.inf),
+        ("temperature", True),
+        ("top_k", 20.5),
+        ("top_k", "20"),
+        ("top_k", True),
+        ("top_k", -1),
+        ("top_p", 1.5),
+        ("top_p", [0.9]),
+        ("do_sample", 1),
+        ("do_sample", "true"),
+        ("max_length", "20"),
+        ("max_length", 20.0),
+        ("max_length", 0),
+        ("max_new_tokens", [5]),
+        ("seed", -1),
+        ("min_new_tokens", {"a": 1}),
+        ("repetition_penalty", 0),
+    ],
+)
+def test_bc050_a_malformed_value_is_an_error_that_names_the_field(name: str, value: Any) -> None:
+    with pytest.raises(BadModel) as caught:
+        model_defaults({name: value}, EOS)
+    assert caught.value.reason == "BAD_MODEL"
+    assert f"generation_config.json: {name}" in caught.value.message
+    assert str(value) in caught.value.message
+
+
+@pytest.mark.parametrize(("name", "value"), [("early_stopping", "never"), ("num_beams", 4), ("length_penalty", 2.0)])
+def test_what_speaks_of_beam_search_is_not_taken(name: str, value: Any) -> None:
+    assert model_defaults({name: value}, EOS) == (GenerationConfig(eos_token_id=EOS), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("repetition_penalty", 1.1),
+        ("no_repeat_ngram_size", 3),
+        ("bad_words_ids", [[1, 2], [3]]),
+        ("typical_p", 0.9),
+        ("suppress_tokens", [5]),
+        ("forced_eos_token_id", 2),
+    ],
+)
+def test_what_this_build_does_not_do_is_a_warning_and_not_applied(name: str, value: Any) -> None:
+    defaults, warnings = model_defaults({name: value, "top_k": 5}, EOS)
+    assert defaults == GenerationConfig(eos_token_id=EOS, top_k=5)
+    (warning,) = warnings
+    assert warning.field == f"config.{name}"
+    assert f"{name} = " in warning.message
+    assert "not applied" in warning.message
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"typical_p": 1.0, "diversity_penalty": 0.0, "encoder_repetition_penalty": 1.0},
+        {"suppress_tokens": None, "penalty_alpha": None},
+        {"top_k": None, "temperature": None, "bad_words_ids": None},
+        {"bos_token_id": 1, "pad_token_id": 0, "transformers_version": "4.50.0", "_from_model_config": True},
+        {"repetition_penalty": 1, "no_repeat_ngram_size": 0, "bad_words_ids": []},
+    ],
+)
+def test_what_changes_nothing_is_no_warning(raw: dict[str, Any]) -> None:
+    defaults, warnings = model_defaults(raw, EOS)
+    assert warnings == ()
+    assert defaults.eos_token_id == EOS
+
+
+def test_eos_ids_come_from_the_files_as_a_whole() -> None:
+    """They may stand in several files, so that the reader of the files joins them."""
+    assert model_defaults({"eos_token_id": 9}, EOS)[0].eos_token_id == EOS

@@ -1,0 +1,191 @@
+"""From the runtime config that was sent to the one that holds, and to the plan of a core."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_engine.config import (
+    ComputeDtype,
+    ComputeUnit,
+    KvCacheMode,
+    ModelFormat,
+    RopeScaling,
+    RopeScalingType,
+    RuntimeConfig,
+)
+from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.runtime import check_config, check_root, core_plan, effective_config, ready_config
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.messages import CorePlan, CoreReady
+from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.spec import DecoderSpec, RopeSpec
+
+PLAIN = RuntimeConfig(model_name="smol", model_path="/models/smol")
+SPEC = DecoderSpec("LlamaForCausalLM", 384, 64, 2, 4, 2, 16, 128, 1e-6, RopeSpec(1e4, 16), 512)
+FILES = ModelFiles(ModelFormat.HF, Path("/models/smol"), SPEC, "{}", {}, {}, "r1", Path("/models/smol"))
+
+
+def refused(**values: Any) -> InvalidArgument:
+    with pytest.raises(InvalidArgument) as caught:
+        check_config(replace(PLAIN, **values))
+    return caught.value
+
+
+class TestCheck:
+    @pytest.mark.parametrize("name", ["smol", "a", "Org/Model-7B:q4_1", "x" * 128, ".", "0"])
+    def test_a_name_of_the_allowed_characters_is_one(self, name: str) -> None:
+        check_config(replace(PLAIN, model_name=name))
+
+    @pytest.mark.parametrize("name", ["", "a b", "ü", "a\n", "x" * 129, "a;b", "a\0"])
+    def test_another_is_refused(self, name: str) -> None:
+        error = refused(model_name=name)
+        assert error.violations[0].field == "config.model_name"
+        assert repr(name) in error.message
+
+    def test_the_path_is_required(self) -> None:
+        assert refused(model_path="").violations[0].field == "config.model_path"
+
+    @pytest.mark.parametrize("size", [12, 24, 100])
+    def test_a_block_size_is_a_power_of_two(self, size: int) -> None:
+        error = refused(block_size=size)
+        assert f"block_size = {size} is not a power of two; allowed: 8 to 128" in error.message
+
+    @pytest.mark.parametrize("size", [8, 16, 32, 64, 128])
+    def test_every_power_in_range_is_allowed(self, size: int) -> None:
+        check_config(replace(PLAIN, block_size=size))
+
+    @pytest.mark.parametrize(
+        ("values", "budget", "batch"),
+        [({"max_prefill_tokens": 16}, 16, 32), ({"max_batch": 4096}, 2048, 4096)],
+    )
+    def test_the_budget_of_a_step_holds_a_token_of_every_sequence(
+        self, values: dict[str, int], budget: int, batch: int
+    ) -> None:
+        error = refused(**values)
+        assert f"max_prefill_tokens = {budget} is less than max_batch = {batch}" in error.message
+        check_config(replace(PLAIN, max_batch=16, max_prefill_tokens=16))
+
+    def test_a_device_is_named_once(self) -> None:
+        assert "names a device twice" in refused(device_list=(0, 1, 0)).message
+
+    @pytest.mark.parametrize("kind", [RopeScalingType.DYNAMIC, RopeScalingType.YARN])
+    def test_a_rope_scaling_that_is_not_built_is_refused_by_name(self, kind: RopeScalingType) -> None:
+        error = refused(rope_scaling=RopeScaling(kind, factor=2.0))
+        assert (error.reason, error.violations[0].field) == ("NOT_SUPPORTED", "config.rope_scaling.type")
+
+    @pytest.mark.parametrize("kind", [None, RopeScalingType.MODEL])
+    def test_factors_need_a_type(self, kind: RopeScalingType | None) -> None:
+        error = refused(rope_scaling=RopeScaling(kind, factor=2.0))
+        assert error.violations[0].field == "config.rope_scaling.factor"
+        check_config(replace(PLAIN, rope_scaling=RopeScaling(kind)))
+
+    @pytest.mark.parametrize("kind", [RopeScalingType.LINEAR, RopeScalingType.LLAMA3])
+    def test_a_rope_scaling_that_is_built_is_accepted(self, kind: RopeScalingType) -> None:
+        check_config(replace(PLAIN, rope_scaling=RopeScaling(kind, factor=2.0)))
+
+
+class TestRoot:
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> EngineOptions:
+        (tmp_path / "models" / "smol").mkdir(parents=True)
+        (tmp_path / "models-too").mkdir()
+        (tmp_path / "models" / "way-out").symlink_to(tmp_path / "models-too")
+        return EngineOptions(model_roots=(tmp_path / "models",))
+
+    @pytest.mark.parametrize("path", ["models", "models/smol", "models/smol/../smol", "models/new"])
+    def test_a_path_inside_is_allowed(self, tmp_path: Path, options: EngineOptions, path: str) -> None:
+        check_root(str(tmp_path / path), options)
+
+    @pytest.mark.parametrize("path", ["models-too", "models/..", "models/../models-too/x", "models/way-out"])
+    def test_a_path_outside_is_refused(self, tmp_path: Path, options: EngineOptions, path: str) -> None:
+        with pytest.raises(InvalidArgument, match="outside this engine's model roots") as caught:
+            check_root(f"{tmp_path}/{path}", options)
+        assert caught.value.violations[0].field == "config.model_path"
+
+    def test_a_relative_path_is_one_where_it_leads_somewhere(
+        self, tmp_path: Path, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        check_root("models/smol", options)
+        check_root("owner/model", options)  # a name on a hub
+        with pytest.raises(InvalidArgument, match="outside"):
+            check_root("models-too", options)
+
+    def test_a_path_in_a_home_directory_is_no_way_around_the_roots(
+        self, tmp_path: Path, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path / "models-too"))
+        with pytest.raises(InvalidArgument, match="outside"):
+            check_root("~", options)
+        monkeypatch.setenv("HOME", str(tmp_path / "models"))
+        check_root("~/smol", options)
+
+    @pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "/models/a\0b"])
+    def test_what_is_no_path_is_refused(self, options: EngineOptions, path: str) -> None:
+        with pytest.raises(InvalidArgument, match="is no path") as caught:
+            check_root(path, options, "model_path")
+        assert caught.value.violations[0].field == "model_path"
+
+    def test_without_roots_any_path_is_allowed(self) -> None:
+        check_root("/anywhere", EngineOptions())
+
+
+class TestEffective:
+    def test_every_field_with_a_default_is_filled_in(self) -> None:
+        config = effective_config(PLAIN)
+        assert (config.max_batch, config.max_prefill_tokens, config.block_size, config.num_blocks) == (32, 2048, 16, 0)
+        assert (config.kv_cache_mode, config.enable_prefix_cache) == (KvCacheMode.DEFAULT, True)
+        assert (config.max_waiting, config.drain_limit, config.tensor_parallel) == (256, 30.0, 1)
+
+    def test_what_was_set_stays(self) -> None:
+        config = effective_config(
+            replace(PLAIN, max_batch=1, num_threads=0, enable_prefix_cache=False, drain_limit=0.0)
+        )
+        assert (config.max_batch, config.num_threads, config.enable_prefix_cache, config.drain_limit) == (
+            1,
+            0,
+            False,
+            0,
+        )
+
+    def test_once_ready_it_shows_what_the_core_chose(self) -> None:
+        ready = CoreReady(("cpu",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 2, 512, 99, 1, 2, 3)
+        config = ready_config(effective_config(replace(PLAIN, format=ModelFormat.HF)), ready)
+        assert (config.dtype, config.compute_unit, config.num_threads) == (ComputeDtype.FLOAT32, ComputeUnit.CPU, 2)
+        assert (config.max_length, config.num_blocks, config.format) == (512, 99, ModelFormat.HF)
+
+
+class TestPlan:
+    def test_unset_fields_leave_the_choice_to_the_core(self) -> None:
+        plan = core_plan(PLAIN, FILES, EngineOptions())
+        assert plan == CorePlan(path="/models/smol", format=ModelFormat.HF)
+
+    def test_what_was_set_reaches_the_core(self) -> None:
+        scaling = RopeScaling(RopeScalingType.LINEAR, factor=2.0)
+        values: dict[str, Any] = {
+            "file_prefix": "q4",
+            "dtype": ComputeDtype.BFLOAT16,
+            "compute_unit": ComputeUnit.CPU,
+            "device_list": (1,),
+            "num_threads": 3,
+            "max_batch": 4,
+            "max_length": 99,
+            "max_prefill_tokens": 64,
+            "block_size": 32,
+            "num_blocks": 7,
+            "kv_cache_mode": KvCacheMode.DEFAULT,
+            "enable_prefix_cache": False,
+            "memory_ratio": 0.5,
+            "rope_scaling": scaling,
+        }
+        plan = core_plan(replace(PLAIN, **values), FILES, EngineOptions(backend="cpu", native_ops=True))
+        assert {name: getattr(plan, name) for name in values} == values
+        assert (plan.backend, plan.native_ops) == ("cpu", True)
+
+    def test_no_field_of_a_plan_is_forgotten(self) -> None:
+        """Whatever a plan has is a field of the config, an option, or where the files are."""
+        known = {field.name for field in fields(RuntimeConfig)} | {field.name for field in fields(EngineOptions)}
+        assert {field.name for field in fields(CorePlan)} <= known | {"path"}
