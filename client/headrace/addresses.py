@@ -1,0 +1,49 @@
+"""Addresses of servers: "host:port", several of them separated by commas."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+
+
+def parse_addresses(text: str) -> list[str]:
+    """GRPC targets, in the order given.
+
+    Each is "host:port", "1.2.3.4:port", "[ipv6]:port" or "unix:/path".
+
+    Raises:
+        ValueError: one cannot be parsed, or one stands there twice; the message names it.
+    """
+    targets = [_parse(part.strip(), text) for part in text.split(",")]
+    for place, target in enumerate(targets):
+        if target in targets[:place]:
+            raise ValueError(f'address "{target}" stands twice in "{text}"')
+    return targets
+
+
+def _parse(address: str, text: str) -> str:
+    if address.startswith("unix:") and len(address) > len("unix:"):
+        return address
+    host, colon, port = address.rpartition(":")
+    if not colon or not _is_host(host):
+        raise ValueError(_complaint(address, text, 'write host:port, such as "localhost:7070" or "[::1]:7070"'))
+    if not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ValueError(_complaint(address, text, f'port "{port}" is not 1 to 65535'))
+    return address
+
+
+def _is_host(host: str) -> bool:
+    if host.startswith("[") and host.endswith("]"):
+        try:
+            ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            return False
+        return True
+    return _HOST.fullmatch(host) is not None
+
+
+def _complaint(address: str, text: str, advice: str) -> str:
+    place = "" if address == text else f' in "{text}"'
+    return f'address "{address}"{place} cannot be parsed: {advice}'

@@ -1,0 +1,27 @@
+"""How much of a time span is left."""
+
+from __future__ import annotations
+
+from headrace.retry import Clock
+
+
+class Deadline:
+    """A moment after which waiting ends.
+
+    Args:
+        clock: time.
+        seconds: from now; None: never.
+    """
+
+    def __init__(self, clock: Clock, seconds: float | None) -> None:
+        self._clock = clock
+        self._end = None if seconds is None else clock.monotonic() + seconds
+
+    def left(self) -> float | None:
+        """Seconds left, at least 0; None: no end."""
+        return None if self._end is None else max(0.0, self._end - self._clock.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is over."""
+        return self.left() == 0.0

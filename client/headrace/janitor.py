@@ -1,0 +1,63 @@
+"""Does what finalizers ask for, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+logger = logging.getLogger(__name__)
+
+Task = Callable[[], None]
+
+
+class Janitor:
+    """Runs tasks that come from finalizers.
+
+    The garbage collector may run a finalizer at any point, also while the same thread holds a lock of ours or of
+    gRPC's. `SimpleQueue.put` is the one thing that is safe there; so the work itself is done elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Makes sure that the thread runs. Not for finalizers."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=_work, args=(self._tasks,), name="headrace-janitor", daemon=True)
+                self._thread.start()
+
+    def ask(self, task: Task) -> None:
+        """Has a task done soon. For finalizers."""
+        self._tasks.put(task)
+
+    def stop(self) -> None:
+        """Does here what is left, and ends the thread."""
+        _work_off(self._tasks)
+        self._tasks.put(None)
+
+
+def _work(tasks: SimpleQueue[Task | None]) -> None:
+    while (task := tasks.get()) is not None:
+        _do(task)
+
+
+def _work_off(tasks: SimpleQueue[Task | None]) -> None:
+    while True:
+        try:
+            task = tasks.get_nowait()
+        except Empty:
+            return
+        if task is not None:
+            _do(task)
+
+
+def _do(task: Task) -> None:
+    try:
+        task()
+    except Exception:
+        logger.exception("cleaning up after a dropped object failed")

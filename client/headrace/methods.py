@@ -1,0 +1,43 @@
+"""The calls of the contract, out of its service descriptors: no generated stub is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from headrace.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
+
+
+@dataclass(frozen=True)
+class Method:
+    """One call.
+
+    Attributes:
+        name: full name, such as "headrace.v1.RequestService/StartRequest".
+        request: class of the question.
+        response: class of the answer.
+        streams: the answers are a stream.
+    """
+
+    name: str
+    request: type[Message]
+    response: type[Message]
+    streams: bool
+
+
+def _method(service: str, method: MethodDescriptor) -> Method:
+    request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+    return Method(f"{service}/{method.name}", request, response, method.server_streaming)
+
+
+METHODS = {
+    f"{service.full_name}/{method.name}": _method(service.full_name, method)
+    for file in (request_service_pb2, model_service_pb2, engine_service_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+    if not method.client_streaming
+}
+"""All calls with one question, by full name."""

@@ -1,0 +1,46 @@
+"""What to do when a stream breaks: open it again, and when; or give up."""
+
+from __future__ import annotations
+
+from headrace.errors import HeadraceError, OverloadedError, UnavailableError
+from headrace.retry import Clock, RetryPolicy, retry_delay
+
+# Codes that proxies and dying processes leave behind, without a reason of Headrace's: the stream may well go on.
+_SUSPECT = frozenset({"CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED", "RESOURCE_EXHAUSTED", "DATA_LOSS"})
+_SUSPECT_LIMIT = 3
+
+
+class Recovery:
+    """Counts the failures of one stream since it last brought something.
+
+    Args:
+        policy: delays, and how long is too long.
+        clock: time.
+    """
+
+    def __init__(self, policy: RetryPolicy, clock: Clock) -> None:
+        self.clock = clock
+        self._policy = policy
+        self._failures = 0
+        self._since: float | None = None
+
+    def progressed(self) -> None:
+        """The stream brought something."""
+        self._failures = 0
+        self._since = None
+
+    def delay(self, error: HeadraceError) -> float | None:
+        """Seconds after which to open the stream again; None: this failure is final."""
+        self._failures += 1
+        if self._since is None:
+            self._since = self.clock.monotonic()
+        if error.reason in _SUSPECT:
+            return None if self._failures >= _SUSPECT_LIMIT else retry_delay(error, self._policy, self._failures)
+        if isinstance(error, UnavailableError) or (isinstance(error, OverloadedError) and error.retry_after):
+            return retry_delay(error, self._policy, self._failures)
+        return None
+
+    @property
+    def too_long(self) -> bool:
+        """Whether a reader should hear of it by now."""
+        return self._since is not None and self.clock.monotonic() - self._since >= self._policy.give_up_after

@@ -1,0 +1,262 @@
+"""The client's calls about requests and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from headrace import calls
+from headrace.calls import REQUESTS
+from headrace.convert import get_request_answer, request_of, sequence_of
+from headrace.errors import InvalidRequestError
+from headrace.fields import StartFields
+from headrace.fill import fill
+from headrace.model_calls import ModelCalls
+from headrace.open_queue import open_queue
+from headrace.prompt import ChatMessages, Prompt
+from headrace.result_queue import ResultQueue
+from headrace.text_stream import TextStream
+from headrace.types import RequestInfo, SequenceInfo
+from headrace.v1 import request_service_pb2 as wire
+
+
+class RequestCalls(ModelCalls):
+    """Starting, following and ending requests.
+
+    Requests are known by their handle, an opaque string. `timeout` is in seconds, the client's own by default.
+    """
+
+    def start_request(
+        self,
+        model: str,
+        prompt: Prompt | None = None,
+        *,
+        text: str | None = None,
+        ids: Sequence[int] | None = None,
+        messages: ChatMessages | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+        **fields: Unpack[StartFields],
+    ) -> tuple[str, ResultQueue]:
+        """Starts a request; returns once it was checked and accepted, and does not wait for its tokens.
+
+        A lost answer is asked for again under the same request_id, so that the request is started once.
+
+        Args:
+            model: a running model.
+            prompt: text, token ids or messages, told by its kind; or one of the next three.
+            text: text for the tokenizer, as it is, without a chat template.
+            ids: token ids, used as they are.
+            messages: a conversation for the chat template, as in OpenAI's API: {"role": …, "content": …}, also with
+                "name", "tool_calls", "tool_call_id"; further keys reach the template.
+            request_id: 1 to 128 characters; None: a UUID is drawn. The same id and content again find the request that
+                was started before.
+            timeout: seconds.
+            **fields: the fields of `headrace.fields.GenerationFields` and `ChatFields`.
+
+        Returns:
+            The handle, and the queue of sequence 0; with n > 1 the others are `queue.choices`.
+
+        Raises:
+            TypeError: an unknown keyword, or not exactly one prompt.
+            InvalidRequestError: a field, the prompt, the template or the response format is wrong.
+            NotFoundError: no such model or adapter.
+            StateError: the model is not running.
+            OverloadedError: too much waits already; `retry_after` says when to come back.
+            ConflictError: the request_id was used with other content.
+            DeadlineError: the `deadline` cannot be met, or the call's own time ran out.
+            UnavailableError: nobody could serve the call in time.
+        """
+        request = calls.start_request(
+            model, prompt, text=text, ids=ids, messages=messages, request_id=request_id, fields=fields
+        )
+        accepted = self._quick(
+            f"{REQUESTS}/StartRequest",
+            request,
+            wire.StartRequestResponse,
+            timeout,
+            request_id=request.request_id,
+            before_retry=lambda attempt: setattr(request, "attempt", attempt),
+        ).request
+        self._connection.requests.started(accepted.handle)
+        count = max(1, accepted.effective_config.n)
+        queues = [open_queue(self._connection, accepted, index) for index in range(count)]
+        if count > 1:
+            ResultQueue.join(queues)
+        return accepted.handle, queues[0]
+
+    def open_queue(
+        self, handle: str, *, index: int = 0, from_position: int | None = None, timeout: float | None = None
+    ) -> ResultQueue:
+        """One more queue of a request, which reads independently of all others.
+
+        Args:
+            handle: the request, started here or elsewhere.
+            index: the sequence.
+            from_position: place of the first token wanted; None: the first there is.
+            timeout: seconds.
+
+        Raises:
+            RequestReleasedError: no such request any more.
+            EngineLostError: its engine is gone.
+            InvalidRequestError: it has no such sequence.
+        """
+        state = self._state(handle, timeout).request
+        known = {info.index: info for info in state.sequences}
+        if index not in known and not 0 <= index < max(1, state.request.effective_config.n):
+            raise InvalidRequestError(f"index = {index}: the request has {len(known)} sequences, numbered from 0.")
+        first = known[index].first_position if index in known else 0
+        position = first if from_position is None else from_position
+        return open_queue(self._connection, state.request, index, position, known.get(index))
+
+    def generate(
+        self,
+        model: str,
+        prompt: Prompt | None = None,
+        *,
+        text: str | None = None,
+        ids: Sequence[int] | None = None,
+        messages: ChatMessages | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+        **fields: Unpack[StartFields],
+    ) -> TextStream:
+        """Starts a request and iterates over its text; stops and releases it at the end, when closed, or when dropped.
+
+        Arguments and errors are those of `start_request`; iterating raises what `ResultQueue.Get` raises.
+        """
+        handle, queue = self.start_request(
+            model,
+            prompt,
+            text=text,
+            ids=ids,
+            messages=messages,
+            request_id=request_id,
+            timeout=timeout,
+            **fields,
+        )
+        return TextStream(queue, lambda: self.release_request(handle), self._connection.janitor)
+
+    def stop_request(self, handle: str, *, timeout: float | None = None) -> list[SequenceInfo]:
+        """Stops a request; returns its sequences when their end is there. What was generated stays readable.
+
+        Stopping an ended request changes nothing.
+
+        Raises:
+            RequestReleasedError: no such request any more.
+            EngineLostError: its engine is gone.
+        """
+        request = wire.StopRequestRequest()
+        fill(request, {"handle": handle})
+        answer = self._quick(f"{REQUESTS}/StopRequest", request, wire.StopRequestResponse, timeout, handle=handle)
+        self._connection.requests.observe(handle, answer.sequences)
+        return [sequence_of(info) for info in answer.sequences]
+
+    def release_request(self, handle: str, *, timeout: float | None = None) -> None:
+        """Stops a request and frees its results; its queues raise RequestReleasedError from then on.
+
+        Releasing a released request, or one whose engine is gone, succeeds.
+        """
+        request = wire.ReleaseRequestRequest()
+        fill(request, {"handle": handle})
+        self._quick(f"{REQUESTS}/ReleaseRequest", request, wire.ReleaseRequestResponse, timeout, handle=handle)
+        self._connection.requests.released(handle)
+
+    def sync_request(
+        self, handle: str | None = None, *, model: str | None = None, timeout: float | None = None
+    ) -> list[RequestInfo]:
+        """Waits until a request ended, or all of one's requests to a model that were started before this call.
+
+        Args:
+            handle: one request.
+            model: or all to this model.
+            timeout: seconds; None: however long it takes.
+
+        Raises:
+            TypeError: not exactly one of handle and model.
+            DeadlineError: they did not end in time; they go on.
+            RequestReleasedError: no such request any more.
+            EngineLostError: its engine is gone.
+        """
+        request = calls.sync_request(handle, model)
+        answer = self._connection.call(
+            f"{REQUESTS}/SyncRequest", request, wire.SyncRequestResponse, timeout=timeout, handle=handle or ""
+        )
+        for state in answer.requests:
+            self._connection.requests.observe(state.request.handle, state.sequences)
+        return [request_of(state) for state in answer.requests]
+
+    def get_request(
+        self,
+        handle: str | None = None,
+        *,
+        request_id: str | None = None,
+        wait: float | None = None,
+        index: int | None = None,
+        from_position: int | None = None,
+        prompt_logprobs_from: int | None = None,
+        timeout: float | None = None,
+    ) -> RequestInfo:
+        """A request as it stands, whatever its queues have read.
+
+        Args:
+            handle: the request.
+            request_id: or the id its client chose.
+            wait: seconds to wait at most: with from_position until something is unread there, else until it ended.
+                Running out of this time is no error.
+            index: the sequence whose tokens to answer; needs from_position.
+            from_position: answer the tokens from here, at most 1 MiB.
+            prompt_logprobs_from: answer log-probabilities of the prompt from here, at most 1 MiB; needs a request that
+                asked for them.
+            timeout: seconds, beside `wait`.
+
+        Raises:
+            TypeError: not exactly one of handle and request_id.
+            NotFoundError: no such request (`RequestReleasedError` for a handle).
+            EngineLostError: its engine is gone.
+        """
+        request = calls.get_request(
+            handle,
+            request_id=request_id,
+            wait=wait,
+            index=index,
+            from_position=from_position,
+            prompt_logprobs_from=prompt_logprobs_from,
+        )
+        answer = self._get(request, timeout, handle or "")
+        return get_request_answer(answer)
+
+    def list_requests(
+        self, model: str = "", *, running_only: bool = False, timeout: float | None = None
+    ) -> list[RequestInfo]:
+        """One's requests that are not released, newest first; without effective_config.
+
+        Args:
+            model: only those to this model; "" = to all.
+            running_only: only those that have not ended.
+            timeout: seconds for each page of 1000.
+        """
+        request = wire.ListRequestsRequest(page_size=1000)
+        fill(request, {"model_name": model, "running_only": running_only})
+        found: list[RequestInfo] = []
+        while True:
+            answer = self._quick(f"{REQUESTS}/ListRequests", request, wire.ListRequestsResponse, timeout)
+            found += [request_of(state) for state in answer.requests]
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
+    def _state(self, handle: str, timeout: float | None) -> wire.GetRequestResponse:
+        request = wire.GetRequestRequest()
+        fill(request, {"handle": handle})
+        return self._get(request, timeout, handle)
+
+    def _get(self, request: wire.GetRequestRequest, timeout: float | None, handle: str) -> wire.GetRequestResponse:
+        limit = self._connection.timeout if timeout is None else timeout
+        if limit is not None:
+            limit += request.wait.ToNanoseconds() / 1e9
+        answer = self._connection.call(
+            f"{REQUESTS}/GetRequest", request, wire.GetRequestResponse, timeout=limit, handle=handle
+        )
+        self._connection.requests.observe(answer.request.request.handle, answer.request.sequences)
+        return answer

@@ -1,0 +1,88 @@
+"""The seam between the client and whatever carries its messages: gRPC, or an engine in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from typing import Any, Protocol, cast
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+
+from headrace.v1 import status_pb2
+from headrace.wire_errors import UNAVAILABLE
+
+ENTRY_POINTS = "headrace.transports"
+
+
+class CallError(Exception):
+    """What a transport raises for a failed call.
+
+    Attributes:
+        status: code, message and typed details of the failure.
+    """
+
+    def __init__(self, status: status_pb2.Status) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+
+def client_closed() -> status_pb2.Status:
+    """The failure of a call that is made after `Transport.close`."""
+    info = status_pb2.ErrorInfo(reason="CLIENT_CLOSED", domain="headrace")
+    detail = AnyMessage(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=info.SerializeToString())
+    return status_pb2.Status(code=UNAVAILABLE, message="the client was closed.", details=[detail])
+
+
+class MessageStream(Protocol):
+    """The answers of a streaming call. Iterating raises CallError when the call fails, also when it is cancelled."""
+
+    def __iter__(self) -> Iterator[Message]:
+        """Itself."""
+
+    def __next__(self) -> Message:
+        """The next answer; blocks until it is there."""
+
+    def cancel(self) -> None:
+        """Ends the call; safe from any thread, at any time, more than once."""
+
+
+class Transport(Protocol):
+    """Carries calls. Safe to use from several threads.
+
+    `method` is a full name such as "headrace.v1.RequestService/StartRequest"; `timeout` is in seconds, None = no limit.
+    """
+
+    def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
+        """One question, one answer. Raises CallError."""
+
+    def stream(self, method: str, request: Message, *, timeout: float | None) -> MessageStream:
+        """One question, many answers. Does not wait for the first."""
+
+    def close(self) -> None:
+        """Ends all calls and gives everything back. Later calls fail with CallError."""
+
+
+def open_transport(address: str, options: dict[str, Any]) -> Transport:
+    """The transport for an address: a registered one for "inprocess:", else gRPC.
+
+    Raises:
+        ValueError: the address cannot be parsed; the message names it.
+        ImportError: the address needs a package that is not installed; the message names it.
+        TypeError: an option that the transport does not know.
+    """
+    scheme, colon, rest = address.partition(":")
+    if colon and not rest:
+        return _registered(scheme, options)
+    from headrace.grpc_transport import GrpcTransport
+
+    return GrpcTransport(address, **options)
+
+
+def _registered(scheme: str, options: dict[str, Any]) -> Transport:
+    found = list(entry_points(group=ENTRY_POINTS, name=scheme))
+    if found:
+        return cast(Transport, found[0].load()(**options))
+    if scheme == "inprocess":
+        raise ImportError('"inprocess:" runs the engine in this process and needs it: pip install headrace-engine')
+    raise ValueError(f'address "{scheme}:" cannot be parsed: write host:port, such as "localhost:7070"')

@@ -1,0 +1,147 @@
+"""Turns the wire's Status into an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError, Message
+
+from headrace.errors import (
+    AuthError,
+    ConflictError,
+    DeadlineError,
+    EngineLostError,
+    HeadraceError,
+    InternalServerError,
+    InvalidRequestError,
+    NotFoundError,
+    OverloadedError,
+    RequestReleasedError,
+    StateError,
+    UnavailableError,
+)
+from headrace.v1 import model_pb2, status_pb2
+
+# The codes of gRPC by number. Written out because a transport without gRPC uses them too.
+CODE_NAMES = {
+    1: "CANCELLED",
+    2: "UNKNOWN",
+    3: "INVALID_ARGUMENT",
+    4: "DEADLINE_EXCEEDED",
+    5: "NOT_FOUND",
+    6: "ALREADY_EXISTS",
+    7: "PERMISSION_DENIED",
+    8: "RESOURCE_EXHAUSTED",
+    9: "FAILED_PRECONDITION",
+    10: "ABORTED",
+    11: "OUT_OF_RANGE",
+    12: "UNIMPLEMENTED",
+    13: "INTERNAL",
+    14: "UNAVAILABLE",
+    15: "DATA_LOSS",
+    16: "UNAUTHENTICATED",
+}
+
+UNAVAILABLE = 14
+
+_CLASSES: dict[str, type[HeadraceError]] = {
+    "CANCELLED": UnavailableError,
+    "INVALID_ARGUMENT": InvalidRequestError,
+    "DEADLINE_EXCEEDED": DeadlineError,
+    "NOT_FOUND": NotFoundError,
+    "ALREADY_EXISTS": ConflictError,
+    "PERMISSION_DENIED": AuthError,
+    "RESOURCE_EXHAUSTED": OverloadedError,
+    "FAILED_PRECONDITION": StateError,
+    "ABORTED": UnavailableError,
+    "OUT_OF_RANGE": InvalidRequestError,
+    "UNIMPLEMENTED": InvalidRequestError,
+    "UNAVAILABLE": UnavailableError,
+    "UNAUTHENTICATED": AuthError,
+}
+
+
+def error_from_status(status: status_pb2.Status, *, request_id: str = "", handle: str = "") -> HeadraceError:
+    """The exception for a failure on the wire.
+
+    Args:
+        status: the failure; details of unknown type are left out, and without an ErrorInfo the reason is the name of
+            the code.
+        request_id: the request that the call was about, where the details name none.
+        handle: the handle that the call was about; an unknown request is then a released one.
+    """
+    facts = _facts(status.details)
+    code = CODE_NAMES.get(status.code, "UNKNOWN")
+    reason = facts.pop("reason", "") or code
+    metadata = facts.get("metadata", {})
+    named = facts.pop("request_id", "") or metadata.get("request_id", "")
+    return _class_of(code, reason, handle)(
+        status.message or f"the call failed with {code}",
+        reason=reason,
+        request_id=named or request_id,
+        retry_after=facts.pop("retry_after", None),
+        details=facts,
+    )
+
+
+def _class_of(code: str, reason: str, handle: str) -> type[HeadraceError]:
+    if reason == "ENGINE_LOST":
+        return EngineLostError
+    if reason == "UNKNOWN_REQUEST" and handle:
+        return RequestReleasedError
+    return _CLASSES.get(code, InternalServerError)
+
+
+def _facts(details: Iterable[AnyMessage]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for packed in details:
+        kind, read = _READERS.get(packed.type_url.rpartition("/")[2], (None, None))
+        if kind is None or read is None:
+            continue
+        message = kind()
+        try:
+            message.ParseFromString(packed.value)
+        except DecodeError:
+            # A detail that cannot be read must not hide the failure that it describes.
+            continue
+        facts.update(read(message))
+    return facts
+
+
+def _read_error_info(info: status_pb2.ErrorInfo) -> dict[str, Any]:
+    return {"reason": info.reason, "metadata": dict(info.metadata)}
+
+
+def _read_retry_info(info: status_pb2.RetryInfo) -> dict[str, Any]:
+    return {"retry_after": info.retry_delay.seconds + info.retry_delay.nanos * 1e-9}
+
+
+def _read_bad_request(info: status_pb2.BadRequest) -> dict[str, Any]:
+    violations = [{"field": one.field, "description": one.description} for one in info.field_violations]
+    return {"field_violations": violations}
+
+
+def _read_request_info(info: status_pb2.RequestInfo) -> dict[str, Any]:
+    return {"request_id": info.request_id, "handle": info.serving_data}
+
+
+def _read_queue_info(info: status_pb2.QueueInfo) -> dict[str, Any]:
+    return {"waiting_ahead": info.waiting_ahead, "max_waiting": info.max_waiting}
+
+
+def _read_model_state(info: model_pb2.ModelStateInfo) -> dict[str, Any]:
+    if info.state not in model_pb2.ModelState.values():
+        return {"model_name": info.model_name, "state": str(info.state)}
+    return {"model_name": info.model_name, "state": model_pb2.ModelState.Name(info.state).removeprefix("MODEL_STATE_")}
+
+
+_READERS: dict[str, tuple[type[Message], Callable[[Any], dict[str, Any]]]] = {
+    "google.rpc.ErrorInfo": (status_pb2.ErrorInfo, _read_error_info),
+    "google.rpc.RetryInfo": (status_pb2.RetryInfo, _read_retry_info),
+    "google.rpc.BadRequest": (status_pb2.BadRequest, _read_bad_request),
+    "google.rpc.RequestInfo": (status_pb2.RequestInfo, _read_request_info),
+    "headrace.v1.QueueInfo": (status_pb2.QueueInfo, _read_queue_info),
+    "headrace.v1.ModelStateInfo": (model_pb2.ModelStateInfo, _read_model_state),
+}

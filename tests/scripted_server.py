@@ -1,0 +1,284 @@
+"""A server on a real gRPC port that answers by a script: what was not scripted fails, and so does what was not used."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from headrace.methods import METHODS
+from headrace.v1 import status_pb2
+
+URL = "type.googleapis.com/google.rpc."
+
+
+@dataclass
+class Failure:
+    """A call that fails: with a code and a sentence, and with a reason and other details where they are given."""
+
+    code: grpc.StatusCode
+    message: str = "scripted"
+    reason: str = ""
+    retry_after: float | None = None
+    details: Sequence[AnyMessage] = ()
+
+    def status(self) -> status_pb2.Status:
+        """The failure as the wire carries it."""
+        details = list(self.details)
+        if self.reason:
+            details.insert(0, packed(status_pb2.ErrorInfo(reason=self.reason, domain="headrace"), URL + "ErrorInfo"))
+        if self.retry_after is not None:
+            info = status_pb2.RetryInfo()
+            info.retry_delay.FromNanoseconds(round(self.retry_after * 1e9))
+            details.append(packed(info, URL + "RetryInfo"))
+        return status_pb2.Status(code=self.code.value[0], message=self.message, details=details)
+
+
+def packed(message: Message, url: str) -> AnyMessage:
+    """A detail under its type URL."""
+    return AnyMessage(type_url=url, value=message.SerializeToString())
+
+
+class Hang:
+    """A step of a stream: nothing comes any more, until the client goes."""
+
+
+Step = Message | Failure | Hang | threading.Event | Exception | Callable[[], None]
+Reply = Message | Failure | Exception | Callable[[Any], Any] | list[Step]
+
+
+@dataclass
+class _Entry:
+    reply: Reply
+    when: Callable[[Any], bool] = field(default=lambda request: True)
+
+
+class ScriptedServer:
+    """Answers each method with the replies scripted for it, in their order.
+
+    A reply is an answer, a Failure, an exception (a handler with a bug), a function of the request, or for a stream
+    the list of its steps: answers, Failures, exceptions, events to wait for, functions to call, Hang.
+    """
+
+    def __init__(self, workers: int = 24) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.faults: list[str] = []
+        self.live_streams = 0
+        self.port = 0
+        self._script: dict[str, list[_Entry]] = defaultdict(list)
+        self._changed = threading.Condition()
+        self._workers = workers
+        self._server: grpc.Server | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> ScriptedServer:
+        """Listens: on the port that it had before, or on a free one."""
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(self._workers), options=[("grpc.so_reuseport", 0)], maximum_concurrent_rpcs=None
+        )
+        services: dict[str, dict[str, grpc.RpcMethodHandler]] = defaultdict(dict)
+        for name, method in METHODS.items():
+            service, short = name.split("/")
+            make = grpc.unary_stream_rpc_method_handler if method.streams else grpc.unary_unary_rpc_method_handler
+            services[service][short] = make(
+                self._streaming(short) if method.streams else self._single(short),
+                request_deserializer=method.request.FromString,
+                response_serializer=method.response.SerializeToString,
+            )
+        for service, handlers in services.items():
+            handler = grpc.method_handlers_generic_handler(service, handlers)
+            self._server.add_generic_rpc_handlers((handler,))
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self._server.start()
+        return self
+
+    def stop(self) -> None:
+        """Is gone, streams and all."""
+        if self._server is not None:
+            self._server.stop(None).wait()
+            self._server = None
+
+    def expect(self, method: str, *replies: Reply, when: Callable[[Any], bool] | None = None) -> None:
+        """Scripts the next replies of a method; with `when`, only for requests that it is true for."""
+        with self._changed:
+            self._script[method] += [_Entry(reply, when) if when else _Entry(reply) for reply in replies]
+
+    def requests(self, method: str) -> list[Any]:
+        """What a method was asked so far."""
+        with self._changed:
+            return [request for name, request in self.calls if name == method]
+
+    def wait_for(self, method: str, count: int = 1, seconds: float = 20.0) -> list[Any]:
+        """Waits until a method was called so often."""
+        self._wait(lambda: len([1 for name, _ in self.calls if name == method]) >= count, seconds, f"{count} {method}")
+        return self.requests(method)
+
+    def wait_for_streams(self, count: int, seconds: float = 20.0) -> None:
+        """Waits until so many streams are open."""
+        self._wait(lambda: self.live_streams == count, seconds, f"{count} open streams")
+
+    def check(self) -> None:
+        """Everything scripted was used, and nothing else was asked."""
+        with self._changed:
+            left = {method: len(entries) for method, entries in self._script.items() if entries}
+        assert not self.faults, self.faults
+        assert not left, f"scripted and not asked for: {left}"
+
+    def _wait(self, what: Callable[[], bool], seconds: float, name: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(what, seconds), f"no {name} within {seconds} s: {self.calls}"
+
+    def _next(self, method: str, request: Any) -> Reply:
+        with self._changed:
+            self.calls.append((method, request))
+            self._changed.notify_all()
+            entries = self._script[method]
+            for entry in entries:
+                if entry.when(request):
+                    entries.remove(entry)
+                    return entry.reply
+            self.faults.append(f"{method} was not scripted: {request}")
+        return Failure(grpc.StatusCode.INTERNAL, f"{method} was not scripted", reason="ENGINE_FAULT")
+
+    def _single(self, method: str) -> Callable[[Any, grpc.ServicerContext], Any]:
+        def handle(request: Any, context: grpc.ServicerContext) -> Any:
+            reply = self._next(method, request)
+            if callable(reply):
+                reply = reply(request)
+            if isinstance(reply, Exception):
+                raise reply
+            return _fail(reply, context) if isinstance(reply, Failure) else reply
+
+        return handle
+
+    def _streaming(self, method: str) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
+        def handle(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            reply = self._next(method, request)
+            steps = reply(request) if callable(reply) else reply
+            gone = threading.Event()
+            context.add_callback(gone.set)
+            self._count(+1)
+            try:
+                for step in steps if isinstance(steps, list) else [steps]:
+                    yield from _play(step, context, gone)
+            finally:
+                self._count(-1)
+
+        return handle
+
+    def _count(self, change: int) -> None:
+        with self._changed:
+            self.live_streams += change
+            self._changed.notify_all()
+
+
+def _play(step: Step, context: grpc.ServicerContext, gone: threading.Event) -> Iterator[Any]:
+    if isinstance(step, Failure):
+        _fail(step, context)
+    elif isinstance(step, Exception):
+        raise step
+    elif isinstance(step, Hang):
+        gone.wait()
+    elif isinstance(step, threading.Event):
+        while not step.is_set() and not gone.is_set():
+            step.wait(0.01)
+    elif callable(step):
+        step()
+    else:
+        yield step
+
+
+def _fail(failure: Failure, context: grpc.ServicerContext) -> None:
+    status = failure.status()
+    if status.details:
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(failure.code, failure.message)
+
+
+class FakeClock:
+    """Time that stands still until somebody moves it.
+
+    The thread that made it moves it by waiting: its own pauses are over at once. The pauses of other threads last until
+    `step` or `advance` passes their end, or are short while it `runs_by_itself`. `when_owner_waits` is called first whenever that thread waits.
+    """
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+        self.runs_by_itself = False
+        self.when_owner_waits: Callable[[], None] = lambda: None
+        self._owner = threading.current_thread()
+        self._waits: dict[int, tuple[float, threading.Condition]] = {}
+        self._changed = threading.Condition()
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        with self._changed:
+            return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Is over at once."""
+        self.slept.append(seconds)
+        self.advance(seconds)
+
+    def wait(self, condition: threading.Condition, seconds: float | None) -> None:
+        """Waits for a notification; for the owner, time passes instead."""
+        owner = threading.current_thread() is self._owner
+        if owner:
+            self.when_owner_waits()
+        if seconds is None:
+            condition.wait()
+        elif owner:
+            self.advance(seconds)
+        elif self.runs_by_itself:
+            if not condition.wait(0.01):
+                self.advance(seconds)
+        else:
+            self._wait_in_background(condition, seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Moves time, and wakes those whose time has come."""
+        with self._changed:
+            self.now += seconds
+            due = [condition for end, condition in self._waits.values() if end <= self.now]
+            self._waits = {key: wait for key, wait in self._waits.items() if wait[0] > self.now}
+        for condition in due:
+            with condition:
+                condition.notify_all()
+
+    def step(self) -> None:
+        """Waits until another thread pauses, and moves time to the end of its pause."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._waits, 20.0), "no thread pauses"
+            seconds = max(0.0, min(end for end, _ in self._waits.values()) - self.now)
+        self.advance(seconds)
+
+    def _wait_in_background(self, condition: threading.Condition, seconds: float) -> None:
+        key = threading.get_ident()
+        with self._changed:
+            self._waits[key] = (self.now + seconds, condition)
+            self._changed.notify_all()
+        condition.wait()
+        with self._changed:
+            self._waits.pop(key, None)
+
+
+def within(seconds: float, what: Callable[[], bool]) -> bool:
+    """Whether something comes true; for what gives no sign of its own."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
