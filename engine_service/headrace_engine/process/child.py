@@ -69,7 +69,7 @@ class SocketLink:
         return bool(data)
 
 
-def main(descriptor: int, make: RunnerFactory = make_runner) -> int:
+def main(descriptor: int, make: RunnerFactory = make_runner, orphan_limit: float = _ORPHAN_LIMIT) -> int:
     """Run a core on an inherited socket until it is shut down or its front half is gone; the process's exit status."""
     # The service decides when a core ends: a signal to the whole group must not end it before requests are drained.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -78,7 +78,9 @@ def main(descriptor: int, make: RunnerFactory = make_runner) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s core %(process)d %(name)s %(message)s")
     with socket.socket(fileno=descriptor) as connection:
         ended = threading.Event()
-        threading.Thread(target=_watch, args=(descriptor, ended), name="orphan-watch", daemon=True).start()
+        threading.Thread(
+            target=_watch, args=(descriptor, ended, orphan_limit), name="orphan-watch", daemon=True
+        ).start()
         link = SocketLink(connection)
         try:
             plan = link.receive_plan()
@@ -89,10 +91,10 @@ def main(descriptor: int, make: RunnerFactory = make_runner) -> int:
     return 0 if succeeded else 1
 
 
-def _watch(descriptor: int, ended: threading.Event) -> None:
+def _watch(descriptor: int, ended: threading.Event, limit: float) -> None:
     """End the process when the front half is gone and the core's own thread does not notice, say inside a kernel."""
     poll = select.poll()
     poll.register(descriptor, 0)  # Asks for nothing: a hang-up is always reported.
     poll.poll()
-    if not ended.wait(_ORPHAN_LIMIT):
+    if not ended.wait(limit):
         os._exit(1)

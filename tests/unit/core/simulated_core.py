@@ -1,7 +1,7 @@
 """A core process with the simulated runner: `python simulated_core.py [MODE …] FD`.
 
-Modes: "deaf" never reads a command after it is ready; "crash" dies in the step that computes id 666; "chatter" answers
-its plan with what is no message.
+Modes: "deaf", "crash" and "fail" hang, die and compute nothing any more from the step on that computes id 666;
+"chatter" sends what is no message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from unit.core.simulated import SimulatedRunner
 
 
 class Deaf(SimulatedRunner):
-    """Stays in the first step after the warm-up for ever, like a kernel that hangs."""
+    """Stays in a step for ever, like a kernel that hangs."""
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         if any(666 in step.token_ids for step in steps):
@@ -58,4 +58,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "chatter":
         socket.socket(fileno=int(sys.argv[-1])).sendall(b"\x02\x00\x00\x00no")
         signal.pause()
-    sys.exit(main(int(sys.argv[-1]), make))
+    sys.exit(main(int(sys.argv[-1]), make, orphan_limit=0.2 if sys.argv[1] == "deaf" else 600))

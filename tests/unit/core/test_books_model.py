@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace_engine.core.block_pool import BlockPool
 from headrace_engine.core.prefix_cache import Cursor, PrefixCache, Scope
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
@@ -104,5 +104,7 @@ class Books(RuleBasedStateMachine):
                 assert self.contents[block] == (holder.cursor.scope, ids)
 
 
-Books.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Books.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 TestBooks = Books.TestCase

@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass
-from typing import Any, get_args
+from enum import EnumType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from headrace_engine import ipc
 from headrace_engine.config import SamplingParams
 from headrace_engine.messages import AddSequence, CoreCommand, CoreMessage, Ping, Pong, StepOutput
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 TYPES = (*get_args(CoreCommand), *get_args(CoreMessage))
 
-_integers = st.integers(0, 2**64 - 1) | st.integers(-(2**63), -1)
-st.register_type_strategy(int, _integers)
-messages = st.one_of([st.from_type(kind) for kind in TYPES])
+_unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def any_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a type as MessagePack can carry them: integers of 64 bits, all floats."""
+    simple = {
+        int: st.integers(-(2**63), 2**64 - 1),
+        float: st.floats(),
+        bool: st.booleans(),
+        str: st.text(),
+        type(None): st.none(),
+    }
+    if hint in simple:
+        return simple[hint]
+    if isinstance(hint, type) and is_dataclass(hint):
+        return st.builds(hint, **{name: any_of(kind) for name, kind in get_type_hints(hint).items()})
+    if isinstance(hint, EnumType):
+        return st.sampled_from(list(hint))
+    arguments = get_args(hint)
+    if get_origin(hint) is list:
+        return st.lists(any_of(arguments[0]), max_size=5)
+    if get_origin(hint) is tuple:
+        return st.lists(any_of(arguments[0]), max_size=5).map(tuple)
+    return st.one_of(*map(any_of, arguments))
+
+
+messages = st.one_of(*map(any_of, TYPES))
 
 
 def same(left: Any, right: Any) -> bool:
@@ -33,6 +58,7 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+@_unhurried
 @given(messages)
 def test_every_message_survives(message: Any) -> None:
     assert same(ipc.decode(ipc.encode(message)), message)
@@ -43,6 +69,7 @@ def test_every_message_type_has_a_tag_of_its_own() -> None:
     assert len(set(ipc._TAGS.values())) == len(TYPES)
 
 
+@_unhurried
 @given(st.lists(messages, max_size=5), st.integers(1, 40))
 def test_frames_survive_any_cut(sent: list[Any], width: int) -> None:
     stream = b"".join(map(ipc.frame, sent))
