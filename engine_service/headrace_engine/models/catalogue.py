@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.files import ModelFiles
-from headrace_engine.models.layout import describe_tensors
+from headrace_engine.models.layout import name_some
 from headrace_engine.models.loaders import gguf, hub, huggingface
 from headrace_engine.models.loaders.choice import one_file
 from headrace_engine.models.loaders.shards import is_pickle, pickle_refusal
@@ -87,7 +87,7 @@ def _open_huggingface(path: Path, file_prefix: str, has_config: bool) -> ModelFi
     pickles = sorted(file.name for file in path.iterdir() if is_pickle(file))
     if pickles:
         raise pickle_refusal(pickles)
-    found = describe_tensors(sorted(file.name for file in path.iterdir())) or "nothing"
+    found = name_some(sorted(file.name for file in path.iterdir())) or "nothing"
     raise BadModel(f"{path}: no model: neither config.json nor a GGUF file is there, but {found}")
 
 

@@ -90,7 +90,7 @@ def bind(
     return bound, [tensor for name, tensor in stored.items() if name not in used]
 
 
-def describe_tensors(names: Iterable[str]) -> str:
+def name_some(names: Iterable[str]) -> str:
     """Some names in full, and how many more there are."""
     listed = list(names)
     shown = ", ".join(listed[:4])
@@ -127,6 +127,5 @@ def _check_shape(tensor: StoredTensor, shape: tuple[int, ...], spec: DecoderSpec
 def _missing(missing: list[str], spec: DecoderSpec, stored: Iterable[StoredTensor], source: str) -> BadModel:
     files = ", ".join(sorted({tensor.file.name for tensor in stored})) or "no file"
     return BadModel(
-        f"{files}: {len(missing)} tensor(s) that {spec.architecture} of {source} needs are absent:"
-        f" {describe_tensors(missing)}"
+        f"{files}: {len(missing)} tensor(s) that {spec.architecture} of {source} needs are absent: {name_some(missing)}"
     )

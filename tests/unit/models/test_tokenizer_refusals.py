@@ -93,3 +93,13 @@ def test_bc127_code_of_a_tokenizer_is_never_run(copy: Copy, llama: Path) -> None
     shutil.move(path / "tokenizer.json", path / "vocab.json")
     assert "auto_map" in refusal(path)
     assert not (path / "marker").exists()
+
+
+def test_a_tokenizer_model_that_cannot_be_converted_is_refused_with_advice(copy: Copy, llama: Path) -> None:
+    path = copy(llama)
+    (path / "tokenizer.json").unlink()
+    (path / "tokenizer.model").write_bytes(b"not a vocabulary")
+    edit_json(path / "tokenizer_config.json", tokenizer_class="LlamaTokenizer")
+    message = refusal(path)
+    assert "Add tokenizer.json" in message
+    assert "sentencepiece" in message

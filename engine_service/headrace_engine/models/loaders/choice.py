@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from headrace_engine.errors import BadModel
-from headrace_engine.models.layout import describe_tensors
+from headrace_engine.models.layout import name_some
 
 
 def one_file(names: Sequence[str], prefix: str, place: str) -> str:
@@ -26,5 +26,5 @@ def one_file(names: Sequence[str], prefix: str, place: str) -> str:
     begin = f" that begins with {prefix!r}" if prefix else ""
     if not begun:
         raise BadModel(f"{place}: no GGUF file{begin}")
-    listed = describe_tensors(begun)
+    listed = name_some(begun)
     raise BadModel(f"{place}: more than one GGUF file{begin}: {listed}. Set file_prefix to the beginning of one name")

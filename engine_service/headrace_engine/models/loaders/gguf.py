@@ -16,7 +16,7 @@ from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families import family_of_gguf
 from headrace_engine.models.families.family import Family, GgufHints
 from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
-from headrace_engine.models.layout import bind, describe_tensors
+from headrace_engine.models.layout import bind, name_some
 from headrace_engine.models.loaders.digest import digest_of, snapshot_commit
 from headrace_engine.models.loaders.gguf_header import GgufHeader, read_header
 from headrace_engine.models.loaders.gguf_types import READABLE_TYPES
@@ -117,7 +117,7 @@ def _left_over(rest: Sequence[StoredTensor], source: str) -> list[str]:
     extra = [tensor.name for tensor in rest if tensor.name != _ROPE_FREQS and _HARMLESS_SUFFIX not in tensor.name]
     needed = [name for name in extra if name.startswith(_TOUCHES_RESULTS)]
     if needed:
-        raise BadModel(f"{source}: tensors that this architecture does not have: {describe_tensors(needed)}")
+        raise BadModel(f"{source}: tensors that this architecture does not have: {name_some(needed)}")
     return [f"{source}: tensor {name} is not known and not used" for name in extra]
 
 

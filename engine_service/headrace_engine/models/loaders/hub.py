@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel, InvalidArgument
-from headrace_engine.models.layout import describe_tensors
+from headrace_engine.models.layout import name_some
 from headrace_engine.models.loaders.choice import one_file
 from headrace_engine.models.loaders.shards import is_pickle, pickle_refusal
 
@@ -78,7 +78,7 @@ def _weights(name: str, files: Sequence[str], wanted: ModelFormat, file_prefix: 
     pickles = [file for file in files if is_pickle(Path(file))]
     if pickles:
         raise pickle_refusal(pickles)
-    raise BadModel(f"{name}: the hub has neither safetensors nor a GGUF file of it, but {describe_tensors(files)}")
+    raise BadModel(f"{name}: the hub has neither safetensors nor a GGUF file of it, but {name_some(files)}")
 
 
 def _cached(client: Any, name: str, revision: str, error: Exception) -> Path:

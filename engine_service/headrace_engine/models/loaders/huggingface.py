@@ -13,7 +13,7 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families import family_of
 from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
-from headrace_engine.models.layout import bind, describe_tensors
+from headrace_engine.models.layout import bind, name_some
 from headrace_engine.models.loaders.chat_template import read_chat_template
 from headrace_engine.models.loaders.digest import digest_of, same_bytes, snapshot_commit
 from headrace_engine.models.loaders.json_files import read_object
@@ -98,10 +98,10 @@ def _bind(spec: DecoderSpec, stored: dict[str, StoredTensor]) -> _Bound:
     unexpected = [tensor for tensor in rest if not tensor.name.endswith(_FOLLOWS_FROM_CONFIG)]
     if unexpected:
         text = f"tensors that {spec.architecture} of {CONFIG} does not have"
-        names_text = describe_tensors(tensor.name for tensor in unexpected)
+        names_text = name_some(tensor.name for tensor in unexpected)
         raise BadModel(f"{unexpected[0].file.name}: {text}: {names_text}")
     if rest:
-        buffers = describe_tensors(tensor.name for tensor in rest)
+        buffers = name_some(tensor.name for tensor in rest)
         warnings.append(f"not used, since they follow from the config: {buffers}")
     return _Bound(spec, tensors, tuple(warnings))
 

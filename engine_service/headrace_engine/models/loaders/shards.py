@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace_engine.errors import BadModel
 from headrace_engine.models.files import StoredTensor
-from headrace_engine.models.layout import describe_tensors
+from headrace_engine.models.layout import name_some
 from headrace_engine.models.loaders.json_files import read_object
 from headrace_engine.models.loaders.safetensors import read_header
 
@@ -132,7 +132,7 @@ def _read(files: Sequence[Path]) -> Checkpoint:
 
 
 def _several(files: Sequence[Path], prefix: str) -> BadModel:
-    names = describe_tensors(file.name for file in files)
+    names = name_some(file.name for file in files)
     begin = f"several files begin with {prefix!r}" if prefix else "the directory holds several models"
     return BadModel(f"{files[0].parent}: {begin}: {names}. Set file_prefix to the beginning of one model's names")
 

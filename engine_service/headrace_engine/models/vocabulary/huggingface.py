@@ -61,8 +61,9 @@ def _convert(directory: Path, config: ConfigFields) -> Any:
         slow = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
         return slow.backend_tokenizer
     except Exception as error:  # whatever the conversion meets
-        text = f"no {_TOKENIZER}, and transformers cannot convert the other files: {error}"
-        raise BadModel(f"{directory}: {text}") from error
+        text = f"no {_TOKENIZER}, and transformers cannot convert the other files ({error})"
+        advice = f"Add {_TOKENIZER}, or install sentencepiece where there is a tokenizer.model"
+        raise BadModel(f"{directory}: {text}. {advice}") from error
 
 
 def _named(directory: Path, config: ConfigFields) -> dict[str, str]:
