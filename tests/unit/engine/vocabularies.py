@@ -6,8 +6,9 @@ from functools import cache
 from typing import Any
 
 from headrace_engine.engine.detokenizer import Detokenizer
+from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.models.vocabulary.pieces import piece_bytes
-from tiny_models import tiny_tokenizer
+from tiny_models import CHAT_TEMPLATE, tiny_tokenizer
 
 SPACE = "\u2581"
 BOS, EOS = 1, 2
@@ -49,3 +50,23 @@ def stream(tokenizer: Any, ids: list[int], *, skip: bool = True) -> list[str]:
     skipped = frozenset({0, 1, 2}) if skip else frozenset()
     decoder = Detokenizer(pieces(tokenizer).__getitem__, skipped)
     return [*(decoder.push(token_id) for token_id in ids), decoder.flush()]
+
+
+def bundle(tokenizer: Any, /, **changes: Any) -> TokenizerBundle:
+    """What a model's files would say of one of these tokenizers; changes replace fields."""
+    added = sorted(tokenizer.get_added_tokens_decoder().items())
+    texts = tuple(token.content for _, token in added)
+    spelled = pieces(tokenizer)
+    values: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "pieces": spelled,
+        "special_ids": frozenset(token_id for token_id, _ in added),
+        "special_texts": texts,
+        "chat_template": CHAT_TEMPLATE,
+        "template_variables": {"bos_token": texts[BOS], "eos_token": texts[EOS]},
+        "bos_id": BOS,
+        "bos_text": texts[BOS],
+        "adds_bos": tokenizer.encode("", add_special_tokens=True).ids == [BOS],
+        "max_token_bytes": max(map(len, spelled)),
+    }
+    return TokenizerBundle(**values | changes)
