@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn, TypeVar
 
 from headrace.v1.status_pb2 import Status
 
 from headrace_engine.errors import HeadraceError, Internal
-from headrace_engine.service.logs import logger
+from headrace_engine.service.logs import logger, trace
 from headrace_engine.service.status import code_of, to_status
 
 T = TypeVar("T")
@@ -106,19 +105,9 @@ def _log_refusal(log: Any, error: HeadraceError) -> None:
 def _fault(log: Any, facts: dict[str, str], error: BaseException) -> Internal:
     """A defect, told apart for two readers: the log gets the trace, the client a number to ask for it."""
     error_id = secrets.token_hex(8)
-    log.error("request_failed", error_id=error_id, kind=type(error).__name__, exception="".join(_trace(error)))
+    log.error("request_failed", error_id=error_id, kind=type(error).__name__, exception=trace(error))
     log.debug("fault_text", error_id=error_id, text=str(error))
     known = isinstance(error, Internal)
     message = str(error) if known else f"the engine failed on this call; its log tells more under error {error_id}"
     metadata = error.metadata if isinstance(error, Internal) else {}
     return Internal(message, metadata={**facts, **metadata, "error_id": error_id})
-
-
-def _trace(error: BaseException) -> Iterator[str]:
-    """Frames and types of an exception and its causes, without their texts: those may quote a prompt."""
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if cause is not None:
-        yield from _trace(cause)
-        yield "which led to\n"
-    yield from traceback.format_tb(error.__traceback__)
-    yield f"{type(error).__qualname__}\n"

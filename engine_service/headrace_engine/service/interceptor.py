@@ -24,7 +24,7 @@ class FailureInterceptor(grpc.aio.ServerInterceptor):
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         """The method's handler, wrapped."""
-        handler = await continuation(handler_call_details)
+        handler: grpc.RpcMethodHandler[Any, Any] | None = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith("/headrace."):
             return handler
         return _wrap(handler, handler_call_details.method.rpartition("/")[2])

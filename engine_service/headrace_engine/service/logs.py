@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 import structlog
-from structlog.types import Processor
+from structlog.types import EventDict, Processor
 
 OURS = "headrace_engine"
 """The logger above all of ours."""
@@ -33,11 +34,12 @@ def configure_service(*, json: bool, level: str, engine: str) -> None:
         engine: bound to every event.
     """
     renderer: Processor = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer()
+    exceptions = structlog.processors.format_exc_info if level == "debug" else _without_texts
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_ABOUT,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, exceptions, renderer],
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
@@ -50,6 +52,21 @@ def configure_library() -> None:
     """Hand events to the standard library's logging, unless the program has configured structlog itself."""
     if not structlog.is_configured():
         _configure(structlog.processors.KeyValueRenderer(key_order=["event"]))
+
+
+def trace(error: BaseException) -> str:
+    """Frames and types of an exception and its causes, without their texts: those may quote a prompt."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    before = "" if cause is None else f"{trace(cause)}which led to\n"
+    return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{type(error).__qualname__}\n"
+
+
+def _without_texts(_: Any, __: str, event: EventDict) -> EventDict:
+    """The exception of an event that the standard library's logging brought, as its trace."""
+    found = event.pop("exc_info", None)
+    if found:
+        event["exception"] = trace(found[1])
+    return event
 
 
 def _configure(last: Processor) -> None:

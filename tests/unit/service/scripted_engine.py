@@ -70,6 +70,7 @@ class ScriptedEngine:
         self.sync_cancelled = asyncio.Event()
         self.release_sync = asyncio.Event()
         self.models = {"smol": _view("smol", ModelState.INITIAL)}
+        self.live_requests = 0
         self._watchers: list[asyncio.Queue[ModelView]] = []
 
     def _called(self, method: str, *arguments: Any) -> None:
@@ -82,6 +83,13 @@ class ScriptedEngine:
 
     async def close(self) -> None:
         self._called("close")
+
+    async def drain(self, limit: float) -> None:
+        """Waits for readers, if there are any, whatever the limit."""
+        self._called("drain", limit)
+        self.draining = True
+        if self.live_requests:
+            await self.closed["read"].wait()
 
     # Models.
 

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from headrace.transport import CallError
 from headrace.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
+from headrace.v1.session_pb2 import SessionRequest
 from headrace.v1.status_pb2 import Status
 from headrace_engine.errors import FieldViolation, InvalidArgument, NotFound
 from headrace_engine.service.inprocess import InProcessTransport, connect
@@ -146,7 +147,8 @@ def test_cancelling_a_stream_closes_the_engines_iterator(engine, transport):
     assert engine.closed["generate"].is_set()
 
 
-def test_a_stream_that_is_cancelled_before_it_began_ends(transport):
+def test_a_stream_that_is_cancelled_before_it_began_ends(engine, transport):
+    engine.script = [asyncio.Event()]
     stream = transport.stream(REQUESTS + "Generate", GENERATE, timeout=None)
     stream.cancel()
     stream.cancel()
@@ -222,7 +224,7 @@ def test_an_unknown_method_is_unimplemented(transport, method):
 
 def test_a_session_is_refused_as_over_grpc(transport):
     with pytest.raises(CallError) as caught:
-        list(transport.stream(REQUESTS + "Session", GENERATE, timeout=None))
+        list(transport.stream(REQUESTS + "Session", SessionRequest(), timeout=None))
     assert code(caught) is grpc.StatusCode.INVALID_ARGUMENT
 
 

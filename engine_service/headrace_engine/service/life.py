@@ -1,0 +1,97 @@
+"""The life of the service: up, serving, and down again without losing what runs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+
+from headrace_engine.config import RuntimeConfig
+from headrace_engine.engine.engine import Engine
+from headrace_engine.errors import AlreadyExists, HeadraceError, InvalidArgument
+from headrace_engine.service.announcer import Announcer
+from headrace_engine.service.arguments import Arguments
+from headrace_engine.service.listening import ListenError
+from headrace_engine.service.logs import logger
+from headrace_engine.service.server import EngineServer
+
+FLUSH = 1.0
+"""Seconds that streams have to deliver what is in the logs once every request has ended."""
+
+_log = logger(__name__)
+
+
+class Service:
+    """Starts an engine and its server, and takes both down again."""
+
+    def __init__(self, arguments: Arguments, engine: Engine) -> None:
+        self._arguments = arguments
+        self._engine = engine
+        self._server = EngineServer(engine, reflection=arguments.reflection)
+        self._stop = asyncio.Event()
+        self._signals = 0
+        self._drain: asyncio.Task[None] | None = None
+        self._exit_status = 0
+
+    async def run(self) -> int:
+        """Serve until told to stop."""
+        try:
+            address = self._server.listen(self._arguments.listen)
+        except ListenError as error:
+            _log.error("listen_failed", reason=str(error))
+            return 1
+        self._take_signals()
+        try:
+            await self._engine.start()
+            await self._server.start()
+            _log.info("listening", address=address, backend=self._arguments.engine.backend)
+            await self._run_background()
+        finally:
+            await self._shut_down()
+        return 1 if self._cut else self._exit_status
+
+    def _take_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._take_signal)
+
+    def _take_signal(self) -> None:
+        self._signals += 1
+        self._stop.set()
+        if self._cut and self._drain is not None:
+            self._drain.cancel()
+
+    @property
+    def _cut(self) -> bool:
+        """A second signal came."""
+        return self._signals > 1
+
+    async def _run_background(self) -> None:
+        """Announce and install, until told to stop."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(Announcer(self._engine).run())]
+            tasks += [group.create_task(self._bring_up(config)) for config in self._arguments.models]
+            await self._stop.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def _bring_up(self, config: RuntimeConfig) -> None:
+        """Install and start a model. One that fails stays to be looked at; a refused config ends the program."""
+        try:
+            await self._engine.install_model(config)
+            await self._engine.start_model(config.model_name)
+        except HeadraceError as error:
+            _log.error("model_not_started", model=config.model_name, reason=error.reason, failure=error.message)
+            if isinstance(error, InvalidArgument | AlreadyExists):
+                self._exit_status = 1
+                self._stop.set()
+
+    async def _shut_down(self) -> None:
+        _log.info("draining", requests=self._engine.live_requests, limit=self._arguments.drain_limit)
+        await self._server.refuse()
+        if not self._cut:
+            self._drain = asyncio.create_task(self._engine.drain(self._arguments.drain_limit))
+            with suppress(asyncio.CancelledError):  # Only a second signal cancels it.
+                await self._drain
+        await self._server.stop(None if self._cut else FLUSH)
+        await self._engine.close()
+        _log.info("stopped", cut=self._cut)
