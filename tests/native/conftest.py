@@ -1,6 +1,7 @@
 """Builds the native core once a session, and gives each test a library to call."""
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ def sim_option() -> str:
 def need_sim() -> None:
     if not HAS_NVCC:
         pytest.skip("the simulator needs CUDA's headers, and there is no nvcc")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Random inputs that the seed printed at the head of the run brings back."""
+    torch.manual_seed(random.getrandbits(32))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/device.h"
+#include "cuda/reduce.h"
 
 namespace {
 
@@ -81,18 +82,32 @@ bool vote_at_barrier_is_right() {
   return out == std::vector<int>(96, 1);
 }
 
-// The upper half of the warp returns; the others still wait for "everybody", at a barrier and in a collective.
+// The upper half of the warp returns; the others still wait for "everybody", in a collective and at a barrier.
 __global__ void return_early(int* out) {
   if (threadIdx.x % 32 >= 16) return;
+  const int present = __popc(__ballot_sync(kAll, 1));
   __syncthreads();
-  __syncwarp();
-  out[threadIdx.x] = __popc(__ballot_sync(kAll, 1));
+  out[threadIdx.x] = present;
 }
 
 bool return_early_is_right() {
   std::vector<int> out(64), expected(64);
   for (int i = 0; i < 64; i++) expected[i] = i % 32 < 16 ? 16 : 0;
   run(return_early, 1, 64, 0, out.data());
+  return out == expected;
+}
+
+// The first and the last thread return before or after all others have come to the barrier.
+__global__ void leave_others_at_a_barrier(int* out) {
+  if (threadIdx.x == 0 || threadIdx.x == blockDim.x - 1) return;
+  __syncthreads();
+  out[threadIdx.x] = 1;
+}
+
+bool leave_others_at_a_barrier_is_right() {
+  std::vector<int> out(64), expected(64, 1);
+  expected.front() = expected.back() = 0;
+  run(leave_others_at_a_barrier, 1, 64, 0, out.data());
   return out == expected;
 }
 
@@ -127,6 +142,22 @@ bool warps_say_right(void (*kernel)(int*)) {
   std::vector<int> out(64);
   run(kernel, 1, 64, 0, out.data());
   return out == std::vector<int>(64, 1);
+}
+
+// Two sums in a row share one array, and must not run into each other.
+__global__ void sum_twice(int* out) {
+  const float ones = core::block_sum(1.0f);
+  const float indices = core::block_sum(static_cast<float>(threadIdx.x));
+  out[threadIdx.x] = ones == blockDim.x && indices == blockDim.x * (blockDim.x - 1) / 2;
+}
+
+bool block_sums_are_right() {
+  for (const int threads : {32, 96, 1024}) {
+    std::vector<int> out(threads);
+    run(sum_twice, 1, threads, 0, out.data());
+    if (out != std::vector<int>(threads, 1)) return false;
+  }
+  return true;
 }
 
 // ---- blocks, memory, launches ----
@@ -233,8 +264,10 @@ const std::map<std::string, std::function<bool()>> kCases = {
     {"hand_over_without_trailing_barrier", hand_over_is_right<false>},
     {"vote_at_barrier", vote_at_barrier_is_right},
     {"return_early", return_early_is_right},
+    {"leave_others_at_a_barrier", leave_others_at_a_barrier_is_right},
     {"shuffles", [] { return warps_say_right(shuffles); }},
     {"votes", [] { return warps_say_right(votes); }},
+    {"block_sums", block_sums_are_right},
     {"atomics", atomics_are_right},
     {"indices", indices_are_right},
     {"fresh_shared", shared_starts_as_nan},
