@@ -52,7 +52,7 @@ class Server:
 
     def __init__(self, name: str, *command: str) -> None:
         self.name = name
-        line = [sys.executable, "-m", *command, "--log-format", "json"]
+        line = [sys.executable, "-m", *command]
         self._process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
         self._errors: list[str] = []
         self._address: str | None = None
@@ -105,7 +105,7 @@ def say(text: str, end: str = "\n") -> None:
 def servers(engine_port: int, gateway_port: int) -> Iterator[str]:
     """An engine and a gateway in front of it; yields the gateway's address."""
     started = [
-        Server("engine e1", "headrace_engine.service.main", "--name", "e1", "--listen", f"127.0.0.1:{engine_port}")
+        Server("engine e1", "headrace_engine", "--name", "e1", "--listen", f"127.0.0.1:{engine_port}")
     ]
     try:
         engine = f"e1={started[0].address}"

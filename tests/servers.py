@@ -72,7 +72,7 @@ class Server:
 @contextlib.contextmanager
 def running(*command: str) -> Iterator[Server]:
     """A server of this command line, once it listens."""
-    line = [sys.executable, "-m", *command, "--log-format", "json"]
+    line = [sys.executable, "-m", *command]
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
     server = Server(process)
     follower = threading.Thread(target=server.follow, daemon=True)
@@ -89,7 +89,7 @@ def running(*command: str) -> Iterator[Server]:
 
 def engine_server(name: str, *arguments: str) -> contextlib.AbstractContextManager[Server]:
     """An engine service."""
-    return running("headrace_engine.service.main", "--name", name, "--listen", "127.0.0.1:0", *arguments)
+    return running("headrace_engine", "--name", name, "--listen", "127.0.0.1:0", *arguments)
 
 
 def gateway_server(engines: Mapping[str, str], *arguments: str) -> contextlib.AbstractContextManager[Server]:

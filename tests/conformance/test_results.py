@@ -103,7 +103,7 @@ def test_calls_with_tokens_unread_return_all_as_one_element(client: Client) -> N
 def test_calls_with_nothing_unread_on_a_running_sequence(client: Client) -> None:
     """Behind a full batch no token comes."""
     running = [client.start_request(MODEL, ids=[1, 2], **LONG)[0] for _ in range(8)]  # type: ignore[arg-type]
-    handle, queue = _start(client, 3)
+    _, queue = _start(client, 3)
     assert queue.GetNoWait() is None
     assert queue.GetWithTimeout(0) is None
     assert queue.GetWithTimeout(20) is None
@@ -245,7 +245,7 @@ def test_eos_is_in_the_ids_and_not_in_the_text(client: Client) -> None:
     assert plain is not None
     eos = plain.ids_from_generate[1]
     _, queue = client.start_request(MODEL, ids=[1, 2, 3], max_new_tokens=3, do_sample=False, eos_token_id=[eos])
-    elements = [e for e in queue]
+    elements = list(queue)
     ids = [t for e in elements for t in e.ids_from_generate]
     assert ids == plain.ids_from_generate[: plain.ids_from_generate.index(eos) + 1]
     assert queue.finish_reason is FinishReason.EOS

@@ -169,7 +169,7 @@ def test_model_roots_bound_what_can_be_installed(folder: Path, tmp_path: Path) -
             client.inspect_model(f"{tmp_path}/../{folder.name}/../..")
 
 
-@pytest.mark.parametrize("module", ["headrace_engine.service.main", "headrace_gateway"])
+@pytest.mark.parametrize("module", ["headrace_engine", "headrace_gateway"])
 @pytest.mark.parametrize("reuse", [False, True])
 def test_bc194_a_port_in_use_is_one_clear_line(module: str, reuse: bool) -> None:
     extra = ("--engine", "e1=127.0.0.1:1") if module == "headrace_gateway" else ()

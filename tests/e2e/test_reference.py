@@ -1,4 +1,4 @@
-"""The whole path against transformers in float32: the same greedy tokens, whatever the batch, the chunks or the pool."""
+"""The whole path against transformers in float32: the same greedy tokens, whatever batch, chunks and pool."""
 
 from __future__ import annotations
 

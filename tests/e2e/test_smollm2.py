@@ -37,7 +37,7 @@ def test_the_answer_equals_the_references(client: Client, gguf: Path) -> None:
     ids = [token for part in elements for token in part.ids_from_generate]
     text = "".join(part.text for part in elements)
     assert "Paris" in text
-    prompt = client.tokenize("smol", messages=MESSAGES).token_ids
+    prompt = client.tokenize("smol", messages=MESSAGES).ids
     assert ids == _reference(gguf, prompt)[: len(ids)]
 
 
