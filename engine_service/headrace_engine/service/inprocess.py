@@ -7,7 +7,7 @@ neither side sees what the other changes later.
 from __future__ import annotations
 
 import asyncio
-import atexit
+import concurrent.futures.thread  # noqa: F401
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
@@ -44,6 +44,10 @@ def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) ->
     return InProcessTransport(lambda: Engine(settings, launchers[core]))
 
 
+_open: set[InProcessTransport] = set()
+"""Transports that are to be closed before the interpreter goes."""
+
+
 class InProcessTransport:
     """Carries calls to an engine that runs on an event loop thread of its own. A `headrace.transport.Transport`.
 
@@ -58,9 +62,9 @@ class InProcessTransport:
         self._closed = False
         self._calls: set[Call] = set()
         self._thread.start()
-        atexit.register(self.close)
+        _open.add(self)
         try:
-            self._engine, self._rpcs = self._run(_open(make_engine))
+            self._engine, self._rpcs = self._run(_open_engine(make_engine))
         except BaseException:
             self._stop_loop()
             raise
@@ -117,13 +121,23 @@ class InProcessTransport:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _stop_loop(self) -> None:
-        atexit.unregister(self.close)
+        _open.discard(self)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def _open(make_engine: Callable[[], Engine]) -> tuple[Engine, dict[str, Rpc]]:
+def _close_all() -> None:
+    for transport in list(_open):
+        transport.close()
+
+
+# The public atexit comes too late: closing an engine takes pool threads, and by then there are none to be had. These
+# hooks run in reverse order, so the pool's own must be there first: hence its import above.
+threading._register_atexit(_close_all)  # type: ignore[attr-defined]
+
+
+async def _open_engine(make_engine: Callable[[], Engine]) -> tuple[Engine, dict[str, Rpc]]:
     engine = make_engine()
     await engine.start()
     return engine, rpc_table(engine)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 
 import grpc
@@ -252,6 +255,28 @@ def test_an_engine_that_cannot_start_is_an_error_of_connecting(engine):
     with pytest.raises(NotFound, match="no such state directory"):
         InProcessTransport(lambda: engine)
     assert threading.active_count() == threads
+
+
+AT_EXIT = """
+import asyncio
+from headrace_engine.service.inprocess import InProcessTransport
+from unit.service.scripted_engine import ScriptedEngine
+
+class Engine(ScriptedEngine):
+    async def close(self):
+        await asyncio.to_thread(print, "closed in a thread")
+
+InProcessTransport(Engine)
+print("left")
+"""
+
+
+def test_a_transport_that_was_left_open_is_closed_before_the_interpreter_goes():
+    """While there still are pool threads: ending a core takes one."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    found = subprocess.run([sys.executable, "-c", AT_EXIT], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == ["left", "closed in a thread"]
+    assert found.stderr == ""
 
 
 def test_options_that_do_not_exist_are_refused():
