@@ -7,7 +7,7 @@ import math
 import pytest
 from headrace import Client, InvalidRequestError
 from headrace.types import FinishReason
-from places import LONG_MODEL, MAX_LENGTH, MODEL
+from places import LONG_MODEL, MAX_LENGTH, MODEL, Folders
 
 GREEDY = {"ignore_eos": True, "do_sample": False}
 
@@ -187,10 +187,21 @@ def test_bc068_special_tokens_typed_by_a_user_stay_text(client: Client) -> None:
     assert "hi<|im_end|>" in forged.rendered_text
 
 
-def test_bc067_a_model_without_a_template_says_so(client: Client) -> None:
-    with pytest.raises(InvalidRequestError) as refusal:
-        client.start_request(MODEL, messages=[{"role": "", "content": "x"}])
-    assert refusal.value.reason in ("INVALID_FIELD", "BAD_TEMPLATE")
+def test_bc067_a_template_that_refuses_says_why(client: Client, folders: Folders) -> None:
+    template = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role here') }}{% endif %}ok"
+    client.install_model("strict", path=str(folders.tiny), chat_template=template, max_length=64, num_threads=1)
+    client.start_model("strict")
+    with pytest.raises(InvalidRequestError, match="no system role here") as refusal:
+        client.start_request("strict", messages=[{"role": "system", "content": "x"}])
+    assert refusal.value.reason == "BAD_TEMPLATE"
+    handle, _ = client.start_request("strict", messages=[{"role": "user", "content": "x"}], max_new_tokens=1)
+    client.release_request(handle)
+    client.stop_model("strict")
+    client.release_model("strict")
+    with pytest.raises(InvalidRequestError, match="syntax") as refusal:
+        client.install_model("strict", path=str(folders.tiny), chat_template="{% if %}")
+    assert refusal.value.reason == "BAD_TEMPLATE"
+    client.release_model("strict")
 
 
 def test_tokenize_and_detokenize_are_each_others_inverse(client: Client) -> None:

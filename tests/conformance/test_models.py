@@ -19,7 +19,7 @@ NAME = "second"
 @pytest.fixture
 def second(client: Client, folders: Folders) -> Iterator[str]:
     """An installed model that the test may do anything with."""
-    client.install_model(NAME, path=str(folders.tiny), max_length=128, max_batch=2)
+    client.install_model(NAME, path=str(folders.tiny), max_length=128, max_batch=2, num_threads=1)
     yield NAME
     _forget(client, NAME)
 
@@ -76,7 +76,7 @@ def test_watch_model_shows_states_in_order_and_ends_with_the_release(client: Cli
 
 def test_installing_again_with_an_equal_config_changes_nothing(client: Client, second: str, folders: Folders) -> None:
     client.start_model(second)
-    again = client.install_model(second, path=str(folders.tiny), max_length=128, max_batch=2)
+    again = client.install_model(second, path=str(folders.tiny), max_length=128, max_batch=2, num_threads=1)
     assert again[0].state is ModelState.RUNNING
 
 
@@ -238,7 +238,7 @@ def test_a_model_that_does_not_run_takes_no_requests(client: Client, second: str
 
 
 def test_stop_lets_running_requests_end_until_the_drain_limit(client: Client, folders: Folders) -> None:
-    client.install_model(NAME, path=str(folders.tiny), max_length=256, drain_limit=0.0)
+    client.install_model(NAME, path=str(folders.tiny), max_length=256, drain_limit=0.0, num_threads=1)
     client.start_model(NAME)
     handle, queue = client.start_request(NAME, ids=[1, 2], ignore_eos=True)
     queue.Get()
