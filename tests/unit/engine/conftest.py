@@ -1,0 +1,33 @@
+"""An engine with a tiny model and a core that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tiny_models import make_tiny_llama
+from unit.engine.bench import Bench
+
+
+@pytest.fixture(scope="session")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a Llama of 384 ids and 512 positions; not to be changed."""
+    return make_tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+async def bench(model_path: Path) -> AsyncIterator[Bench]:
+    """An engine and its surroundings. In the end every core is gone, and nothing goes on in the background."""
+    bench = Bench(model_path)
+    yield bench
+    for core in bench.launcher.cores:
+        core.end_close()
+    await bench.engine.close()
+    assert all(core.closed for core in bench.launcher.cores)
+    assert bench.engine.live_requests == 0
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        await asyncio.wait(left, timeout=10)
+    assert not [task for task in left if not task.done()]

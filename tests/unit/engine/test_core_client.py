@@ -1,0 +1,191 @@
+"""The front half's end of a core: starting it, and every way in which it ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from headrace_engine.config import ModelFormat
+from headrace_engine.engine.core_client import CoreClient
+from headrace_engine.engine.outputs import Outputs
+from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument, OutOfMemory
+from headrace_engine.messages import CorePlan, CoreReady, EndSequence
+from headrace_engine.types import ModelProgress
+from unit.engine.clock import FakeClock, settle
+from unit.engine.scripted_core import READY, ScriptedCore, ScriptedLauncher
+
+PLAN = CorePlan("/models/smol", ModelFormat.HF)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.launcher = ScriptedLauncher()
+        self.launcher.ready_at_once = None
+        self.outputs = Outputs(FakeClock())
+        self.reports: list[ModelProgress] = []
+        self.ends: list[HeadraceError] = []
+        self.client = CoreClient(self.launcher, self.outputs, self.reports.append, self.ends.append)
+
+    @property
+    def core(self) -> ScriptedCore:
+        return self.launcher.core
+
+    async def launch(self) -> asyncio.Task[CoreReady]:
+        launching = asyncio.create_task(self.client.launch(PLAN))
+        await settle()
+        return launching
+
+    async def ready(self) -> None:
+        launching = await self.launch()
+        self.core.ready()
+        await launching
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_a_launch_returns_when_the_core_is_warm(bench: Bench) -> None:
+    launching = await bench.launch()
+    assert bench.core.plan is PLAN
+    bench.core.progress(5, 10)
+    await settle()
+    assert not launching.done()
+    assert [(report.bytes_done, report.bytes_total) for report in bench.reports] == [(5, 10)]
+    bench.core.ready()
+    assert await launching is READY
+    assert bench.ends == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("BAD_MODEL", BadModel),
+        ("OUT_OF_MEMORY", OutOfMemory),
+        ("INVALID_FIELD", InvalidArgument),
+        ("NOT_SUPPORTED", InvalidArgument),
+        ("ENGINE_FAULT", Internal),
+        ("SOMETHING_NEW", Internal),
+    ],
+)
+async def test_a_failure_of_the_start_is_raised_once_with_its_reason(
+    bench: Bench, reason: str, kind: type[HeadraceError]
+) -> None:
+    launching = await bench.launch()
+    bench.core.fail(reason, "lower one of them")
+    with pytest.raises(kind, match="lower one of them") as caught:
+        await launching
+    assert caught.value.reason == (reason if kind is not Internal else "ENGINE_FAULT")
+    assert bench.ends == []
+
+
+async def test_a_wrong_field_is_named(bench: Bench) -> None:
+    launching = await bench.launch()
+    bench.core.fail("INVALID_FIELD", "config.device_list = [7]: there are 2", "config.device_list")
+    with pytest.raises(InvalidArgument) as caught:
+        await launching
+    assert caught.value.message == "config.device_list = [7]: there are 2"
+    (violation,) = caught.value.violations
+    assert (violation.field, violation.description) == ("config.device_list", "= [7]: there are 2")
+
+
+async def test_a_core_that_dies_before_it_is_ready_fails_the_start(bench: Bench) -> None:
+    launching = await bench.launch()
+    bench.core.die("killed by signal 9")
+    with pytest.raises(Internal, match="the core died: killed by signal 9"):
+        await launching
+    assert bench.ends == []
+
+
+async def test_a_core_that_dies_as_soon_as_it_is_ready_fails_the_start(bench: Bench) -> None:
+    """Its last words are read before the start goes on: the start must not succeed with a core that is gone."""
+    launching = await bench.launch()
+    bench.core.ready()
+    bench.core.die()
+    with pytest.raises(Internal, match="the core died"):
+        await launching
+
+
+async def test_a_core_that_dies_later_is_told_once(bench: Bench) -> None:
+    await bench.ready()
+    bench.core.fail("ENGINE_FAULT", "a step failed as a whole")
+    assert [error.message for error in bench.ends] == ["a step failed as a whole"]
+
+
+async def test_a_launcher_that_fails_fails_the_start(bench: Bench) -> None:
+    bench.launcher.error = OSError("no more processes")
+    with pytest.raises(OSError, match="no more processes"):
+        await bench.client.launch(PLAN)
+    await bench.client.close()
+
+
+async def test_commands_reach_the_core_in_order_while_there_is_one(bench: Bench) -> None:
+    bench.client.send(EndSequence(1))
+    await bench.ready()
+    for key in (2, 3):
+        bench.client.send(EndSequence(key))
+    core = bench.core
+    await bench.client.close()
+    bench.client.send(EndSequence(4))
+    assert core.ended == [2, 3]
+
+
+async def test_closing_waits_until_the_core_is_gone_and_tells_of_no_end(bench: Bench) -> None:
+    bench.launcher.lingers = True
+    await bench.ready()
+    closing = [asyncio.create_task(bench.client.close()) for _ in range(2)]
+    await settle()
+    assert bench.core.closing
+    assert not any(task.done() for task in closing)
+    bench.core.end_close()
+    await asyncio.gather(*closing)
+    assert bench.ends == []
+
+
+async def test_a_close_that_is_cut_goes_on_and_the_next_one_waits_for_it(bench: Bench) -> None:
+    bench.launcher.lingers = True
+    await bench.ready()
+    first = asyncio.create_task(bench.client.close())
+    await settle()
+    first.cancel()
+    second = asyncio.create_task(bench.client.close())
+    await settle()
+    assert not second.done()
+    bench.core.end_close()
+    await second
+    assert bench.core.closed
+
+
+async def test_what_a_closing_core_still_says_changes_nothing(bench: Bench) -> None:
+    bench.launcher.lingers = True
+    launching = await bench.launch()
+    launching.cancel()
+    closing = asyncio.create_task(bench.client.close())
+    await settle()
+    bench.core.progress(9)
+    bench.core.ready()
+    bench.core.fail("OUT_OF_MEMORY", "too late")
+    bench.core.end_close()
+    await closing
+    assert (bench.reports, bench.ends) == ([], [])
+    assert launching.cancelled()
+
+
+async def test_each_launch_is_an_epoch_with_counters_of_its_own(bench: Bench) -> None:
+    for epoch in (1, 2):
+        await bench.ready()
+        assert bench.client.epoch == epoch
+        bench.core.step([(1, 5)])
+        await bench.client.close()
+    assert len(bench.launcher.cores) == 2
+    assert all(core.closed for core in bench.launcher.cores)
+
+
+async def test_a_start_after_a_death_works(bench: Bench) -> None:
+    await bench.ready()
+    bench.core.die()
+    await bench.client.close()
+    await bench.ready()
+    assert len(bench.ends) == 1
+    assert bench.client.epoch == 2
