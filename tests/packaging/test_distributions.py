@@ -1,0 +1,117 @@
+"""The three distributions, each built as an sdist, and from the sdist alone as a wheel."""
+
+import re
+from pathlib import Path
+
+import pytest
+from distributions import FOLDERS, ROOT, Distribution, build, build_environment, call
+
+pytestmark = pytest.mark.packaging
+
+NORM = """
+import ctypes, sys
+from headrace_engine.native import Dtype, load
+numbers = (ctypes.c_float * 4)(1, 2, 3, 4)
+ones, out = (ctypes.c_float * 4)(1, 1, 1, 1), (ctypes.c_float * 4)()
+at = {name: ctypes.addressof(buffer) for name, buffer in {"x": numbers, "weight": ones, "out": out}.items()}
+load("cpu").rms_norm(**at, rows=1, hidden=4, eps=0.0, dtype=Dtype.FLOAT32)
+print(*(round(number / out[0], 3) for number in out))
+"""
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """An interpreter that has what builds need, and none of the repository."""
+    return build_environment()
+
+
+@pytest.fixture(scope="session")
+def built(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Distribution]:
+    """Every distribution, by folder."""
+    return {folder: build(folder, python, tmp_path_factory.mktemp(folder)) for folder in FOLDERS}
+
+
+def version_of(folder: str, package: str) -> str:
+    found = re.search(r'^__version__ = "(.+)"$', (ROOT / folder / package / "__init__.py").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("folder", "package"),
+    [("client", "headrace"), ("gateway", "headrace_gateway"), ("engine_service", "headrace_engine")],
+)
+def test_a_wheel_says_its_version_and_carries_its_package_alone(
+    built: dict[str, Distribution], folder: str, package: str
+) -> None:
+    distribution = built[folder]
+    assert distribution.metadata["Version"] == version_of(folder, package)
+    assert distribution.metadata["License-Expression"] == "Apache-2.0"
+    assert {name.partition("/")[0] for name in distribution.files} == {
+        package,
+        distribution.wheel.name.partition("-py3-")[0] + ".dist-info",
+    }
+    assert not [name for name in distribution.files | distribution.sources if "__pycache__" in name]
+
+
+def test_every_python_file_of_a_package_is_in_its_wheel(built: dict[str, Distribution]) -> None:
+    for folder, package in (("gateway", "headrace_gateway"), ("engine_service", "headrace_engine")):
+        files = {str(path.relative_to(ROOT / folder)) for path in (ROOT / folder / package).rglob("*.py")}
+        assert files - built[folder].files == set()
+
+
+def test_the_client_carries_generated_wire_code_and_its_sdist_the_contract(built: dict[str, Distribution]) -> None:
+    client = built["client"]
+    protos = {path.stem for path in (ROOT / "proto" / "headrace" / "v1").glob("*.proto")}
+    assert len(protos) > 5
+    assert {f"proto/headrace/v1/{name}.proto" for name in protos} <= client.sources
+    for name in protos:
+        assert {f"headrace/v1/{name}_pb2.py", f"headrace/v1/{name}_pb2.pyi"} <= client.files
+    assert not [name for name in client.sources if name.startswith("headrace/v1/")]
+    assert "headrace/py.typed" in client.files
+
+
+def test_the_client_depends_on_grpcio_and_protobuf_and_on_no_compiler(built: dict[str, Distribution]) -> None:
+    needed = {re.split(r"[^\w-]", need)[0] for need in built["client"].requirements if "extra ==" not in need}
+    assert needed == {"grpcio", "protobuf"}
+
+
+def test_the_wire_code_imports_with_the_compiler_s_own_protobuf(
+    built: dict[str, Distribution], python: Path, tmp_path: Path
+) -> None:
+    """It is of the older of the two major versions that the client's metadata allows."""
+    script = "import headrace.v1.session_pb2, headrace.v1.engine_service_pb2_grpc, headrace; print(headrace.__file__)"
+    printed = call(python, "-c", script, path=built["client"].unpack(tmp_path))
+    assert printed.strip() == str(tmp_path / "headrace" / "__init__.py")
+
+
+def test_the_engine_s_wheel_fits_every_python_and_carries_the_cpu_library(built: dict[str, Distribution]) -> None:
+    engine = built["engine_service"]
+    assert re.fullmatch(r"headrace_engine-.+-py3-none-linux_\w+\.whl", engine.wheel.name)
+    assert [name for name in engine.files if ".so" in name] == ["headrace_engine/lib/libcore_cpu.so"]
+    assert {"csrc/CMakeLists.txt", "csrc/core.h", "LICENSE"} <= engine.sources
+    assert "headrace_engine/py.typed" in engine.files
+
+
+def test_the_library_inside_the_engine_s_wheel_works(
+    built: dict[str, Distribution], python: Path, tmp_path: Path
+) -> None:
+    printed = call(python, "-c", NORM, path=built["engine_service"].unpack(tmp_path))
+    assert printed.split() == ["1.0", "2.0", "3.0", "4.0"]
+
+
+def test_the_engine_needs_the_client_of_the_same_version(built: dict[str, Distribution]) -> None:
+    client = [need for need in built["engine_service"].requirements if re.match(r"headrace\b(?!-)", need)]
+    assert client == [f"headrace=={version_of('client', 'headrace')}"]
+    assert version_of("engine_service", "headrace_engine") == version_of("client", "headrace")
+
+
+def test_the_engine_offers_its_program_and_its_transport(built: dict[str, Distribution]) -> None:
+    lines = built["engine_service"].text("entry_points.txt").replace(" ", "").split()
+    assert "headrace-engine=headrace_engine.service.main:main" in lines
+    assert lines[lines.index("[headrace.transports]") + 1] == "inprocess=headrace_engine.service.inprocess:connect"
+
+
+def test_only_the_engine_s_extra_asks_for_cuda(built: dict[str, Distribution]) -> None:
+    cuda = [need for need in built["engine_service"].requirements if "cuda" in need.lower() or "nvidia" in need.lower()]
+    assert [need.endswith('extra == "cuda"') for need in cuda] == [True]
