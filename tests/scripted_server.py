@@ -16,6 +16,11 @@ from google.protobuf.message import Message
 from headrace.methods import METHODS
 from headrace.v1 import status_pb2
 
+SERVER_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 64 * 2**20),
+    ("grpc.max_send_message_length", 64 * 2**20),
+]
 URL = "type.googleapis.com/google.rpc."
 
 
@@ -84,9 +89,7 @@ class ScriptedServer:
 
     def start(self) -> ScriptedServer:
         """Listens: on the port that it had before, or on a free one."""
-        self._server = grpc.server(
-            futures.ThreadPoolExecutor(self._workers), options=[("grpc.so_reuseport", 0)], maximum_concurrent_rpcs=None
-        )
+        self._server = grpc.server(futures.ThreadPoolExecutor(self._workers), options=SERVER_OPTIONS)
         services: dict[str, dict[str, grpc.RpcMethodHandler]] = defaultdict(dict)
         for name, method in METHODS.items():
             service, short = name.split("/")
@@ -210,7 +213,8 @@ class FakeClock:
     """Time that stands still until somebody moves it.
 
     The thread that made it moves it by waiting: its own pauses are over at once. The pauses of other threads last until
-    `step` or `advance` passes their end, or are short while it `runs_by_itself`. `when_owner_waits` is called first whenever that thread waits.
+    `step` or `advance` passes their end, or are short while it `runs_by_itself`. `when_owner_waits` is called first
+    whenever that thread waits.
     """
 
     def __init__(self) -> None:

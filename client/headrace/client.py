@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from types import TracebackType
 from typing import Any, Self
 
@@ -58,6 +59,8 @@ class Client(RequestCalls):
         self._connection = Connection(
             transport, timeout=timeout, owner=owner, policy=retry or RetryPolicy(), clock=clock or SystemClock()
         )
+        dropped = self._connection.requests.client_dropped
+        weakref.finalize(self, self._connection.janitor.ask, dropped).atexit = False
 
     def close(self) -> None:
         """Ends all calls and connections; waiting reads wake and raise UnavailableError.

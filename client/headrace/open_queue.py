@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from functools import partial
+
 from headrace.calls import REQUESTS
 from headrace.connection import Connection
 from headrace.convert import accepted_of
@@ -24,6 +27,8 @@ def open_queue(
     index: int,
     position: int = 0,
     info: request_pb2.SequenceInfo | None = None,
+    *,
+    first: bool,
 ) -> ResultQueue:
     """A queue that reads one sequence of a request, from a position on, and begins at once.
 
@@ -33,6 +38,7 @@ def open_queue(
         index: the sequence.
         position: place of the first token wanted.
         info: the sequence as it stands, where that is known already.
+        first: it is the queue that the start of the request answers: the request stays attached without it.
     """
     handle = accepted.handle
     reader = SequenceReader(position, accepted.request_id)
@@ -67,4 +73,7 @@ def open_queue(
     connection.janitor.start()
     connection.requests.reads(pump)
     pump.start()
-    return ResultQueue(pump, request=accepted_of(accepted), index=index, look=look, when_dropped=connection.janitor.ask)
+    queue = ResultQueue(pump, request=accepted_of(accepted), index=index, look=look)
+    dropped = partial(connection.requests.orphaned, pump) if first else pump.stop
+    weakref.finalize(queue, connection.janitor.ask, dropped).atexit = False
+    return queue

@@ -11,11 +11,17 @@ from headrace.v1 import request_pb2
 
 
 class OpenRequests:
-    """The requests that a client started and did not release, and the pumps of its queues."""
+    """The requests that a client started and did not release, and the pumps of its queues.
+
+    A request stays attached for as long as its client lives, also when its queue was dropped: the caller may have kept
+    the handle, and must not find that the lease ran out.
+    """
 
     def __init__(self) -> None:
         self._started: dict[str, None] = {}
         self._pumps: weakref.WeakSet[Pump] = weakref.WeakSet()
+        self._orphans: list[Pump] = []
+        self._client_lives = True
         self._lock = threading.Lock()
 
     def started(self, handle: str) -> None:
@@ -32,6 +38,22 @@ class OpenRequests:
         """A queue reads a sequence."""
         with self._lock:
             self._pumps.add(pump)
+
+    def orphaned(self, pump: Pump) -> None:
+        """The first queue of a request was dropped."""
+        with self._lock:
+            if self._client_lives and pump.handle in self._started:
+                self._orphans = [*(one for one in self._orphans if not one.over), pump]
+                return
+        pump.stop()
+
+    def client_dropped(self) -> None:
+        """Nobody can ask for a request by its handle any more; queues that somebody has go on."""
+        with self._lock:
+            self._client_lives = False
+            orphans, self._orphans = self._orphans, []
+        for pump in orphans:
+            pump.stop()
 
     def observe(self, handle: str, sequences: Iterable[request_pb2.SequenceInfo]) -> None:
         """Tells the queues of a request what a call answered about its sequences."""

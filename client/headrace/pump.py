@@ -86,6 +86,11 @@ class Pump:
         with self._changed:
             return question(self._reader)
 
+    @property
+    def over(self) -> bool:
+        """Whether its thread has nothing more to do."""
+        return self.ask(lambda reader: reader.over)
+
     def observe(self, info: request_pb2.SequenceInfo) -> None:
         """Passes on what a call told about the sequence."""
         try:

@@ -40,7 +40,8 @@ class RequestCalls(ModelCalls):
     ) -> tuple[str, ResultQueue]:
         """Starts a request; returns once it was checked and accepted, and does not wait for its tokens.
 
-        A lost answer is asked for again under the same request_id, so that the request is started once.
+        A lost answer is asked for again under the same request_id, so that the request is started once. The request is
+        kept alive while this client lives, whether its queue is read, or even kept; release it when it is done with.
 
         Args:
             model: a running model.
@@ -80,7 +81,7 @@ class RequestCalls(ModelCalls):
         ).request
         self._connection.requests.started(accepted.handle)
         count = max(1, accepted.effective_config.n)
-        queues = [open_queue(self._connection, accepted, index) for index in range(count)]
+        queues = [open_queue(self._connection, accepted, index, first=True) for index in range(count)]
         if count > 1:
             ResultQueue.join(queues)
         return accepted.handle, queues[0]
@@ -107,7 +108,7 @@ class RequestCalls(ModelCalls):
             raise InvalidRequestError(f"index = {index}: the request has {len(known)} sequences, numbered from 0.")
         first = known[index].first_position if index in known else 0
         position = first if from_position is None else from_position
-        return open_queue(self._connection, state.request, index, position, known.get(index))
+        return open_queue(self._connection, state.request, index, position, known.get(index), first=False)
 
     def generate(
         self,
@@ -125,7 +126,7 @@ class RequestCalls(ModelCalls):
 
         Arguments and errors are those of `start_request`; iterating raises what `ResultQueue.Get` raises.
         """
-        handle, queue = self.start_request(
+        _, queue = self.start_request(
             model,
             prompt,
             text=text,
@@ -135,7 +136,11 @@ class RequestCalls(ModelCalls):
             timeout=timeout,
             **fields,
         )
-        return TextStream(queue, lambda: self.release_request(handle), self._connection.janitor)
+        return TextStream(queue, self._release_once, self._connection.janitor)
+
+    def _release_once(self, handle: str) -> None:
+        if handle in self._connection.requests.unreleased():
+            self.release_request(handle)
 
     def stop_request(self, handle: str, *, timeout: float | None = None) -> list[SequenceInfo]:
         """Stops a request; returns its sequences when their end is there. What was generated stays readable.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -42,7 +41,6 @@ class ResultQueue:
         request: types.AcceptedRequest,
         index: int,
         look: Callable[[], request_pb2.SequenceInfo | None],
-        when_dropped: Callable[[Callable[[], None]], None],
     ) -> None:
         self._pump = pump
         self._request = request
@@ -51,7 +49,6 @@ class ResultQueue:
         self._choices: list[ResultQueue] | None = None
         self._last_stat: types.RequestStat | None = None
         self._process = current_process()
-        weakref.finalize(self, when_dropped, pump.stop).atexit = False
 
     def Get(self) -> types.GeneratedElements | None:
         """All unread tokens as one element; waits for the first one. None: the sequence ended and nothing is unread.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Self
 
+from headrace.errors import HeadraceError
 from headrace.janitor import Janitor
 from headrace.result_queue import ResultQueue
+
+logger = logging.getLogger(__name__)
 
 
 class TextStream:
@@ -21,12 +26,13 @@ class TextStream:
             are there; `queue.finish_reason` and `queue.RequestStatInfo()` stay after the end.
     """
 
-    def __init__(self, queue: ResultQueue, release: Callable[[], None], janitor: Janitor) -> None:
+    def __init__(self, queue: ResultQueue, release: Callable[[str], None], janitor: Janitor) -> None:
         self.queue = queue
         self._elements = iter(queue)
         janitor.start()
-        self._dropped = weakref.finalize(self, janitor.ask, release)
-        self._release = release
+        self._handle = queue.handle
+        self._verb = release
+        self._dropped = weakref.finalize(self, janitor.ask, partial(_release, queue.handle, release))
 
     def __iter__(self) -> Iterator[str]:
         """Itself."""
@@ -41,9 +47,9 @@ class TextStream:
             raise
 
     def close(self) -> None:
-        """Stops and releases the request; does nothing the second time."""
+        """Stops and releases the request; does nothing the second time. A failure is logged: the lease will do it."""
         if self._dropped.detach() is not None:
-            self._release()
+            _release(self._handle, self._verb)
 
     def __enter__(self) -> Self:
         return self
@@ -52,3 +58,10 @@ class TextStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _release(handle: str, release: Callable[[str], None]) -> None:
+    try:
+        release(handle)
+    except HeadraceError as error:
+        logger.warning("could not release a request, its lease will: %s", error)

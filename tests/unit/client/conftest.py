@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from scripted_server import FakeClock, ScriptedServer
-
 from headrace import Client
+from scripted_server import FakeClock, ScriptedServer
 
 
 @pytest.fixture

@@ -6,7 +6,18 @@ import threading
 
 import grpc
 import pytest
-from scripted_server import FakeClock, Failure, Hang, ScriptedServer, within
+from headrace import (
+    Client,
+    EngineLostError,
+    FinishReason,
+    GenerateStatus,
+    InternalServerError,
+    RequestReleasedError,
+    ResultQueue,
+    UnavailableError,
+)
+from headrace.v1 import request_pb2, request_service_pb2
+from scripted_server import Failure, FakeClock, Hang, ScriptedServer, within
 from wire_samples import (
     GENERATING,
     HANDLE,
@@ -21,18 +32,6 @@ from wire_samples import (
     text_of,
     tokens,
 )
-
-from headrace import (
-    Client,
-    EngineLostError,
-    FinishReason,
-    GenerateStatus,
-    InternalServerError,
-    RequestReleasedError,
-    ResultQueue,
-    UnavailableError,
-)
-from headrace.v1 import request_pb2, request_service_pb2
 
 IDS = [5, 6, 7, 8]
 READS = ["Get", "GetWithTimeout", "GetNoWait"]

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from headrace import (
+    EngineLostError,
+    GenerateStatus,
+    InternalServerError,
+    RequestReleasedError,
+    UnavailableError,
+)
+from headrace.reader import WINDOW, SequenceReader, checksum
+from headrace.v1 import request_pb2, request_service_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from wire_samples import (
@@ -18,16 +27,6 @@ from wire_samples import (
     text_of,
     tokens,
 )
-
-from headrace import (
-    EngineLostError,
-    GenerateStatus,
-    InternalServerError,
-    RequestReleasedError,
-    UnavailableError,
-)
-from headrace.reader import WINDOW, SequenceReader, checksum
-from headrace.v1 import request_pb2, request_service_pb2
 
 IDS = list(range(10, 30))
 
@@ -358,4 +357,3 @@ class TestFailure:
         with pytest.raises(UnavailableError) as caught:
             take(reader)
         assert caught.value.reason == "CLIENT_CLOSED"
-

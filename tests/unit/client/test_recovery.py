@@ -6,11 +6,6 @@ import threading
 
 import grpc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scripted_server import FakeClock, Failure, Hang, ScriptedServer, within
-from wire_samples import HANDLE, accepted, ended, ended_info, got, running_info, status_only, text_of, tokens
-
 from headrace import (
     Client,
     DeadlineError,
@@ -24,6 +19,10 @@ from headrace import (
 from headrace.reader import WINDOW
 from headrace.recovery import Recovery
 from headrace.v1 import request_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_server import Failure, FakeClock, Hang, ScriptedServer, within
+from wire_samples import HANDLE, accepted, ended, ended_info, got, running_info, status_only, text_of, tokens
 
 IDS = list(range(40))
 CUT = Failure(grpc.StatusCode.UNAVAILABLE, "Socket closed")
@@ -196,7 +195,7 @@ def test_bc181_a_slow_prefill_is_waited_for(client: Client, server: ScriptedServ
 def test_a_queue_that_nobody_reads_is_bounded_and_still_tells_its_end(
     client: Client, server: ScriptedServer, clock: FakeClock
 ) -> None:
-    """"Poll until the end, then Get" with more tokens than the window holds."""
+    """Poll until the end, then Get, with more tokens than the window holds."""
     ids = list(range(3 * WINDOW))
     steps = [tokens(ids, begin, begin + 256) for begin in range(0, len(ids), 256)]
     queue = start(client, server, [*steps, ended(ids)])
@@ -245,13 +244,6 @@ def test_statistics_of_a_queue_raise_where_the_server_cannot_be_asked(client: Cl
     server.expect("GetRequest", Failure(grpc.StatusCode.DEADLINE_EXCEEDED))
     with pytest.raises(DeadlineError):
         queue.RequestStatInfo()
-
-
-def test_a_dropped_queue_ends_its_stream(client: Client, server: ScriptedServer) -> None:
-    queue = start(client, server, [Hang()])
-    server.wait_for_streams(1)
-    del queue
-    server.wait_for_streams(0)
 
 
 def test_handles_are_asked_for_as_given(client: Client, server: ScriptedServer) -> None:

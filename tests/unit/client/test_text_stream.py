@@ -1,0 +1,46 @@
+"""The iterator over text, beside what test_client shows of it."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from headrace import Client, RequestReleasedError, UnavailableError
+from headrace.v1 import request_service_pb2
+from scripted_server import Failure, Hang, ScriptedServer
+from wire_samples import accepted, tokens
+
+RELEASED = request_service_pb2.ReleaseRequestResponse()
+
+
+def test_a_stream_that_outlives_its_client_does_not_call_again(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [tokens([1, 2]), Hang()])
+    server.expect("ReleaseRequest", RELEASED)
+    with Client(server.address) as client:
+        stream = client.generate("smol", "Hi")
+        assert next(stream)
+    with pytest.raises(RequestReleasedError):
+        next(stream)
+    stream.close()
+    assert not caplog.records
+
+
+def test_a_release_that_fails_is_told_in_the_log_and_hides_nothing(
+    client: Client, server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [Hang()])
+    stream = client.generate("smol", "Hi")
+    server.wait_for_streams(1)
+    client.close()
+    with pytest.raises(UnavailableError):
+        next(stream)
+    assert "could not release a request, its lease will" in caplog.text
+
+
+def test_a_start_that_fails_raises_from_generate_itself(client: Client, server: ScriptedServer) -> None:
+    server.expect("StartRequest", Failure(grpc.StatusCode.UNAVAILABLE, reason="NO_ENGINE", retry_after=100.0))
+    with pytest.raises(UnavailableError):
+        client.generate("smol", "Hi")
