@@ -1,12 +1,13 @@
 """What nvcc makes of the kernels: checked where nvcc is, no GPU needed."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from headrace_engine.native import FOLDER_VARIABLE, Code, Dtype, NativeError, load
-from native.build import HAS_NVCC, NVCC, ROOT, cmake, require
+from native.build import HAS_NVCC, NVCC, ROOT, cmake, require, run
 
 pytestmark = pytest.mark.skipif(not HAS_NVCC, reason="no nvcc")
 
@@ -55,3 +56,16 @@ def test_without_a_gpu_a_launch_is_an_error_and_no_crash(hopper_build: Path, mon
     with pytest.raises(NativeError, match=r"^rms_norm: .*driver.* \(device error \d+\)$") as caught:
         native.rms_norm(out=4096, x=4096, weight=4096, rows=1, hidden=64, eps=1e-5, dtype=Dtype.FLOAT32)
     assert (caught.value.code, caught.value.field) == (Code.DEVICE_ERROR, "")
+
+
+@pytest.mark.parametrize(("choice", "succeeds"), [("AUTO", True), ("ON", False)])
+def test_an_nvcc_that_is_too_old_is_left_out_or_refused(tmp_path: Path, choice: str, succeeds: bool) -> None:
+    old_nvcc = tmp_path / "nvcc"
+    real = shutil.which(NVCC)
+    old_nvcc.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "release 11.8, V11.8.89" || exec {real} "$@"\n')
+    old_nvcc.chmod(0o755)
+    result = run(
+        "cmake", "-S", ROOT / "csrc", "-B", tmp_path / "build", f"-DCORE_CUDA={choice}", env={"CUDACXX": str(old_nvcc)}
+    )
+    assert (result.returncode == 0) is succeeds
+    assert "nvcc 11.8 is older than 12.8" in " ".join(result.stdout.split())

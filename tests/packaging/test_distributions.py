@@ -9,7 +9,7 @@ from distributions import FOLDERS, ROOT, Distribution, build, build_environment,
 pytestmark = pytest.mark.packaging
 
 NORM = """
-import ctypes, sys
+import ctypes
 from headrace_engine.native import Dtype, load
 numbers = (ctypes.c_float * 4)(1, 2, 3, 4)
 ones, out = (ctypes.c_float * 4)(1, 1, 1, 1), (ctypes.c_float * 4)()
