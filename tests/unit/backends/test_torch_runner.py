@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from headrace_engine.backends import host
@@ -246,6 +250,10 @@ def _peak_bytes(call):
     return peak
 
 
+def test_an_empty_step_does_nothing(tiny_llama, memory):
+    assert ready(tiny_llama).run([]) == []
+
+
 def test_running_before_allocating_is_a_defect(tiny_llama):
     with pytest.raises(Internal):
         make_runner(plan_for(tiny_llama)).run([])
@@ -257,3 +265,18 @@ def test_close_frees_the_model_and_may_be_repeated(tiny_llama, memory):
     runner.close()
     with pytest.raises(Internal):
         runner.run([])
+
+
+@pytest.mark.parametrize(("asked", "found"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_compute_threads_sleep_while_they_wait_unless_the_environment_says_otherwise(asked, found):
+    """As the OpenMP runtime itself reports its settings when torch is loaded."""
+    program = "import headrace_engine.backends.torch, torch; torch.ones(9)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment, "OMP_DISPLAY_ENV": "TRUE", **asked},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"OMP_WAIT_POLICY = '{found}'" in result.stderr

@@ -14,6 +14,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Libraries add in another order for another number of rows. In float32, where the same sequence must give the same
     numbers in any batch, every product therefore has ROW_TILE rows; the last is filled up with zeros.
+    That the place in a tile does not matter either is a property of the libraries, which the tests hold.
     """
     product = _tiled(x, weight) if x.dtype == torch.float32 else x @ weight.T
     return product if bias is None else product + bias

@@ -107,6 +107,8 @@ class TorchRunner(Runner):
 
 def run_steps(decoder: Decoder[Tensor, TorchBatch], steps: Sequence[SequenceStep]) -> list[Sampled]:
     """Compute all steps as one batch, and draw a token for each that wants one."""
+    if not steps:
+        return []
     batch = make_batch(steps)
     with torch.inference_mode():
         logits = decoder.forward(batch)
