@@ -9,14 +9,19 @@ from grpc_health.v1.health import aio
 
 from headrace_engine.engine.engine import Engine
 from headrace_engine.service.failures import closing
+from headrace_engine.service.logs import logger, trace
 from headrace_engine.types import ModelState
 
 OVERALL = ""
 REQUESTS = "headrace.v1.RequestService"
 MODELS = "headrace.v1.ModelService"
 
+_log = logger(__name__)
+
 _SERVING = health_pb2.HealthCheckResponse.SERVING
-_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+_NOT_log = logger(__name__)
+
+_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Health:
@@ -36,6 +41,7 @@ class Health:
         await self.servicer.set(MODELS, _SERVING)
         await self._tell()
         self._task = asyncio.create_task(self._follow())
+        self._task.add_done_callback(_report_end)
 
     async def refuse(self) -> None:
         """NOT_SERVING for every service, for good: the server is going away."""
@@ -57,3 +63,9 @@ class Health:
         status = _SERVING if running and not self._engine.draining else _NOT_SERVING
         await self.servicer.set(OVERALL, status)
         await self.servicer.set(REQUESTS, status)
+
+
+def _report_end(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        _log.error("health_lost", kind=type(error).__name__, exception=trace(error))

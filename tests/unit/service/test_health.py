@@ -6,6 +6,7 @@ import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from headrace.v1 import request_service_pb2
+from headrace_engine.service.server import EngineServer
 from headrace_engine.types import ModelState
 from unit.service.scripted_engine import tokens
 
@@ -81,3 +82,16 @@ async def test_streams_go_on_while_health_is_not_serving(front):
 async def test_health_stops_following_when_the_server_stops(front):
     await front.server.stop(None)
     await front.engine.closed["watch_model"].wait()
+
+
+async def test_health_that_lost_the_engine_says_so(engine, log):
+    async def broken(model_name: str):
+        raise RuntimeError("no more views")
+        yield
+
+    engine.watch_model = broken
+    server = EngineServer(engine)
+    server.listen("127.0.0.1:0")
+    await server.start()
+    await server.stop(None)
+    assert [event["event"] for event in log] == ["health_lost"]
