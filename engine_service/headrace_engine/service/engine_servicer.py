@@ -46,7 +46,7 @@ class EngineServicer(EngineServiceServicer):
     async def WatchEngineStat(
         self, request: wire.WatchEngineStatRequest, context: Any
     ) -> AsyncIterator[wire.WatchEngineStatResponse]:
-        """The same again and again."""
+        """Statistics again and again, until the client leaves."""
         check_addressed(self._engine.name, request.engine_ids)
         interval = _interval(request)
         while True:

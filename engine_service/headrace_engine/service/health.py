@@ -19,15 +19,13 @@ MODELS = "headrace.v1.ModelService"
 _log = logger(__name__)
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
-_NOT_log = logger(__name__)
-
-_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Health:
     """Keeps a health servicer in step with an engine.
 
-    "" and RequestService are SERVING while a model is RUNNING and the engine takes requests; ModelService once `run`
+    "" and RequestService are SERVING while a model is RUNNING and the engine takes requests; ModelService once `start`
     was called. Every other name is NOT_FOUND.
     """
 
