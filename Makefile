@@ -5,9 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROMPT ?=
 TORCH_INDEX ?=
+# CUDA kernels are built where there is a card to run them.
+CORE_CUDA ?= $(if $(shell command -v nvidia-smi),AUTO,OFF)
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 ifneq ($(TORCH_INDEX),)
 export PIP_EXTRA_INDEX_URL := $(TORCH_INDEX)
 endif
@@ -15,7 +18,7 @@ endif
 PIP := $(BIN)/pip install --quiet
 PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
-FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 2>/dev/null)
+FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
 .PHONY: help run test check format proto-baseline native soak clean $(addprefix test-,$(PARTS))
 
@@ -31,6 +34,10 @@ test: $(VENV)/.tests $(VENV)/.model  ## run every test, with the time of each pa
 
 test-%: $(VENV)/.tests $(VENV)/.model
 	$(PYTEST) tests/$*
+
+native: $(VENV)/.tests  ## build the native core and its simulator for the tests
+	cmake -S tests/native -B build/native -G Ninja -DCORE_SIM=ON -DCORE_CUDA=OFF -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
+	cmake --build build/native
 
 soak: $(VENV)/.tests $(VENV)/.model  ## run the tests that are too long for every change
 	$(PYTEST) tests -m soak
@@ -60,12 +67,12 @@ $(VENV)/bin/pip:
 
 PACKAGES := client/pyproject.toml client/hatch_build.py gateway/pyproject.toml engine_service/pyproject.toml
 PROTOS := $(wildcard proto/headrace/v1/*.proto)
-NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name CMakeLists.txt)
+NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)
 
 $(VENV)/.installed: $(VENV)/bin/pip constraints.txt $(PACKAGES) $(PROTOS) $(NATIVE)
 	@echo "headrace: installing (a few minutes the first time)" >&2
 	@$(PIP) torch
-	@$(PIP) -e './client[cli]' -e ./gateway -e ./engine_service
+	@$(PIP) -e './client[cli]' -e ./gateway -e ./engine_service -C cmake.define.CORE_CUDA=$(CORE_CUDA)
 	@echo "headrace: environment ready ($$($(BIN)/python -c 'import torch; print("CPU" if torch.version.cuda is None else "CUDA", "build of torch", torch.__version__)'))" >&2
 	@touch $@
 

@@ -139,10 +139,10 @@ def serve_model(client: Client) -> None:
     client.start_model(MODEL)
     watcher.join(5)
     effective = client.get_model(MODEL)[0].effective
-    config = effective["config"]
-    cache = "on" if config["enable_prefix_cache"] else "off"
-    size = effective["kv_bytes"] / 2**30
-    say(f"{MODEL:<11} ready: {effective['kv_tokens']:,} tokens of KV cache ({size:.1f} GiB), prefix cache {cache}")
+    assert effective is not None, "a running model has an effective config"
+    cache = "on" if effective.config["enable_prefix_cache"] else "off"
+    size = effective.kv_bytes / 2**30
+    say(f"{MODEL:<11} ready: {effective.kv_tokens:,} tokens of KV cache ({size:.1f} GiB), prefix cache {cache}")
 
 
 def _show_progress(client: Client) -> None:

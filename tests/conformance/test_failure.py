@@ -9,7 +9,7 @@ from places import MODEL, SMALL_POOL_MODEL, Folders, Place
 
 
 def test_overload_is_an_answer_with_a_time_to_come_back(client: Client, folders: Folders) -> None:
-    client.install_model("narrow", path=str(folders.tiny), max_batch=1, max_waiting=2, max_length=256)
+    client.install_model("narrow", path=str(folders.tiny), max_batch=1, max_waiting=2, max_length=256, num_threads=1)
     client.start_model("narrow")
     accepted = 0
     with pytest.raises(OverloadedError, match="max_waiting 2") as refusal:

@@ -38,7 +38,7 @@ def _state(client: Client, name: str = NAME) -> ModelState:
 
 
 def test_a_model_walks_from_installed_to_released(client: Client, folders: Folders) -> None:
-    assert client.install_model(NAME, path=str(folders.tiny), max_length=128)[0].state is ModelState.INITIAL
+    assert client.install_model(NAME, path=str(folders.tiny), max_length=128, num_threads=1)[0].state is ModelState.INITIAL
     assert client.start_model(NAME)[0].state is ModelState.RUNNING
     assert client.stop_model(NAME)[0].state is ModelState.STOPPED
     assert client.start_model(NAME)[0].state is ModelState.RUNNING
@@ -82,7 +82,7 @@ def test_installing_again_with_an_equal_config_changes_nothing(client: Client, s
 
 def test_installing_again_with_another_config_is_refused(client: Client, second: str, folders: Folders) -> None:
     with pytest.raises(ConflictError, match=second) as refusal:
-        client.install_model(second, path=str(folders.tiny), max_length=64, max_batch=2)
+        client.install_model(second, path=str(folders.tiny), max_length=64, max_batch=2, num_threads=1)
     assert refusal.value.reason == "MODEL_EXISTS"
 
 
@@ -118,7 +118,7 @@ def test_no_wait_returns_at_once_and_a_repeated_call_joins(client: Client, secon
 
 
 def test_start_waits_for_an_install_in_progress(client: Client, folders: Folders) -> None:
-    client.install_model(NAME, path=str(folders.tiny), max_length=128, no_wait=True)
+    client.install_model(NAME, path=str(folders.tiny), max_length=128, num_threads=1, no_wait=True)
     assert client.start_model(NAME)[0].state is ModelState.RUNNING
     _forget(client, NAME)
 

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gateway(folder: Path) -> Iterator[Server]:
     with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
         with Client(gateway.address) as client:
-            client.install_model("smol", path=str(folder), max_batch=4)
+            client.install_model("smol", path=str(folder), max_batch=4, num_threads=1)
             client.start_model("smol")
         yield gateway
 

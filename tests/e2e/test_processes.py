@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _serve(client: Client, folder: Path, **fields: object) -> None:
-    client.install_model("tiny", path=str(folder), max_batch=4, max_length=1024, **fields)  # type: ignore[arg-type]
+    client.install_model("tiny", path=str(folder), max_batch=4, max_length=1024, num_threads=1, **fields)  # type: ignore[arg-type]
     client.start_model("tiny")
 
 
@@ -105,7 +105,7 @@ def test_bc175_a_killed_core_fails_its_model_and_its_requests(folder: Path) -> N
             wait_until(lambda: client.get_model("tiny")[0].state is ModelState.FAILED, "the model does not fail")
             wait_until(lambda: _health(engine.address, "") == "NOT_SERVING", "health does not follow")
             wait_until(lambda: _health(gateway.address, "") == "NOT_SERVING", "the gateway's health does not follow")
-            client.install_model("tiny", path=str(folder), max_batch=4, max_length=1024)
+            client.install_model("tiny", path=str(folder), max_batch=4, max_length=1024, num_threads=1)
             client.start_model("tiny")
             assert "".join(client.generate("tiny", "Hello", max_new_tokens=4, **LONG)) is not None
 
@@ -164,7 +164,7 @@ def test_models_of_the_command_line_are_installed_and_started(folder: Path) -> N
 def test_model_roots_bound_what_can_be_installed(folder: Path, tmp_path: Path) -> None:
     with engine_server("e1", "--model-root", str(tmp_path)) as engine, Client(engine.address) as client:
         with pytest.raises(HeadraceError, match="root"):
-            client.install_model("tiny", path=str(folder))
+            client.install_model("tiny", path=str(folder), num_threads=1)
         with pytest.raises(HeadraceError, match="root"):
             client.inspect_model(f"{tmp_path}/../{folder.name}/../..")
 

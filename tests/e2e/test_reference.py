@@ -71,7 +71,7 @@ def expected(folder: Path, prompts: list[list[int]]) -> list[list[int]]:
 
 
 def _serve(client: Client, name: str, folder: Path, **fields: Any) -> str:
-    client.install_model(name, path=str(folder), max_length=128, **fields)
+    client.install_model(name, path=str(folder), max_length=128, num_threads=1, **fields)
     client.start_model(name)
     return name
 
