@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from headrace_engine.config import ModelFormat, RuntimeConfig
@@ -114,7 +114,7 @@ class Engine:
         """All models, by name, without their configs."""
         return [model.view(with_effective=False) for model in self._models.all()]
 
-    def watch_model(self, model_name: str) -> AsyncIterator[ModelView]:
+    def watch_model(self, model_name: str) -> AsyncGenerator[ModelView, None]:
         """The present view, then every change, until the model is released. "": all models, for ever."""
         return self._models.watch(model_name)
 
@@ -186,7 +186,7 @@ class Engine:
         found = [request for request in newest_first if not (running_only and request.ended)]
         return page_of(found, page_size, page_token)
 
-    def read(self, handle: str, index: int, from_position: int, owner: str) -> AsyncIterator[ReadResult]:
+    def read(self, handle: str, index: int, from_position: int, owner: str) -> AsyncGenerator[ReadResult, None]:
         """The tokens of one sequence from a position, then its end.
 
         Raises:
@@ -196,7 +196,7 @@ class Engine:
 
     async def generate(
         self, request: StartRequest
-    ) -> AsyncIterator[tuple[AcceptedRequest | None, int, ReadResult | None]]:
+    ) -> AsyncGenerator[tuple[AcceptedRequest | None, int, ReadResult | None], None]:
         """Start a request, read it, release it. Closing the iterator stops the request."""
         accepted = await self._admission.accept(request)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.core_link import CoreLauncher
@@ -104,7 +104,7 @@ class ModelRegistry:
             await asyncio.shield(leaving)
         return model.view()
 
-    def watch(self, model_name: str) -> AsyncIterator[ModelView]:
+    def watch(self, model_name: str) -> AsyncGenerator[ModelView, None]:
         """Views as they change.
 
         Raises:

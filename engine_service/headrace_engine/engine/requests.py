@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections import deque
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 KEY_MEMORY = 600.0
 """Seconds after release for which the key of a request still answers a retry."""
+
+_HANDLE = re.compile(r".*/(?P<instance>[0-9a-f]{16})/(?P<request>[0-9a-f]{32})", re.DOTALL)
 
 Key = tuple[str, str, int]
 """Owner, request_id and hand-over: what makes a start idempotent."""
@@ -121,7 +124,7 @@ class RequestBook:
 
     Args:
         engine: the engine's name, first part of its handles.
-        instance_id: second part; tells handles of an earlier start of the engine apart.
+        instance_id: second part, 16 hexadecimal digits; tells handles of an earlier start of the engine apart.
     """
 
     def __init__(self, engine: str, instance_id: str, clock: Clock) -> None:
@@ -159,18 +162,18 @@ class RequestBook:
         request = self.find_or_none(handle, owner)
         if request is not None:
             return request
-        parts = handle.split("/")
-        if len(parts) == 3 and parts[1] != self._instance_id:
+        parts = _HANDLE.fullmatch(handle)
+        if parts is not None and parts["instance"] != self._instance_id:
             text = f"handle {handle}: the engine instance that held it is gone, and its results with it"
             raise NotFound(text, reason="ENGINE_LOST", metadata={"handle": handle})
         raise NotFound(f"no request has the handle {handle!r}: unknown or released", metadata={"handle": handle})
 
     def find_or_none(self, handle: str, owner: str) -> Request | None:
         """The request of a handle, or None where `find` would raise."""
-        parts = handle.split("/")
-        if len(parts) != 3 or parts[1] != self._instance_id:
+        parts = _HANDLE.fullmatch(handle)
+        if parts is None or parts["instance"] != self._instance_id:
             return None
-        request = self._requests.get(parts[2])
+        request = self._requests.get(parts["request"])
         return request if request is not None and request.owner == owner else None
 
     def find_by_id(self, request_id: str, owner: str) -> Request:

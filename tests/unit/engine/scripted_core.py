@@ -27,13 +27,18 @@ READY = CoreReady(("CPU test",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 2, 64, 1
 
 
 class ScriptedCore:
-    """One launched core, and the link to it. It keeps the link's promises: see `CoreLink`."""
+    """One launched core, and the link to it. It keeps the link's promises: see `CoreLink`.
+
+    Attributes:
+        told: it was given a command.
+    """
 
     def __init__(
         self, plan: CorePlan, receive: Callable[[CoreMessage], None], lost: Callable[[str], None], *, lingers: bool
     ) -> None:
         self.plan = plan
         self.commands: list[CoreCommand] = []
+        self.told = asyncio.Event()
         self.closing = False
         self.closed = False
         self._receive = receive
@@ -48,6 +53,7 @@ class ScriptedCore:
     def send(self, message: CoreCommand) -> None:
         if not (self._gone or self.closing):
             self.commands.append(message)
+            self.told.set()
 
     async def close(self) -> None:
         assert not self.closing, "a link is closed once"

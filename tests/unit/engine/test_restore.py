@@ -1,0 +1,146 @@
+"""An engine returns to its models and their states by itself after a restart."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_engine.engine.state_store import FILE
+from headrace_engine.errors import FailedPrecondition, InvalidArgument
+from headrace_engine.types import ModelState
+from unit.engine.bench import NAME, Bench
+
+
+def saved(folder: Path) -> dict[str, str]:
+    """Wanted states by name, as they are on disk."""
+    entries = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return {entry["config"]["model_name"]: entry["wanted"] for entry in entries}
+
+
+async def restart(bench: Bench, folder: Path, **options: Any) -> None:
+    """The engine goes away, and another one comes up with the same folder."""
+    await bench.engine.close()
+    await bench.new_engine(state_dir=folder, **options).start()
+
+
+async def rest(bench: Bench) -> dict[str, ModelState]:
+    """States of all models once each is what is wanted of it, or failed."""
+    views = {view.model_name: view for view in bench.engine.list_models()}
+    async with aclosing(bench.engine.watch_model("")) as changes:
+        async for view in changes:
+            views[view.model_name] = view
+            if all(each.state in (each.wanted_state, ModelState.FAILED) for each in views.values()):
+                break
+    return {name: view.state for name, view in views.items()}
+
+
+async def test_models_return_to_their_wanted_states(bench: Bench, tmp_path: Path) -> None:
+    bench.new_engine(state_dir=tmp_path)
+    await bench.run("runs")
+    await bench.install("installed")
+    await bench.run("stopped")
+    await bench.engine.stop_model("stopped")
+    await bench.install("released")
+    await bench.engine.release_model("released")
+    assert saved(tmp_path) == {"runs": "RUNNING", "installed": "INITIAL", "stopped": "STOPPED"}
+    await restart(bench, tmp_path)
+    assert await rest(bench) == {
+        "installed": ModelState.INITIAL,
+        "runs": ModelState.RUNNING,
+        "stopped": ModelState.INITIAL,
+    }
+    assert len([core for core in bench.launcher.cores if not core.closed]) == 1
+
+
+async def test_restoring_returns_at_once_and_shows_what_is_wanted(bench: Bench, tmp_path: Path) -> None:
+    bench.new_engine(state_dir=tmp_path)
+    await bench.run()
+    await restart(bench, tmp_path)
+    view = bench.engine.get_model(NAME)
+    assert (view.state, view.wanted_state) == (ModelState.INSTALLING, ModelState.RUNNING)
+    assert saved(tmp_path) == {NAME: "RUNNING"}
+    assert (await bench.engine.start_model(NAME)).state is ModelState.RUNNING
+
+
+async def test_a_start_during_the_install_is_wanted_from_the_call_on(bench: Bench, tmp_path: Path) -> None:
+    bench.new_engine(state_dir=tmp_path)
+    await bench.engine.install_model(bench.config(), no_wait=True)
+    await bench.engine.start_model(NAME, no_wait=True)
+    assert saved(tmp_path) == {NAME: "RUNNING"}
+    await bench.engine.start_model(NAME)
+
+
+async def test_the_end_of_the_engine_is_no_wish_to_stop(bench: Bench, tmp_path: Path) -> None:
+    bench.new_engine(state_dir=tmp_path)
+    await bench.run()
+    await bench.engine.drain(0)
+    await bench.engine.close()
+    assert saved(tmp_path) == {NAME: "RUNNING"}
+
+
+async def test_a_model_that_failed_is_tried_again(bench: Bench, tmp_path: Path) -> None:
+    bench.new_engine(state_dir=tmp_path)
+    core = await bench.run()
+    core.die()
+    assert saved(tmp_path) == {NAME: "RUNNING"}
+    await restart(bench, tmp_path)
+    assert await rest(bench) == {NAME: ModelState.RUNNING}
+
+
+async def test_a_model_that_cannot_be_restored_says_why_and_holds_up_no_other(bench: Bench, tmp_path: Path) -> None:
+    bench.new_engine(state_dir=tmp_path)
+    await bench.run("fine")
+    await bench.run("outside")
+    entries = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
+    entries[1]["config"]["model_path"] = "/nowhere/at/all"
+    (tmp_path / FILE).write_text(json.dumps(entries), encoding="utf-8")
+    await restart(bench, tmp_path, model_roots=(bench.model_path,))
+    assert await rest(bench) == {"fine": ModelState.RUNNING, "outside": ModelState.FAILED}
+    failure = bench.engine.get_model("outside").failure
+    assert isinstance(failure, InvalidArgument)
+    assert "outside this engine's model roots" in failure.message
+
+
+async def test_a_saved_config_that_this_build_refuses_says_so(bench: Bench, tmp_path: Path) -> None:
+    bench.new_engine(state_dir=tmp_path)
+    await bench.install()
+    entries = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
+    entries[0]["config"]["kv_cache_mode"] = "INT8"
+    (tmp_path / FILE).write_text(json.dumps(entries), encoding="utf-8")
+    await restart(bench, tmp_path)
+    assert await rest(bench) == {NAME: ModelState.FAILED}
+    failure = bench.engine.get_model(NAME).failure
+    assert failure is not None
+    assert failure.reason == "NOT_SUPPORTED"
+
+
+async def test_a_damaged_file_stops_the_engine_from_starting(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("{", encoding="utf-8")
+    with pytest.raises(FailedPrecondition, match="mend or remove it"):
+        await bench.new_engine(state_dir=tmp_path).start()
+    assert (tmp_path / FILE).read_text(encoding="utf-8") == "{"
+
+
+async def test_a_state_that_cannot_be_saved_is_told_and_serving_goes_on(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError("no space left on device")
+
+    bench.new_engine(state_dir=tmp_path)
+    monkeypatch.setattr("os.fsync", fail)
+    with caplog.at_level(logging.ERROR):
+        await bench.run()
+    assert bench.state is ModelState.RUNNING
+    assert {record.message for record in caplog.records} == {"state_not_saved: no space left on device"}
+
+
+async def test_without_a_folder_nothing_is_kept(bench: Bench) -> None:
+    await bench.run()
+    await bench.engine.close()
+    await bench.new_engine().start()
+    assert bench.engine.list_models() == []

@@ -1,0 +1,536 @@
+"""StartRequest: what is accepted, what is refused, and that a key starts one request."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_engine.engine.requests import KEY_MEMORY
+from headrace_engine.engine.text import INLINE_CHARACTERS, TextProcessor
+from headrace_engine.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
+from headrace_engine.messages import AddSequence
+from headrace_engine.types import (
+    AcceptedRequest,
+    Chat,
+    ChatMessage,
+    FinishReason,
+    GenerateStatus,
+    ModelState,
+    StartRequest,
+)
+from tiny_models import read_json, write_json
+from unit.engine.bench import NAME, Bench
+from unit.engine.clock import settle
+from unit.engine.scripted_core import READY, ScriptedCore
+from unit.engine.vocabularies import byte_level
+
+LONG = "Hello world. " * (INLINE_CHARACTERS // 10)
+"""Tokenised in a thread."""
+
+
+class Tokenising:
+    """Holds long prompts in their thread until the test lets them go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._go = threading.Event()
+        tokenise = TextProcessor._tokenize_text
+
+        def held(text: TextProcessor, prompt: str, adds: bool | None) -> Any:
+            if len(prompt) > INLINE_CHARACTERS:
+                assert self._go.wait(60)
+            return tokenise(text, prompt, adds)
+
+        monkeypatch.setattr(TextProcessor, "_tokenize_text", held)
+
+    def go(self) -> None:
+        self._go.set()
+
+
+@pytest.fixture
+def tokenising(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tokenising]:
+    tokenising = Tokenising(monkeypatch)
+    yield tokenising
+    tokenising.go()
+
+
+async def run_wide(bench: Bench, **changes: Any) -> ScriptedCore:
+    """A model whose core takes sequences in which there is room for LONG."""
+    bench.launcher.ready_at_once = replace(READY, max_length=4096)
+    return await bench.run(**changes)
+
+
+async def refused(bench: Bench, *args: Any, **fields: Any) -> InvalidArgument:
+    with pytest.raises(InvalidArgument) as caught:
+        await bench.start(*args, **fields)
+    assert bench.core.added == []
+    assert bench.engine.list_requests("")[0] == []
+    return caught.value
+
+
+class TestAccepted:
+    async def test_the_answer_says_what_became_of_it(self, bench: Bench) -> None:
+        await bench.run()
+        accepted = await bench.start((5, 6, 7), config={"temperature": 0.5, "seed": 9, "max_new_tokens": 4})
+        engine, instance, number = accepted.handle.split("/")
+        assert (engine, instance) == ("e1", bench.engine.instance_id)
+        assert len(bytes.fromhex(number)) == 16
+        assert (accepted.model_name, accepted.seed, accepted.prompt_token_count) == (NAME, 9, 3)
+        assert accepted.prompt_hash == hashlib.sha256(struct.pack("<3I", 5, 6, 7)).hexdigest()
+        assert (accepted.joined, accepted.handover, accepted.waiting_ahead, accepted.warnings) == (False, 0, 0, ())
+        config = accepted.effective_config
+        assert config is not None
+        assert (config.temperature, config.seed, config.max_new_tokens, config.max_length) == (0.5, 9, 4, 64)
+        assert config.eos_token_id == (2, 0)
+
+    async def test_the_core_is_told_all_of_it(self, bench: Bench) -> None:
+        await bench.run()
+        config = {
+            "temperature": 0.5,
+            "top_k": 3,
+            "seed": 9,
+            "logprobs": True,
+            "max_new_tokens": 4,
+            "min_new_tokens": 2,
+            "priority": -7,
+            "use_prefix_cache": False,
+            "cache_salt": "tenant",
+        }
+        accepted = await bench.start((5, 6, 7), config=config)
+        added = bench.added()
+        assert accepted.effective_config is not None
+        assert added == AddSequence(
+            key=added.key,
+            prompt=(5, 6, 7),
+            sampling=added.sampling,
+            max_new=4,
+            eos_ids=(2, 0),
+            min_new=2,
+            priority=-7,
+            use_prefix_cache=False,
+            cache_salt="tenant",
+        )
+        sampling = added.sampling
+        assert (sampling.temperature, sampling.top_k, sampling.seed, sampling.logprobs) == (0.5, 3, 9, True)
+
+    async def test_keys_are_never_used_twice(self, bench: Bench) -> None:
+        core = await bench.run()
+        for _ in range(3):
+            await bench.start()
+        await bench.engine.stop_model(NAME, no_wait=True)
+        for key in {added.key for added in core.added}:
+            core.step(ended={key: FinishReason.EOS})
+        await bench.engine.stop_model(NAME)
+        await bench.engine.start_model(NAME)
+        await bench.start()
+        assert len({added.key for launched in bench.launcher.cores for added in launched.added}) == 4
+
+    async def test_handles_and_drawn_ids_are_all_different(self, bench: Bench) -> None:
+        await bench.run()
+        accepted = [await bench.start() for _ in range(20)]
+        assert len({each.handle for each in accepted}) == 20
+        assert len({each.request_id for each in accepted}) == 20
+        assert all(each.request_id for each in accepted)
+
+    async def test_the_three_forms_of_a_prompt(self, bench: Bench) -> None:
+        await bench.run()
+        chat = Chat((ChatMessage("user", "Hello"),))
+        rendered = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+        for prompt, ids in (
+            ("Hello world", byte_level().encode("Hello world").ids),
+            ((5, 6), [5, 6]),
+            (chat, byte_level().encode(rendered).ids),
+        ):
+            accepted = await bench.start(prompt)
+            assert list(bench.added().prompt) == ids
+            assert accepted.prompt_token_count == len(ids)
+
+    async def test_bc063_one_token_and_only_spaces_are_prompts(self, bench: Bench) -> None:
+        await bench.run()
+        await bench.start((0,))
+        await bench.start("   ")
+        assert all(added.prompt for added in bench.core.added)
+
+    async def test_a_default_seed_is_for_requests_without_one(self, bench: Bench) -> None:
+        await bench.run(default_seed=0)
+        assert (await bench.start()).seed == 0
+        assert (await bench.start(config={"seed": 5})).seed == 5
+
+    async def test_text_keeps_special_tokens_where_asked(self, bench: Bench) -> None:
+        core = await bench.run()
+        shown = await bench.start(config={"skip_special_tokens": False})
+        hidden = await bench.start()
+        for added in core.added:
+            core.step({added.key: 1})
+        for accepted, text in ((shown, "<|im_start|>"), (hidden, "")):
+            elements = await bench.unread(accepted.handle)
+            assert elements is not None
+            assert (elements.token_ids, elements.text) == ([1], text)
+
+    async def test_what_the_model_asks_in_vain_is_a_warning_unless_the_request_asks_otherwise(
+        self, bench: Bench, tmp_path: Path
+    ) -> None:
+        copy = shutil.copytree(bench.model_path, tmp_path / "copy")
+        config = read_json(copy / "generation_config.json")
+        write_json(copy / "generation_config.json", {**config, "repetition_penalty": 1.1, "temperature": 0.1})
+        await bench.run(model_path=str(copy))
+        accepted = await bench.start()
+        assert [warning.field for warning in accepted.warnings] == ["config.repetition_penalty"]
+        assert accepted.effective_config is not None
+        assert accepted.effective_config.temperature == 0.1
+        assert (await bench.start(config={"repetition_penalty": 1.0})).warnings == ()
+
+
+class TestRefused:
+    async def test_bc063_an_empty_prompt(self, bench: Bench) -> None:
+        await bench.run()
+        for prompt in ((), ""):
+            assert (await refused(bench, prompt)).violations[0].field == "prompt"
+
+    @pytest.mark.parametrize("wrong", [-1, 384, 2**31 - 1, 2**32 - 1])
+    async def test_bc064_an_id_outside_the_vocabulary_and_a_request_that_runs_meanwhile_goes_on(
+        self, bench: Bench, wrong: int
+    ) -> None:
+        core = await bench.run()
+        running = await bench.start()
+        with pytest.raises(InvalidArgument, match=f"holds {wrong}"):
+            await bench.start((5, wrong))
+        assert len(core.added) == 1
+        core.step({bench.added().key: 41}, ended={bench.added().key: FinishReason.EOS})
+        elements = await bench.unread(running.handle)
+        assert elements is not None
+        assert elements.token_ids == [41]
+
+    @pytest.mark.parametrize(("length", "accepted"), [(63, True), (64, False), (65, False)])
+    async def test_bc028_the_longest_prompt_yields_one_token(self, bench: Bench, length: int, accepted: bool) -> None:
+        """The core chose 64 as the longest sequence."""
+        await bench.run()
+        if accepted:
+            await bench.start((5,) * length)
+            assert bench.added().max_new == 1
+            return
+        for _ in range(2):
+            error = await refused(bench, (5,) * length)
+            assert error.reason == "PROMPT_TOO_LONG"
+            assert f"has {length} tokens; model 'smol' takes at most 63 (max_length 64)" in error.message
+
+    async def test_a_text_with_too_many_tokens(self, bench: Bench) -> None:
+        await bench.run()
+        error = await refused(bench, "x y " * 40)
+        assert error.reason == "PROMPT_TOO_LONG"
+        assert "takes at most 63" in error.message
+
+    @pytest.mark.parametrize("adds", [True, False])
+    async def test_add_special_tokens_is_for_text_only(self, bench: Bench, adds: bool) -> None:
+        await bench.run()
+        for prompt in ((5,), Chat((ChatMessage("user", "Hello"),))):
+            error = await refused(bench, prompt, add_special_tokens=adds)
+            assert error.violations[0].field == "add_special_tokens"
+        await bench.start("Hello", add_special_tokens=adds)
+
+    @pytest.mark.parametrize(
+        ("fields", "field"),
+        [({"handover": 1}, "handover"), ({"resumes": True}, "resume"), ({"handover": 1, "resumes": True}, "handover")],
+    )
+    async def test_a_hand_over_is_not_supported(self, bench: Bench, fields: dict[str, Any], field: str) -> None:
+        await bench.run()
+        error = await refused(bench, request_id="r1", **fields)
+        assert (error.reason, error.violations[0].field) == ("NOT_SUPPORTED", field)
+
+    async def test_a_request_id_of_more_than_128_characters(self, bench: Bench) -> None:
+        await bench.run()
+        error = await refused(bench, request_id="r" * 129)
+        assert error.violations[0].field == "request_id"
+        assert "129" in error.message
+        assert (await bench.start(request_id="ü" * 128)).request_id == "ü" * 128
+
+    @pytest.mark.parametrize(
+        ("config", "reason"),
+        [
+            ({"temperature": -1.0}, "INVALID_FIELD"),
+            ({"n": 2}, "NOT_SUPPORTED"),
+            ({"eos_token_id": (384,)}, "INVALID_FIELD"),
+        ],
+    )
+    async def test_a_config_that_does_not_hold(self, bench: Bench, config: dict[str, Any], reason: str) -> None:
+        await bench.run()
+        assert (await refused(bench, config=config)).reason == reason
+
+
+class TestQueue:
+    async def test_waiting_ahead_counts_who_was_in_no_step_yet(self, bench: Bench) -> None:
+        core = await bench.run()
+        assert [(await bench.start()).waiting_ahead for _ in range(3)] == [0, 1, 2]
+        core.step(scheduled={core.added[0].key: 0, core.added[1].key: 0})
+        assert (await bench.start()).waiting_ahead == 1
+
+    async def test_beyond_max_waiting_a_start_is_refused_with_a_time_to_come_back(self, bench: Bench) -> None:
+        core = await bench.run(max_batch=2, max_waiting=3)
+        accepted = [await bench.start() for _ in range(2 + 3)]
+        core.step(scheduled={added.key: 0 for added in core.added[:2]})
+        with pytest.raises(ResourceExhausted) as caught:
+            await bench.start()
+        error = caught.value
+        assert (error.reason, error.waiting_ahead, error.max_waiting) == ("QUEUE_FULL", 3, 3)
+        assert error.retry_after is not None
+        assert 0.1 <= error.retry_after <= 60
+        assert error.message == f"3 requests are waiting (max_waiting 3). Try again in {error.retry_after:.1f} s"
+        await bench.engine.stop_request(accepted[-1].handle, "")
+        await bench.start()
+
+    async def test_of_zero_may_wait_none_but_those_for_whom_there_is_room(self, bench: Bench) -> None:
+        core = await bench.run(max_batch=2, max_waiting=0)
+        for _ in range(2):
+            await bench.start()
+        core.step(scheduled={added.key: 0 for added in core.added})
+        with pytest.raises(ResourceExhausted):
+            await bench.start()
+        core.step(ended={core.added[0].key: FinishReason.EOS})
+        await bench.start()
+
+    async def test_the_time_follows_how_long_requests_take(self, bench: Bench) -> None:
+        core = await bench.run(max_batch=1, max_waiting=0)
+        for _ in range(64):
+            await bench.start()
+            bench.clock.advance(20)
+            core.step(ended={bench.added().key: FinishReason.EOS})
+        await bench.start()
+        with pytest.raises(ResourceExhausted) as caught:
+            await bench.start()
+        assert caught.value.retry_after == pytest.approx(20, rel=0.01)
+
+
+class TestKeys:
+    async def start(self, bench: Bench, **fields: Any) -> AcceptedRequest:
+        return await bench.start(**{"request_id": "r1", "content": b"same", **fields})
+
+    async def test_the_same_key_and_content_start_one_request(self, bench: Bench) -> None:
+        core = await bench.run()
+        first, again = await self.start(bench), await self.start(bench)
+        assert (first.joined, again.joined) == (False, True)
+        assert (again.handle, again.seed) == (first.handle, first.seed)
+        assert len(core.added) == 1
+
+    async def test_the_same_key_with_other_content_is_refused(self, bench: Bench) -> None:
+        core = await bench.run()
+        await self.start(bench)
+        with pytest.raises(AlreadyExists) as caught:
+            await self.start(bench, content=b"other")
+        assert caught.value.reason == "REQUEST_ID_REUSED"
+        assert len(core.added) == 1
+
+    async def test_owners_have_keys_of_their_own(self, bench: Bench) -> None:
+        core = await bench.run()
+        handles = {(await self.start(bench, owner=owner)).handle for owner in ("", "me", "you")}
+        assert (len(handles), len(core.added)) == (3, 3)
+
+    async def test_an_empty_id_starts_anew_each_time(self, bench: Bench) -> None:
+        core = await bench.run()
+        handles = {(await self.start(bench, request_id="")).handle for _ in range(2)}
+        assert (len(handles), len(core.added)) == (2, 2)
+
+    async def test_a_refused_start_leaves_its_key_free(self, bench: Bench) -> None:
+        core = await bench.run()
+        with pytest.raises(InvalidArgument):
+            await self.start(bench, prompt=())
+        await settle()
+        assert not (await self.start(bench, content=b"mended")).joined
+        assert len(core.added) == 1
+
+    async def test_a_retry_after_the_end_finds_it_too(self, bench: Bench) -> None:
+        core = await bench.run()
+        first = await self.start(bench)
+        core.step(ended={bench.added().key: FinishReason.EOS})
+        assert (await self.start(bench)).handle == first.handle
+
+    async def test_a_key_is_remembered_until_ten_minutes_after_release(self, bench: Bench) -> None:
+        core = await bench.run()
+        first = await self.start(bench)
+        bench.clock.advance(10 * KEY_MEMORY)
+        assert (await self.start(bench)).handle == first.handle
+        await bench.engine.release_request(first.handle, "")
+        bench.clock.advance(KEY_MEMORY)
+        again = await self.start(bench)
+        assert (again.handle, again.joined) == (first.handle, True)
+        with pytest.raises(AlreadyExists):
+            await self.start(bench, content=b"other")
+        bench.clock.advance(0.001)
+        anew = await self.start(bench, content=b"other")
+        assert not anew.joined
+        assert anew.handle != first.handle
+        assert len(core.added) == 2
+
+    async def test_forgetting_one_key_forgets_no_later_one(self, bench: Bench) -> None:
+        await bench.run()
+        first = await self.start(bench)
+        await bench.engine.release_request(first.handle, "")
+        bench.clock.advance(KEY_MEMORY + 1)
+        second = await self.start(bench)
+        bench.clock.advance(KEY_MEMORY + 1)
+        assert (await self.start(bench)).handle == second.handle
+
+    async def test_a_retry_joins_a_start_in_progress(self, bench: Bench, tokenising: Tokenising) -> None:
+        core = await run_wide(bench)
+        starts = [asyncio.create_task(self.start(bench, prompt=LONG)) for _ in range(3)]
+        await settle()
+        assert not any(start.done() for start in starts)
+        with pytest.raises(AlreadyExists):
+            await self.start(bench, content=b"other")
+        tokenising.go()
+        accepted = await asyncio.gather(*starts)
+        assert [each.joined for each in accepted] == [False, True, True]
+        assert len({each.handle for each in accepted}) == len(core.added) == 1
+
+    async def test_those_who_joined_a_start_learn_why_it_was_refused(
+        self, bench: Bench, tokenising: Tokenising
+    ) -> None:
+        core = await run_wide(bench)
+        config = {"temperature": -1.0}
+        starts = [asyncio.create_task(self.start(bench, prompt=LONG, config=config)) for _ in range(2)]
+        await settle()
+        tokenising.go()
+        outcomes = await asyncio.gather(*starts, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [InvalidArgument] * 2
+        assert core.added == []
+
+    async def test_a_start_that_is_cut_goes_on_and_its_retry_finds_the_request(
+        self, bench: Bench, tokenising: Tokenising
+    ) -> None:
+        core = await run_wide(bench)
+        start = asyncio.create_task(self.start(bench, prompt=LONG))
+        await settle()
+        start.cancel()
+        await settle()
+        assert start.cancelled()
+        retry = asyncio.create_task(self.start(bench, prompt=LONG))
+        await settle()
+        tokenising.go()
+        accepted = await retry
+        assert accepted.joined
+        assert len(core.added) == 1
+
+    async def test_a_cut_start_that_nobody_retries_runs(self, bench: Bench, tokenising: Tokenising) -> None:
+        core = await run_wide(bench)
+        start = asyncio.create_task(self.start(bench, prompt=LONG))
+        await settle()
+        start.cancel()
+        await settle()
+        tokenising.go()
+        await core.told.wait()
+        view, _ = await bench.engine.get_request(request_id="r1")
+        assert view.sequences[0].status is GenerateStatus.INIT
+
+    async def test_a_start_without_an_id_that_is_cut_starts_nothing(self, bench: Bench, tokenising: Tokenising) -> None:
+        core = await run_wide(bench)
+        start = asyncio.create_task(bench.start(LONG))
+        await settle()
+        start.cancel()
+        tokenising.go()
+        await asyncio.wait([start])
+        await bench.start("x" * (INLINE_CHARACTERS + 1))  # another turn of the threads
+        assert start.cancelled()
+        assert len(core.added) == 1
+
+    async def test_a_cut_start_that_is_refused_leaves_its_key_free(self, bench: Bench, tokenising: Tokenising) -> None:
+        await run_wide(bench)
+        config = {"temperature": -1.0}
+        start = asyncio.create_task(self.start(bench, prompt=LONG, config=config))
+        await settle()
+        start.cancel()
+        tokenising.go()
+        with pytest.raises(InvalidArgument):
+            await self.start(bench, prompt=LONG, config=config)
+        await settle()
+        assert not (await self.start(bench, content=b"other")).joined
+
+
+class TestMeetings:
+    """Something else happens while a long prompt is tokenised."""
+
+    async def outcome(
+        self, bench: Bench, tokenising: Tokenising, start: asyncio.Task[AcceptedRequest]
+    ) -> HeadraceError:
+        await settle()
+        tokenising.go()
+        with pytest.raises(HeadraceError) as caught:
+            await start
+        assert all(core.added == [] for core in bench.launcher.cores)
+        return caught.value
+
+    async def held(self, bench: Bench) -> asyncio.Task[AcceptedRequest]:
+        await run_wide(bench)
+        start = asyncio.create_task(bench.start(LONG))
+        await settle()
+        return start
+
+    async def test_its_model_stops(self, bench: Bench, tokenising: Tokenising) -> None:
+        start = await self.held(bench)
+        await bench.engine.stop_model(NAME)
+        error = await self.outcome(bench, tokenising, start)
+        assert isinstance(error, FailedPrecondition)
+        assert (error.reason, error.state) == ("MODEL_NOT_RUNNING", ModelState.STOPPED)
+
+    async def test_its_model_is_replaced_by_another_of_the_same_name(
+        self, bench: Bench, tokenising: Tokenising
+    ) -> None:
+        start = await self.held(bench)
+        await bench.engine.stop_model(NAME)
+        await bench.engine.release_model(NAME)
+        await bench.run(max_batch=1)
+        error = await self.outcome(bench, tokenising, start)
+        assert (error.reason, bench.state) == ("MODEL_NOT_RUNNING", ModelState.RUNNING)
+
+    async def test_its_model_stops_and_starts_again(self, bench: Bench, tokenising: Tokenising) -> None:
+        start = await self.held(bench)
+        await bench.engine.stop_model(NAME)
+        await bench.engine.start_model(NAME)
+        tokenising.go()
+        await start
+        assert len(bench.core.added) == 1
+
+    async def test_its_core_dies(self, bench: Bench, tokenising: Tokenising) -> None:
+        start = await self.held(bench)
+        bench.core.die("killed by signal 9")
+        error = await self.outcome(bench, tokenising, start)
+        assert isinstance(error, FailedPrecondition)
+        assert error.state is ModelState.FAILED
+        assert "killed by signal 9" in error.message
+
+    async def test_the_engine_drains(self, bench: Bench, tokenising: Tokenising) -> None:
+        start = await self.held(bench)
+        await bench.engine.drain(0)
+        assert isinstance(await self.outcome(bench, tokenising, start), Unavailable)
+
+    async def test_the_queue_fills(self, bench: Bench, tokenising: Tokenising) -> None:
+        core = await run_wide(bench, max_batch=1, max_waiting=0)
+        start = asyncio.create_task(bench.start(LONG))
+        await settle()
+        await bench.start()
+        core.step(scheduled={bench.added().key: 0})
+        tokenising.go()
+        with pytest.raises(ResourceExhausted):
+            await start
+
+
+async def test_a_request_to_a_name_that_never_was_leaves_its_key_free(bench: Bench) -> None:
+    request = StartRequest("none", (5,), request_id="r1", content=b"1")
+    with pytest.raises(NotFound):
+        await bench.engine.start_request(request)
+    await settle()
+    await bench.run()
+    assert not (await bench.start(request_id="r1", content=b"2")).joined
