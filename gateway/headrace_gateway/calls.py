@@ -145,7 +145,6 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             return status.fault("CancelledError")
         if not self._calls.was_cut():
             raise asyncio.CancelledError
-        task.uncancel()
         return status.draining()
 
 

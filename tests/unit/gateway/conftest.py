@@ -51,7 +51,7 @@ class World:
         self._stack.push_async_callback(engine.stop)
         return engine
 
-    async def gateway(self, poll_interval: float = 3600.0, **engines: Any) -> Front:
+    async def gateway(self, poll_interval: float = 3600.0, settled: bool = True, **engines: Any) -> Front:
         """Engines by name: scripted ones, or addresses. By default it polls once, and again only for a cause."""
         addresses = tuple(
             EngineAddress.parse(f"{name}={engine if isinstance(engine, str) else engine.address}")
@@ -65,7 +65,8 @@ class World:
         self._stack.push_async_callback(gateway.close)
         front = Front(gateway)
         self._stack.push_async_callback(front.channel.close)
-        await gateway.pool.settle()
+        if settled:
+            await gateway.pool.settle()
         return front
 
 

@@ -12,7 +12,7 @@ from headrace.v1 import engine_service_pb2 as wire
 from headrace.v1 import model_service_pb2 as model_wire
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
-from unit.gateway.scripted_engine import INITIAL, RUNNING
+from unit.gateway.scripted_answers import INITIAL, RUNNING
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

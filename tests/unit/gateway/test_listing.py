@@ -12,7 +12,8 @@ from headrace_gateway.paging import merged_page
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.gateway.failures import failing
-from unit.gateway.scripted_engine import RUNNING, ScriptedEngine
+from unit.gateway.scripted_answers import RUNNING
+from unit.gateway.scripted_engine import ScriptedEngine
 
 
 class Named:

@@ -9,7 +9,7 @@ import pytest
 from headrace.v1 import model_service_pb2 as wire
 from unit.gateway.conftest import until
 from unit.gateway.failures import carried, failing
-from unit.gateway.scripted_engine import INITIAL, RELEASED, RUNNING, STOPPED, refuse
+from unit.gateway.scripted_answers import INITIAL, RELEASED, RUNNING, STOPPED, refuse
 
 UNSPECIFIED = 0
 
@@ -221,91 +221,6 @@ class TestInspect:
             await failing(front.models.InspectModel(wire.InspectModelRequest(model_path="/m")))
         ).reason == "BAD_MODEL"
         assert not second.asked("InspectModel")
-
-
-class TestWatch:
-    """WatchModel merges the engines' streams."""
-
-    @pytest.fixture
-    async def front(self, world, first, second):
-        return await world.gateway(poll_interval=0.05, e1=first, e2=second)
-
-    def watch(self, front, **fields):
-        return front.models.WatchModel(wire.WatchModelRequest(**fields))
-
-    async def next(self, stream):
-        message = await stream.read()
-        return None if message is grpc.aio.EOF else (message.model.engine, message.model.state)
-
-    async def until_told(self, stream, *wanted):
-        """Reads until everything wanted was told, and answers all that was."""
-        told = []
-        while not set(wanted) <= set(told):
-            told.append(await self.next(stream))
-            assert told[-1] is not None
-        return told
-
-    async def test_present_states_first_then_changes_of_any_engine(self, front):
-        stream = self.watch(front, model_name="smol")
-        assert {await self.next(stream), await self.next(stream)} == {("e1", INITIAL), ("e2", INITIAL)}
-        await front.models.StartModel(start(engine_ids=["e2"]))
-        await self.until_told(stream, ("e2", RUNNING))
-
-    async def test_it_ends_when_the_model_is_released_everywhere(self, front, first, second):
-        stream = self.watch(front, model_name="smol")
-        await self.until_told(stream, ("e1", INITIAL), ("e2", INITIAL))
-        for name in ("e1", "e2"):
-            await front.models.ReleaseModel(wire.ReleaseModelRequest(model_name="smol", engine_ids=[name]))
-            await self.until_told(stream, (name, RELEASED))
-        assert await self.next(stream) is None
-        assert (await stream.code()) is grpc.StatusCode.OK
-
-    async def test_only_the_engines_named_are_watched(self, front, second):
-        stream = self.watch(front, model_name="smol", engine_ids=["e1"])
-        assert await self.next(stream) == ("e1", INITIAL)
-        assert not second.asked("WatchModel")
-        assert (await failing(self.watch(front, model_name="smol", engine_ids=["e9"]))).reason == "UNKNOWN_ENGINE"
-
-    async def test_an_engine_lost_meanwhile_is_told_and_watched_again(self, front, first):
-        stream = self.watch(front, model_name="smol")
-        await self.until_told(stream, ("e1", INITIAL), ("e2", INITIAL))
-        await first.stop()
-        assert await self.next(stream) == ("e1", UNSPECIFIED)
-        first.models["smol"] = RUNNING
-        await first.start()
-        await self.until_told(stream, ("e1", RUNNING))
-
-    async def test_an_engine_that_comes_back_without_the_model_counts_as_released(self, front, first):
-        stream = self.watch(front, model_name="smol", engine_ids=["e1"])
-        await self.until_told(stream, ("e1", INITIAL))
-        await first.stop()
-        first.models.clear()
-        await first.start()
-        await self.until_told(stream, ("e1", UNSPECIFIED), ("e1", RELEASED))
-        assert await self.next(stream) is None
-
-    async def test_engines_without_the_model_are_left_out(self, front, first):
-        first.models.clear()
-        stream = self.watch(front, model_name="smol")
-        assert await self.next(stream) == ("e2", INITIAL)
-        assert not first.asked("WatchModel")
-
-    async def test_a_model_that_no_engine_has_is_unknown(self, front):
-        assert (await failing(self.watch(front, model_name="none"))).reason == "UNKNOWN_MODEL"
-
-    async def test_without_a_name_models_installed_later_are_told(self, front, first):
-        stream = self.watch(front)
-        await self.until_told(stream, ("e1", INITIAL), ("e2", INITIAL))
-        first.models["late"] = RUNNING
-        first.note()
-        await self.until_told(stream, ("e1", RUNNING))
-
-    async def test_a_client_that_leaves_ends_the_engines_streams(self, front, first, second):
-        stream = self.watch(front, model_name="smol")
-        await self.until_told(stream, ("e1", INITIAL), ("e2", INITIAL))
-        stream.cancel()
-        await until(first, lambda: "WatchModel" in first.cancelled)
-        await until(second, lambda: "WatchModel" in second.cancelled)
 
 
 async def test_a_verb_that_is_cut_is_cut_at_the_engines(front, first):

@@ -25,7 +25,7 @@ from headrace.v1 import (
 from headrace.v1 import request_service_pb2 as wire
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
-from unit.gateway.scripted_engine import RUNNING, element, refuse
+from unit.gateway.scripted_answers import RUNNING, element, refuse
 
 CANARY = "canary-7f3a"
 
@@ -207,10 +207,7 @@ class TestDrain:
         await stats.read()
         gateway.signal(signal.SIGTERM)
         for stream in (watch, stats):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                while await stream.read():
-                    pass
-            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert (await failing(self.read_on(stream))).told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
         assert await gateway.ended() == 0
         assert next(event for event in gateway.events if event["event"] == "draining")["streams"] == 0
 

@@ -13,7 +13,7 @@ from headrace.v1 import (
     status_pb2,
 )
 from headrace_gateway.rewrite import readdress, with_engine
-from unit.gateway.scripted_engine import packed
+from unit.gateway.scripted_answers import packed
 
 OWN, OURS = "self/abc/0123", "e1/abc/0123"
 

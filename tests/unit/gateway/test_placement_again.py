@@ -1,0 +1,115 @@
+"""Where retries of a start go, and where calls that only need a tokenizer go."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from headrace.v1 import engine_service_pb2 as facts_wire
+from headrace.v1 import request_service_pb2 as wire
+from unit.gateway.failures import failing
+from unit.gateway.scripted_answers import INITIAL, RUNNING, refuse
+
+
+def request(request_id="", **more):
+    return wire.StartRequestRequest(model_name="smol", request_id=request_id, text="Hello", **more)
+
+
+async def placed(front, **more):
+    """Name of the engine that a start went to."""
+    return (await front.requests.StartRequest(request(**more))).request.handle.partition("/")[0]
+
+
+@pytest.fixture
+async def first(world):
+    return await world.engine(smol=RUNNING)
+
+
+@pytest.fixture
+async def second(world):
+    return await world.engine(smol=RUNNING)
+
+
+@pytest.fixture
+async def front(world, first, second):
+    return await world.gateway(e1=first, e2=second)
+
+
+class TestRetries:
+    """A start with attempt above 0 goes to the engine that knows it."""
+
+    async def test_the_engine_that_knows_it_gets_it_whatever_its_load(self, front, second):
+        held = second.hold("r1")
+        second.running = 100
+        await front.gateway.pool.refresh()
+        answer = await front.requests.StartRequest(request("r1", attempt=1))
+        assert answer.request.handle == f"e2{held.handle.removeprefix('self')}"
+
+    async def test_also_through_a_gateway_that_was_just_started(self, world, first, second):
+        second.hold("r1")
+        second.running = 100
+        other = await world.gateway(settled=False, e1=first, e2=second)
+        assert await placed(other, request_id="r1", attempt=1) == "e2"
+
+    async def test_one_that_nobody_knows_is_placed(self, front):
+        went = [await placed(front, request_id="a", attempt=1), await placed(front, request_id="b")]
+        assert sorted(went) == ["e1", "e2"]
+
+    async def test_another_owners_request_of_that_id_is_not_it(self, front, first, second):
+        second.hold("r1", owner="ann")
+        second.running = 100
+        await front.gateway.pool.refresh()
+        assert await placed(front, request_id="r1", attempt=1, owner="bob") == "e1"
+
+    async def test_an_earlier_handover_is_not_it(self, front, first, second):
+        first.hold("r1", handover=1)
+        second.hold("r1", handover=0)
+        first.running = 100
+        await front.gateway.pool.refresh()
+        assert await placed(front, request_id="r1", attempt=1, handover=1) == "e1"
+        assert await placed(front, request_id="r1", attempt=1, handover=2) == "e2"
+
+    async def test_the_first_attempt_asks_nobody(self, front, first, second):
+        await placed(front, request_id="r1")
+        assert not first.asked("GetRequest")
+        assert not second.asked("GetRequest")
+
+    async def test_an_engine_that_does_not_answer_does_not_hold_it_up(self, front, first, second):
+        second.hold("r1")
+        await first.stop()
+        assert await placed(front, request_id="r1", attempt=2) == "e2"
+
+
+class TestTokenizers:
+    """Tokenize and Detokenize go to an engine that has the model, running or not."""
+
+    async def test_the_engine_that_has_it_answers(self, front, first, second):
+        first.models, second.models = {"other": RUNNING}, {"smol": INITIAL}
+        await front.gateway.pool.refresh()
+        answer = await front.facts.Tokenize(facts_wire.TokenizeRequest(model_name="smol", text="Hello"))
+        assert answer.rendered_text == "Hello"
+        text = await front.facts.Detokenize(facts_wire.DetokenizeRequest(model_name="smol", token_ids=[1, 2, 3]))
+        assert text.text == "xxx"
+        assert not first.asked("Tokenize")
+
+    @pytest.mark.parametrize("why", ["gone", "without the model"])
+    async def test_an_engine_that_cannot_answer_moves_on(self, front, first, second, why):
+        if why == "gone":
+            await first.stop()
+        else:
+            first.models.clear()
+        for _ in range(2):
+            await front.facts.Tokenize(facts_wire.TokenizeRequest(model_name="smol", text="Hello"))
+        assert len(second.asked("Tokenize")) == 2
+
+    async def test_a_model_that_no_engine_has_is_unknown(self, front):
+        failure = await failing(front.facts.Tokenize(facts_wire.TokenizeRequest(model_name="none", text="Hello")))
+        assert failure.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
+
+    async def test_a_wrong_call_is_refused_by_the_engine(self, front, first, second):
+        async def invalid(request, context):
+            await refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+
+        first.script["Tokenize"] = second.script["Tokenize"] = invalid
+        failure = await failing(front.facts.Tokenize(facts_wire.TokenizeRequest(model_name="smol")))
+        assert failure.reason == "INVALID_FIELD"
+        assert len(first.asked("Tokenize") + second.asked("Tokenize")) == 1
