@@ -45,7 +45,6 @@ class CoreClient:
         self._ready: asyncio.Future[CoreReady] | None = None
         self._death: HeadraceError | None = None
         self._closing: asyncio.Task[None] | None = None
-        self.epoch = 0
 
     async def launch(self, plan: CorePlan) -> CoreReady:
         """Start a core and wait until it is warm. The core before it was closed.
@@ -53,7 +52,6 @@ class CoreClient:
         Raises:
             HeadraceError: why it could not start.
         """
-        self.epoch += 1
         self._death = None
         self._outputs.history.new_core()
         self._ready = asyncio.get_running_loop().create_future()
@@ -79,13 +77,17 @@ class CoreClient:
 
     def _receive(self, message: CoreMessage) -> None:
         if isinstance(message, StepOutput):
-            self._outputs.process(message)
+            self._step(message)
         elif isinstance(message, CoreProgress):
             self._progress(message)
         elif isinstance(message, CoreReady):
             self._become(message)
         elif isinstance(message, CoreFailed):
             self._end(_error(message))
+
+    def _step(self, output: StepOutput) -> None:
+        if self._link is not None:  # What a core computes while it is closed is nobody's any more.
+            self._outputs.process(output)
 
     def _progress(self, message: CoreProgress) -> None:
         if self._ready is not None and not self._ready.done():

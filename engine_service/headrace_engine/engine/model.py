@@ -16,7 +16,7 @@ from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.prepare import Prepared, prepare
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.runtime import core_plan, ready_config
-from headrace_engine.engine.statistics import Clock
+from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.engine.verbs import Verbs
 from headrace_engine.errors import FailedPrecondition, HeadraceError, Internal
 from headrace_engine.messages import AddSequence, CoreReady, EndSequence
@@ -36,14 +36,14 @@ class Surroundings:
 class Model:
     """A name, a config, and a state. The verbs move the state; each joins itself where it is in progress already."""
 
-    def __init__(self, config: RuntimeConfig, surroundings: Surroundings) -> None:
+    def __init__(self, config: RuntimeConfig, surroundings: Surroundings, history: StepHistory) -> None:
         self.config = config
         self.state = ModelState.INSTALLING
         self.wanted = ModelState.INITIAL
         self.failure: HeadraceError | None = None
         self.prepared: Prepared | None = None
         self.effective = EffectiveConfig(config)
-        self.outputs = Outputs(surroundings.clock)
+        self.outputs = Outputs(surroundings.clock, history)
         self._around = surroundings
         self._core = CoreClient(surroundings.launcher, self.outputs, self._report, self._core_ended)
         self._progress: ModelProgress | None = None
@@ -58,8 +58,8 @@ class Model:
 
     @property
     def core_epoch(self) -> int:
-        """Starts of its core, from 1; 0 before the first."""
-        return self._core.epoch
+        """Starts of a core under its name, from 1; 0 before the first."""
+        return self.outputs.history.cores
 
     def view(self, *, with_effective: bool = True) -> ModelView:
         """The model as it stands."""

@@ -15,17 +15,20 @@ from headrace_engine.types import FinishReason, PrefixReuse
 class Outputs:
     """The sequences of one model that have not ended, by key. Output for a key that is not here is dropped.
 
+    Args:
+        history: is told of every step.
+
     Attributes:
         mean_duration: seconds from arrival to end, mean of the newest requests.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, history: StepHistory) -> None:
         self._clock = clock
         self._live: dict[int, Sequence] = {}
         self._waiting: set[int] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self.history = StepHistory(clock)
+        self.history = history
         self.mean_duration = 1.0
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncGenerator
 
 from headrace_engine.config import RuntimeConfig
@@ -13,7 +14,7 @@ from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.prepare import Prepared, describe
 from headrace_engine.engine.runtime import check_config, check_root
 from headrace_engine.engine.state_store import SavedModel, StateStore
-from headrace_engine.engine.statistics import Clock
+from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.engine.watchers import Watchers
 from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from headrace_engine.types import FinishReason, ModelDescription, ModelState, ModelView
@@ -28,6 +29,7 @@ class ModelRegistry:
         self._options = options
         self._surroundings = Surroundings(options, launcher, clock, self._changed)
         self._models: dict[str, Model] = {}
+        self._histories = defaultdict[str, StepHistory](lambda: StepHistory(clock))
         self._watchers = Watchers()
         self._store = StateStore(options.state_dir)
         self._saved: list[SavedModel] = []
@@ -125,7 +127,7 @@ class ModelRegistry:
         """Install and start again what was kept; it goes on in the background, failures are in the models' states."""
         self._saved = self._store.load()
         for saved in self._saved:
-            model = self._models[saved.config.model_name] = Model(saved.config, self._surroundings)
+            model = self._new(saved.config)
             if saved.wanted is ModelState.RUNNING:
                 model.wanted = ModelState.RUNNING
         for model in self.all():
@@ -150,8 +152,13 @@ class ModelRegistry:
         failed = self._models.get(config.model_name)
         if failed is not None:
             self._let_go(failed)
-        model = self._models[config.model_name] = Model(config, self._surroundings)
+        model = self._new(config)
         self._save()
+        return model
+
+    def _new(self, config: RuntimeConfig) -> Model:
+        name = config.model_name
+        model = self._models[name] = Model(config, self._surroundings, self._histories[name])
         return model
 
     def _let_go(self, model: Model) -> asyncio.Task[None]:

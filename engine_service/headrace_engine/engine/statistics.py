@@ -102,11 +102,16 @@ class Rates:
 
 
 class StepHistory:
-    """The steps of one model: gauges of its core, counters over all its cores, and the last seconds."""
+    """The steps of all models of one name: gauges of the core, counters over all cores, and the last seconds.
+
+    Attributes:
+        cores: cores that were started.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._steps: deque[_Step] = deque()
+        self.cores = 0
         self.last = CoreStat()
         self.generated_tokens = 0
         self.prefilled_tokens = 0
@@ -115,6 +120,7 @@ class StepHistory:
 
     def new_core(self) -> None:
         """A core starts: its counters begin at 0, ours go on."""
+        self.cores += 1
         self.last = CoreStat()
 
     def add(self, output: StepOutput) -> None:

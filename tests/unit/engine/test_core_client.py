@@ -8,8 +8,9 @@ import pytest
 from headrace_engine.config import ModelFormat
 from headrace_engine.engine.core_client import CoreClient
 from headrace_engine.engine.outputs import Outputs
+from headrace_engine.engine.statistics import StepHistory
 from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument, OutOfMemory
-from headrace_engine.messages import CorePlan, CoreReady, EndSequence
+from headrace_engine.messages import CorePlan, CoreReady, CoreStat, EndSequence
 from headrace_engine.types import ModelProgress
 from unit.engine.clock import FakeClock, settle
 from unit.engine.scripted_core import READY, ScriptedCore, ScriptedLauncher
@@ -21,7 +22,8 @@ class Bench:
     def __init__(self) -> None:
         self.launcher = ScriptedLauncher()
         self.launcher.ready_at_once = None
-        self.outputs = Outputs(FakeClock())
+        clock = FakeClock()
+        self.outputs = Outputs(clock, StepHistory(clock))
         self.reports: list[ModelProgress] = []
         self.ends: list[HeadraceError] = []
         self.client = CoreClient(self.launcher, self.outputs, self.reports.append, self.ends.append)
@@ -172,14 +174,26 @@ async def test_what_a_closing_core_still_says_changes_nothing(bench: Bench) -> N
     assert launching.cancelled()
 
 
-async def test_each_launch_is_an_epoch_with_counters_of_its_own(bench: Bench) -> None:
-    for epoch in (1, 2):
+async def test_each_launch_is_counted_and_its_counters_begin_anew(bench: Bench) -> None:
+    history = bench.outputs.history
+    for number in (1, 2):
         await bench.ready()
-        assert bench.client.epoch == epoch
-        bench.core.step([(1, 5)])
+        assert history.cores == number
+        bench.core.step([(1, 5)], stat=CoreStat(generated_tokens=3))
         await bench.client.close()
-    assert len(bench.launcher.cores) == 2
+    assert history.generated_tokens == 6
     assert all(core.closed for core in bench.launcher.cores)
+
+
+async def test_a_step_of_a_core_that_is_closed_counts_no_more(bench: Bench) -> None:
+    bench.launcher.lingers = True
+    await bench.ready()
+    closing = asyncio.create_task(bench.client.close())
+    await settle()
+    bench.core.step([(1, 5)], stat=CoreStat(generated_tokens=3))
+    bench.core.end_close()
+    await closing
+    assert bench.outputs.history.generated_tokens == 0
 
 
 async def test_a_start_after_a_death_works(bench: Bench) -> None:
@@ -188,4 +202,4 @@ async def test_a_start_after_a_death_works(bench: Bench) -> None:
     await bench.client.close()
     await bench.ready()
     assert len(bench.ends) == 1
-    assert bench.client.epoch == 2
+    assert bench.outputs.history.cores == 2

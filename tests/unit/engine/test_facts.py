@@ -105,6 +105,18 @@ class TestEngineStat:
         bench.core.step([(99, 1)], stat=CoreStat(generated_tokens=2, blocks_total=128, blocks_free=128))
         assert only(bench).generated_tokens == 7
 
+    async def test_a_model_in_the_place_of_another_goes_on_counting(self, bench: Bench) -> None:
+        """Within one start of the engine a higher epoch means another core, whatever became of the model."""
+        core = await bench.run()
+        core.step([(1, 41)], stat=CoreStat(generated_tokens=5))
+        core.die()
+        await bench.run()
+        assert (only(bench).core_epoch, only(bench).generated_tokens) == (2, 5)
+        await bench.engine.stop_model(NAME)
+        await bench.engine.release_model(NAME)
+        await bench.run(max_batch=1)
+        assert only(bench).core_epoch == 3
+
     async def test_of_one_model_or_of_all_by_name(self, bench: Bench) -> None:
         await bench.install("b")
         await bench.install("a")

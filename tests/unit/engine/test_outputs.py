@@ -11,7 +11,7 @@ from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.result_log import ResultLog
-from headrace_engine.engine.statistics import SequenceTimes
+from headrace_engine.engine.statistics import SequenceTimes, StepHistory
 from headrace_engine.messages import Ended, Scheduled, StepOutput
 from headrace_engine.types import FinishReason, GenerateStatus
 from unit.engine.clock import FakeClock, settle
@@ -26,7 +26,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.outputs = Outputs(self.clock)
+        self.outputs = Outputs(self.clock, StepHistory(self.clock))
         self._keys = count(1)
 
     def accept(self, *, logprobs: bool = False) -> Sequence:
