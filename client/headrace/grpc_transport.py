@@ -195,6 +195,8 @@ def _status_of(call: grpc.Call, target: str) -> status_pb2.Status:
     code, message = call.code(), call.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE:
         message = f"no answer from {target}: {message}"
+    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        message = f"no answer from {target} in time: {message}"
     return status_pb2.Status(code=code.value[0], message=message)
 
 

@@ -68,7 +68,8 @@ def open_queue(
         index=index,
         request_id=accepted.request_id,
     )
-    if info is not None:
+    # A position beyond the end is for the server to refuse.
+    if info is not None and position <= info.generated_length:
         pump.observe(info)
     connection.janitor.start()
     connection.requests.reads(pump)

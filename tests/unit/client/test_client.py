@@ -281,6 +281,15 @@ def test_a_queue_of_a_sequence_that_is_not_there_is_refused(client: Client, serv
         client.open_queue(HANDLE)
 
 
+def test_a_position_beyond_the_end_is_refused_by_the_server(client: Client, server: ScriptedServer) -> None:
+    beyond = Failure(grpc.StatusCode.OUT_OF_RANGE, "position 9 is beyond the end, 3.", reason="POSITION_OUT_OF_RANGE")
+    server.expect("GetRequest", got(ended_info(IDS)))
+    server.expect("GeneratedElements", [beyond])
+    queue = client.open_queue(HANDLE, from_position=9)
+    with pytest.raises(InvalidRequestError, match="beyond the end"):
+        queue.Get()
+
+
 def test_stop_request_answers_the_ends(client: Client, server: ScriptedServer) -> None:
     stopped = end_record(IDS, finish_reason=request_pb2.FINISH_REASON_STOPPED)
     info = request_pb2.SequenceInfo(status=stopped.status, generated_length=3, end=stopped)

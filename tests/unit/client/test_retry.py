@@ -118,6 +118,7 @@ def test_an_answer_that_does_not_come_is_a_timeout_error(server: ScriptedServer)
         with pytest.raises(TimeoutError) as caught:
             client.server_info(timeout=0.05)
         assert isinstance(caught.value, DeadlineError)
+        assert f"no answer from {server.address} in time" in str(caught.value)
         server.expect("ListModels", model_service_pb2.ListModelsResponse())
         client.list_models()
 
