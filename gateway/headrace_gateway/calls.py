@@ -46,7 +46,7 @@ class LiveCalls:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a call runs in a task")
-        group = self._endless if method.rpartition("/")[2] in _ENDLESS else self._awaited
+        group = self._endless if _name(method) in _ENDLESS else self._awaited
         group.add(task)
         self._tell()
         try:
@@ -151,12 +151,16 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 async def _answer(method: str, request: Any, context: Context, failure: CallError) -> NoReturn:
     """Only names and reasons are logged: sentences may quote what a user sent."""
     facts = {name: status.shown(text) for name in _FACTS if (text := getattr(request, name, ""))}
-    log.info("refused", method=method.removeprefix(_SERVED), code=failure.code.name, reason=failure.reason, **facts)
+    log.info("request_refused", method=_name(method), code=failure.code.name, reason=failure.reason, **facts)
     await context.abort(failure.code, failure.status.message, failure.trailing_metadata)
 
 
 def _defect(method: str, error: Exception) -> CallError:
     """The log gets the places and the exception's type, not its text, which may quote what a user sent."""
     frames = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
-    log.error("defect", method=method.removeprefix(_SERVED), error=type(error).__name__, frames=frames)
+    log.error("defect", method=_name(method), error=type(error).__name__, frames=frames)
     return status.fault(type(error).__name__)
+
+
+def _name(method: str) -> str:
+    return method.rpartition("/")[2]

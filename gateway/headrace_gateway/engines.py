@@ -60,6 +60,11 @@ class EngineView:
     requests: int = 0
 
     @property
+    def instance_id(self) -> str:
+        """Random name of its present start; "" before it was first reached."""
+        return self.info.instance_id if self.info is not None else ""
+
+    @property
     def draining(self) -> bool:
         """It takes no new requests and will go away."""
         return self.info is not None and self.info.draining
@@ -188,9 +193,8 @@ class Engine:
 
     def _see(self, view: EngineView) -> None:
         old, self.view = self.view, view
-        if view.reachable and not old.reachable:
-            instance = view.info.instance_id if view.info else ""
-            log.info("engine_reached", engine=self.name, address=str(self.address), instance_id=instance)
+        if view.reachable and (not old.reachable or old.instance_id != view.instance_id):
+            log.info("engine_reached", engine=self.name, address=str(self.address), instance_id=view.instance_id)
         elif not view.reachable and (old.reachable or old.problem != view.problem):
             log.warning("engine_unreachable", engine=self.name, address=str(self.address), problem=view.problem)
         self._on_change()

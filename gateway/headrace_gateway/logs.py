@@ -9,19 +9,21 @@ from typing import TextIO
 import structlog
 
 
-def configure(stream: TextIO | None = None) -> None:
+def configure(style: str = "auto", stream: TextIO | None = None) -> None:
     """Sets up structlog, and has the libraries' stdlib logging (warnings and above) go the same way.
 
     Args:
+        style: one of LOG_FORMATS; "auto" is "console" on a terminal, else "json".
         stream: where to; default stderr.
     """
     out = stream or sys.stderr
+    readable = style == "console" or (style == "auto" and out.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if out.isatty() else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[*shared, last],

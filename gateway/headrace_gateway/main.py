@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from headrace_gateway import __version__
-from headrace_gateway.options import Address, EngineAddress, GatewayOptions
+from headrace_gateway.options import LOG_FORMATS, Address, EngineAddress, GatewayOptions
 
 PROGRAM = "headrace-gateway"
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from headrace_gateway import logs
     from headrace_gateway.server import ListenError, serve
 
-    logs.configure()
+    logs.configure(options.log_format)
     try:
         uvloop.run(serve(options))
     except ListenError as error:
@@ -52,6 +52,7 @@ def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
             drain_limit=given.drain_limit,
             poll_interval=given.poll_interval,
             reflection=given.reflection,
+            log_format=given.log_format,
         )
     except ValueError as error:
         parser.error(str(error))
@@ -92,6 +93,7 @@ def _parser() -> _Parser:
         help="between two looks at an engine; default 1",
     )
     add("--reflection", action=argparse.BooleanOptionalAction, default=True, help="serve gRPC reflection; default on")
+    add("--log-format", choices=LOG_FORMATS, default="auto", help="default auto: console on a terminal, else json")
     return parser
 
 

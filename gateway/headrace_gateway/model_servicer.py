@@ -67,13 +67,13 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         """Asks the engine named, or the first that answers."""
         forward, own = Forward(context), _own(request, "engine_id")
         candidates = [self._pool.named(request.engine_id)] if request.engine_id else self._pool.engines
-        for engine in candidates:
+        for engine in candidates[:-1]:
             try:
                 return await forward.ask(engine, engine.models.InspectModel, own)
             except CallError as error:
-                if error.reason != "ENGINE_UNREACHABLE" or engine is candidates[-1]:
+                if error.reason != "ENGINE_UNREACHABLE":
                     raise
-        raise AssertionError("a gateway has at least one engine")
+        return await forward.ask(candidates[-1], candidates[-1].models.InspectModel, own)
 
     async def WatchModel(self, request: wire.WatchModelRequest, context: Context) -> None:
         """Merges the engines' streams; one that is lost is told as such and watched again when it is back."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+LOG_FORMATS = ("auto", "json", "console")
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
@@ -82,6 +84,7 @@ class GatewayOptions:
         poll_interval: seconds between two looks at an engine.
         poll_timeout: seconds after which an engine that does not answer counts as unreachable.
         reflection: serve gRPC reflection.
+        log_format: "json", "console", or "auto": by whether stderr is a terminal.
     """
 
     listen: Address
@@ -91,6 +94,7 @@ class GatewayOptions:
     poll_interval: float = 1.0
     poll_timeout: float = 3.0
     reflection: bool = True
+    log_format: str = "auto"
 
     def __post_init__(self) -> None:
         if not self.engines:

@@ -22,8 +22,8 @@ def configure():
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
 
-    def use(stream):
-        logs.configure(stream)
+    def use(stream, style="auto"):
+        logs.configure(style, stream)
         return stream
 
     yield use
@@ -49,6 +49,15 @@ def test_on_a_terminal_an_event_is_readable(configure):
     assert "listening" in stream.getvalue()
     with pytest.raises(ValueError):
         json.loads(stream.getvalue())
+
+
+def test_the_format_can_be_chosen(configure):
+    stream = configure(Terminal(), "json")
+    structlog.get_logger().info("listening")
+    assert json.loads(stream.getvalue())["event"] == "listening"
+    stream = configure(io.StringIO(), "console")
+    structlog.get_logger().info("listening")
+    assert not stream.getvalue().startswith("{")
 
 
 def test_bc197_a_librarys_exception_is_logged_by_its_type(configure):

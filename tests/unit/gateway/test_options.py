@@ -79,5 +79,10 @@ def test_a_time_out_of_range_is_named(capsys, value):
     assert value in refused(capsys, *ONE, f"--poll-interval={value}")
 
 
+def test_a_log_format_that_is_none_is_named(capsys):
+    assert parse([*ONE, "--log-format", "console"]).log_format == "console"
+    assert "yaml" in refused(capsys, *ONE, "--log-format", "yaml")
+
+
 def test_what_it_does_not_know_is_refused(capsys):
     assert "--nonsense" in refused(capsys, *ONE, "--nonsense")

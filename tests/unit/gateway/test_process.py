@@ -241,11 +241,11 @@ async def test_bc197_neither_prompts_nor_output_nor_keys_reach_the_log(launch, e
     gateway.signal(signal.SIGTERM)
     assert await gateway.ended() == 0
     assert CANARY not in gateway.text
-    refused = next(event for event in gateway.events if event["event"] == "refused")
+    refused = next(event for event in gateway.events if event["event"] == "request_refused")
     assert (refused["reason"], refused["code"], refused["method"]) == (
         "BAD_TEMPLATE",
         "INVALID_ARGUMENT",
-        "RequestService/StartRequest",
+        "StartRequest",
     )
     assert (refused["request_id"], refused["model_name"]) == ("r1", "smol")
 
