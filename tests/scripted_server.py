@@ -213,14 +213,14 @@ class FakeClock:
     """Time that stands still until somebody moves it.
 
     The thread that made it moves it by waiting: its own pauses are over at once. The pauses of other threads last until
-    `step` or `advance` passes their end, or are short while it `runs_by_itself`. `when_owner_waits` is called first
-    whenever that thread waits.
+    `step` or `advance` passes their end, or are short after `run`. `when_owner_waits` is called first whenever that
+    thread waits.
     """
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.slept: list[float] = []
-        self.runs_by_itself = False
+        self._runs = False
         self.when_owner_waits: Callable[[], None] = lambda: None
         self._owner = threading.current_thread()
         self._waits: dict[int, tuple[float, threading.Condition]] = {}
@@ -245,9 +245,6 @@ class FakeClock:
             condition.wait()
         elif owner:
             self.advance(seconds)
-        elif self.runs_by_itself:
-            if not condition.wait(0.01):
-                self.advance(seconds)
         else:
             self._wait_in_background(condition, seconds)
 
@@ -268,12 +265,23 @@ class FakeClock:
             seconds = max(0.0, min(end for end, _ in self._waits.values()) - self.now)
         self.advance(seconds)
 
+    def run(self) -> None:
+        """From now on time goes by itself whenever a thread pauses."""
+        with self._changed:
+            self._runs = True
+            most = max([end for end, _ in self._waits.values()], default=self.now)
+        self.advance(most - self.now)
+
     def _wait_in_background(self, condition: threading.Condition, seconds: float) -> None:
         key = threading.get_ident()
         with self._changed:
-            self._waits[key] = (self.now + seconds, condition)
-            self._changed.notify_all()
-        condition.wait()
+            runs = self._runs
+            if not runs:
+                self._waits[key] = (self.now + seconds, condition)
+                self._changed.notify_all()
+        notified = condition.wait(0.01 if runs else None)
+        if not notified:
+            self.advance(seconds)
         with self._changed:
             self._waits.pop(key, None)
 

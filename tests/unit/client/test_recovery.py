@@ -139,8 +139,7 @@ def test_a_long_outage_wakes_get_and_the_queue_goes_on_when_the_server_is_back(
     assert queue.GenerateStatus() is GenerateStatus.Generating
     server.expect("GeneratedElements", [tokens(IDS, 7), ended(IDS)])
     server.start()
-    clock.runs_by_itself = True
-    clock.step()
+    clock.run()
     found: list[int] = []
     while len(found) < 33:
         try:
