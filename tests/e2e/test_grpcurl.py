@@ -79,7 +79,7 @@ def test_every_line_of_the_readme_works(gateway: Server, folder: Path) -> None:
         if line.endswith("/StartRequest"):
             handle = _messages(output)[0]["request"]["handle"]
         elif line.endswith("/GeneratedElements"):
-            assert _messages(output)[-1]["end"]["finishReason"].startswith("FINISH_REASON_")
+            assert _messages(output)[-1]["end"]["finish_reason"].startswith("FINISH_REASON_")
         elif line.endswith(" list"):
             assert "headrace.v1.RequestService" in output.split()
         elif line.endswith("Health/Check"):
@@ -98,10 +98,10 @@ def test_bc183_generate_is_readable(gateway: Server) -> None:
         )
         messages = _messages(_run(line, gateway))
         assert messages[0]["request"]["seed"] == "7"
-        ids = [token for message in messages for token in message.get("elements", {}).get("tokenIds", [])]
+        ids = [token for message in messages for token in message.get("elements", {}).get("token_ids", [])]
         assert 1 <= len(ids) <= 8
         assert messages[-1]["status"] == "GENERATE_STATUS_FINISHED"
-        assert messages[-1]["end"]["finishReason"] in ("FINISH_REASON_MAX_LENGTH", "FINISH_REASON_EOS")
+        assert messages[-1]["end"]["finish_reason"] in ("FINISH_REASON_MAX_LENGTH", "FINISH_REASON_EOS")
 
 
 def test_refusals_are_readable(gateway: Server) -> None:

@@ -20,7 +20,7 @@ LLAMA3 = {
 MODELS: dict[str, Callable[[Path], Path]] = {
     "llama-tied-gqa1": lambda path: make_tiny_llama(path, tie_word_embeddings=True, num_key_value_heads=4),
     "llama-untied-gqa3": lambda path: make_tiny_llama(
-        path, tie_word_embeddings=False, num_attention_heads=6, num_key_value_heads=2, head_dim=16
+        path, tie_word_embeddings=False, hidden_size=96, num_attention_heads=6, num_key_value_heads=2, head_dim=24
     ),
     "llama-gqa8-llama3": lambda path: make_tiny_llama(
         path, num_attention_heads=8, num_key_value_heads=1, head_dim=8, rope_parameters=LLAMA3
@@ -125,7 +125,7 @@ def test_with_forced_preemption(
 
 
 def test_with_prefix_hits(client: Client, folder: Path, prompts: list[list[int]], expected: list[list[int]]) -> None:
-    name = _serve(client, "cached", folder, max_batch=4)
+    name = _serve(client, "cached", folder, max_batch=16)
     assert _generate(client, name, prompts) == expected
     assert _generate(client, name, prompts) == expected
     stat = client.engine_stats(name)[0]

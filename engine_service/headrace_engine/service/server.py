@@ -7,6 +7,7 @@ from dataclasses import replace
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from headrace.method_finder import MethodFinder
 from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 
 from headrace_engine.engine.engine import Engine
@@ -92,4 +93,4 @@ class EngineServer:
 
 
 def _enable_reflection(server: grpc.aio.Server) -> None:
-    reflection.enable_server_reflection(SERVICES, server)
+    reflection.enable_server_reflection(SERVICES, server, pool=MethodFinder())

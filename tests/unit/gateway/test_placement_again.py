@@ -58,7 +58,7 @@ class TestRetries:
         second.hold("r1", owner="ann")
         second.running = 100
         await front.gateway.pool.refresh()
-        assert await placed(front, request_id="r1", attempt=1, owner="bob") == "e1"
+        assert await placed(front, request_id="r1", attempt=1, owner="ann") == "e1"
 
     async def test_an_earlier_handover_is_not_it(self, front, first, second):
         first.hold("r1", handover=1)

@@ -149,14 +149,15 @@ async def test_the_same_handle_leads_through_any_gateway_with_the_same_list(worl
     assert (await other.requests.GetRequest(wire.GetRequestRequest(handle=handle))).request.request.request_id == "r1"
 
 
-async def test_index_position_and_owner_reach_the_engine(front, engine):
+async def test_index_and_position_reach_the_engine_and_all_clients_are_one_owner(front, engine):
     handle = await start(front, owner="ann")
     request = wire.GeneratedElementsRequest(handle=handle, index=3, from_position=2, owner="ann")
     messages = [message async for message in front.requests.GeneratedElements(request)]
     assert [message.elements.position for message in messages if message.HasField("elements")] == [2]
     assert messages[0].index == 3
-    stranger = front.requests.GetRequest(wire.GetRequestRequest(handle=handle, owner="bob"))
-    assert (await failing(stranger)).told == (NOT_FOUND, "UNKNOWN_REQUEST")
+    other = await front.requests.GetRequest(wire.GetRequestRequest(handle=handle, owner="bob"))
+    assert other.request.request.handle == handle
+    assert engine.asked("GetRequest")[-1].request.owner == ""
 
 
 async def test_bc182_an_engine_lost_in_mid_stream_is_told_after_what_came(world, engine):
