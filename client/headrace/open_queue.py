@@ -14,10 +14,11 @@ from headrace.recovery import Recovery
 from headrace.result_queue import ResultQueue
 from headrace.retry import RetryPolicy
 from headrace.transport import MessageStream
-from headrace.v1 import request_pb2, request_service_pb2
+from headrace.v1 import request_pb2
+from headrace.v1 import request_service_pb2 as wire
 
 # A look beside the stream is worth little patience: the next one comes within a second.
-_LOOK_TIMEOUT = 5.0
+_GLANCE_TIMEOUT = 5.0
 _ONCE = RetryPolicy(give_up_after=0.0)
 
 
@@ -40,41 +41,60 @@ def open_queue(
         info: the sequence as it stands, where that is known already.
         first: it is the queue that the start of the request answers: the request stays attached without it.
     """
-    handle = accepted.handle
-    reader = SequenceReader(position, accepted.request_id)
-
-    def open_stream(position: int) -> MessageStream:
-        request = request_service_pb2.GeneratedElementsRequest(handle=handle, index=index, from_position=position)
-        return connection.stream(f"{REQUESTS}/GeneratedElements", request)
-
-    def look(policy: RetryPolicy | None = None) -> request_pb2.SequenceInfo | None:
-        answer = connection.call(
-            f"{REQUESTS}/GetRequest",
-            request_service_pb2.GetRequestRequest(handle=handle),
-            request_service_pb2.GetRequestResponse,
-            timeout=connection.timeout if policy is None else _LOOK_TIMEOUT,
-            request_id=accepted.request_id,
-            handle=handle,
-            policy=policy,
-        )
-        return next((one for one in answer.request.sequences if one.index == index), None)
-
-    pump = Pump(
-        reader,
-        Recovery(connection.policy, connection.clock),
-        open_stream=open_stream,
-        look=lambda: look(_ONCE),
-        handle=handle,
-        index=index,
-        request_id=accepted.request_id,
-    )
+    source = _Source(connection, accepted.handle, accepted.request_id, index)
+    pump = source.pump(position)
     # A position beyond the end is for the server to refuse.
     if info is not None and position <= info.generated_length:
         pump.observe(info)
     connection.janitor.start()
     connection.requests.reads(pump)
     pump.start()
-    queue = ResultQueue(pump, request=accepted_of(accepted), index=index, look=look)
+    queue = ResultQueue(pump, request=accepted_of(accepted), index=index, look=source.look)
     dropped = partial(connection.requests.orphaned, pump) if first else pump.stop
     weakref.finalize(queue, connection.janitor.ask, dropped).atexit = False
     return queue
+
+
+class _Source:
+    """Where one sequence comes from. It knows the connection and not the queue, which may be dropped."""
+
+    def __init__(self, connection: Connection, handle: str, request_id: str, index: int) -> None:
+        self._connection = connection
+        self._handle = handle
+        self._request_id = request_id
+        self._index = index
+
+    def pump(self, position: int) -> Pump:
+        """What feeds a reader that begins at a position."""
+        return Pump(
+            SequenceReader(position, self._request_id),
+            Recovery(self._connection.policy, self._connection.clock),
+            open_stream=self._open_stream,
+            look=self._glance,
+            handle=self._handle,
+            index=self._index,
+            request_id=self._request_id,
+        )
+
+    def look(self) -> request_pb2.SequenceInfo | None:
+        """The sequence as it stands; None: it cannot be seen yet."""
+        return self._ask(self._connection.timeout, None)
+
+    def _glance(self) -> request_pb2.SequenceInfo | None:
+        return self._ask(_GLANCE_TIMEOUT, _ONCE)
+
+    def _open_stream(self, position: int) -> MessageStream:
+        request = wire.GeneratedElementsRequest(handle=self._handle, index=self._index, from_position=position)
+        return self._connection.stream(f"{REQUESTS}/GeneratedElements", request)
+
+    def _ask(self, timeout: float | None, policy: RetryPolicy | None) -> request_pb2.SequenceInfo | None:
+        answer = self._connection.call(
+            f"{REQUESTS}/GetRequest",
+            wire.GetRequestRequest(handle=self._handle),
+            wire.GetRequestResponse,
+            timeout=timeout,
+            request_id=self._request_id,
+            handle=self._handle,
+            policy=policy,
+        )
+        return next((one for one in answer.request.sequences if one.index == self._index), None)
