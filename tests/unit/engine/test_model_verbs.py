@@ -592,7 +592,12 @@ class TestMeetings:
         await bench.run(max_batch=1)
         assert bench.state is ModelState.RUNNING
         assert old.closing
-        assert not old.closed
+        close = asyncio.create_task(bench.engine.close())
+        bench.core.end_close()
+        await settle()
+        assert not close.done()
+        old.end_close()
+        await close
 
     @pytest.mark.parametrize("verb", ["install", "start", "stop"])
     async def test_the_end_of_the_engine_ends_a_verb_in_progress(self, bench: Bench, held: Held, verb: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.engine.state_store import FILE
+from headrace_engine.engine.state_store import FILE, SavedModel, StateStore
 from headrace_engine.errors import FailedPrecondition, InvalidArgument
 from headrace_engine.types import ModelState
 from unit.engine.bench import NAME, Bench
@@ -54,6 +55,25 @@ async def test_models_return_to_their_wanted_states(bench: Bench, tmp_path: Path
         "stopped": ModelState.INITIAL,
     }
     assert len([core for core in bench.launcher.cores if not core.closed]) == 1
+
+
+async def test_no_state_on_disk_brings_a_released_model_back(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the engine is killed, what it finds again is what was wanted at some time."""
+    seen: list[dict[str, str]] = []
+    save = StateStore.save
+
+    def noting(store: StateStore, models: Iterable[SavedModel]) -> None:
+        save(store, models)
+        seen.append(saved(tmp_path))
+
+    monkeypatch.setattr(StateStore, "save", noting)
+    bench.new_engine(state_dir=tmp_path)
+    await bench.run()
+    await bench.engine.stop_model(NAME)
+    await bench.engine.release_model(NAME)
+    assert seen == [{NAME: "INITIAL"}, {NAME: "RUNNING"}, {NAME: "STOPPED"}, {}]
 
 
 async def test_restoring_returns_at_once_and_shows_what_is_wanted(bench: Bench, tmp_path: Path) -> None:

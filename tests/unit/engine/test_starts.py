@@ -396,6 +396,19 @@ class TestKeys:
         assert [each.joined for each in accepted] == [False, True, True]
         assert len({each.handle for each in accepted}) == len(core.added) == 1
 
+    async def test_a_retry_that_is_cut_leaves_the_start_it_joined_going(
+        self, bench: Bench, tokenising: Tokenising
+    ) -> None:
+        core = await run_wide(bench)
+        first, retry = (asyncio.create_task(self.start(bench, prompt=LONG)) for _ in range(2))
+        await settle()
+        retry.cancel()
+        await settle()
+        tokenising.go()
+        assert not (await first).joined
+        assert retry.cancelled()
+        assert len(core.added) == 1
+
     async def test_those_who_joined_a_start_learn_why_it_was_refused(
         self, bench: Bench, tokenising: Tokenising
     ) -> None:
