@@ -17,7 +17,7 @@ from headrace_gateway.fan_out import Outcome, ask_each, together
 from headrace_gateway.forward import Context, Forward
 from headrace_gateway.paging import merged_page
 from headrace_gateway.pool import EnginePool
-from headrace_gateway.routing import Router
+from headrace_gateway.routing import Router, is_handle
 from headrace_gateway.status import CallError
 
 
@@ -82,7 +82,9 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         return await self._to_holder("StopRequest", request, context)
 
     async def ReleaseRequest(self, request: wire.ReleaseRequestRequest, context: Context) -> Any:
-        """Passes the call to the handle's engine, which says OK also for a handle that it lost."""
+        """Passes the call to the handle's engine, which says OK also for a handle that it lost. No handle: OK."""
+        if not is_handle(request.handle):
+            return wire.ReleaseRequestResponse()
         return await self._to_holder("ReleaseRequest", request, context)
 
     async def SyncRequest(self, request: wire.SyncRequestRequest, context: Context) -> Any:

@@ -44,10 +44,15 @@ class Handle:
         Raises:
             CallError: UNKNOWN_REQUEST if it does not have three parts.
         """
-        parts = text.split("/")
-        if len(parts) != 3 or not all(parts):
+        if not is_handle(text):
             raise status.unknown_request(text)
-        return cls(*parts)
+        return cls(*text.split("/"))
+
+
+def is_handle(text: str) -> bool:
+    """Whether a text has the three parts of a handle."""
+    parts = text.split("/")
+    return len(parts) == 3 and all(parts)
 
 
 class Router:

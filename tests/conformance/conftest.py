@@ -11,7 +11,7 @@ from headrace import Client
 from headrace.transport import Transport, open_transport
 from places import BROKEN_MODEL, LONG_LENGTH, LONG_MODEL, MAX_LENGTH, MODEL, PATHS, SMALL_POOL_MODEL, Folders, Place
 from servers import Server, engine_server, gateway_server
-from tiny_models import make_tiny_llama
+from tiny_models import make_tiny_llama, make_tiny_mistral
 from waiting import wait_until
 
 
@@ -20,9 +20,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     """Tiny random models: one for most tests, one for long answers, one whose logits are never finite."""
     root = tmp_path_factory.mktemp("models")
     tiny = make_tiny_llama(root / "tiny", max_position_embeddings=MAX_LENGTH)
-    long = make_tiny_llama(
+    # A window keeps the steps of a long answer short.
+    long = make_tiny_mistral(
         root / "long", num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1,
-        num_key_value_heads=1, max_position_embeddings=LONG_LENGTH,
+        num_key_value_heads=1, sliding_window=64, max_position_embeddings=LONG_LENGTH,
     )  # fmt: skip
     broken = make_tiny_llama(root / "broken")
     _spoil(broken)
@@ -55,9 +56,9 @@ def gateway(engine: Server) -> Iterator[Server]:
 
 @pytest.fixture(scope="session", params=PATHS)
 def place(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Place]:
-    """One of the three paths, with the models installed and running."""
+    """One of the three paths, with the models installed and running. In process with the native core's norms."""
     if request.param == "inprocess":
-        transport = open_transport("inprocess:", {"name": "e1"})
+        transport = open_transport("inprocess:", {"name": "e1", "native_ops": True})
         connect = partial(Client, _Shared(transport))
     else:
         transport = None

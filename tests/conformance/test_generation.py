@@ -53,11 +53,11 @@ def test_eos_ends_the_request_unless_it_is_told_not_to(client: Client) -> None:
         assert _ids(client, max_new_tokens=20, do_sample=False, eos_token_id=[eos], **fields) == free
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_bc020_every_id_of_an_eos_list_ends_the_request(client: Client, place: int) -> None:
+@pytest.mark.parametrize("second", [False, True])
+def test_bc020_every_id_of_an_eos_list_ends_the_request(client: Client, second: bool) -> None:
     free = _ids(client, max_new_tokens=20, **GREEDY)
     eos = [free[3], 380]
-    assert _ids(client, max_new_tokens=20, do_sample=False, eos_token_id=eos if place else eos[::-1])[-1] == free[3]
+    assert _ids(client, max_new_tokens=20, do_sample=False, eos_token_id=eos[::-1] if second else eos)[-1] == free[3]
 
 
 @pytest.mark.parametrize("field", ["min_new_tokens", "min_length"])

@@ -38,7 +38,8 @@ def _state(client: Client, name: str = NAME) -> ModelState:
 
 
 def test_a_model_walks_from_installed_to_released(client: Client, folders: Folders) -> None:
-    assert client.install_model(NAME, path=str(folders.tiny), max_length=128, num_threads=1)[0].state is ModelState.INITIAL
+    installed = client.install_model(NAME, path=str(folders.tiny), max_length=128, num_threads=1)
+    assert installed[0].state is ModelState.INITIAL
     assert client.start_model(NAME)[0].state is ModelState.RUNNING
     assert client.stop_model(NAME)[0].state is ModelState.STOPPED
     assert client.start_model(NAME)[0].state is ModelState.RUNNING
@@ -125,7 +126,7 @@ def test_start_waits_for_an_install_in_progress(client: Client, folders: Folders
 
 def test_a_verb_that_is_cut_goes_on(place: Place, client: Client, second: str) -> None:
     with pytest.raises(TimeoutError):
-        client.start_model(second, timeout=0.05)
+        client.start_model(second, timeout=0.001)
     wait_until(lambda: _state(client) is ModelState.RUNNING, "the start was given up")
 
 

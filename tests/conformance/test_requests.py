@@ -234,7 +234,7 @@ def test_unknown_handles_are_not_found_at_once(client: Client, call: str, kind: 
 def test_a_handle_of_an_earlier_instance_is_lost(client: Client) -> None:
     handle, _ = client.start_request(MODEL, ids=[1], max_new_tokens=1)
     engine, instance, number = handle.split("/")
-    lost = f"{engine}/{instance[::-1]}x/{number}"
+    lost = f"{engine}/{instance[::-1]}/{number}"
     with pytest.raises(EngineLostError):
         client.get_request(lost)
     client.release_request(lost)

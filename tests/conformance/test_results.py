@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 import zlib
 from collections.abc import Callable
 from struct import pack
@@ -286,19 +287,21 @@ def test_lists_by_token_have_the_length_of_the_ids(client: Client) -> None:
 
 def test_prefix_reuse_is_told(client: Client) -> None:
     prompt = [5 + i % 300 for i in range(100)]
-    _, cold = client.start_request(MODEL, ids=prompt, max_new_tokens=2, cache_salt="one", **LONG)  # type: ignore[arg-type]
-    list(cold)
-    _, warm = client.start_request(MODEL, ids=prompt, max_new_tokens=2, cache_salt="one", **LONG)  # type: ignore[arg-type]
-    elements = warm.Get()
-    assert elements is not None
-    assert elements.prefix_cache_len == 96
-    assert (elements.prefix_len_gpu, elements.prefix_len_cpu) == (96, 0)
-    assert warm.RequestStatInfo()["context_cached_length"] == 96
-    for fields in ({"cache_salt": "two"}, {"use_prefix_cache": False, "cache_salt": "one"}):
-        _, other = client.start_request(MODEL, ids=prompt, max_new_tokens=2, **fields, **LONG)  # type: ignore[arg-type]
-        elements = other.Get()
+    own, other = str(uuid.uuid4()), str(uuid.uuid4())
+
+    def reuse(**fields: object) -> tuple[GeneratedElements, ResultQueue]:
+        _, queue = client.start_request(MODEL, ids=prompt, max_new_tokens=2, **fields, **LONG)  # type: ignore[arg-type]
+        elements = queue.Get()
         assert elements is not None
-        assert elements.prefix_cache_len == 0
+        return elements, queue
+
+    cold, _ = reuse(cache_salt=own)
+    assert cold.prefix_cache_len == 0
+    warm, queue = reuse(cache_salt=own)
+    assert (warm.prefix_cache_len, warm.prefix_len_gpu, warm.prefix_len_cpu) == (96, 96, 0)
+    assert queue.RequestStatInfo()["context_cached_length"] == 96
+    assert reuse(cache_salt=other)[0].prefix_cache_len == 0
+    assert reuse(cache_salt=own, use_prefix_cache=False)[0].prefix_cache_len == 0
 
 
 def test_session_streams_are_refused_by_name(place: Place) -> None:
