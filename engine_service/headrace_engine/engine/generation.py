@@ -82,6 +82,11 @@ def _first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
+def filled(defaults: GenerationConfig) -> GenerationConfig:
+    """The config of a request that sets nothing: the model's defaults, else ours."""
+    return _join(GenerationConfig(), defaults)
+
+
 def _join(sent: GenerationConfig, defaults: GenerationConfig) -> GenerationConfig:
     values = {}
     for field in fields(GenerationConfig):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
 from headrace_engine.engine.chat_template import ChatTemplate
+from headrace_engine.engine.generation import filled
 from headrace_engine.engine.model_defaults import model_defaults
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.runtime import check_config, check_root, effective_config
@@ -62,7 +63,7 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
         weight_bytes=files.weight_bytes,
         vocab_size=files.spec.vocab_size,
         model_max_length=files.spec.max_length,
-        generation_defaults=defaults,
+        generation_defaults=filled(defaults),
         warnings=(*not_applied, *(Warning("config.model_path", text) for text in files.warnings)),
     )
     return Prepared(files, TextProcessor(bundle, config.chat_template), effective, not_applied)

@@ -57,13 +57,14 @@ class TestPrepare:
     def test_bc049_the_defaults_of_the_model_s_files_are_shown(self, copy: Path) -> None:
         set_generation(copy, temperature=0.1, top_k=20)
         defaults = prepared(copy).effective.generation_defaults
-        assert (defaults.temperature, defaults.top_k, defaults.top_p) == (0.1, 20, None)
+        assert (defaults.temperature, defaults.top_k, defaults.top_p, defaults.do_sample) == (0.1, 20, 1.0, True)
+        assert (defaults.max_length, defaults.seed) == (None, None)
         assert defaults.eos_token_id == (2, 0)
 
     def test_bc049_without_a_file_the_built_in_defaults_hold(self, copy: Path) -> None:
         (copy / "generation_config.json").unlink()
         defaults = prepared(copy).effective.generation_defaults
-        assert (defaults.temperature, defaults.eos_token_id) == (None, (2,))
+        assert (defaults.temperature, defaults.eos_token_id) == (1.0, (2,))
 
     def test_bc050_a_malformed_file_is_an_error_that_names_the_field(self, copy: Path) -> None:
         set_generation(copy, temperature="hot")
