@@ -109,9 +109,7 @@ class FailedPrecondition(HeadraceError):
         retry_after: float | None = None,
         state: str | None = None,
     ) -> None:
-        super().__init__(
-            message, reason=reason, violations=violations, metadata=metadata, retry_after=retry_after
-        )
+        super().__init__(message, reason=reason, violations=violations, metadata=metadata, retry_after=retry_after)
         self.state = state
 
 

@@ -184,7 +184,7 @@ class EndRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Warning:
+class ConfigWarning:
     """Something accepted that looks like a mistake: the field's path, and one sentence."""
 
     field: str
@@ -235,7 +235,7 @@ class StartRequest:
 
     model_name: str
     prompt: str | tuple[int, ...] | Chat
-    config: GenerationConfig = GenerationConfig()
+    config: GenerationConfig = field(default_factory=GenerationConfig)
     add_special_tokens: bool | None = None
     request_id: str = ""
     handover: int = 0
@@ -255,7 +255,7 @@ class AcceptedRequest:
     seed: int
     prompt_token_count: int
     prompt_hash: str
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[ConfigWarning, ...] = ()
     waiting_ahead: int = 0
     handover: int = 0
     joined: bool = False
@@ -318,8 +318,8 @@ class EffectiveConfig:
     host_kv_tokens: int = 0
     vocab_size: int = 0
     model_max_length: int = 0
-    generation_defaults: GenerationConfig = GenerationConfig()
-    warnings: tuple[Warning, ...] = ()
+    generation_defaults: GenerationConfig = field(default_factory=GenerationConfig)
+    warnings: tuple[ConfigWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from headrace_engine.engine.statistics import Clock, SequenceTimes
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from headrace_engine.messages import AddSequence
-from headrace_engine.types import AcceptedRequest, ModelState, StartRequest, Warning  # noqa: A004
+from headrace_engine.types import AcceptedRequest, ConfigWarning, ModelState, StartRequest
 
 MAX_REQUEST_ID = 128
 """Characters of a request_id."""
@@ -29,7 +29,7 @@ MAX_REQUEST_ID = 128
 @dataclass(frozen=True, slots=True)
 class _Prompt:
     ids: tuple[int, ...]
-    warnings: tuple[Warning, ...]
+    warnings: tuple[ConfigWarning, ...]
 
 
 class Admission:
@@ -100,7 +100,7 @@ class Admission:
 
     async def _prompt(self, request: StartRequest, model: Model, prepared: Prepared) -> _Prompt:
         max_length = model.effective.config.max_length or 0
-        warnings: tuple[Warning, ...] = ()
+        warnings: tuple[ConfigWarning, ...] = ()
         if isinstance(request.prompt, tuple):
             if request.add_special_tokens is not None:
                 raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
@@ -117,7 +117,7 @@ class Admission:
         request: StartRequest,
         prompt: _Prompt,
         generation: Generation,
-        warnings: tuple[Warning, ...],
+        warnings: tuple[ConfigWarning, ...],
         ahead: int,
     ) -> AcceptedRequest:
         return AcceptedRequest(
@@ -208,7 +208,7 @@ def _message(sequence: Sequence, prompt: _Prompt, generation: Generation) -> Add
     )
 
 
-def _not_applied(prepared: Prepared, sent: GenerationConfig) -> tuple[Warning, ...]:
+def _not_applied(prepared: Prepared, sent: GenerationConfig) -> tuple[ConfigWarning, ...]:
     """What the model's own generation config asks in vain, and this request does not ask otherwise."""
     name_of = {warning: warning.field.removeprefix("config.") for warning in prepared.not_applied}
     return tuple(warning for warning, name in name_of.items() if not is_set(getattr(sent, name, None)))

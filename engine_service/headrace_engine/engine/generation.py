@@ -10,7 +10,7 @@ from typing import NoReturn
 from headrace_engine.config import GenerationConfig, SamplingParams
 from headrace_engine.engine.fields import GENERATION, check, is_set
 from headrace_engine.errors import FieldViolation, InvalidArgument
-from headrace_engine.types import Warning  # noqa: A004
+from headrace_engine.types import ConfigWarning
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Generation:
     eos_ids: tuple[int, ...]
     max_new: int
     min_new: int
-    warnings: tuple[Warning, ...]
+    warnings: tuple[ConfigWarning, ...]
 
 
 def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, default_seed: int | None) -> Generation:
@@ -198,7 +198,7 @@ def _sampling(config: GenerationConfig) -> SamplingParams:
     )
 
 
-def _suspicions(sent: GenerationConfig, effective: GenerationConfig) -> tuple[Warning, ...]:
+def _suspicions(sent: GenerationConfig, effective: GenerationConfig) -> tuple[ConfigWarning, ...]:
     """Fields that were sent, ask for something, and have no effect."""
     if not _greedy(effective):
         return ()
@@ -207,4 +207,4 @@ def _suspicions(sent: GenerationConfig, effective: GenerationConfig) -> tuple[Wa
     names = [name for name in ("temperature", "top_k", "top_p", "min_p", "seed") if name != cause]
     asked = [name for name in names if getattr(sent, name) not in (None, GENERATION[name].default, causes.get(name))]
     text = f"has no effect with {cause} = {causes[cause]}: the most likely token is taken"
-    return tuple(Warning(f"config.{name}", f"{name} = {getattr(sent, name)} {text}") for name in asked)
+    return tuple(ConfigWarning(f"config.{name}", f"{name} = {getattr(sent, name)} {text}") for name in asked)

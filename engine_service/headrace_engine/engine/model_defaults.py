@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.fields import GENERATION, honoured, is_set
 from headrace_engine.errors import BadModel
-from headrace_engine.types import Warning  # noqa: A004
+from headrace_engine.types import ConfigWarning
 
 _NOT_TAKEN = frozenset({"early_stopping", "num_beams", "length_penalty", "eos_token_id"})
 """Fields that speak of beam search, and the one that is read with the tokenizer."""
@@ -34,7 +34,9 @@ _UNKNOWN = {
 """Other fields that such files have and that change what is generated, with the value that changes nothing."""
 
 
-def model_defaults(raw: Mapping[str, Any], eos_ids: tuple[int, ...]) -> tuple[GenerationConfig, tuple[Warning, ...]]:
+def model_defaults(
+    raw: Mapping[str, Any], eos_ids: tuple[int, ...]
+) -> tuple[GenerationConfig, tuple[ConfigWarning, ...]]:
     """The defaults that a model's files set, and what of them this build does not honour.
 
     Args:
@@ -57,9 +59,9 @@ def model_defaults(raw: Mapping[str, Any], eos_ids: tuple[int, ...]) -> tuple[Ge
     return GenerationConfig(eos_token_id=eos_ids, **taken), tuple(_not_applied(*item) for item in left.items())
 
 
-def _not_applied(name: str, value: Any) -> Warning:
+def _not_applied(name: str, value: Any) -> ConfigWarning:
     text = f"{name} = {value} of the model's generation_config.json is not supported by this build and not applied"
-    return Warning(f"config.{name}", text)
+    return ConfigWarning(f"config.{name}", text)
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -17,7 +17,7 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.families import apply_rope_scaling
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.tokenizer import load_tokenizer
-from headrace_engine.types import EffectiveConfig, ModelDescription, Warning  # noqa: A004
+from headrace_engine.types import ConfigWarning, EffectiveConfig, ModelDescription
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Prepared:
     files: ModelFiles
     text: TextProcessor
     effective: EffectiveConfig
-    not_applied: tuple[Warning, ...] = ()
+    not_applied: tuple[ConfigWarning, ...] = ()
 
     @property
     def max_length(self) -> int:
@@ -64,7 +64,7 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
         vocab_size=files.spec.vocab_size,
         model_max_length=files.spec.max_length,
         generation_defaults=filled(defaults),
-        warnings=(*not_applied, *(Warning("config.model_path", text) for text in files.warnings)),
+        warnings=(*not_applied, *(ConfigWarning("config.model_path", text) for text in files.warnings)),
     )
     return Prepared(files, TextProcessor(bundle, config.chat_template), effective, not_applied)
 

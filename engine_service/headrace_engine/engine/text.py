@@ -10,7 +10,7 @@ from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.tokenizer import TokenizerBundle
-from headrace_engine.types import Chat, Detokenized, Tokenized, Warning  # noqa: A004
+from headrace_engine.types import Chat, ConfigWarning, Detokenized, Tokenized
 
 INLINE_CHARACTERS = 2_000
 """Longer prompts are tokenised in a worker thread: up to here it takes about a millisecond."""
@@ -57,14 +57,16 @@ class TextProcessor:
             return self._detokenize(ids, skip_special_tokens)
         return await asyncio.to_thread(self._detokenize, ids, skip_special_tokens)
 
-    def begins_twice(self, prompt: str | Chat, add_special_tokens: bool | None) -> tuple[Warning, ...]:
+    def begins_twice(self, prompt: str | Chat, add_special_tokens: bool | None) -> tuple[ConfigWarning, ...]:
         """A warning, where a text brings the begin-of-sequence token that the tokenizer adds as well."""
         if not isinstance(prompt, str) or add_special_tokens is False or not self._brings_bos(prompt):
             return ()
         text = f"the text begins with {self._bundle.bos_text!r} already"
         if add_special_tokens:
-            return (Warning("add_special_tokens", f"{text}, and add_special_tokens = True puts another before it"),)
-        return (Warning("text", f"{text}, so the tokenizer's own special tokens were not added"),)
+            return (
+                ConfigWarning("add_special_tokens", f"{text}, and add_special_tokens = True puts another before it"),
+            )
+        return (ConfigWarning("text", f"{text}, so the tokenizer's own special tokens were not added"),)
 
     def _detokenize(self, ids: Sequence[int], skip_special_tokens: bool) -> Detokenized:
         decoder = self.detokenizer(skip_special_tokens)

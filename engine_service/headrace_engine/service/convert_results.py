@@ -17,7 +17,7 @@ from headrace_engine.service.status import fill_status, to_error
 
 _ERROR = Pair(to_error, fill_status)
 
-WARNING = Codec(types.Warning, generation_pb2.Warning)
+WARNING = Codec(types.ConfigWarning, generation_pb2.Warning)
 PROGRESS = Codec(types.ModelProgress, model_pb2.ModelProgress)
 EFFECTIVE_CONFIG = Codec(types.EffectiveConfig, runtime_pb2.EffectiveConfig, RUNTIME_CONFIG, GENERATION_CONFIG, WARNING)
 MODEL = Codec(types.ModelView, model_pb2.ModelInfo, PROGRESS, EFFECTIVE_CONFIG, failure=_ERROR)
