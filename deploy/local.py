@@ -104,9 +104,7 @@ def say(text: str, end: str = "\n") -> None:
 @contextlib.contextmanager
 def servers(engine_port: int, gateway_port: int) -> Iterator[str]:
     """An engine and a gateway in front of it; yields the gateway's address."""
-    started = [
-        Server("engine e1", "headrace_engine", "--name", "e1", "--listen", f"127.0.0.1:{engine_port}")
-    ]
+    started = [Server("engine e1", "headrace_engine", "--name", "e1", "--listen", f"127.0.0.1:{engine_port}")]
     try:
         engine = f"e1={started[0].address}"
         started.append(
