@@ -105,9 +105,9 @@ def page_of(requests: Sequence[Request], page_size: int, page_token: str) -> tup
 @contextmanager
 def _readers(requests: Sequence[Request]) -> Iterator[None]:
     for request in requests:
-        request.readers += 1
+        request.arrive()
     try:
         yield
     finally:
         for request in requests:
-            request.readers -= 1
+            request.leave()

@@ -81,6 +81,14 @@ class Request:
         self.sequences = sequences
         self.readers = 0
 
+    def arrive(self) -> None:
+        """Somebody is there for it, until `leave`. Everyone who arrives leaves once."""
+        self.readers += 1
+
+    def leave(self) -> None:
+        """One of those who arrived is gone."""
+        self.readers -= 1
+
     @property
     def ended(self) -> bool:
         """All sequences have ended."""
