@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from bisect import bisect_right
+from typing import Protocol
 from zlib import crc32
 
 from headrace_engine.errors import NotFound, OutOfRange
@@ -15,6 +16,13 @@ MAX_READ_TOKENS = 4096
 
 MAX_READ_TEXT = 512 * 1024
 """Bytes of text that one read returns at most, a single token excepted; with the ids it stays below 1 MiB."""
+
+
+class Follower(Protocol):
+    """Someone who is told that a log changed, and reads it later."""
+
+    def touch(self) -> None:
+        """The log changed. Called once a step and log; it must cost nothing and touch no other log."""
 
 
 class ResultLog:
@@ -30,6 +38,7 @@ class ResultLog:
         self._text_ends = array("Q")  # bytes of all text up to a token, itself included
         self._logprobs = array("f") if with_logprobs else None
         self._waiters: set[asyncio.Future[None]] = set()
+        self._followers: dict[Follower, None] = {}
         self._released = False
         self.end: EndRecord | None = None
         self.prefix: PrefixReuse | None = None
@@ -45,12 +54,22 @@ class ResultLog:
     @property
     def checksum(self) -> int:
         """CRC-32 over all ids so far."""
-        return self._checksum_before(len(self))
+        return self.checksum_before(len(self))
 
     @property
     def status(self) -> GenerateStatus:
         """The sequence's own status, whatever any reader has read."""
-        return self.end.status if self.end else self._status_after(len(self))
+        return self.end.status if self.end else self.live_status
+
+    @property
+    def live_status(self) -> GenerateStatus:
+        """The status before the end, also where that came since."""
+        return self._status_after(len(self))
+
+    @property
+    def released(self) -> bool:
+        """Its request was released: nobody may read it any more."""
+        return self._released
 
     def append(self, token_id: int, text: str, logprob: float | None = None) -> None:
         """Add the next token and the text that it completed."""
@@ -72,11 +91,21 @@ class ResultLog:
         self.wake()
 
     def wake(self) -> None:
-        """Let waiting readers look again."""
+        """Let waiting readers look again, and tell those who follow."""
+        for follower in self._followers:
+            follower.touch()
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiters.clear()
+
+    def follow(self, follower: Follower) -> None:
+        """Tell someone of every change from now on."""
+        self._followers[follower] = None
+
+    def unfollow(self, follower: Follower) -> None:
+        """Tell them no more."""
+        self._followers.pop(follower, None)
 
     def check_position(self, position: int) -> None:
         """Refuse a position that no reader of this log can be at.
@@ -106,10 +135,29 @@ class ResultLog:
             position=start,
             token_ids=self._ids[start:stop].tolist(),
             text="".join(self._texts[start:stop]),
-            checksum_before=self._checksum_before(start),
-            checksum_after=self._checksum_before(stop),
+            checksum_before=self.checksum_before(start),
+            checksum_after=self.checksum_before(stop),
             token_logprobs=None if self._logprobs is None else self._logprobs[start:stop].tolist(),
             prefix=self.prefix,
+        )
+
+    def columns(self, start: int, stop: int) -> tuple[array[int], str, int, array[float] | None]:
+        """Tokens start to stop: ids, text, checksum after the last, and log-probabilities where there are any."""
+        text = self._texts[start] if stop - start == 1 else "".join(self._texts[start:stop])
+        logprobs = None if self._logprobs is None else self._logprobs[start:stop]
+        return self._ids[start:stop], text, self._checksums[stop - 1], logprobs
+
+    def fitting(self, start: int, stop: int, room: int, token_bytes: int) -> int:
+        """Where a piece from start ends that is no longer than to stop and has at most `room` bytes.
+
+        Args:
+            token_bytes: what a token takes beside its text.
+        """
+        before = self._text_before(start)
+        if self._text_before(stop) - before + (stop - start) * token_bytes <= room:
+            return stop
+        return start + bisect_right(
+            range(start, stop), room, key=lambda i: self._text_ends[i] - before + (i + 1 - start) * token_bytes
         )
 
     async def wait(self, position: int) -> None:
@@ -148,7 +196,8 @@ class ResultLog:
             raise NotFound("the request was released")
         return False
 
-    def _checksum_before(self, position: int) -> int:
+    def checksum_before(self, position: int) -> int:
+        """CRC-32 over all ids before a position."""
         return self._checksums[position - 1] if position else 0
 
     def _status_after(self, length: int) -> GenerateStatus:
