@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from queue import SimpleQueue
 from typing import Any, cast
 
 import grpc
@@ -12,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from headrace.addresses import parse_addresses
 from headrace.errors import InvalidRequestError
 from headrace.fork import ForkGuard
-from headrace.methods import METHODS
+from headrace.methods import CONVERSATIONS, METHODS, Method
 from headrace.transport import CallError, client_closed
 from headrace.v1 import status_pb2
 
@@ -85,6 +86,15 @@ class GrpcTransport:
             raise _closed() from error
         return GrpcStream(answers, channel, self._streams)
 
+    def session(self, method: str, *, timeout: float | None = None) -> GrpcChannel:
+        """Many questions, many answers. Waits for nothing."""
+        channel, questions = self._streams.channel(), _Questions()
+        try:
+            answers = channel.call(method)(questions, timeout=timeout, metadata=self._metadata)
+        except ValueError as error:
+            raise _closed() from error
+        return GrpcChannel(questions, answers, channel, self._streams)
+
     def close(self) -> None:
         """Ends all calls and connections."""
         self._calls.close()
@@ -115,6 +125,59 @@ class GrpcStream:
         self._answers.cancel()
 
 
+class GrpcChannel(GrpcStream):
+    """One call with many questions and many answers."""
+
+    def __init__(self, questions: _Questions, answers: Any, channel: _Channel, failover: _Failover) -> None:
+        super().__init__(answers, channel, failover)
+        self._questions = questions
+
+    def __next__(self) -> Message:
+        """The next answer. Raises CallError."""
+        try:
+            return super().__next__()
+        except BaseException:
+            self._questions.close()
+            raise
+
+    def send(self, message: Message) -> None:
+        """Sends a question; does not wait for it to arrive."""
+        self._questions.put(message)
+
+    def half_close(self) -> None:
+        """No more questions follow; answers still come."""
+        self._questions.close()
+
+    def cancel(self, *, lost: bool = False) -> None:
+        """Ends the call; `lost`: the next one goes to another address."""
+        if lost:
+            self._failover.leave(self._channel)
+        super().cancel()
+        self._questions.close()
+
+
+class _Questions:
+    """What is to be sent, for the thread in which gRPC takes it from here."""
+
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[Message | None] = SimpleQueue()
+
+    def put(self, message: Message) -> None:
+        self._waiting.put(message)
+
+    def close(self) -> None:
+        # What is put after this stays there: the thread has ended.
+        self._waiting.put(None)
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        if (message := self._waiting.get()) is None:
+            raise StopIteration
+        return message
+
+
 class _Channel:
     """A connection to one address, and its calls."""
 
@@ -130,14 +193,18 @@ class _Channel:
     def call(self, name: str) -> Any:
         """What makes calls of this name. gRPC raises ValueError there after `close`."""
         if name not in self._callables:
-            method = METHODS[name]
-            make = self._channel.unary_stream if method.streams else self._channel.unary_unary
-            self._callables[name] = make(
+            method = METHODS.get(name) or CONVERSATIONS[name]
+            self._callables[name] = self._maker(method)(
                 f"/{name}",
                 request_serializer=method.request.SerializeToString,
                 response_deserializer=method.response.FromString,
             )
         return self._callables[name]
+
+    def _maker(self, method: Method) -> Any:
+        if method.converses:
+            return self._channel.stream_stream
+        return self._channel.unary_stream if method.streams else self._channel.unary_unary
 
     def close(self) -> None:
         self._channel.close()
@@ -169,11 +236,15 @@ class _Failover:
         """What a failed call raises; moves on to the next address if this one cannot serve."""
         call = cast(grpc.Call, error)
         if call.code() is grpc.StatusCode.UNAVAILABLE:
-            with self._lock:
-                # Many calls fail with one connection; only the first of them moves on.
-                if self._channels[self._current] is channel:
-                    self._current = (self._current + 1) % len(self._targets)
+            self.leave(channel)
         return CallError(_status_of(call, channel.target))
+
+    def leave(self, channel: _Channel) -> None:
+        """Moves on to the next address, if it is still this one that is in use."""
+        with self._lock:
+            # Many calls fail with one connection; only the first of them moves on.
+            if self._channels[self._current] is channel:
+                self._current = (self._current + 1) % len(self._targets)
 
     def close(self) -> None:
         with self._lock:

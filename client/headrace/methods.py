@@ -20,24 +20,30 @@ class Method:
         request: class of the question.
         response: class of the answer.
         streams: the answers are a stream.
+        converses: the questions are one too.
     """
 
     name: str
     request: type[Message]
     response: type[Message]
     streams: bool
+    converses: bool
 
 
 def _method(service: str, method: MethodDescriptor) -> Method:
     request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-    return Method(f"{service}/{method.name}", request, response, method.server_streaming)
+    return Method(f"{service}/{method.name}", request, response, method.server_streaming, method.client_streaming)
 
 
-METHODS = {
-    f"{service.full_name}/{method.name}": _method(service.full_name, method)
+_ALL = [
+    _method(service.full_name, method)
     for file in (request_service_pb2, model_service_pb2, engine_service_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
-    if not method.client_streaming
-}
+]
+
+METHODS = {method.name: method for method in _ALL if not method.converses}
 """All calls with one question, by full name."""
+
+CONVERSATIONS = {method.name: method for method in _ALL if method.converses}
+"""All calls with a stream of questions, by full name."""

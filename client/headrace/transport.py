@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import entry_points
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
@@ -47,6 +47,26 @@ class MessageStream(Protocol):
         """Ends the call; safe from any thread, at any time, more than once."""
 
 
+class MessageChannel(MessageStream, Protocol):
+    """A call with many questions and many answers, as they come. Safe to send from several threads, to read from one.
+
+    Iterating raises CallError when the call fails, also when it is cancelled, and stops when the server ends it.
+    """
+
+    def send(self, message: Message) -> None:
+        """Sends a question after those before it; waits for nothing. After the end of the call it is lost."""
+
+    def half_close(self) -> None:
+        """No more questions follow; answers still come. More than once is once."""
+
+    def cancel(self, *, lost: bool = False) -> None:
+        """Ends the call; safe from any thread, at any time, more than once.
+
+        Args:
+            lost: the server is silent and may be gone: where there are several, the next call goes to another.
+        """
+
+
 class Transport(Protocol):
     """Carries calls. Safe to use from several threads.
 
@@ -61,6 +81,14 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Ends all calls and gives everything back. Later calls fail with CallError."""
+
+
+@runtime_checkable
+class SessionTransport(Transport, Protocol):
+    """A transport that also carries conversations; over another one each queue has a stream of its own."""
+
+    def session(self, method: str, *, timeout: float | None = None) -> MessageChannel:
+        """Many questions, many answers. Waits for nothing. Raises CallError."""
 
 
 def open_transport(address: str, options: dict[str, Any]) -> Transport:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from headrace import Client
-from headrace.transport import Transport, open_transport
+from headrace.transport import SessionTransport, Transport, open_transport
 from places import BROKEN_MODEL, LONG_LENGTH, LONG_MODEL, MAX_LENGTH, MODEL, PATHS, SMALL_POOL_MODEL, Folders, Place
 from servers import Server, engine_server, gateway_server
 from tiny_models import make_tiny_llama, make_tiny_mistral
@@ -77,6 +77,8 @@ class _Shared:
     def __init__(self, transport: Transport) -> None:
         self.unary = transport.unary
         self.stream = transport.stream
+        if isinstance(transport, SessionTransport):
+            self.session = transport.session
 
     def close(self) -> None:
         """The transport's owner closes it."""
