@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import psutil
@@ -18,26 +19,21 @@ def _make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 
 def test_a_prompt_gives_the_answer_alone_and_ends_what_it_started() -> None:
-    before = {process.pid for process in psutil.process_iter()}
-    done = _make("run", "PROMPT=What is the capital of France?")
+    mark = str(uuid.uuid4())
+    done = _make("run", "PROMPT=What is the capital of France?", HEADRACE_TEST_MARK=mark)
     assert done.returncode == 0, done.stderr
     assert "Paris" in done.stdout
     assert "listening" not in done.stdout
     for part in ("engine e1", "gateway", "ready", "tokens of KV cache"):
         assert part in done.stderr
-    ours = [
-        process
-        for process in psutil.process_iter()
-        if process.pid not in before and any("headrace" in part for part in _command(process))
-    ]
-    assert ours == []
+    assert [process for process in psutil.process_iter() if _mark(process) == mark] == []
 
 
-def _command(process: psutil.Process) -> list[str]:
+def _mark(process: psutil.Process) -> str | None:
     try:
-        return process.cmdline()
+        return process.environ().get("HEADRACE_TEST_MARK")
     except psutil.Error:
-        return []
+        return None
 
 
 def test_help_lists_the_tasks() -> None:
