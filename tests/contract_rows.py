@@ -11,12 +11,12 @@ REQUESTS = "conformance/test_requests.py"
 RESULTS = "conformance/test_results.py"
 GENERATION = "conformance/test_generation.py"
 FAILURE = "conformance/test_failure.py"
+LEASES = "conformance/test_leases.py"
 PROCESSES = "e2e/test_processes.py"
 REFERENCE = "e2e/test_reference.py"
 
 LATER = (
     "session streams, windows, acknowledgements, HandleError items, load figures",
-    "leases",
     "hand-over to another engine, resume",
     "restarts of a crashed core",
     "max_result_bytes",
@@ -85,6 +85,9 @@ CONTRACT: dict[str, dict[str, tuple[str, ...]]] = {
         "GenerateFinished: MAX_LENGTH": (f"{RESULTS}::test_every_loop_gets_everything_once",),
         "GenerateFinished: STOPPED": (f"{REQUESTS}::test_stop_returns_when_the_end_is_there",),
         "GenerateFinished: NO_TOKEN_LEFT": (f"{GENERATION}::test_nothing_left_to_draw_ends_the_request",),
+        "GenerateInterrupted: LEASE_EXPIRED": (
+            f"{LEASES}::test_a_request_without_readers_is_stopped_and_then_released",
+        ),
         "GenerateInterrupted: DRAINED": (f"{MODELS}::test_stop_lets_running_requests_end_until_the_drain_limit",),
         "InternalError: ERROR": (f"{REQUESTS}::test_a_fault_ends_its_request_and_no_other",),
         "StartRequest returns after validation: handle, config, seed, prompt count, warnings, waiting ahead": (
@@ -131,6 +134,17 @@ CONTRACT: dict[str, dict[str, tuple[str, ...]]] = {
             f"{REQUESTS}::test_sync_waits_for_all_requests_to_a_model",
             f"{REQUESTS}::test_sync_blocks_nobody_else",
             f"{REQUESTS}::test_sync_ends_with_its_own_deadline_and_the_request_goes_on",
+        ),
+        "lease: running, then stopped with LEASE_EXPIRED; ended, then released": (
+            f"{LEASES}::test_a_request_without_readers_is_stopped_and_then_released",
+            "unit/engine/test_leases.py::*",
+        ),
+        "the lease in force is shown, and when it runs out; 0 = for ever, capped by the server": (
+            f"{LEASES}::test_the_lease_in_force_is_shown",
+            f"{LEASES}::test_a_request_tells_when_its_lease_runs_out",
+        ),
+        "an unread queue of a living client is never taken away": (
+            f"{LEASES}::test_an_unread_queue_of_a_living_client_is_not_taken_away",
         ),
         "ListRequests lists one's own": (f"{REQUESTS}::test_list_requests_newest_first",),
         "a request belongs to its owner": (f"{REQUESTS}::test_requests_belong_to_their_owner",),

@@ -277,11 +277,17 @@ class SequenceView:
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
-    """A request as it stands."""
+    """A request as it stands.
+
+    Attributes:
+        attached: readers of any of its sequences.
+        lease_expires: when its lease runs out if nobody comes; None: somebody is there.
+    """
 
     request: AcceptedRequest
     sequences: tuple[SequenceView, ...]
     attached: int = 0
+    lease_expires: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

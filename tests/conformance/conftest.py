@@ -13,6 +13,7 @@ from places import BROKEN_MODEL, LONG_LENGTH, LONG_MODEL, MAX_LENGTH, MODEL, PAT
 from servers import Server, engine_server, gateway_server
 from tiny_models import make_tiny_llama, make_tiny_mistral
 from waiting import wait_until
+from wire import Wire
 
 
 @pytest.fixture(scope="session")
@@ -102,6 +103,14 @@ def client(place: Place) -> Iterator[Client]:
     for request in place.client.list_requests():
         place.client.release_request(request.handle)
     wait_until(lambda: _idle(place.client), "blocks and requests are not back")
+
+
+@pytest.fixture
+def wire(place: Place, client: Client) -> Iterator[Wire]:
+    """The path's messages, as they are."""
+    wire = Wire(place.connect.args[0])  # type: ignore[attr-defined]
+    yield wire
+    wire.close()
 
 
 def _idle(client: Client) -> bool:

@@ -132,7 +132,7 @@ def test_bc063_an_empty_prompt_is_refused(client: Client) -> None:
         ("min_p", 1.1), ("min_p", -0.1), ("repetition_penalty", 0.0), ("repetition_penalty", -1.0),
         ("repetition_penalty", math.nan), ("presence_penalty", 2.5), ("frequency_penalty", -2.5),
         ("max_length", 0), ("max_length", 257), ("max_new_tokens", 0), ("n", 0), ("n", 65), ("top_logprobs", 21),
-        ("eos_token_id", [384]),
+        ("eos_token_id", [384]), ("lease", {"running": 3600.5}), ("lease", {"ended": -1}),
     ],
 )  # fmt: skip
 def test_bc042_values_out_of_range_are_refused_by_name(client: Client, field: str, value: object) -> None:
@@ -149,7 +149,7 @@ def test_bc042_values_out_of_range_are_refused_by_name(client: Client, field: st
         ("no_repeat_ngram_size", 3), ("repetition_penalty", 1.1), ("presence_penalty", 0.5),
         ("frequency_penalty", 0.5), ("logit_bias", {5: 1.0}), ("allowed_token_ids", [5]), ("prompt_logprobs", 0),
         ("response_format", {"type": "json_object"}), ("lora_name", "a"), ("deadline", 5.0),
-        ("enable_tensors_from_model_inference", True), ("lease", {"running": 5.0}),
+        ("enable_tensors_from_model_inference", True),
         ("suppress_repetition_in_generation", True),
     ],
 )  # fmt: skip

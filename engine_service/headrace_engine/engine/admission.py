@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import struct
 from collections.abc import Callable
@@ -14,13 +15,14 @@ from headrace_engine.engine.fields import is_set
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.prepare import Prepared
-from headrace_engine.engine.requests import Request, RequestBook, Sequence
+from headrace_engine.engine.request_book import RequestBook
+from headrace_engine.engine.requests import Request, Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.statistics import Clock, SequenceTimes
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from headrace_engine.messages import AddSequence
-from headrace_engine.types import AcceptedRequest, ConfigWarning, ModelState, StartRequest
+from headrace_engine.types import AcceptedRequest, ConfigWarning, EffectiveConfig, ModelState, StartRequest
 
 MAX_REQUEST_ID = 128
 """Characters of a request_id."""
@@ -83,14 +85,15 @@ class Admission:
         prompt = await self._prompt(request, model, self._open(model))
         prepared = self._open(model)  # It may have been stopped while a long prompt was tokenised.
         effective = model.effective
-        limits = Limits(model.name, effective.vocab_size, effective.config.max_length or 0, len(prompt.ids))
+        limits = _limits(effective, len(prompt.ids))
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
         ahead = _check_queue(model)
         times = SequenceTimes(arrival, len(prompt.ids))
         sequence = _sequence(model, prepared.text, generation, times)
         warnings = (*prompt.warnings, *generation.warnings, *_not_applied(prepared, request.config))
         accepted = self._accepted(request, prompt, generation, warnings, ahead)
-        self._book.add(Request(request.owner, self._book.new_serial(), model, accepted, [sequence]))
+        serial, leases = self._book.new_serial(), self._book.leases
+        self._book.add(Request(request.owner, serial, model, accepted, [sequence], leases))
         model.add(sequence, _message(sequence, prompt, generation))
         return accepted
 
@@ -161,6 +164,17 @@ def _remedy(model: Model) -> str:
     if model.state is ModelState.STARTING or model.wanted is ModelState.RUNNING:
         return "wait until it is RUNNING (WatchModel)"
     return "it takes no more requests" if model.state is ModelState.STOPPING else "start it first (StartModel)"
+
+
+def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:
+    config = effective.config
+    return Limits(
+        model_name=config.model_name,
+        vocab_size=effective.vocab_size,
+        max_length=config.max_length or 0,
+        prompt_length=prompt_length,
+        max_lease=config.max_lease or math.inf,
+    )
 
 
 def _check_queue(model: Model) -> int:

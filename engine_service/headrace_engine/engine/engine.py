@@ -14,7 +14,7 @@ from headrace_engine.engine.generation import check_ids
 from headrace_engine.engine.options import API_VERSION, FEATURES, EngineOptions
 from headrace_engine.engine.reading import Reading, page_of
 from headrace_engine.engine.registry import ModelRegistry
-from headrace_engine.engine.requests import Request, RequestBook
+from headrace_engine.engine.request_book import RequestBook
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.engine.statistics_view import devices_of, engine_stat
 from headrace_engine.errors import Unavailable
@@ -74,6 +74,7 @@ class Engine:
     async def close(self) -> None:
         """End every core."""
         self._draining = True
+        self._book.leases.close()
         await self._models.close()
 
     @property
@@ -144,14 +145,14 @@ class Engine:
     async def stop_request(self, handle: str, owner: str) -> tuple[SequenceView, ...]:
         """End a request with STOPPED; an ended one stays as it is."""
         request = self._book.find(handle, owner)
-        self._end(request)
+        request.end(FinishReason.STOPPED)
         return tuple(sequence.view() for sequence in request.sequences)
 
     async def release_request(self, handle: str, owner: str) -> None:
         """End a request and free its logs. A released, lost or unknown one: nothing."""
         request = self._book.find_or_none(handle, owner)
         if request is not None:
-            self._end(request)
+            request.end(FinishReason.STOPPED)
             self._book.release(request)
 
     async def sync_request(
@@ -240,10 +241,6 @@ class Engine:
         prepared = self._models.prepared(model_name)
         check_ids("token_ids", token_ids, prepared.files.spec.vocab_size)
         return await prepared.text.detokenize(token_ids, skip_special_tokens)
-
-    def _end(self, request: Request) -> None:
-        for sequence in request.sequences:
-            request.model.end(sequence, FinishReason.STOPPED)
 
     def _refuse_while_draining(self) -> None:
         if self._draining:

@@ -110,7 +110,7 @@ GENERATION = table(
     Field("priority", -(2**31), 2**31 - 1, default=0),
     Field("deadline", 0, above_low=True, honoured=()),
     Field("interrupt_policy", default=InterruptPolicy.RESUME, honoured=(InterruptPolicy.RESUME,)),
-    Field("lease", honoured=()),
+    Field("lease"),
 )
 
 RUNTIME = table(
@@ -142,8 +142,8 @@ RUNTIME = table(
     Field("chat_template"),
     Field("max_waiting", 0, 2**20, default=256),
     Field("drain_limit", 0, default=30.0),
-    Field("default_lease", honoured=()),
-    Field("max_lease", 0, above_low=True, honoured=()),
+    Field("default_lease"),
+    Field("max_lease", 0, 2**31 - 1, above_low=True, default=3600.0),
     Field("default_seed", 0, UINT64),
     Field("max_result_bytes", 0, honoured=()),
     Field("adapters", honoured=()),

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NoReturn
 
 from headrace_engine.config import GenerationConfig, SamplingParams
-from headrace_engine.engine.fields import GENERATION, check, is_set
+from headrace_engine.engine.fields import GENERATION, check, is_set, refuse
+from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.types import ConfigWarning
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a model allows, for one prompt."""
+    """What a model allows, for one prompt. `max_lease` in seconds."""
 
     model_name: str
     vocab_size: int
     max_length: int
     prompt_length: int
+    max_lease: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,14 @@ def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, 
     """Join what a caller sent with the model's defaults and ours, and check it all.
 
     Args:
-        defaults: what the model's own files set.
+        defaults: what the model's own files set, and the model's lease.
         default_seed: seed of requests that set none; None: drawn.
 
     Raises:
         InvalidArgument: naming field, value and range.
     """
     check(sent, GENERATION, "config.")
+    refuse(lease_violations(sent.lease, limits.max_lease, "config.lease"))
     check_ids("config.eos_token_id", sent.eos_token_id, limits.vocab_size)
     _check_eos_switches(sent)
     max_length, max_new = _upper_lengths(sent, defaults, limits)
@@ -67,6 +71,7 @@ def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, 
         max_length=max_length,
         max_new_tokens=_first(sent.max_new_tokens, None if defaults.max_new_tokens is None else max_new),
         best_of=_first(sent.best_of, joined.n),
+        lease=resolved_lease(sent.lease, defaults.lease, limits.max_lease),
     )
     return Generation(
         effective=effective,

@@ -56,14 +56,15 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
     if config.chat_template is not None:
         ChatTemplate(config.chat_template, bundle.template_variables, "config.chat_template")
     defaults, not_applied = model_defaults(files.generation, files.eos_ids)
+    effective_runtime = effective_config(replace(config, format=files.format))
     effective = EffectiveConfig(
-        config=effective_config(replace(config, format=files.format)),
+        config=effective_runtime,
         architecture=files.spec.architecture,
         resolved_revision=files.revision,
         weight_bytes=files.weight_bytes,
         vocab_size=files.spec.vocab_size,
         model_max_length=files.spec.max_length,
-        generation_defaults=filled(defaults),
+        generation_defaults=replace(filled(defaults), lease=effective_runtime.default_lease),
         warnings=(*not_applied, *(ConfigWarning("config.model_path", text) for text in files.warnings)),
     )
     return Prepared(files, TextProcessor(bundle, config.chat_template), effective, not_applied)

@@ -55,10 +55,11 @@ class Reading:
         log = request.sequence(index).log
         if from_position is not None:
             log.check_position(from_position)
-        if wait > 0:
-            with suppress(TimeoutError), _readers([request]):
+        with _readers([request]):  # One that does not wait was there, too: the lease begins anew.
+            if wait > 0:
                 waited = request.wait_end() if from_position is None else log.wait(from_position)
-                await asyncio.wait_for(waited, wait)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(waited, wait)
         found = None if from_position is None else log.read(from_position)
         return found.elements if found else None
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig
-from headrace_engine.engine.fields import RUNTIME, check, is_set
+from headrace_engine.engine.fields import RUNTIME, check, is_set, refuse
+from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.messages import CorePlan, CoreReady
@@ -32,6 +33,7 @@ def check_config(config: RuntimeConfig) -> None:
     _check_block_size(config)
     _check_budget(config)
     _check_rope_scaling(config.rope_scaling)
+    refuse(lease_violations(config.default_lease, _effective(config, "max_lease"), "config.default_lease"))
     if len(set(config.device_list)) != len(config.device_list):
         raise InvalidArgument.field("config.device_list", f"= {list(config.device_list)} names a device twice")
 
@@ -91,6 +93,7 @@ def _effective(config: RuntimeConfig, name: str) -> Any:
 def effective_config(config: RuntimeConfig) -> RuntimeConfig:
     """The config with every default filled in."""
     values = {name: _effective(config, name) for name in RUNTIME}
+    values["default_lease"] = resolved_lease(config.default_lease, None, values["max_lease"])
     return replace(config, **{name: value for name, value in values.items() if value is not None})
 
 

@@ -35,6 +35,11 @@ class Bench:
         """The core that was launched last."""
         return self.launcher.core
 
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock, and let leases run out."""
+        self.clock.advance(seconds)
+        self.engine._book.leases.sweep()
+
     def config(self, name: str = NAME, **changes: Any) -> RuntimeConfig:
         return RuntimeConfig(**{"model_name": name, "model_path": str(self.model_path), **changes})
 

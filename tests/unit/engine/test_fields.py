@@ -225,7 +225,6 @@ NOT_HONOURED = [
     ("enable_tensors_from_model_inference", True),
     ("deadline", 5.0),
     ("interrupt_policy", InterruptPolicy.RETURN),
-    ("lease", Lease(running=1.0)),
 ]
 
 
@@ -267,6 +266,7 @@ class TestNotSupported:
                 use_prefix_cache=False,
                 cache_salt="tenant",
                 priority=-3,
+                lease=Lease(running=5.0),
             )
         )
 
@@ -280,8 +280,6 @@ class TestNotSupported:
             ("num_host_blocks", 5),
             ("logn_attention", True),
             ("tensor_parallel", 2),
-            ("default_lease", Lease()),
-            ("max_lease", 60.0),
             ("max_result_bytes", 0),
             ("lora_max_num", 1),
             ("prefix_cache_ttl", 60.0),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.model import Model
-from headrace_engine.engine.requests import Request, RequestBook, Sequence
+from headrace_engine.engine.request_book import RequestBook
+from headrace_engine.engine.requests import Request, Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.errors import NotFound
@@ -18,8 +20,10 @@ INSTANCE = "0123456789abcdef"
 
 
 @pytest.fixture
-def book() -> RequestBook:
-    return RequestBook("e1", INSTANCE, FakeClock())
+async def book() -> AsyncIterator[RequestBook]:
+    book = RequestBook("e1", INSTANCE, FakeClock())
+    yield book
+    book.leases.close()
 
 
 def add(
@@ -27,24 +31,24 @@ def add(
 ) -> Request:
     accepted = AcceptedRequest(book.new_handle(), request_id, model, None, 0, 1, "", handover=handover)
     sequence = Sequence(0, 1, ResultLog(), Detokenizer(lambda token_id: b"", ()), SequenceTimes(0.0, 1))
-    request = Request(owner, book.new_serial(), cast(Model, None), accepted, [sequence])
+    request = Request(owner, book.new_serial(), cast(Model, None), accepted, [sequence], book.leases)
     book.add(request)
     return request
 
 
-def test_a_handle_names_engine_and_instance_and_cannot_be_guessed(book: RequestBook) -> None:
+async def test_a_handle_names_engine_and_instance_and_cannot_be_guessed(book: RequestBook) -> None:
     engine, instance, number = book.new_handle().split("/")
     assert (engine, instance, len(number)) == ("e1", INSTANCE, 32)
     assert book.new_handle() != book.new_handle()
 
 
-def test_of_several_hand_overs_the_highest_answers(book: RequestBook) -> None:
+async def test_of_several_hand_overs_the_highest_answers(book: RequestBook) -> None:
     for handover in (0, 2, 1):
         add(book, handover=handover)
     assert book.find_by_id("r1", "").accepted.handover == 2
 
 
-def test_requests_of_an_owner_come_in_order_of_arrival(book: RequestBook) -> None:
+async def test_requests_of_an_owner_come_in_order_of_arrival(book: RequestBook) -> None:
     mine = [add(book, f"r{number}", owner="me", model=f"m{number % 2}") for number in range(4)]
     add(book, owner="you")
     assert book.of_owner("me") == mine
@@ -52,16 +56,17 @@ def test_requests_of_an_owner_come_in_order_of_arrival(book: RequestBook) -> Non
     assert [request.serial for request in mine] == sorted(request.serial for request in mine)
 
 
-def test_an_engine_s_name_may_hold_slashes() -> None:
+async def test_an_engine_s_name_may_hold_slashes() -> None:
     book = RequestBook("rack/e1", INSTANCE, FakeClock())
     request = add(book)
     assert book.find(request.accepted.handle, "") is request
+    book.leases.close()
 
 
 @pytest.mark.parametrize(
     "change", [str.upper, lambda handle: handle[:-1], lambda handle: handle + " ", lambda handle: ""]
 )
-def test_what_is_no_handle_finds_nothing(book: RequestBook, change: object) -> None:
+async def test_what_is_no_handle_finds_nothing(book: RequestBook, change: object) -> None:
     assert callable(change)
     handle = change(add(book).accepted.handle)
     assert book.find_or_none(handle, "") is None
@@ -70,21 +75,21 @@ def test_what_is_no_handle_finds_nothing(book: RequestBook, change: object) -> N
     assert caught.value.reason == "UNKNOWN_REQUEST"
 
 
-def test_a_handle_of_another_instance_is_lost_and_not_unknown(book: RequestBook) -> None:
+async def test_a_handle_of_another_instance_is_lost_and_not_unknown(book: RequestBook) -> None:
     handle = add(book).accepted.handle.replace(INSTANCE, "f" * 16)
     with pytest.raises(NotFound, match="results with it") as caught:
         book.find(handle, "")
     assert caught.value.reason == "ENGINE_LOST"
 
 
-def test_all_requests_are_listed_and_released_ones_are_gone(book: RequestBook) -> None:
+async def test_all_requests_are_listed_and_released_ones_are_gone(book: RequestBook) -> None:
     first, second = add(book), add(book)
     assert list(book) == [first, second]
     book.release(first)
     assert list(book) == [second]
 
 
-def test_a_request_has_the_sequences_it_has(book: RequestBook) -> None:
+async def test_a_request_has_the_sequences_it_has(book: RequestBook) -> None:
     request = add(book)
     assert request.sequence(0) is request.sequences[0]
     for index in (1, -1):

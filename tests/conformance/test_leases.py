@@ -1,0 +1,67 @@
+"""Section 2, leases: what becomes of requests that nobody is there for."""
+
+from __future__ import annotations
+
+import pytest
+from headrace import Client, NotFoundError
+from headrace.types import FinishReason
+from headrace.v1 import request_pb2
+from places import LONG_MODEL, MODEL
+from waiting import wait_until
+from wire import Wire
+
+LONG = {"ignore_eos": True, "do_sample": False}
+
+
+def _lease(running: float, ended: float) -> dict[str, object]:
+    parts = {"running": running, "ended": ended}
+    return {name: {"seconds": int(value), "nanos": round(value % 1 * 1e9)} for name, value in parts.items()}
+
+
+def test_a_request_without_readers_is_stopped_and_then_released(wire: Wire) -> None:
+    config = {**LONG, "max_new_tokens": 9000, "lease": _lease(0.2, 1.0)}
+    handle = wire.start(LONG_MODEL, [1, 2], config=config).handle
+    ends = []
+
+    def gone() -> bool:
+        state = wire.state(handle)
+        if state is not None and state.sequences[0].HasField("end"):
+            ends.append(state.sequences[0].end)
+        return state is None
+
+    wait_until(gone, "the request is still there")
+    assert ends[0].finish_reason == request_pb2.FINISH_REASON_LEASE_EXPIRED
+    assert ends[0].status == request_pb2.GENERATE_STATUS_INTERRUPTED
+    with pytest.raises(NotFoundError):
+        wire.call("GetRequest", handle=handle)
+
+
+def test_the_lease_in_force_is_shown(client: Client) -> None:
+    _, queue = client.start_request(MODEL, ids=[1], max_new_tokens=1)
+    assert queue.request.effective_config["lease"] == {"running": 60.0, "ended": 600.0}
+    _, queue = client.start_request(MODEL, ids=[1], max_new_tokens=1, lease={"running": 0, "ended": 30})
+    assert queue.request.effective_config["lease"] == {"running": 3600.0, "ended": 30.0}
+
+
+def test_a_request_tells_when_its_lease_runs_out(wire: Wire) -> None:
+    config = {**LONG, "max_new_tokens": 1, "lease": _lease(1000, 2000)}
+    handle = wire.start(MODEL, [1, 2], config=config).handle
+    wire.call("SyncRequest", handle=handle)
+    state = wire.state(handle)
+    finished = state.sequences[0].stat.finished_time.ToSeconds()
+    assert 1999 <= state.lease_expires.ToSeconds() - finished < 2030
+    answer = wire.call("GetRequest", handle=handle).request
+    assert answer.attached == 0
+    assert answer.lease_expires.ToNanoseconds() > state.lease_expires.ToNanoseconds()
+
+
+def test_an_unread_queue_of_a_living_client_is_not_taken_away(client: Client) -> None:
+    """The client is there from the start, read or not."""
+    _, queue = client.start_request(LONG_MODEL, ids=[1, 2], max_new_tokens=1500, lease={"running": 0.5}, **LONG)
+    wait_until(lambda: not client.list_requests(running_only=True), "the request does not end")
+    elements = queue.Get()
+    assert elements is not None
+    assert len(elements.ids_from_generate) == 1500
+    assert queue.finish_reason is FinishReason.MAX_LENGTH
+    stat = queue.RequestStatInfo()
+    assert (stat["finished_time"] or 0) - (stat["arrival_time"] or 0) > 500, "the lease would not have run out"

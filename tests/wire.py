@@ -1,0 +1,60 @@
+"""The wire without a client: who sends these messages is there for nothing but while a call lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.message import Message
+from headrace.methods import METHODS
+from headrace.transport import CallError, Transport, open_transport
+from headrace.wire_errors import error_from_status
+
+_REQUESTS = "headrace.v1.RequestService"
+
+
+class Wire:
+    """Calls of RequestService with the fields of their messages.
+
+    Args:
+        target: an address, or a transport that stays its owner's.
+    """
+
+    def __init__(self, target: str | Transport) -> None:
+        self._owned = isinstance(target, str)
+        self._transport = open_transport(target, {}) if isinstance(target, str) else target
+
+    def close(self) -> None:
+        """End what was opened."""
+        if self._owned:
+            self._transport.close()
+
+    def call(self, name: str, **fields: Any) -> Any:
+        """The answer of a call. Raises what the client raises for its status."""
+        method = f"{_REQUESTS}/{name}"
+        try:
+            return self._transport.unary(method, METHODS[method].request(**fields), timeout=30)
+        except CallError as error:
+            raise error_from_status(error.status) from error
+
+    def start(self, model_name: str, ids: list[int], *, config: dict[str, Any] | None = None, **fields: Any) -> Any:
+        """Start a request; the AcceptedRequest."""
+        more = {"model_name": model_name, "token_ids": {"ids": ids}, "config": config or {}, **fields}
+        return self.call("StartRequest", **more).request
+
+    def state(self, handle: str) -> Any:
+        """A RequestState as ListRequests tells it, which is not being there. None: it is released."""
+        found = [state for state in self.call("ListRequests").requests if state.request.handle == handle]
+        return found[0] if found else None
+
+    def read(self, handle: str, from_position: int = 0) -> list[Message]:
+        """All GeneratedElements answers, to the end. Raises what the client raises for the status."""
+        return list(self._read(handle, from_position))
+
+    def _read(self, handle: str, from_position: int) -> Iterator[Message]:
+        method = f"{_REQUESTS}/GeneratedElements"
+        request = METHODS[method].request(handle=handle, from_position=from_position)
+        try:
+            yield from self._transport.stream(method, request, timeout=30)
+        except CallError as error:
+            raise error_from_status(error.status) from error
