@@ -41,6 +41,12 @@ class Outputs:
         """Sequences that were in no step yet."""
         return len(self._waiting)
 
+    @property
+    def tokens_to_prefill(self) -> int:
+        """Prompt tokens of sequences without a token, less those that the cache gave."""
+        times = (sequence.times for sequence in self._live.values())
+        return sum(each.prompt_length - (each.cached_length or 0) for each in times if each.first_token is None)
+
     def add(self, sequence: Sequence) -> None:
         """Expect output for a sequence."""
         self._live[sequence.key] = sequence
@@ -93,6 +99,7 @@ class Outputs:
         sequence.times.scheduled = max(sequence.times.arrival, began)
         sequence.times.cached_length = scheduled.cached_tokens
         sequence.log.prefix = PrefixReuse(prefix_len_gpu=scheduled.cached_tokens)
+        sequence.log.wake()
 
     def _append(self, output: StepOutput, now: float) -> list[Sequence]:
         touched = []

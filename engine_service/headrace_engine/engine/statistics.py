@@ -137,13 +137,19 @@ class StepHistory:
             self._steps.append(_Step(self._clock(), generated, prefilled, output.step_time, output.batch_size))
         self._forget()
 
+    @property
+    def generated_tps(self) -> float:
+        """Tokens generated a second, over the last seconds."""
+        self._forget()
+        return sum(step.generated for step in self._steps) / WINDOW
+
     def rates(self) -> Rates:
         """Rates over the last seconds."""
         self._forget()
         durations = [step.duration for step in self._steps]
         count = len(self._steps)
         return Rates(
-            generated_tps=sum(step.generated for step in self._steps) / WINDOW,
+            generated_tps=self.generated_tps,
             prefilled_tps=sum(step.prefilled for step in self._steps) / WINDOW,
             step_time_p50=percentile(durations, 0.5),
             step_time_p99=percentile(durations, 0.99),

@@ -23,6 +23,15 @@ def engine_stat(model: Model, engine: str, instance_id: str, now: float) -> Engi
     return _filled(model, base)
 
 
+def kv_tokens(model: Model) -> tuple[int, int]:
+    """Tokens that new requests could take, and tokens that the KV pool holds."""
+    gauges, config = model.outputs.history.last, model.effective.config
+    block_size = config.block_size or 0
+    total = gauges.blocks_total or config.num_blocks or 0
+    free = gauges.blocks_cached + gauges.blocks_free if gauges.blocks_total else total
+    return free * block_size, total * block_size
+
+
 def devices_of(models: Iterable[Model]) -> tuple[str, ...]:
     """The devices that models use, each once."""
     return tuple(dict.fromkeys(device for model in models for device in model.effective.devices))
@@ -31,10 +40,10 @@ def devices_of(models: Iterable[Model]) -> tuple[str, ...]:
 def _filled(model: Model, base: EngineStat) -> EngineStat:
     outputs, history, effective = model.outputs, model.outputs.history, model.effective
     gauges, rates = history.last, history.rates()
-    block_size = effective.config.block_size or 0
     total = gauges.blocks_total or effective.config.num_blocks or 0
     free = gauges.blocks_free if gauges.blocks_total else total
     fixed = effective.weight_bytes + effective.workspace_bytes
+    tokens_free, tokens_total = kv_tokens(model)
     held = (gauges.blocks_used + gauges.blocks_cached) / total if total else 0.0
     hits, misses = history.prefix_cache_hit_tokens, history.prefix_cache_miss_tokens
     looked_up = hits + misses
@@ -51,8 +60,8 @@ def _filled(model: Model, base: EngineStat) -> EngineStat:
         blocks_used=gauges.blocks_used,
         blocks_cached=gauges.blocks_cached,
         blocks_free=free,
-        tokens_total=total * block_size,
-        tokens_free=(gauges.blocks_cached + free) * block_size,
+        tokens_total=tokens_total,
+        tokens_free=tokens_free,
         prefix_cache_hit_tokens=hits,
         prefix_cache_miss_tokens=misses,
         prefix_cache_hit_rate=hits / looked_up if looked_up else None,

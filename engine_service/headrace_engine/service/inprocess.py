@@ -10,19 +10,21 @@ import asyncio
 import concurrent.futures.thread  # noqa: F401
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import grpc
 from google.protobuf.message import Message
-from headrace.transport import CallError, MessageStream
+from headrace.transport import CallError, MessageChannel, MessageStream
 
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.process import launch_process, launch_thread
-from headrace_engine.service.inprocess_call import Call, Rpc, rpc_table
+from headrace_engine.service.inprocess_call import Call, Conversation, Rpc, rpc_table
 from headrace_engine.service.logs import configure_library
 from headrace_engine.service.status import plain_status
+
+C = TypeVar("C", bound=Call)
 
 
 def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) -> InProcessTransport:
@@ -90,6 +92,15 @@ class InProcessTransport:
         """
         return self._begin(method, request, timeout)
 
+    def session(self, method: str, *, timeout: float | None = None) -> MessageChannel:
+        """Many questions, many answers; waits for nothing.
+
+        Raises:
+            CallError: the transport was closed, or there is no such method.
+        """
+        with self._closing:
+            return self._start(Conversation(self._rpc(method, converses=True), timeout, self._loop))
+
     def close(self) -> None:
         """Cancel all calls, close the engine, and end its thread."""
         with self._closing:
@@ -101,15 +112,22 @@ class InProcessTransport:
 
     def _begin(self, method: str, request: Message, timeout: float | None) -> Call:
         with self._closing:
-            if self._closed:
-                raise CallError(plain_status(grpc.StatusCode.CANCELLED, "the in-process engine was closed"))
-            rpc = self._rpcs.get(method)
-            if rpc is None:
-                raise CallError(plain_status(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {method}"))
-            call = Call(rpc, request.SerializeToString(), timeout, self._loop)
-            self._calls.add(call)
-            call.start(done=self._calls.discard)
-            return call
+            rpc = self._rpc(method, converses=False)
+            return self._start(Call(rpc, request.SerializeToString(), timeout, self._loop))
+
+    def _rpc(self, method: str, *, converses: bool) -> Rpc:
+        if self._closed:
+            raise CallError(plain_status(grpc.StatusCode.CANCELLED, "the in-process engine was closed"))
+        rpc: Rpc | None = self._rpcs.get(method)
+        if rpc is None or rpc.converses is not converses:
+            kind = "method with a stream of questions" if converses else "method with one question"
+            raise CallError(plain_status(grpc.StatusCode.UNIMPLEMENTED, f"there is no {kind} named {method}"))
+        return rpc
+
+    def _start(self, call: C) -> C:
+        self._calls.add(call)
+        call.start(done=self._calls.discard)
+        return call
 
     async def _shut_down(self) -> None:
         for call in list(self._calls):

@@ -29,11 +29,17 @@ ANSWERS_AHEAD = 16
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """One method of a servicer, with the types of its messages."""
+    """One method of a servicer, with the types of its messages.
+
+    Attributes:
+        streams: its answers are a stream.
+        converses: so are its questions.
+    """
 
     name: str
     method: Any
     streams: bool
+    converses: bool
     request_type: type[Message]
     response_type: type[Message]
 
@@ -50,6 +56,7 @@ def rpc_table(engine: Engine) -> dict[str, Rpc]:
             method.name,
             getattr(servicer, method.name),
             method.server_streaming,
+            method.client_streaming,
             GetMessageClass(method.input_type),
             GetMessageClass(method.output_type),
         )
@@ -114,13 +121,16 @@ class Call:
     async def _answer(self) -> None:
         if self._timeout is not None and self._timeout <= 0:
             raise TimeoutError
-        request = self._rpc.request_type.FromString(self._request)
-        async with asyncio.timeout(self._timeout), closing(self._answers(request)) as answers:
+        async with asyncio.timeout(self._timeout), closing(self._answers(self._asked())) as answers:
             async for answer in answers:
                 await self._room.acquire()
                 self._found.put(answer.SerializeToString())
 
-    async def _answers(self, request: Message) -> AsyncIterator[Message]:
+    def _asked(self) -> Any:
+        """What the method is called with."""
+        return self._rpc.request_type.FromString(self._request)
+
+    async def _answers(self, request: Any) -> AsyncIterator[Message]:
         if not self._rpc.streams:
             yield await call_unary(self._rpc.name, self._rpc.method, request)
             return
@@ -132,6 +142,34 @@ class Call:
         self._found.put(_End(_failure(task)))
         self.ended.set()
         done(self)
+
+
+class Conversation(Call):
+    """A call that is asked again and again. A `headrace.transport.MessageChannel`."""
+
+    def __init__(self, rpc: Rpc, timeout: float | None, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(rpc, b"", timeout, loop)
+        self._questions: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def send(self, message: Message) -> None:
+        """Ask after those before it; waits for nothing. After the end of the call it is lost."""
+        self._ask(message.SerializeToString())
+
+    def half_close(self) -> None:
+        """No more questions follow; answers still come."""
+        self._ask(None)
+
+    def cancel(self, *, lost: bool = False) -> None:
+        """End the call. There is no other engine to go to, whether this one is lost or not."""
+        super().cancel()
+
+    def _ask(self, question: bytes | None) -> None:
+        with suppress(RuntimeError):  # The loop is closed: so the call has ended.
+            self._loop.call_soon_threadsafe(self._questions.put_nowait, question)
+
+    async def _asked(self) -> AsyncIterator[Message]:
+        while (question := await self._questions.get()) is not None:
+            yield self._rpc.request_type.FromString(question)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.v1 import request_service_pb2 as wire
 from headrace.v1.request_service_pb2_grpc import RequestServiceServicer
-from headrace.v1.session_pb2 import SessionResponse
+from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import InvalidArgument
@@ -24,6 +24,7 @@ from headrace_engine.service.convert_results import (
 )
 from headrace_engine.service.failures import closing
 from headrace_engine.service.refusals import required
+from headrace_engine.service.session_servicer import serve_session
 
 
 class RequestServicer(RequestServiceServicer):
@@ -89,9 +90,9 @@ class RequestServicer(RequestServiceServicer):
             async for result in results:
                 yield elements_response(request, result)
 
-    def Session(self, request_iterator: Any, context: Any) -> AsyncIterator[SessionResponse]:
-        """Not in this build."""
-        raise _unsupported("session")
+    def Session(self, request_iterator: AsyncIterator[SessionRequest], context: Any) -> AsyncIterator[SessionResponse]:
+        """Everything that one client reads, in one stream."""
+        return serve_session(self._engine, request_iterator)
 
     async def Generate(self, request: wire.GenerateRequest, context: Any) -> AsyncIterator[wire.GenerateResponse]:
         """Start, read and release in one call. Leaving stops the request."""

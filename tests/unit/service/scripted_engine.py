@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 from zlib import crc32
 
 from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
+from headrace_engine.engine.sessions import Sessions
 from headrace_engine.errors import NotFound
 from headrace_engine.types import (
     AcceptedRequest,
@@ -71,6 +72,7 @@ class ScriptedEngine:
         self.release_sync = asyncio.Event()
         self.models = {"smol": _view("smol", ModelState.INITIAL)}
         self.live_requests = 0
+        self.sessions = Sessions(_unknown, list)
         self._watchers: list[asyncio.Queue[ModelView]] = []
 
     def _called(self, method: str, *arguments: Any) -> None:
@@ -217,6 +219,11 @@ class ScriptedEngine:
     async def detokenize(self, model_name: str, token_ids: Sequence[int], skip_special_tokens: bool) -> Detokenized:
         self._called("detokenize", model_name, list(token_ids), skip_special_tokens)
         return Detokenized("é", [b"\xc3", b"\xa9"])
+
+
+def _unknown(handle: str, owner: str) -> NoReturn:
+    """Sessions find no requests here."""
+    raise NotFound(f"no request has the handle {handle!r}")
 
 
 def _view(model_name: str, state: ModelState) -> ModelView:

@@ -225,10 +225,70 @@ def test_an_unknown_method_is_unimplemented(transport, method):
     assert code(caught) is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_session_is_refused_as_over_grpc(transport):
+@pytest.mark.parametrize("method", ["Session", "NoSuch"])
+def test_a_method_that_converses_is_none_with_one_question(transport, method):
     with pytest.raises(CallError) as caught:
-        list(transport.stream(REQUESTS + "Session", SessionRequest(), timeout=None))
+        transport.stream(REQUESTS + method, SessionRequest(), timeout=None)
+    assert code(caught) is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("method", ["Generate", "NoSuch"])
+def test_a_method_with_one_question_does_not_converse(transport, method):
+    with pytest.raises(CallError) as caught:
+        transport.session(REQUESTS + method)
+    assert code(caught) is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_conversation_answers_each_question_and_ends_when_no_more_come(transport):
+    conversation = transport.session(REQUESTS + "Session")
+    conversation.send(SessionRequest(options={}))
+    assert next(conversation).opened.server == "e1"
+    for number in (3, 4):
+        conversation.send(SessionRequest(ping={"number": number}))
+        assert next(conversation).pong.number == number
+    conversation.send(SessionRequest(attach=[{"channel": 1, "handle": "h"}]))
+    conversation.half_close()
+    conversation.half_close()
+    assert next(conversation).errors[0].channel == 1
+    assert list(conversation) == []
+    conversation.send(SessionRequest(ping={"number": 5}))
+    assert list(conversation) == []
+
+
+def test_a_conversation_fails_as_over_grpc(transport):
+    conversation = transport.session(REQUESTS + "Session")
+    conversation.send(SessionRequest())
+    with pytest.raises(CallError, match="options is not set") as caught:
+        next(conversation)
     assert code(caught) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("how", [{}, {"lost": True}])
+def test_a_cancelled_conversation_gives_everything_back(engine, transport, how):
+    conversation = transport.session(REQUESTS + "Session")
+    conversation.send(SessionRequest(options={}))
+    next(conversation)
+    assert len(engine.sessions) == 1
+    conversation.cancel(**how)
+    conversation.cancel(**how)
+    with pytest.raises(CallError) as caught:
+        next(conversation)
+    assert code(caught) is grpc.StatusCode.CANCELLED
+    assert len(engine.sessions) == 0
+
+
+def test_closing_ends_conversations(engine):
+    transport = InProcessTransport(lambda: engine)
+    conversation = transport.session(REQUESTS + "Session")
+    conversation.send(SessionRequest(options={}))
+    next(conversation)
+    transport.close()
+    with pytest.raises(CallError):
+        next(conversation)
+    conversation.send(SessionRequest(ping={}))
+    conversation.half_close()
+    with pytest.raises(CallError):
+        transport.session(REQUESTS + "Session")
 
 
 def test_closing_ends_calls_in_progress_and_refuses_later_ones(engine):

@@ -13,7 +13,6 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from grpc_status import rpc_status
 from headrace.v1 import engine_service_pb2, model_service_pb2, request_pb2, request_service_pb2
 from headrace.v1.runtime_pb2 import RuntimeConfig as WireRuntime
-from headrace.v1.session_pb2 import SessionRequest
 from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.errors import FieldViolation, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
 from headrace_engine.service.server import SERVICES, EngineServer
@@ -360,11 +359,6 @@ async def test_what_is_not_built_yet_is_refused_by_name(front):
     asked = request_service_pb2.GetRequestRequest(handle="h", prompt_logprobs_from=0)
     error = await failure_of(front.requests.GetRequest(asked))
     assert (reason_of(error), fields_of(error)) == ("NOT_SUPPORTED", ["prompt_logprobs_from"])
-    session = front.requests.Session()
-    await session.write(SessionRequest())
-    error = await failure_of(session.read())
-    assert (error.code(), reason_of(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "NOT_SUPPORTED")
-    assert fields_of(error) == ["session"]
 
 
 # Readers that leave, and readers that do not read.

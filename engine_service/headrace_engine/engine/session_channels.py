@@ -1,0 +1,81 @@
+"""The channels of a session, whatever stands behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace_engine.engine.session_update import HandleError, SessionUpdate
+from headrace_engine.errors import HeadraceError
+
+
+class Timers(Protocol):
+    """What tells the time and calls back. An event loop does."""
+
+    def time(self) -> float:
+        """Seconds that only grow."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Any:
+        """Call back after some seconds; what is returned has a `cancel`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A channel and what it was attached to."""
+
+    channel: int
+    handle: str
+    index: int
+
+
+class Channel(Protocol):
+    """What a session asks for news."""
+
+    @property
+    def done(self) -> bool:
+        """Everything was told, and nothing new can come."""
+
+    def tell(self, update: SessionUpdate) -> bool:
+        """Add what is new to an update that has room. True: not all of it fitted."""
+
+    def ack(self, position: int, window: int | None, path: str) -> None:
+        """Its reader came this far."""
+
+    def close(self) -> None:
+        """Follow what is read no more; what was not told yet still can be."""
+
+
+class Refused:
+    """A channel that could not be attached. It says so once."""
+
+    done = False
+
+    def __init__(self, place: Place, error: HeadraceError) -> None:
+        self._place = place
+        self._error = error
+
+    def tell(self, update: SessionUpdate) -> bool:
+        """Add the failure."""
+        update.refuse(HandleError(self._place.channel, self._place.handle, self._place.index, self._error))
+        return False
+
+    def ack(self, position: int, window: int | None, path: str) -> None:
+        """Nothing: its client does not know yet."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ChannelNumbers:
+    """The numbers that a stream has used. Counted up from 1, each takes a bit."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, int] = {}
+
+    def take(self, number: int) -> bool:
+        """Use a number. False: it was used before."""
+        page, bit = divmod(number, 1024)
+        used = self._pages.get(page, 0)
+        self._pages[page] = used | 1 << bit
+        return not used >> bit & 1

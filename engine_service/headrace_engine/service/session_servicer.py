@@ -1,0 +1,69 @@
+"""RequestService.Session: one stream that carries all sequences of a client or gateway.
+
+Whoever reaches an engine is trusted, so every session may name owners and ask for load figures; a gateway refuses its
+clients both. A client that says nothing for 30 s gets UNAVAILABLE with SESSION_SILENT; one whose engine goes away gets
+UNAVAILABLE with DRAINING once all was told. One that closes its half is told what is there, and the call ends with OK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from headrace.v1.session_pb2 import SessionRequest, SessionResponse
+
+from headrace_engine.engine.engine import Engine
+from headrace_engine.engine.session import EngineSession
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.service.convert_session import apply, check_options, session_response
+from headrace_engine.service.failures import closing
+from headrace_engine.service.logs import logger
+
+_log = logger(__name__)
+
+
+async def serve_session(engine: Engine, requests: AsyncIterator[SessionRequest]) -> AsyncIterator[SessionResponse]:
+    """Answer a stream of messages until its client leaves.
+
+    Raises:
+        InvalidArgument: the client broke the rules of the stream.
+        Unavailable: it was silent for too long, or the engine goes away.
+    """
+    session = engine.sessions.open()
+    listening = asyncio.create_task(_listen(requests, session))
+    try:
+        while (update := await session.next()) is not None:
+            yield session_response(update, engine.name, engine.instance_id)
+    finally:
+        session.close()
+        listening.cancel()
+        await asyncio.wait([listening])
+
+
+async def _listen(requests: AsyncIterator[SessionRequest], session: EngineSession) -> None:
+    """Let a session hear its client. What goes wrong here is raised by the session's `next`."""
+    try:
+        async with closing(requests) as messages:
+            await _hear(messages, session)
+    except Exception as error:
+        session.fail(error)
+    else:
+        session.leave()
+
+
+async def _hear(messages: AsyncIterator[SessionRequest], session: EngineSession) -> None:
+    first = True
+    async for message in messages:
+        session.heard()
+        if first:
+            _open(message, session)
+        elif message.HasField("options"):
+            raise InvalidArgument.field("options", "is set; only the first message of a session may have it")
+        first = False
+        apply(message, session)
+
+
+def _open(message: SessionRequest, session: EngineSession) -> None:
+    check_options(message)
+    session.open(load=message.options.load)
+    _log.debug("session_opened", client=message.options.client)
