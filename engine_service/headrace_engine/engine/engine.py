@@ -11,10 +11,12 @@ from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.engine.admission import Admission
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.generation import check_ids
+from headrace_engine.engine.load import model_loads
 from headrace_engine.engine.options import API_VERSION, FEATURES, EngineOptions
 from headrace_engine.engine.reading import Reading, page_of
 from headrace_engine.engine.registry import ModelRegistry
 from headrace_engine.engine.request_book import RequestBook
+from headrace_engine.engine.sessions import Sessions
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.engine.statistics_view import devices_of, engine_stat
 from headrace_engine.errors import Unavailable
@@ -43,6 +45,9 @@ class Engine:
         options: settings of this engine.
         launcher: starts cores, as processes or as threads.
         clock: seconds since the Unix epoch.
+
+    Attributes:
+        sessions: opens streams that read many requests at once.
     """
 
     def __init__(self, options: EngineOptions, launcher: CoreLauncher, clock: Clock = time.time) -> None:
@@ -56,6 +61,7 @@ class Engine:
         self._book = RequestBook(options.name, self.instance_id, clock)
         self._admission = Admission(self._book, self._models.get, self._refuse_while_draining, clock)
         self._reading = Reading()
+        self.sessions = Sessions(self._book.find, lambda: model_loads(self._models.all(), draining=self._draining))
 
     @property
     def draining(self) -> bool:
@@ -70,6 +76,7 @@ class Engine:
         """Refuse new requests, let running ones end for at most `limit` seconds, then end them with DRAINED."""
         self._draining = True
         await self._models.drain(limit)
+        self.sessions.drain()
 
     async def close(self) -> None:
         """End every core."""
