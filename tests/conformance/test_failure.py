@@ -29,6 +29,23 @@ def test_overload_is_an_answer_with_a_time_to_come_back(client: Client, folders:
     client.release_model("narrow")
 
 
+def test_results_that_nobody_releases_are_bounded(client: Client, folders: Folders) -> None:
+    client.install_model("bounded", path=str(folders.tiny), max_length=64, num_threads=1, max_result_bytes=20_000)
+    client.start_model("bounded")
+    whole = {"ids": [1, 2], "max_new_tokens": 60, "ignore_eos": True}  # 2,048 + 60 × 128 bytes
+    first, _ = client.start_request("bounded", **whole)  # type: ignore[arg-type]
+    client.start_request("bounded", **whole)  # type: ignore[arg-type]
+    with pytest.raises(OverloadedError, match="19456 are taken and this request may need 9728") as refusal:
+        client.start_request("bounded", **whole)  # type: ignore[arg-type]
+    assert refusal.value.reason == "RESULTS_FULL"
+    assert (refusal.value.retry_after or 0) > 0
+    client.release_request(first)
+    client.start_request("bounded", **whole)  # type: ignore[arg-type]
+    client.sync_request(model="bounded")
+    client.stop_model("bounded")
+    client.release_model("bounded")
+
+
 def test_errors_name_the_request(client: Client) -> None:
     with pytest.raises(InvalidRequestError) as refusal:
         client.start_request(MODEL, ids=[9999], request_id="my-own-request")

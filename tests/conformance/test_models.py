@@ -200,7 +200,6 @@ def _kv_share(config: object) -> float:
         ("logn_attention", True),
         ("adapters", [{"name": "a", "path": "b"}]),
         ("compute_unit", "CPU_NUMA"),
-        ("max_result_bytes", 1024),
     ],
 )
 def test_what_is_not_honoured_is_refused_by_name(client: Client, folders: Folders, field: str, value: object) -> None:
@@ -213,7 +212,8 @@ def test_what_is_not_honoured_is_refused_by_name(client: Client, folders: Folder
 @pytest.mark.parametrize(
     ("field", "value"),
     [("block_size", 24), ("block_size", 4), ("max_batch", 0), ("max_length", 1), ("memory_ratio", 1.5),
-     ("memory_ratio", float("nan")), ("max_prefill_tokens", 1)],
+     ("memory_ratio", float("nan")), ("max_prefill_tokens", 1), ("max_result_bytes", 0), ("max_lease", 0),
+     ("default_lease", {"running": 3601})],
 )  # fmt: skip
 def test_a_value_out_of_range_is_refused(client: Client, folders: Folders, field: str, value: object) -> None:
     with pytest.raises(InvalidRequestError, match=field) as refusal:

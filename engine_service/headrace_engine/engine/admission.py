@@ -14,13 +14,15 @@ from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.fields import is_set
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.engine.model import Model
+from headrace_engine.engine.overload import check_queue, time_to_come_back
 from headrace_engine.engine.prepare import Prepared
 from headrace_engine.engine.request_book import RequestBook
 from headrace_engine.engine.requests import Request, Sequence
 from headrace_engine.engine.result_log import ResultLog
+from headrace_engine.engine.result_room import Reservation
 from headrace_engine.engine.statistics import Clock, SequenceTimes
 from headrace_engine.engine.text import TextProcessor
-from headrace_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from headrace_engine.errors import FailedPrecondition, InvalidArgument
 from headrace_engine.messages import AddSequence
 from headrace_engine.types import AcceptedRequest, ConfigWarning, EffectiveConfig, ModelState, StartRequest
 
@@ -76,7 +78,7 @@ class Admission:
             InvalidArgument: naming field, value and range.
             NotFound: UNKNOWN_MODEL.
             FailedPrecondition: MODEL_NOT_RUNNING.
-            ResourceExhausted: QUEUE_FULL.
+            ResourceExhausted: QUEUE_FULL, RESULTS_FULL.
             Unavailable: DRAINING.
         """
         _check_start(request)
@@ -87,11 +89,12 @@ class Admission:
         effective = model.effective
         limits = _limits(effective, len(prompt.ids))
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
-        ahead = _check_queue(model)
+        ahead = check_queue(model)
         times = SequenceTimes(arrival, len(prompt.ids))
         sequence = _sequence(model, prepared.text, generation, times)
         warnings = (*prompt.warnings, *generation.warnings, *_not_applied(prepared, request.config))
         accepted = self._accepted(request, prompt, generation, warnings, ahead)
+        sequence.room = self._reserve(request.owner, model, generation)
         serial, leases = self._book.new_serial(), self._book.leases
         self._book.add(Request(request.owner, serial, model, accepted, [sequence], leases))
         model.add(sequence, _message(sequence, prompt, generation))
@@ -114,6 +117,11 @@ class Admission:
             warnings = prepared.text.begins_twice(request.prompt, request.add_special_tokens)
         check_prompt(ids, model.effective.vocab_size, max_length, model.name)
         return _Prompt(ids, warnings)
+
+    def _reserve(self, owner: str, model: Model, generation: Generation) -> Reservation:
+        """Room for all that the request can bring."""
+        limit = model.effective.config.max_result_bytes or 0
+        return self._book.room.reserve((owner, model.name), generation.max_new, limit, time_to_come_back(model))
 
     def _accepted(
         self,
@@ -175,29 +183,6 @@ def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:
         prompt_length=prompt_length,
         max_lease=config.max_lease or math.inf,
     )
-
-
-def _check_queue(model: Model) -> int:
-    """Requests that are served before the next one, which is refused where too many wait."""
-    config, outputs = model.effective.config, model.outputs
-    waiting, running = outputs.waiting, outputs.live - outputs.waiting
-    free = max(0, (config.max_batch or 0) - running)
-    most = config.max_waiting or 0
-    if waiting >= most + free:
-        delay = _time_to_come_back(model)
-        raise ResourceExhausted(
-            f"{waiting} requests are waiting (max_waiting {most}). Try again in {delay:.1f} s",
-            retry_after=delay,
-            waiting_ahead=waiting,
-            max_waiting=most,
-        )
-    return waiting
-
-
-def _time_to_come_back(model: Model) -> float:
-    """Seconds in which a place should be free: the time that a running request takes, shared by all of the batch."""
-    running = max(1, model.outputs.live - model.outputs.waiting)
-    return min(60.0, max(0.1, model.outputs.mean_duration / running))
 
 
 def _sequence(model: Model, text: TextProcessor, generation: Generation, times: SequenceTimes) -> Sequence:

@@ -145,7 +145,7 @@ RUNTIME = table(
     Field("default_lease"),
     Field("max_lease", 0, 2**31 - 1, above_low=True, default=3600.0),
     Field("default_seed", 0, UINT64),
-    Field("max_result_bytes", 0, honoured=()),
+    Field("max_result_bytes", 1, UINT64, default=256 * 2**20),
     Field("adapters", honoured=()),
     Field("lora_max_num", 0, honoured=()),
     Field("lora_max_rank", 0, honoured=()),

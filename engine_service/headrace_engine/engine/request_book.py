@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from headrace_engine.engine.leases import Leases
 from headrace_engine.engine.requests import Request
+from headrace_engine.engine.result_room import ResultRoom
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.errors import AlreadyExists, NotFound
 from headrace_engine.types import AcceptedRequest, FinishReason
@@ -44,6 +45,7 @@ class RequestBook:
 
     Attributes:
         leases: end and release requests that nobody is there for.
+        room: what the logs take.
     """
 
     def __init__(self, engine: str, instance_id: str, clock: Clock) -> None:
@@ -51,6 +53,7 @@ class RequestBook:
         self._instance_id = instance_id
         self._clock = clock
         self.leases = Leases(clock, self._expire)
+        self.room = ResultRoom()
         self._requests: dict[str, Request] = {}
         self._starts: dict[Key, _Start] = {}
         self._released: deque[tuple[float, Key]] = deque()
@@ -131,6 +134,8 @@ class RequestBook:
         self.leases.forget(request)
         for sequence in request.sequences:
             sequence.log.release()
+            if sequence.room is not None:
+                sequence.room.give_back()
 
     def begun(self, key: Key, content: bytes) -> asyncio.Future[AcceptedRequest] | None:
         """The answer of an earlier start with this key, or the one in progress; None: there was none.

@@ -9,6 +9,7 @@ from headrace_engine.config import Lease
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.leases import DEFAULT_LEASE, Leases
 from headrace_engine.engine.result_log import ResultLog
+from headrace_engine.engine.result_room import Reservation
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.errors import HeadraceError, NotFound
 from headrace_engine.types import AcceptedRequest, EndRecord, FinishReason, RequestStat, RequestView, SequenceView
@@ -22,6 +23,9 @@ class Sequence:
 
     Args:
         key: the number that the core knows it by.
+
+    Attributes:
+        room: what is reserved for its log, until it is released.
     """
 
     def __init__(self, index: int, key: int, log: ResultLog, decoder: Detokenizer, times: SequenceTimes) -> None:
@@ -30,6 +34,7 @@ class Sequence:
         self.log = log
         self.decoder = decoder
         self.times = times
+        self.room: Reservation | None = None
 
     @property
     def stat(self) -> RequestStat:
@@ -43,6 +48,8 @@ class Sequence:
         length = len(self.log)
         record = EndRecord(reason, length, text, self.log.checksum, self.times.stat(length))
         self.log.finish(replace(record, error=error))
+        if self.room is not None:
+            self.room.settle(length)
 
     def view(self) -> SequenceView:
         """The sequence as it stands."""

@@ -280,7 +280,6 @@ class TestNotSupported:
             ("num_host_blocks", 5),
             ("logn_attention", True),
             ("tensor_parallel", 2),
-            ("max_result_bytes", 0),
             ("lora_max_num", 1),
             ("prefix_cache_ttl", 60.0),
         ],

@@ -1,0 +1,92 @@
+"""How much room the logs of one owner may take on one model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from headrace_engine.errors import InvalidArgument, ResourceExhausted
+
+TOKEN_BYTES = 128
+"""Bytes reserved for a token: 28 of numbers (id, checksum, end of its text, place of its text, time, log-probability),
+and 100 for its text, which is 50 characters of ASCII as Python keeps them. Few tokens have any longer text."""
+
+SEQUENCE_BYTES = 2048
+"""Bytes of a log without tokens: statistics, end record, readers' places."""
+
+Tenant = tuple[str, str]
+"""Owner and model."""
+
+
+def log_bytes(tokens: int) -> int:
+    """Bytes that a log of so many tokens takes at most."""
+    return SEQUENCE_BYTES + tokens * TOKEN_BYTES
+
+
+class Reservation:
+    """Room that a sequence's log may take, until it is given back."""
+
+    def __init__(self, room: ResultRoom, tenant: Tenant, size: int) -> None:
+        self._room = room
+        self._tenant = tenant
+        self._size = size
+
+    def settle(self, tokens: int) -> None:
+        """The log has ended with so many tokens: what it did not need is free."""
+        self._resize(min(self._size, log_bytes(tokens)))
+
+    def give_back(self) -> None:
+        """The log is gone. Giving back twice is once."""
+        self._resize(0)
+
+    def _resize(self, size: int) -> None:
+        self._room.change(self._tenant, size - self._size)
+        self._size = size
+
+
+class ResultRoom:
+    """The room that is taken, by owner and model."""
+
+    def __init__(self) -> None:
+        self._taken: defaultdict[Tenant, int] = defaultdict(int)
+
+    def taken(self, tenant: Tenant) -> int:
+        """Bytes that are reserved."""
+        return self._taken.get(tenant, 0)
+
+    def reserve(self, tenant: Tenant, tokens: int, limit: int, retry_after: float) -> Reservation:
+        """Room for one log.
+
+        Args:
+            tokens: of the longest log that the request can have.
+            limit: bytes that the owner's logs on the model may take in all.
+            retry_after: seconds in which an end may free some.
+
+        Raises:
+            InvalidArgument: it is more than the limit alone, so that waiting helps nothing.
+            ResourceExhausted: RESULTS_FULL.
+        """
+        size, taken = log_bytes(tokens), self.taken(tenant)
+        if size > limit:
+            raise _never_fits(tokens, size, limit)
+        if taken + size > limit:
+            raise ResourceExhausted(
+                f"the results of this owner on model {tenant[1]!r} may take {limit} bytes (max_result_bytes), {taken} "
+                f"are taken and this request may need {size} ({tokens} tokens). Release what was read, ask for fewer "
+                f"tokens, or try again in {retry_after:.1f} s",
+                reason="RESULTS_FULL",
+                retry_after=retry_after,
+            )
+        self.change(tenant, size)
+        return Reservation(self, tenant, size)
+
+    def change(self, tenant: Tenant, size: int) -> None:
+        """Take so many bytes more, or fewer."""
+        self._taken[tenant] += size
+        if not self._taken[tenant]:
+            del self._taken[tenant]
+
+
+def _never_fits(tokens: int, size: int, limit: int) -> InvalidArgument:
+    most = max(0, (limit - SEQUENCE_BYTES) // TOKEN_BYTES)
+    text = f"may need {size} bytes for {tokens} tokens, and max_result_bytes is {limit}; ask for at most {most} tokens"
+    return InvalidArgument.field("config.max_new_tokens", text)
