@@ -25,10 +25,16 @@ _ENDLESS = frozenset({"WatchModel", "WatchEngineStat"})
 
 
 class LiveCalls:
-    """The calls in progress, those that never end by themselves apart."""
+    """The calls in progress, those that never end by themselves apart.
+
+    Attributes:
+        draining: the gateway takes nothing new.
+        on_drain: called when that begins.
+    """
 
     def __init__(self) -> None:
         self.draining = False
+        self.on_drain: list[Callable[[], None]] = []
         self._awaited: set[asyncio.Task[Any]] = set()
         self._endless: set[asyncio.Task[Any]] = set()
         self._cut: set[asyncio.Task[Any]] = set()
@@ -68,6 +74,8 @@ class LiveCalls:
     async def drain(self, limit: float) -> int:
         """Ends watches at once and waits for the other calls; ends and counts those left after `limit` seconds."""
         self.draining = True
+        for tell in self.on_drain:
+            tell()
         self._end(self._endless)
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):

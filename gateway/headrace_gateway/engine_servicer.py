@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -21,25 +20,24 @@ from headrace_gateway.routing import Router
 DEFAULT_INTERVAL = 1.0
 SHORTEST_INTERVAL = 0.1
 
-_NOT_PASSED_ON = frozenset({"session"})
-
 
 class EngineServicer(engine_service_pb2_grpc.EngineServiceServicer):
     """Facts and figures of the gateway and its engines.
 
     Args:
         name: of the gateway.
+        instance_id: of this start of it.
         pool: the engines.
         router: finds engines that have a model.
         calls: knows whether the gateway is stopping.
     """
 
-    def __init__(self, name: str, pool: EnginePool, router: Router, calls: LiveCalls) -> None:
+    def __init__(self, name: str, instance_id: str, pool: EnginePool, router: Router, calls: LiveCalls) -> None:
         self._name = name
         self._pool = pool
         self._router = router
         self._calls = calls
-        self._instance_id = secrets.token_hex(16)
+        self._instance_id = instance_id
         self._start_time = Timestamp()
         self._start_time.GetCurrentTime()
 
@@ -101,9 +99,9 @@ class EngineServicer(engine_service_pb2_grpc.EngineServiceServicer):
         return [stat for answer in answers(having_it(outcomes)) for stat in answer.stats]
 
     def _features(self) -> list[str]:
-        """What every engine that answers honours, as a call may be placed on any, and the gateway passes on."""
+        """What every engine that answers honours, as a call may be placed on any."""
         sets = [set(engine.view.info.features) for engine in self._pool.reachable() if engine.view.info is not None]
-        return sorted(set.intersection(*sets) - _NOT_PASSED_ON) if sets else []
+        return sorted(set.intersection(*sets)) if sets else []
 
 
 def _engine_info(engine: Engine) -> wire.EngineInfo:

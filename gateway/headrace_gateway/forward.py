@@ -56,7 +56,7 @@ class Forward:
         try:
             answer = await method(_owned(request), timeout=self.remaining(), metadata=self.metadata)
         except grpc.aio.AioRpcError as error:
-            raise _failure(engine, error) from error
+            raise failure_of(engine, error) from error
         return readdress(answer, engine.name)
 
     async def stream(self, engine: Engine, method: Any, request: Any) -> AsyncGenerator[Any, None]:
@@ -67,7 +67,7 @@ class Forward:
             async for message in call:
                 yield readdress(message, engine.name)
         except grpc.aio.AioRpcError as error:
-            raise _failure(engine, error) from error
+            raise failure_of(engine, error) from error
         finally:
             call.cancel()
 
@@ -78,8 +78,11 @@ def _owned(request: Any) -> Any:
     return request
 
 
-def _failure(engine: Engine, error: grpc.aio.AioRpcError) -> status.CallError:
-    """A status without a reason of ours was made on the way: the connection broke, or the process was stopped."""
+def failure_of(engine: Engine, error: grpc.aio.AioRpcError) -> status.CallError:
+    """What a broken call to an engine means.
+
+    A status without a reason of ours was made on the way: the connection broke, or the process was stopped.
+    """
     failure = status.from_rpc(error)
     if not failure.reason and failure.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         engine.suspect(f"{error.code().name}: {error.details()}")

@@ -18,6 +18,7 @@ from headrace_gateway.forward import Context, Forward
 from headrace_gateway.paging import merged_page
 from headrace_gateway.pool import EnginePool
 from headrace_gateway.routing import Router, is_handle
+from headrace_gateway.sessions import Sessions
 from headrace_gateway.status import CallError
 
 
@@ -28,9 +29,11 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         pool: the engines.
         router: places requests.
         calls: knows whether the gateway is stopping.
+        sessions: serves session streams.
     """
 
-    def __init__(self, pool: EnginePool, router: Router, calls: LiveCalls) -> None:
+    def __init__(self, pool: EnginePool, router: Router, calls: LiveCalls, sessions: Sessions) -> None:
+        self._sessions = sessions
         self._pool = pool
         self._router = router
         self._calls = calls
@@ -74,8 +77,8 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
                 await context.write(message)
 
     async def Session(self, requests: AsyncIterator[Any], context: Context) -> None:
-        """Not served yet, and refused by name."""
-        raise status.invalid_field("session", "is not supported by this build", reason="NOT_SUPPORTED")
+        """Serves a client's session; what it reads comes in one stream from each engine."""
+        await self._sessions.serve(requests, context)
 
     async def StopRequest(self, request: wire.StopRequestRequest, context: Context) -> Any:
         """Passes the call to the handle's engine."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import secrets
 import signal
 import socket
 
@@ -27,6 +28,8 @@ from headrace_gateway.options import Address, GatewayOptions
 from headrace_gateway.pool import EnginePool
 from headrace_gateway.request_servicer import RequestServicer
 from headrace_gateway.routing import Router
+from headrace_gateway.session_limits import SessionLimits
+from headrace_gateway.sessions import Sessions
 
 log = structlog.get_logger()
 
@@ -57,18 +60,25 @@ class Gateway:
 
     Args:
         options: how it runs.
+        limits: of session streams; default as the contract has them.
 
     Attributes:
         calls: the calls in progress.
+        sessions: the session streams of clients.
         pool: the engines.
         address: where it listens, once started, with the real port.
     """
 
-    def __init__(self, options: GatewayOptions) -> None:
+    def __init__(self, options: GatewayOptions, limits: SessionLimits | None = None) -> None:
         self._options = options
         self.address = options.listen
         self.calls = LiveCalls()
         self.pool = EnginePool(options.engines, interval=options.poll_interval, timeout=options.poll_timeout)
+        self._router = Router(self.pool)
+        self._instance_id = secrets.token_hex(16)
+        self.sessions = Sessions(
+            options.name, self._instance_id, self._router.of_handle, self.calls, limits or SessionLimits()
+        )
         self._health = GatewayHealth(self.pool)
         self._server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[StatusInterceptor(self.calls)])
         self._register()
@@ -100,13 +110,13 @@ class Gateway:
         """Closes what is open. Calls in progress get a moment for their last words."""
         await self._health.stop()
         await self._server.stop(_LAST_WORDS_SECONDS)
+        await self.sessions.close()
         await self.pool.close()
         log.info("stopped")
 
     def _register(self) -> None:
-        router = Router(self.pool)
-        requests = RequestServicer(self.pool, router, self.calls)
-        facts = EngineServicer(self._options.name, self.pool, router, self.calls)
+        requests = RequestServicer(self.pool, self._router, self.calls, self.sessions)
+        facts = EngineServicer(self._options.name, self._instance_id, self.pool, self._router, self.calls)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.pool, self.calls), self._server)
         request_service_pb2_grpc.add_RequestServiceServicer_to_server(requests, self._server)
         engine_service_pb2_grpc.add_EngineServiceServicer_to_server(facts, self._server)

@@ -154,6 +154,29 @@ def draining() -> CallError:
     return _unavailable("DRAINING", "this gateway is stopping and takes nothing new: use another one, or try again")
 
 
+def not_allowed(field: str, why: str) -> CallError:
+    """A field asks for what this peer may not have."""
+    return refusal(grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED", f"{field} {why}", field=field)
+
+
+def silent_session(interval: float, limit: float) -> CallError:
+    """A session whose client gave no sign of life."""
+    message = f"no message came for {limit:g} s, pings are due every {interval:g} s: open a new one"
+    return _unavailable("SESSION_SILENT", message)
+
+
+def full_stream(engine: str, limit: int) -> CallError:
+    """The stream to an engine carries no more."""
+    message = f'{limit} sequences of engine "{engine}" are being read through this gateway: try again later'
+    return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry(), engine=engine)
+
+
+def out_of_step(engine: str, position: int, expected: int) -> CallError:
+    """An engine sent other tokens than those that come next."""
+    message = f'engine "{engine}" sent tokens from position {position} where {expected} comes next: attach again'
+    return refusal(grpc.StatusCode.INTERNAL, "ENGINE_FAULT", message, engine=engine)
+
+
 def fault(kind: str) -> CallError:
     """The gateway met a defect of its own; `kind` is the name of the exception."""
     message = f"the gateway met a defect ({kind}); its log says where"

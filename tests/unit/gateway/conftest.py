@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2_grpc
 from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 from headrace_gateway.options import Address, EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
+from headrace_gateway.session_limits import SessionLimits
 from unit.gateway.scripted_engine import ScriptedEngine
 
 
@@ -44,14 +45,26 @@ class World:
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
+        self._engines: list[ScriptedEngine] = []
 
     async def engine(self, **models: Any) -> ScriptedEngine:
         engine = ScriptedEngine(**models)
         await engine.start()
         self._stack.push_async_callback(engine.stop)
+        self._engines.append(engine)
         return engine
 
-    async def gateway(self, poll_interval: float = 3600.0, settled: bool = True, **engines: Any) -> Front:
+    def check(self) -> None:
+        """No engine saw its peer break the rules of sessions."""
+        assert [problem for engine in self._engines for problem in engine.broken] == []
+
+    async def gateway(
+        self,
+        poll_interval: float = 3600.0,
+        settled: bool = True,
+        limits: SessionLimits | None = None,
+        **engines: Any,
+    ) -> Front:
         """Engines by name: scripted ones, or addresses. By default it polls once, and again only for a cause."""
         addresses = tuple(
             EngineAddress.parse(f"{name}={engine if isinstance(engine, str) else engine.address}")
@@ -60,7 +73,7 @@ class World:
         options = GatewayOptions(
             Address("127.0.0.1", 0), addresses, poll_interval=poll_interval, poll_timeout=1.0, drain_limit=30.0
         )
-        gateway = Gateway(options)
+        gateway = Gateway(options, limits)
         await gateway.start()
         self._stack.push_async_callback(gateway.close)
         front = Front(gateway)
@@ -73,7 +86,9 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
-        yield World(stack)
+        world = World(stack)
+        yield world
+        world.check()
 
 
 async def until(engine: ScriptedEngine, holds: Callable[[], bool]) -> None:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 from headrace.v1 import engine_service_pb2 as facts_wire
 from headrace.v1 import model_service_pb2 as model_wire
 from headrace.v1 import request_service_pb2 as wire
 from unit.gateway.scripted_answers import FactAnswers, ModelAnswers, RequestAnswers
+from unit.gateway.scripted_sessions import SessionAnswers
 
 Script = Callable[[Any, Any], Awaitable[Any]]
 
@@ -30,7 +32,7 @@ class Heard:
     remaining: float | None
 
 
-class ScriptedEngine(FactAnswers, ModelAnswers, RequestAnswers):
+class ScriptedEngine(FactAnswers, ModelAnswers, RequestAnswers, SessionAnswers):
     """An engine on a port of its own."""
 
     def __init__(self, **models: Any) -> None:
@@ -64,6 +66,7 @@ class ScriptedEngine(FactAnswers, ModelAnswers, RequestAnswers):
         """What a new instance has: nothing."""
         self.instance_id = secrets.token_hex(4)
         self.requests.clear()
+        self.logs.clear()
 
     def asked(self, method: str) -> list[Heard]:
         return [heard for heard in self.heard if heard.method == method]
@@ -75,17 +78,20 @@ class ScriptedEngine(FactAnswers, ModelAnswers, RequestAnswers):
 _SERVICES = ((facts_wire, "EngineService"), (model_wire, "ModelService"), (wire, "RequestService"))
 
 
+_MAKERS = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+
 def _handlers(engine: ScriptedEngine) -> Any:
     """A handler a service, made from the descriptors: every method notes its call and runs its script."""
     for module, service in _SERVICES:
         methods = {}
         for method in module.DESCRIPTOR.services_by_name[service].methods:
-            if method.client_streaming:
-                continue
-            make = (
-                grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
-            )
-            request_class = getattr(module, method.input_type.name)
+            make = _MAKERS[method.client_streaming, method.server_streaming]
+            request_class = GetMessageClass(method.input_type)
             methods[method.name] = make(
                 _behaviour(engine, method.name), request_class.FromString, lambda answer: answer.SerializeToString()
             )

@@ -181,16 +181,6 @@ async def test_bc182_an_engine_lost_in_mid_stream_is_told_after_what_came(world,
     assert [message.elements.position async for message in again if message.HasField("elements")] == [1, 2]
 
 
-async def test_the_session_stream_is_refused_by_name(front):
-    async def nothing():
-        return
-        yield
-
-    failure = await failing(front.requests.Session(nothing()).read())
-    assert failure.told == (grpc.StatusCode.INVALID_ARGUMENT, "NOT_SUPPORTED")
-    assert failure.fields == ["session"]
-
-
 async def test_a_call_without_its_key_is_refused_by_name(front):
     get = await failing(front.requests.GetRequest(wire.GetRequestRequest()))
     sync = await failing(front.requests.SyncRequest(wire.SyncRequestRequest()))

@@ -1,0 +1,138 @@
+"""What one client's session stands for: its channels, and what it may say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headrace.v1 import session_pb2 as wire
+
+from headrace_gateway import status
+from headrace_gateway.outbox import Outbox
+from headrace_gateway.reader import Reader, Upstream
+from headrace_gateway.session_limits import SessionLimits
+from headrace_gateway.status import CallError
+
+MAX_CHANNELS = 65_536
+"""Channels that a session may have at a time."""
+
+MAX_HANDLE_BYTES = 1024
+"""Bytes of a handle; it comes back in a HandleError, and messages are bounded."""
+
+_CROWD = 4096
+
+
+class ClientBook:
+    """The books of one session, from its first message to its end.
+
+    Args:
+        route: the stream to the engine that a handle names; raises CallError if there is none.
+        limits: of the session.
+        on_more: called when there is something to send.
+
+    Attributes:
+        outbox: what waits to be sent.
+    """
+
+    def __init__(self, route: Callable[[str], Upstream], limits: SessionLimits, on_more: Callable[[], None]) -> None:
+        self.outbox = Outbox(limits, on_more)
+        self._route = route
+        self._readers: dict[int, Reader] = {}
+        self._used = _Numbers()
+
+    @property
+    def done(self) -> bool:
+        """Everything that the channels can still tell was sent."""
+        return not self.outbox and all(reader.done for reader in self._readers.values())
+
+    @property
+    def channels(self) -> int:
+        """Channels that are attached."""
+        return len(self._readers)
+
+    @property
+    def crowded(self) -> bool:
+        """So many failed attaches wait to be told that the client is to be read no further."""
+        return self.outbox.channels > len(self._readers) + _CROWD
+
+    def hear(self, request: wire.SessionRequest) -> None:
+        """Does what one message says.
+
+        Raises:
+            CallError: it breaks the rules, so the session ends.
+        """
+        for number, attach in enumerate(request.attach):
+            self._attach(attach, f"attach[{number}]")
+        if request.detach:
+            self._detach(request.detach)
+        for number, ack in enumerate(request.acks):
+            self._acknowledge(ack, f"acks[{number}]")
+        if request.HasField("ping"):
+            self.outbox.put_pong(request.ping.number)
+
+    def close(self) -> None:
+        """The session is over: nobody reads any more."""
+        self._detach(list(self._readers))
+
+    def put_rows(self, step: wire.StepBatch) -> None:
+        """Takes rows of any of its channels."""
+        for channel, position in self.outbox.put_rows(step).items():
+            if (reader := self._readers.get(channel)) is not None:
+                reader.park(position)
+
+    def ended(self, channel: int) -> None:
+        """A channel is no more."""
+        self._readers.pop(channel, None)
+
+    def _attach(self, attach: wire.Attach, path: str) -> None:
+        self._check(attach, path)
+        try:
+            upstream = self._route(attach.handle)
+        except CallError as error:
+            failed = wire.HandleError(channel=attach.channel, handle=attach.handle, index=attach.index)
+            failed.status.CopyFrom(error.status)
+            self.outbox.put_error(failed)
+        else:
+            self._readers[attach.channel] = Reader(attach, self, upstream)
+
+    def _check(self, attach: wire.Attach, path: str) -> None:
+        if not self._used.add(attach.channel):
+            text = f"is {attach.channel}, which was used before or is 0; allowed: each number from 1 once in a stream"
+            raise status.invalid_field(f"{path}.channel", text)
+        if len(self._readers) == MAX_CHANNELS:
+            raise status.invalid_field(path, f"is one too many; allowed: {MAX_CHANNELS} channels in one session")
+        if (length := len(attach.handle.encode())) > MAX_HANDLE_BYTES:
+            raise status.invalid_field(f"{path}.handle", f"has {length} bytes; allowed: {MAX_HANDLE_BYTES}")
+
+    def _detach(self, channels: Sequence[int]) -> None:
+        for channel in channels:
+            if (reader := self._readers.pop(channel, None)) is not None:
+                reader.upstream.detach(reader.upstream_channel)
+        self.outbox.forget(channels)
+
+    def _acknowledge(self, ack: wire.Ack, path: str) -> None:
+        """An unknown channel's end may have crossed this."""
+        reader = self._readers.get(ack.channel)
+        if reader is None:
+            return
+        if not reader.acked <= ack.position <= reader.next:
+            allowed = f"allowed: {reader.acked} to {reader.next}, from the last ack to what was sent"
+            raise status.invalid_field(f"{path}.position", f"is {ack.position}; {allowed}")
+        reader.acknowledge(ack.position, ack.window if ack.HasField("window") else None)
+
+
+class _Numbers:
+    """Numbers from 1, each once. Those in a row from 1 on take no memory."""
+
+    def __init__(self) -> None:
+        self._all_up_to = 0
+        self._others: set[int] = set()
+
+    def add(self, number: int) -> bool:
+        """Adds a number; false if it is below 1 or there already."""
+        if number <= self._all_up_to or number in self._others:
+            return False
+        self._others.add(number)
+        while self._all_up_to + 1 in self._others:
+            self._all_up_to += 1
+            self._others.remove(self._all_up_to)
+        return True

@@ -1,0 +1,167 @@
+"""The session streams to the engines: one each, opened when someone wants to read there, and opened again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.duration_pb2 import Duration
+from headrace.v1 import session_pb2 as wire
+
+from headrace_gateway import __version__, status
+from headrace_gateway.engines import Engine
+from headrace_gateway.forward import failure_of
+from headrace_gateway.session_limits import SessionLimits
+from headrace_gateway.status import CallError
+from headrace_gateway.upstream_book import MAX_READERS, UpstreamBook
+
+log = structlog.get_logger()
+
+
+class EngineLink:
+    """The stream to one engine, and another one after it broke. What the engine sends is always read at once.
+
+    Args:
+        engine: whom to read from.
+        limits: how often to give signs of life, and how soon to open again.
+
+    Attributes:
+        book: the books of the present stream, or of the next one while there is none.
+    """
+
+    def __init__(self, engine: Engine, limits: SessionLimits) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._work = asyncio.Event()
+        self._opened = False
+        self.book = self._new_book()
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Ends the stream."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        pause = self._limits.reopen_seconds
+        while True:
+            await self._work.wait()
+            self._opened = False
+            failure = await self._life()
+            book, self.book = self.book, self._new_book()
+            self._work.clear()
+            log.warning("engine_session_lost", engine=self._engine.name, channels=book.readers, reason=failure.reason)
+            book.fail(failure.status)
+            pause = self._limits.reopen_seconds if self._opened else min(pause * 2, self._limits.reopen_at_most)
+            await asyncio.sleep(pause)
+
+    async def _life(self) -> CallError:
+        """One stream, from its opening to the failure that ends it."""
+        try:
+            await self._engine.reach()
+            await self._stream()
+        except CallError as error:
+            return error
+        except grpc.aio.AioRpcError as error:
+            return failure_of(self._engine, error)
+        except TimeoutError:
+            self._engine.suspect("its session is silent")
+        except ValueError as error:
+            log.error("engine_session_malformed", engine=self._engine.name, problem=str(error))
+        return status.engine_unreachable(self._engine.name, reached=True)
+
+    async def _stream(self) -> None:
+        call = self._engine.requests.Session()
+        first = self.book.take() or wire.SessionRequest()
+        first.options.client = f"headrace-gateway {__version__}"
+        await call.write(first)
+        writing = asyncio.create_task(self._write(call))
+        pinging: asyncio.Task[None] | None = None
+        silence = self._limits.ping_timeout
+        try:
+            while (response := await _heard(call, silence)) is not None:
+                if response.HasField("opened"):
+                    silence = _seconds(response.opened.ping_timeout, silence)
+                    interval = _seconds(response.opened.ping_interval, self._limits.ping_interval)
+                    pinging = pinging or asyncio.create_task(self._ping(interval))
+                    self._opened = True
+                self.book.hear(response)
+        finally:
+            call.cancel()
+            await _ended(writing, pinging)
+
+    async def _write(self, call: Any) -> None:
+        """Says what the books have to say. When the stream is broken, its reader tells."""
+        with suppress(grpc.aio.BaseError, asyncio.InvalidStateError):
+            while True:
+                while (request := self.book.take()) is not None:
+                    await call.write(request)
+                self._work.clear()
+                await self._work.wait()
+
+    async def _ping(self, interval: float) -> None:
+        for number in itertools.count(1):
+            await asyncio.sleep(interval)
+            self.book.ping(number)
+
+    def _new_book(self) -> UpstreamBook:
+        return UpstreamBook(self._engine.name, self._limits.message_bytes, self._work.set)
+
+
+class EngineLinks:
+    """The streams to all engines.
+
+    Args:
+        find: the engine that a handle names; raises CallError if there is none.
+        limits: of each stream.
+    """
+
+    def __init__(self, find: Callable[[str], Engine], limits: SessionLimits) -> None:
+        self._find = find
+        self._limits = limits
+        self._links: dict[str, EngineLink] = {}
+
+    def of_handle(self, handle: str) -> UpstreamBook:
+        """The books of the stream to the engine that a handle names.
+
+        Raises:
+            CallError: UNKNOWN_REQUEST for what is no handle, UNKNOWN_ENGINE; QUEUE_FULL if it carries no more.
+        """
+        engine = self._find(handle)
+        if engine.name not in self._links:
+            self._links[engine.name] = EngineLink(engine, self._limits)
+        book = self._links[engine.name].book
+        if book.readers >= MAX_READERS:
+            raise status.full_stream(engine.name, MAX_READERS)
+        return book
+
+    async def close(self) -> None:
+        """Ends all streams."""
+        await asyncio.gather(*(link.close() for link in self._links.values()))
+
+
+async def _heard(call: Any, silence: float) -> wire.SessionResponse | None:
+    """The engine's next message; None at the end of the stream.
+
+    Raises:
+        TimeoutError: nothing came for so many seconds, not even an answer to a ping.
+    """
+    async with asyncio.timeout(silence):
+        response = await call.read()
+    return None if response is grpc.aio.EOF else response
+
+
+def _seconds(duration: Duration, default: float) -> float:
+    return duration.ToNanoseconds() / 1e9 or default
+
+
+async def _ended(*tasks: asyncio.Task[None] | None) -> None:
+    started = [task for task in tasks if task is not None]
+    for task in started:
+        task.cancel()
+    await asyncio.gather(*started, return_exceptions=True)

@@ -1,0 +1,151 @@
+"""What one stream to an engine stands for: its channels, what it still has to say, and where its answers go."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from headrace.v1 import session_pb2 as wire
+from headrace.v1.status_pb2 import Status
+
+from headrace_gateway import status
+from headrace_gateway.reader import Downstream, Reader
+from headrace_gateway.rows import Columns
+
+MAX_READERS = 32_768
+"""Channels of one stream. Engines allow twice as many, as each resumed reader has two for a moment."""
+
+
+class UpstreamBook:
+    """The books of one stream, from its opening until it breaks.
+
+    Args:
+        engine: name of the engine in the gateway's list.
+        message_bytes: what a message to the engine holds at most, a single item excepted.
+        on_more: called when there is something to say.
+
+    Attributes:
+        engine: name of the engine.
+    """
+
+    def __init__(self, engine: str, message_bytes: int, on_more: Callable[[], None]) -> None:
+        self.engine = engine
+        self._message_bytes = message_bytes
+        self._on_more = on_more
+        self._readers: dict[int, Reader] = {}
+        self._channels = 0
+        self._requests: deque[wire.SessionRequest] = deque()
+        self._last_bytes = 0
+        self._acks: dict[int, wire.Ack] = {}
+
+    @property
+    def readers(self) -> int:
+        """Channels that are attached."""
+        return len(self._readers)
+
+    def attach(self, reader: Reader, from_position: int, window: int) -> int:
+        """Begins to read for a reader; returns the channel."""
+        self._channels += 1
+        self._readers[self._channels] = reader
+        attach = wire.Attach(
+            channel=self._channels,
+            handle=reader.handle,
+            index=reader.index,
+            from_position=from_position,
+            window=window,
+            owner="",  # without API keys all are one owner
+        )
+        self._request(attach.ByteSize()).attach.append(attach)
+        return self._channels
+
+    def detach(self, channel: int) -> None:
+        """Ends that. What the engine still tells of the channel is dropped."""
+        self._acks.pop(channel, None)
+        if self._readers.pop(channel, None) is not None:
+            self._request(5).detach.append(channel)
+
+    def acknowledge(self, channel: int, position: int, window: int) -> None:
+        """Moves the window of a channel."""
+        self._acks[channel] = wire.Ack(channel=channel, position=position, window=window)
+        self._on_more()
+
+    def ping(self, number: int) -> None:
+        """Gives a sign of life."""
+        self._request(10).ping.number = number
+
+    def take(self) -> wire.SessionRequest | None:
+        """The next message to the engine; None if there is nothing to say."""
+        if not self._requests and not self._acks:
+            return None
+        request = self._requests.popleft() if self._requests else wire.SessionRequest()
+        if not self._requests:  # acks come after the attaches that they belong to
+            request.acks.extend(self._acks.values())
+            self._acks.clear()
+        return request
+
+    def hear(self, response: wire.SessionResponse) -> None:
+        """Gives what the engine says to the readers.
+
+        Raises:
+            ValueError: it is not what an engine may say.
+        """
+        for attached in response.attached:
+            if (reader := self._readers.get(attached.channel)) is not None:
+                reader.on_attached(attached)
+        if response.HasField("step"):
+            self._hear_rows(response.step)
+        for change in response.status_changes:
+            if (reader := self._readers.get(change.channel)) is not None:
+                reader.on_status(change)
+        for end in response.ends:
+            if (reader := self._readers.get(end.channel)) is not None:
+                reader.on_end(end)
+        for error in response.errors:
+            if (reader := self._readers.pop(error.channel, None)) is not None:
+                reader.on_error(error.status)
+        for window in response.windows:
+            if (reader := self._readers.get(window.channel)) is not None:
+                reader.on_window(window)
+
+    def fail(self, failure: Status) -> None:
+        """The stream broke: all channels end with that."""
+        readers, self._readers = self._readers, {}
+        for reader in readers.values():
+            own = Status()
+            own.CopyFrom(failure)
+            reader.on_error(own)
+
+    def _hear_rows(self, step: wire.StepBatch) -> None:
+        """Gives each session its rows of a step, as one batch."""
+        columns = Columns(step)
+        shares: dict[Downstream, tuple[list[int], list[int]]] = {}
+        for row, channel in enumerate(columns.channels):
+            reader = self._readers.get(channel)
+            if reader is None or reader.parked:
+                continue
+            if columns.positions[row] != reader.next:
+                self._lost_step(channel, columns.positions[row])
+                continue
+            reader.next += columns.counts[row]
+            share = shares.get(reader.session)
+            if share is None:
+                share = shares[reader.session] = ([], [])
+            share[0].append(row)
+            share[1].append(reader.channel)
+        for session, (rows, channels) in shares.items():
+            session.put_rows(columns.pick(rows, channels))
+
+    def _lost_step(self, channel: int, position: int) -> None:
+        """The engine left a gap or told something twice: that reader cannot go on."""
+        reader = self._readers[channel]
+        self.detach(channel)
+        reader.on_error(status.out_of_step(self.engine, position, reader.next).status)
+
+    def _request(self, size: int) -> wire.SessionRequest:
+        """The message that takes so many bytes more."""
+        if not self._requests or self._last_bytes + size > self._message_bytes:
+            self._requests.append(wire.SessionRequest())
+            self._last_bytes = 0
+        self._last_bytes += size
+        self._on_more()
+        return self._requests[-1]
