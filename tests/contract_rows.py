@@ -13,12 +13,12 @@ GENERATION = "conformance/test_generation.py"
 FAILURE = "conformance/test_failure.py"
 LEASES = "conformance/test_leases.py"
 PROCESSES = "e2e/test_processes.py"
+RESTARTS = "e2e/test_core_restarts.py"
 REFERENCE = "e2e/test_reference.py"
 
 LATER = (
     "session streams, windows, acknowledgements, HandleError items, load figures",
     "hand-over to another engine, resume",
-    "restarts of a crashed core",
     "interrupt_policy RETURN",
     "n and best_of above 1",
     "stop words, bad words, penalties, biases, guided decoding, top and prompt log-probabilities, tensors",
@@ -237,9 +237,22 @@ CONTRACT: dict[str, dict[str, tuple[str, ...]]] = {
             f"{REQUESTS}::test_a_fault_ends_its_request_and_no_other",
         ),
         "health": (f"{PROCESSES}::test_bc177_health_follows_the_model",),
-        "a dead core: requests end, the model is FAILED, health tells": (
-            f"{PROCESSES}::test_bc175_a_killed_core_fails_its_model_and_its_requests",
+        "core crash: logs stay, a new core goes on with the same tokens, health is NOT_SERVING meanwhile": (
+            f"{RESTARTS}::test_bc175_a_killed_core_is_replaced_and_every_answer_is_whole",
+            "unit/engine/test_recovery.py::*",
         ),
+        "suspects one by one; a request that was running in two crashes ends with ERROR": (
+            f"{RESTARTS}::test_a_request_that_brings_its_core_down_is_found",
+            "unit/engine/test_recovery.py::test_poison_is_found_and_no_other_request_suffers",
+        ),
+        "more than five crashes in ten minutes: FAILED": (
+            "unit/engine/test_recovery.py::test_five_crashes_in_ten_minutes_are_borne_and_the_next_is_not",
+        ),
+        "a core that answers no ping is killed": (
+            f"{RESTARTS}::test_bc175_a_core_that_hangs_is_killed_and_replaced",
+            "unit/engine/test_heartbeat.py::*",
+        ),
+        "CORE_RESTARTING": (f"{RESTARTS}::test_bc207_requests_are_refused_until_the_new_core_is_at_work",),
         "SIGTERM drains": (f"{PROCESSES}::test_bc173_sigterm_drains",),
     },
 }

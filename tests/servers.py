@@ -11,6 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
+import psutil
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 
 @dataclass
 class Server:
@@ -96,3 +100,17 @@ def gateway_server(engines: Mapping[str, str], *arguments: str) -> contextlib.Ab
     """A gateway in front of engines: address by name."""
     listed = [part for name, address in engines.items() for part in ("--engine", f"{name}={address}")]
     return running("headrace_gateway", "--listen", "127.0.0.1:0", *listed, *arguments)
+
+
+def core_of(server: Server) -> psutil.Process:
+    """The process of the core of an engine service's one model."""
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    return next(child for child in children if any("headrace_engine.process" in part for part in child.cmdline()))
+
+
+def health_of(address: str, service: str = "") -> str:
+    """What standard health says of a service, by name."""
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)

@@ -23,6 +23,7 @@ from headrace_engine.messages import (
     Ping,
     Pong,
     Shutdown,
+    StepBegun,
     StepOutput,
 )
 
@@ -37,6 +38,7 @@ _TYPES = {
     67: CoreFailed,
     68: StepOutput,
     69: Pong,
+    70: StepBegun,
 }
 _TAGS = {kind: tag for tag, kind in _TYPES.items()}
 _DECODERS: dict[int, msgspec.msgpack.Decoder[CoreCommand | CoreMessage]] = {

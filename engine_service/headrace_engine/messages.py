@@ -134,6 +134,16 @@ class CoreFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class StepBegun:
+    """These sequences are in the step that begins now, and in all after it until the next StepBegun.
+
+    Sent before the step is computed, so that the front half knows whose step it was that ended the core.
+    """
+
+    keys: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Scheduled:
     """A sequence was put into a step for the first time, with this many prompt tokens from the prefix cache."""
 
@@ -198,4 +208,4 @@ class Pong:
 
 
 CoreCommand = CorePlan | AddSequence | EndSequence | Ping | Shutdown
-CoreMessage = CoreProgress | CoreReady | CoreFailed | StepOutput | Pong
+CoreMessage = CoreProgress | CoreReady | CoreFailed | StepBegun | StepOutput | Pong

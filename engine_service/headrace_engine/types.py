@@ -329,8 +329,28 @@ class EffectiveConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CoreLoss:
+    """The core of a model that runs was lost, and the next one is not at work yet.
+
+    Attributes:
+        epoch: number of the core that was lost.
+        reason: how it was lost, in words.
+        time: when, in seconds since the Unix epoch.
+    """
+
+    epoch: int
+    reason: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelView:
-    """One model on this engine as it stands."""
+    """One model on this engine as it stands.
+
+    Attributes:
+        core_epoch: cores that were started under its name.
+        core_loss: set while its core is being replaced; its state is what it was.
+    """
 
     model_name: str
     engine: str
@@ -340,6 +360,13 @@ class ModelView:
     failure: HeadraceError | None = None
     progress: ModelProgress | None = None
     effective: EffectiveConfig | None = None
+    core_epoch: int = 0
+    core_loss: CoreLoss | None = None
+
+    @property
+    def serving(self) -> bool:
+        """It takes requests now."""
+        return self.state is ModelState.RUNNING and self.core_loss is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from headrace_engine.messages import (
     Ping,
     Pong,
     Shutdown,
+    StepBegun,
     StepOutput,
 )
 from headrace_engine.types import FinishReason
@@ -55,6 +56,7 @@ class Core:
         self._max_length = sizes.max_length
         self._ended: list[Ended] = []  # Since the last output.
         self._published = CoreStat()
+        self._begun: list[int] = []
         self._stopped = False
 
     @property
@@ -80,6 +82,7 @@ class Core:
             return
         started = self._clock()
         schedule = self._scheduler.schedule()
+        self._announce(schedule.rows)
         results = self._executor.run([row.step for row in schedule.rows])
         drawn = self._settle(schedule.rows, results)
         self._publish(schedule, drawn, self._clock() - started)
@@ -144,6 +147,13 @@ class Core:
         else:
             self._scheduler.end(sequence)
         self._ended.append(Ended(sequence.key, reason, error))
+
+    def _announce(self, rows: list[Row]) -> None:
+        """Tell who is in the step before it is computed, where it is not the same as in the last one."""
+        keys = [row.sequence.key for row in rows]
+        if keys and keys != self._begun:
+            self._begun = keys
+            self._link.send(StepBegun(keys))
 
     def _settle(self, rows: list[Row], results: list[Sampled | None]) -> dict[int, Sampled]:
         """Book what a step brought, and return the tokens by key."""

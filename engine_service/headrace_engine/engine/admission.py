@@ -22,7 +22,7 @@ from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.result_room import Reservation
 from headrace_engine.engine.statistics import Clock, SequenceTimes
 from headrace_engine.engine.text import TextProcessor
-from headrace_engine.errors import FailedPrecondition, InvalidArgument
+from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
 from headrace_engine.messages import AddSequence
 from headrace_engine.types import AcceptedRequest, ConfigWarning, EffectiveConfig, ModelState, StartRequest
 
@@ -79,7 +79,7 @@ class Admission:
             NotFound: UNKNOWN_MODEL.
             FailedPrecondition: MODEL_NOT_RUNNING.
             ResourceExhausted: QUEUE_FULL, RESULTS_FULL.
-            Unavailable: DRAINING.
+            Unavailable: DRAINING, CORE_RESTARTING.
         """
         _check_start(request)
         arrival = self._clock()
@@ -156,8 +156,12 @@ def _check_start(request: StartRequest) -> None:
 
 
 def _prepared(model: Model) -> Prepared:
-    if model.state is ModelState.RUNNING and model.prepared is not None:
+    if model.serving and model.prepared is not None:
         return model.prepared
+    if model.state is ModelState.RUNNING:
+        text = f"the core of model {model.name!r} is being restarted"
+        metadata = {"model_name": model.name}
+        raise Unavailable(text, reason="CORE_RESTARTING", retry_after=1.0, metadata=metadata)
     raise FailedPrecondition(
         f"model {model.name!r} is {model.state}: {_remedy(model)}",
         reason="MODEL_NOT_RUNNING",
@@ -188,7 +192,7 @@ def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:
 def _sequence(model: Model, text: TextProcessor, generation: Generation, times: SequenceTimes) -> Sequence:
     config = generation.effective
     log = ResultLog(with_logprobs=bool(config.logprobs))
-    return Sequence(0, model.new_key(), log, text.detokenizer(config.skip_special_tokens is not False), times)
+    return Sequence(0, model.outputs.new_key(), log, text.detokenizer(config.skip_special_tokens is not False), times)
 
 
 def _message(sequence: Sequence, prompt: _Prompt, generation: Generation) -> AddSequence:

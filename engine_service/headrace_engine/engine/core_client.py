@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from headrace_engine.engine.core_link import CoreLauncher, CoreLink
+from headrace_engine.engine.heartbeat import Heartbeat, Sleep
 from headrace_engine.engine.outputs import Outputs
 from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, Internal, InvalidArgument, OutOfMemory
 from headrace_engine.messages import (
@@ -16,6 +17,9 @@ from headrace_engine.messages import (
     CoreProgress,
     CoreReady,
     EndSequence,
+    Ping,
+    Pong,
+    StepBegun,
     StepOutput,
 )
 from headrace_engine.types import ModelProgress
@@ -27,7 +31,9 @@ class CoreClient:
     Args:
         outputs: receives what the steps produce.
         report: called with the progress of loading.
-        ended: called once with the reason when a core that was ready ends without having been asked to.
+        ended: called once with the reason when a core that was launched ends without having been asked to.
+        ping_limit: seconds after which a core that is ready and answers nothing is killed.
+        sleep: waits between two looks for answers.
     """
 
     def __init__(
@@ -36,6 +42,8 @@ class CoreClient:
         outputs: Outputs,
         report: Callable[[ModelProgress], None],
         ended: Callable[[HeadraceError], None],
+        ping_limit: float = 30.0,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._launcher = launcher
         self._outputs = outputs
@@ -44,7 +52,9 @@ class CoreClient:
         self._link: CoreLink | None = None
         self._ready: asyncio.Future[CoreReady] | None = None
         self._death: HeadraceError | None = None
+        self._launched = False
         self._closing: asyncio.Task[None] | None = None
+        self._heartbeat = Heartbeat(ping_limit, self.send, self._silent, sleep)
 
     async def launch(self, plan: CorePlan) -> CoreReady:
         """Start a core and wait until it is warm. The core before it was closed.
@@ -53,15 +63,17 @@ class CoreClient:
             HeadraceError: why it could not start.
         """
         self._death = None
+        self._launched = False
         self._outputs.history.new_core()
         self._ready = asyncio.get_running_loop().create_future()
         self._link = self._launcher(plan, self._receive, self._lost)
         ready = await self._ready
         if self._death is not None:  # between its answer and now
             raise self._death
+        self._launched = True
         return ready
 
-    def send(self, message: AddSequence | EndSequence) -> None:
+    def send(self, message: AddSequence | EndSequence | Ping) -> None:
         """Tell the core, if there is one."""
         if self._link is not None:
             self._link.send(message)
@@ -69,6 +81,7 @@ class CoreClient:
     async def close(self) -> None:
         """End the core and wait until it is gone. A caller that is cut leaves the work going."""
         self._ready = None
+        self._heartbeat.stop()
         if self._link is not None:
             self._closing = asyncio.create_task(self._link.close())
             self._link = None
@@ -76,8 +89,10 @@ class CoreClient:
             await asyncio.shield(self._closing)
 
     def _receive(self, message: CoreMessage) -> None:
-        if isinstance(message, StepOutput):
+        if isinstance(message, (StepBegun, StepOutput)):
             self._step(message)
+        elif isinstance(message, Pong):
+            self._heartbeat.answer(message.number)
         elif isinstance(message, CoreProgress):
             self._progress(message)
         elif isinstance(message, CoreReady):
@@ -85,9 +100,13 @@ class CoreClient:
         elif isinstance(message, CoreFailed):
             self._end(_error(message))
 
-    def _step(self, output: StepOutput) -> None:
-        if self._link is not None:  # What a core computes while it is closed is nobody's any more.
-            self._outputs.process(output)
+    def _step(self, message: StepBegun | StepOutput) -> None:
+        if self._link is None:
+            return  # What a core computes while it is closed is nobody's any more.
+        if isinstance(message, StepBegun):
+            self._outputs.begin_step(message)
+        else:
+            self._outputs.process(message)
 
     def _progress(self, message: CoreProgress) -> None:
         if self._ready is not None and not self._ready.done():
@@ -96,18 +115,26 @@ class CoreClient:
     def _become(self, ready: CoreReady) -> None:
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(ready)
+            self._heartbeat.start()
 
     def _lost(self, reason: str) -> None:
         self._end(Internal(f"the core died: {reason}"))
 
+    def _silent(self) -> None:
+        if self._link is not None:
+            self._link.kill()
+        self._end(Internal(f"the core answered no ping for {self._heartbeat.limit:g} s and was killed"))
+
     def _end(self, error: HeadraceError) -> None:
         """A core that was not asked to has ended; its first word about that counts."""
+        self._heartbeat.stop()
         starting, self._ready = self._ready, None
         if starting is None or starting.cancelled():
             return
-        if starting.done():
-            self._death = error
+        if self._launched:
             self._ended(error)
+        elif starting.done():
+            self._death = error
         else:
             starting.set_exception(error)
 

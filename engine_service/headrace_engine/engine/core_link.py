@@ -14,6 +14,12 @@ class CoreLink(Protocol):
     def send(self, message: CoreCommand) -> None:
         """Hand over a command without blocking. What is sent to a core that is gone is dropped: `lost` tells of it."""
 
+    def kill(self) -> None:
+        """End the core now: it answers no more. `lost` tells when it is gone.
+
+        A thread cannot be killed: it ends when its step does, and nothing that it says meanwhile is received.
+        """
+
     async def close(self) -> None:
         """Have the core free everything and end, and return when it has. A process that does not is killed.
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from headrace_engine.config import RuntimeConfig
@@ -14,12 +13,13 @@ from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.prepare import Prepared, prepare
+from headrace_engine.engine.recovery import Recovery
 from headrace_engine.engine.requests import Sequence
-from headrace_engine.engine.runtime import core_plan, ready_config
+from headrace_engine.engine.runtime import core_plan, ready_effective
 from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.engine.verbs import Verbs
 from headrace_engine.errors import FailedPrecondition, HeadraceError, Internal
-from headrace_engine.messages import AddSequence, CoreReady, EndSequence
+from headrace_engine.messages import AddSequence, EndSequence
 from headrace_engine.types import EffectiveConfig, FinishReason, ModelPhase, ModelProgress, ModelState, ModelView
 
 
@@ -45,11 +45,12 @@ class Model:
         self.effective = EffectiveConfig(config)
         self.outputs = Outputs(surroundings.clock, history)
         self._around = surroundings
-        self._core = CoreClient(surroundings.launcher, self.outputs, self._report, self._core_ended)
+        limit = surroundings.options.core_ping_limit
+        self._core = CoreClient(surroundings.launcher, self.outputs, self._report, self._core_lost, limit)
+        self._recovery = Recovery(self._core, self.outputs, self, surroundings.clock)
         self._progress: ModelProgress | None = None
         self._state_time = surroundings.clock()
         self._verbs = Verbs(self._given_up)
-        self._keys = itertools.count(1)
 
     @property
     def name(self) -> str:
@@ -60,6 +61,11 @@ class Model:
     def core_epoch(self) -> int:
         """Starts of a core under its name, from 1; 0 before the first."""
         return self.outputs.history.cores
+
+    @property
+    def serving(self) -> bool:
+        """It takes requests now: it is RUNNING, and its core is at work."""
+        return self.state is ModelState.RUNNING and self._recovery.loss is None
 
     def view(self, *, with_effective: bool = True) -> ModelView:
         """The model as it stands."""
@@ -72,6 +78,8 @@ class Model:
             failure=self.failure,
             progress=self._progress,
             effective=self.effective if with_effective else None,
+            core_epoch=self.core_epoch,
+            core_loss=self._recovery.loss,
         )
 
     async def install(self, *, no_wait: bool) -> None:
@@ -122,26 +130,21 @@ class Model:
             FailedPrecondition: the state does not allow it.
         """
         self._allow("ReleaseModel", ModelState.INSTALLING, ModelState.INITIAL, ModelState.STOPPED, ModelState.FAILED)
-        self._verbs.cancel("start")
-        self._verbs.cancel("install")
+        self._verbs.cancel("start", "install")
         self.prepared = None
         self.wanted = ModelState.RELEASED
         self._enter(ModelState.RELEASED)
 
     async def close(self) -> None:
         """End everything at once, and return when the core is gone; for the end of the engine or of the model."""
-        for verb in ("start", "install", "stop"):
-            self._verbs.cancel(verb)
+        self._verbs.cancel("start", "install", "stop")
+        self._recovery.give_up()
         self.outputs.finish_all(FinishReason.DRAINED)
         await self._core.close()
 
-    def new_key(self) -> int:
-        """A key for a sequence, never used before for this model."""
-        return next(self._keys)
-
     def add(self, sequence: Sequence, message: AddSequence) -> None:
         """Give a sequence to the core."""
-        self.outputs.add(sequence)
+        self.outputs.add(sequence, message)
         self._core.send(message)
 
     def end(self, sequence: Sequence, reason: FinishReason) -> None:
@@ -193,35 +196,36 @@ class Model:
         if self.state is ModelState.INSTALLING:
             await self._verbs.join("install")
             self._enter(ModelState.STARTING)
-        assert self.prepared is not None, "a model that starts was installed"
-        plan = core_plan(self.config, self.prepared.files, self._around.options)
-        self._become_ready(await self._core.launch(plan))
+        await self.launch()
         self._enter(ModelState.RUNNING)
 
-    def _become_ready(self, ready: CoreReady) -> None:
-        config = ready_config(self.effective.config, ready)
-        self.effective = replace(
-            self.effective,
-            config=config,
-            devices=ready.devices,
-            weight_bytes=ready.weight_bytes,
-            workspace_bytes=ready.workspace_bytes,
-            kv_bytes=ready.kv_bytes,
-            kv_tokens=ready.num_blocks * (config.block_size or 0),
-        )
+    async def launch(self) -> None:
+        """Start a core, and return when it is warm."""
+        assert self.prepared is not None, "a model that starts was installed"
+        plan = core_plan(self.config, self.prepared.files, self._around.options)
+        self.effective = ready_effective(self.effective, await self._core.launch(plan))
 
     async def _stop(self) -> None:
         try:
             await asyncio.wait_for(self.outputs.wait_idle(), self.effective.config.drain_limit)
         except TimeoutError:
             self.end_all(FinishReason.DRAINED)
+        self._recovery.give_up()
         self._report(ModelProgress(ModelPhase.FREEING))
         await self._core.close()
         assert self.prepared is not None, "a model that stops was installed"
         self.effective = self.prepared.effective
         self._enter(ModelState.STOPPED)
 
-    def _core_ended(self, error: HeadraceError) -> None:
+    def _core_lost(self, error: HeadraceError) -> None:
+        self._recovery.begin(error)
+
+    def core_changed(self) -> None:
+        """A core was lost, or the next one is at work."""
+        self._report(ModelProgress(ModelPhase.DRAINING) if self.state is ModelState.STOPPING else None)
+
+    def core_given_up(self, error: HeadraceError) -> None:
+        """There will be no other core. A stop in progress goes on, now that nothing runs."""
         self.outputs.finish_all(FinishReason.ERROR, error.message)
         if self.state is ModelState.RUNNING:
             self.fail(error)
@@ -232,6 +236,7 @@ class Model:
             return
         self.failure = error
         self.prepared = None
+        self._recovery.give_up()
         self._enter(ModelState.FAILED)
         self._verbs.begin("close", self._core.close())
 

@@ -23,6 +23,7 @@ class EngineOptions:
         backend: name of the runner that cores use.
         native_ops: let the backend use the native core where it can.
         allow_hub: resolve model paths that are no local path as names on a model hub.
+        core_ping_limit: seconds after which a core that answers nothing, not even between two steps, is killed.
         build: version and commit of the program, for answers.
     """
 
@@ -32,4 +33,5 @@ class EngineOptions:
     backend: str = "torch"
     native_ops: bool = False
     allow_hub: bool = True
+    core_ping_limit: float = 30.0
     build: str = ""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterable
+from itertools import count
 
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.errors import Internal
-from headrace_engine.messages import Ended, Scheduled, StepOutput
+from headrace_engine.messages import AddSequence, Ended, Scheduled, StepBegun, StepOutput
 from headrace_engine.types import FinishReason, PrefixReuse
 
 
@@ -25,7 +27,10 @@ class Outputs:
     def __init__(self, clock: Clock, history: StepHistory) -> None:
         self._clock = clock
         self._live: dict[int, Sequence] = {}
+        self._keys = count(1)
+        self._commands: dict[Sequence, AddSequence] = {}
         self._waiting: set[int] = set()
+        self._in_step: list[int] = []
         self._idle = asyncio.Event()
         self._idle.set()
         self.history = history
@@ -47,11 +52,40 @@ class Outputs:
         times = (sequence.times for sequence in self._live.values())
         return sum(each.prompt_length - (each.cached_length or 0) for each in times if each.first_token is None)
 
-    def add(self, sequence: Sequence) -> None:
-        """Expect output for a sequence."""
+    def new_key(self) -> int:
+        """A key for a sequence, never used before for this model."""
+        return next(self._keys)
+
+    def all(self) -> list[Sequence]:
+        """The sequences, in order of arrival."""
+        return list(self._live.values())
+
+    def in_step(self) -> list[Sequence]:
+        """Those in the step that the core began last."""
+        return [self._live[key] for key in self._in_step if key in self._live]
+
+    def command(self, sequence: Sequence) -> AddSequence:
+        """What made the first core compute a sequence that has not ended."""
+        return self._commands[sequence]
+
+    def add(self, sequence: Sequence, command: AddSequence) -> None:
+        """Expect output for a sequence that a core is told to compute."""
         self._live[sequence.key] = sequence
+        self._commands[sequence] = command
         self._waiting.add(sequence.key)
         self._idle.clear()
+
+    def put_back(self, sequences: Iterable[Sequence]) -> None:
+        """These wait again, under new keys: output for the old ones is dropped, and computed anew."""
+        for sequence in sequences:
+            self._waiting.discard(sequence.key)
+            sequence.key = self.new_key()
+            self._waiting.add(sequence.key)
+        self._live = {sequence.key: sequence for sequence in self._live.values()}
+
+    def begin_step(self, step: StepBegun) -> None:
+        """The core computes for these sequences from now on."""
+        self._in_step = step.keys
 
     def process(self, output: StepOutput) -> None:
         """Bring what a step produced into the logs, and wake their readers once."""
@@ -72,6 +106,7 @@ class Outputs:
         """End a sequence for a reason of our own. False: it had ended before."""
         if self._live.pop(sequence.key, None) is None:
             return False
+        del self._commands[sequence]
         self._waiting.discard(sequence.key)
         sequence.finish(reason, self._clock(), Internal(error) if reason is FinishReason.ERROR else None)
         duration = self._clock() - sequence.times.arrival
@@ -83,7 +118,7 @@ class Outputs:
     def finish_all(self, reason: FinishReason, error: str = "") -> list[int]:
         """End every sequence that is left; returns their keys."""
         keys = list(self._live)
-        for sequence in list(self._live.values()):
+        for sequence in self.all():
             self.finish(sequence, reason, error)
         return keys
 
@@ -94,7 +129,7 @@ class Outputs:
     def _scheduled(self, scheduled: Scheduled, began: float) -> None:
         self._waiting.discard(scheduled.key)
         sequence = self._live.get(scheduled.key)
-        if sequence is None:
+        if sequence is None or sequence.times.scheduled is not None:  # A core before this one had begun it.
             return
         sequence.times.scheduled = max(sequence.times.arrival, began)
         sequence.times.cached_length = scheduled.cached_tokens

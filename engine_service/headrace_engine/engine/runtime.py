@@ -14,6 +14,7 @@ from headrace_engine.engine.options import EngineOptions
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.messages import CorePlan, CoreReady
 from headrace_engine.models.files import ModelFiles
+from headrace_engine.types import EffectiveConfig
 
 _NAME = re.compile(r"[A-Za-z0-9._/:-]{1,128}")
 
@@ -132,4 +133,18 @@ def ready_config(config: RuntimeConfig, ready: CoreReady) -> RuntimeConfig:
             max_length=ready.max_length,
             num_blocks=ready.num_blocks,
         )
+    )
+
+
+def ready_effective(effective: EffectiveConfig, ready: CoreReady) -> EffectiveConfig:
+    """What holds once a core is ready: what it chose, and its sizes."""
+    config = ready_config(effective.config, ready)
+    return replace(
+        effective,
+        config=config,
+        devices=ready.devices,
+        weight_bytes=ready.weight_bytes,
+        workspace_bytes=ready.workspace_bytes,
+        kv_bytes=ready.kv_bytes,
+        kv_tokens=ready.num_blocks * (config.block_size or 0),
     )

@@ -44,11 +44,12 @@ class Verbs:
             raise self._given_up()
         task.result()
 
-    def cancel(self, verb: str) -> None:
-        """Give the verb up, if it is in progress."""
-        task = self._tasks.pop(verb, None)
-        if task is not None:
-            task.cancel()
+    def cancel(self, *verbs: str) -> None:
+        """Give the verbs up that are in progress."""
+        for verb in verbs:
+            task = self._tasks.pop(verb, None)
+            if task is not None:
+                task.cancel()
 
     def _settle(self, verb: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(verb) is task:

@@ -19,7 +19,7 @@ class _Watcher:
 
 
 class Watchers:
-    """Everyone who watches models. A watcher that is slow sees every state, and of the progress the newest.
+    """Everyone who watches models. A watcher that is slow sees every state and loss, and of the progress the newest.
 
     Args:
         sleep: waits between two deliveries.
@@ -35,7 +35,7 @@ class Watchers:
             if watcher.model_name not in ("", view.model_name):
                 continue
             views = watcher.pending.setdefault(view.model_name, [])
-            if views and views[-1].state is view.state:
+            if views and (views[-1].state, views[-1].core_loss) == (view.state, view.core_loss):
                 views.pop()
             views.append(view)
             watcher.wake.set()

@@ -88,6 +88,10 @@ class ProcessLink:
             self._outbox += frame(message)
             self._write()
 
+    def kill(self) -> None:
+        """See `CoreLink.kill`."""
+        self._process.kill()
+
     async def close(self) -> None:
         """See `CoreLink.close`."""
         if not self._closing:

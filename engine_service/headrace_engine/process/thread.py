@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -43,6 +44,10 @@ class ThreadLink:
         """See `CoreLink.send`."""
         self._link.put(message)
 
+    def kill(self) -> None:
+        """See `CoreLink.kill`."""
+        self._link.cut()
+
     async def close(self) -> None:
         """See `CoreLink.close`."""
         self._closing = True
@@ -68,6 +73,7 @@ class QueueLink:
         self._loop = loop
         self._receive = receive
         self._commands: SimpleQueue[CoreCommand] = SimpleQueue()
+        self._is_cut = False
 
     def put(self, message: CoreCommand) -> None:
         """Let the core receive a command."""
@@ -76,15 +82,21 @@ class QueueLink:
     def receive(self, block: bool) -> list[CoreCommand]:
         """See `Link.receive`."""
         commands = [self._commands.get()] if block else []
-        while True:
-            try:
+        with suppress(Empty):
+            while True:
                 commands.append(self._commands.get_nowait())
-            except Empty:
-                return commands
+        self._check()
+        return commands
 
     def send(self, message: CoreMessage) -> None:
         """See `Link.send`."""
+        self._check()
         self.call(self._receive, message)
+
+    def cut(self) -> None:
+        """Let the core find that nobody is there, at its next look."""
+        self._is_cut = True
+        self.put(Shutdown())  # It may be waiting for a command.
 
     def call(self, function: Callable[[_Argument], None], argument: _Argument) -> None:
         """Call a function on the event loop's thread.
@@ -96,3 +108,7 @@ class QueueLink:
             self._loop.call_soon_threadsafe(function, argument)
         except RuntimeError as error:
             raise LinkClosed from error
+
+    def _check(self) -> None:
+        if self._is_cut:
+            raise LinkClosed

@@ -32,6 +32,7 @@ class Announcer:
         self._told[view.model_name] = view
         if before is None or before.state is not view.state:
             self._announce_state(view)
+        _announce_core(before, view)
         if view.progress is not None and _step(view) != _step(before):
             _announce_progress(view.model_name, view.progress)
 
@@ -65,6 +66,15 @@ def _step(view: ModelView | None) -> tuple[ModelPhase, int] | None:
     """Phase and tenth of the way."""
     progress = view.progress if view is not None else None
     return None if progress is None else (progress.phase, 10 * progress.bytes_done // (progress.bytes_total or 1))
+
+
+def _announce_core(before: ModelView | None, view: ModelView) -> None:
+    """One line when a core is lost, one when the next one has taken its sequences over."""
+    loss, known = view.core_loss, before.core_loss if before is not None else None
+    if loss is not None and loss != known:
+        _log.error("core_lost", model=view.model_name, epoch=loss.epoch, reason=loss.reason)
+    elif loss is None and known is not None and view.state is ModelState.RUNNING:
+        _log.info("core_restarted", model=view.model_name, epoch=view.core_epoch, reason=known.reason)
 
 
 def _announce_progress(model: str, progress: ModelProgress) -> None:

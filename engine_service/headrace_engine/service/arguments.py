@@ -121,6 +121,13 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-hub", dest="hub", action="store_false", help="take model paths as paths only")
     parser.add_argument("--backend", default="torch", help="what computes; default %(default)s")
     parser.add_argument("--native-ops", action="store_true", help="let the backend use the native core where it can")
+    parser.add_argument(
+        "--core-ping-limit",
+        type=_positive_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="restart a core that answers nothing for so long; default %(default)g",
+    )
     parser.add_argument("--core", choices=["process", "thread"], default="process", help="where models are computed")
 
 
@@ -132,6 +139,7 @@ def _engine_options(given: argparse.Namespace) -> EngineOptions:
         backend=given.backend,
         native_ops=given.native_ops,
         allow_hub=given.hub,
+        core_ping_limit=given.core_ping_limit,
         build=f"headrace-engine {__version__}",
     )
 
@@ -139,6 +147,13 @@ def _engine_options(given: argparse.Namespace) -> EngineOptions:
 def _seconds(text: str) -> float:
     seconds = float(text)
     if not 0 <= seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
+
+
+def _positive_seconds(text: str) -> float:
+    seconds = _seconds(text)
+    if not seconds:
         raise ValueError(text)
     return seconds
 

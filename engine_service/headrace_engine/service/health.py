@@ -10,7 +10,6 @@ from grpc_health.v1.health import aio
 from headrace_engine.engine.engine import Engine
 from headrace_engine.service.failures import closing
 from headrace_engine.service.logs import logger, trace
-from headrace_engine.types import ModelState
 
 OVERALL = ""
 REQUESTS = "headrace.v1.RequestService"
@@ -25,8 +24,8 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 class Health:
     """Keeps a health servicer in step with an engine.
 
-    "" and RequestService are SERVING while a model is RUNNING and the engine takes requests; ModelService once `start`
-    was called. Every other name is NOT_FOUND.
+    "" and RequestService are SERVING while a model is RUNNING, its core at work, and the engine takes requests;
+    ModelService once `start` was called. Every other name is NOT_FOUND.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -57,8 +56,8 @@ class Health:
                 await self._tell()
 
     async def _tell(self) -> None:
-        running = any(view.state is ModelState.RUNNING for view in self._engine.list_models())
-        status = _SERVING if running and not self._engine.draining else _NOT_SERVING
+        serving = any(view.serving for view in self._engine.list_models())
+        status = _SERVING if serving and not self._engine.draining else _NOT_SERVING
         await self.servicer.set(OVERALL, status)
         await self.servicer.set(REQUESTS, status)
 

@@ -25,6 +25,7 @@ from headrace_engine.messages import (
     CoreStat,
     Ended,
     EndSequence,
+    StepBegun,
     StepOutput,
 )
 from headrace_engine.types import ModelPhase
@@ -209,6 +210,7 @@ class Bench:
         self.cached: dict[int, int] = {}
         self.preempted: list[int] = []
         self.outputs: list[StepOutput] = []
+        self.begun: list[list[int]] = []
         self.step()  # At its first rest a core tells the size of its pool.
         self.first = self.outputs.pop()
 
@@ -269,6 +271,9 @@ class Bench:
         assert self.stat.blocks_cached + self.stat.blocks_free == self.plan.num_blocks
 
     def _note(self, message: CoreMessage) -> None:
+        if isinstance(message, StepBegun):
+            self.begun.append(message.keys)
+            return
         assert isinstance(message, StepOutput)
         self.outputs.append(message)
         for key, token in zip(message.keys, message.token_ids, strict=True):

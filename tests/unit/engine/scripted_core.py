@@ -18,10 +18,14 @@ from headrace_engine.messages import (
     CoreStat,
     Ended,
     EndSequence,
+    Ping,
+    Pong,
     Scheduled,
+    StepBegun,
     StepOutput,
 )
 from headrace_engine.types import FinishReason, ModelPhase
+from unit.engine.clock import settle
 
 READY = CoreReady(("CPU test",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 2, 64, 128, 1000, 200, 3000)
 
@@ -31,6 +35,8 @@ class ScriptedCore:
 
     Attributes:
         told: it was given a command.
+        killed: it was to end at once.
+        answers: it answers pings, in the next turn of the event loop.
     """
 
     def __init__(
@@ -39,11 +45,14 @@ class ScriptedCore:
         self.plan = plan
         self.commands: list[CoreCommand] = []
         self.told = asyncio.Event()
+        self.killed = False
+        self.answers = True
         self.closing = False
         self.closed = False
         self._receive = receive
         self._lost = lost
         self._gone = False
+        self._begun: tuple[int, ...] = ()
         self._may_end = asyncio.Event()
         if not lingers:
             self._may_end.set()
@@ -51,9 +60,19 @@ class ScriptedCore:
     # The link.
 
     def send(self, message: CoreCommand) -> None:
-        if not (self._gone or self.closing):
-            self.commands.append(message)
-            self.told.set()
+        if self._gone or self.closing:
+            return
+        if isinstance(message, Ping):
+            if self.answers:
+                asyncio.get_running_loop().call_soon(self._receive, Pong(message.number))
+            return
+        self.commands.append(message)
+        self.told.set()
+
+    def kill(self) -> None:
+        self.killed = True
+        self._gone = True
+        asyncio.get_running_loop().call_soon(self.die)
 
     async def close(self) -> None:
         assert not self.closing, "a link is closed once"
@@ -95,6 +114,12 @@ class ScriptedCore:
         """Let a close that is in progress return."""
         self._may_end.set()
 
+    def begin(self, *keys: int) -> None:
+        """Begin a step for these keys, if it is another step than the last one."""
+        if keys and keys != self._begun:
+            self._begun = keys
+            self.say(StepBegun(list(keys)))
+
     def step(
         self,
         tokens: Mapping[int, int] | Sequence[tuple[int, int]] = (),
@@ -104,8 +129,9 @@ class ScriptedCore:
         stat: CoreStat | None = None,
         **more: Any,
     ) -> None:
-        """A step that brought tokens by key, first scheduled keys with their cached tokens, and ended keys."""
+        """A whole step that brought tokens by key, first scheduled keys with their cached tokens, and ended keys."""
         pairs = list(tokens.items()) if isinstance(tokens, Mapping) else list(tokens)
+        self.begin(*dict.fromkeys([*(key for key, _ in pairs), *(scheduled or {})]))
         self.say(
             StepOutput(
                 keys=[key for key, _ in pairs],
@@ -150,3 +176,15 @@ class ScriptedLauncher:
         if self.ready_at_once is not None:
             asyncio.get_running_loop().call_soon(core.ready, self.ready_at_once)
         return core
+
+    async def fail_restart(self) -> ScriptedCore:
+        """Let the newest core die and the one after it not start: its model is FAILED. Returns the last core."""
+        dead, ready_at_once = self.core, self.ready_at_once
+        self.ready_at_once = None
+        dead.die()
+        dead.end_close()
+        await settle()
+        self.core.fail("OUT_OF_MEMORY", "lower one of them")
+        await settle()
+        self.ready_at_once = ready_at_once
+        return self.core

@@ -109,13 +109,13 @@ class TestEngineStat:
         """Within one start of the engine a higher epoch means another core, whatever became of the model."""
         core = await bench.run()
         core.step([(1, 41)], stat=CoreStat(generated_tokens=5))
-        core.die()
+        await bench.launcher.fail_restart()
         await bench.run()
-        assert (only(bench).core_epoch, only(bench).generated_tokens) == (2, 5)
+        assert (only(bench).core_epoch, only(bench).generated_tokens) == (3, 5)
         await bench.engine.stop_model(NAME)
         await bench.engine.release_model(NAME)
         await bench.run(max_batch=1)
-        assert only(bench).core_epoch == 3
+        assert only(bench).core_epoch == 4
 
     async def test_of_one_model_or_of_all_by_name(self, bench: Bench) -> None:
         await bench.install("b")
@@ -195,8 +195,8 @@ class TestTokenizer:
         assert (await bench.engine.tokenize(NAME, "Hello")).token_ids == byte_level().encode("Hello").ids
 
     async def test_a_failed_model_has_none(self, bench: Bench) -> None:
-        core = await bench.run()
-        core.die()
+        await bench.run()
+        await bench.launcher.fail_restart()
         with pytest.raises(FailedPrecondition) as caught:
             await bench.engine.tokenize(NAME, "Hello")
         assert (caught.value.reason, caught.value.state) == ("MODEL_NOT_RUNNING", ModelState.FAILED)

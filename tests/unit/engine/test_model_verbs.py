@@ -12,7 +12,6 @@ from headrace_engine.errors import (
     AlreadyExists,
     BadModel,
     FailedPrecondition,
-    HeadraceError,
     Internal,
     InvalidArgument,
     NotFound,
@@ -362,17 +361,6 @@ class TestStop:
         await bench.engine.stop_model(NAME)
         assert bench.state is ModelState.STOPPED
 
-    async def test_a_core_that_dies_while_requests_drain_ends_them_and_the_stop_goes_on(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        call = asyncio.create_task(bench.engine.stop_model(NAME))
-        await settle()
-        core.die("killed by signal 9")
-        assert (await call).state is ModelState.STOPPED
-        end = (await bench.sequence(accepted.handle)).end
-        assert end is not None
-        assert end.finish_reason is FinishReason.ERROR
-
     async def test_a_stopped_model_can_be_started_again(self, bench: Bench) -> None:
         first = await bench.run()
         await bench.engine.stop_model(NAME)
@@ -420,8 +408,8 @@ class TestRelease:
 
     async def test_a_failed_model_is_released_when_its_core_is_gone(self, bench: Bench) -> None:
         bench.launcher.lingers = True
-        core = await bench.run()
-        core.die()
+        await bench.run()
+        core = await bench.launcher.fail_restart()
         assert bench.state is ModelState.FAILED
         release = asyncio.create_task(bench.engine.release_model(NAME))
         await settle()
@@ -431,8 +419,8 @@ class TestRelease:
 
     async def test_no_wait_does_not_wait_for_its_core(self, bench: Bench) -> None:
         bench.launcher.lingers = True
-        core = await bench.run()
-        core.die()
+        await bench.run()
+        core = await bench.launcher.fail_restart()
         assert (await bench.engine.release_model(NAME, no_wait=True)).state is ModelState.RELEASED
         assert not core.closed
 
@@ -477,7 +465,7 @@ async def bring(bench: Bench, held: Held, state: ModelState) -> None:
     await bench.engine.start_model(NAME, no_wait=state is ModelState.STARTING)
     await settle()
     if state is ModelState.FAILED:
-        bench.core.die()
+        await bench.launcher.fail_restart()
     if state in (ModelState.STOPPING, ModelState.STOPPED):
         await bench.engine.stop_model(NAME, no_wait=True)
         await settle()
@@ -525,7 +513,7 @@ class TestTable:
             (ModelState.STOPPED, "start it first"),
             (ModelState.STARTING, "wait until it is RUNNING"),
             (ModelState.STOPPING, "takes no more requests"),
-            (ModelState.FAILED, "the core died"),
+            (ModelState.FAILED, "lower one of them"),
         ],
     )
     async def test_the_refusal_says_what_to_do(self, bench: Bench, held: Held, state: ModelState, advice: str) -> None:
@@ -587,8 +575,8 @@ class TestMeetings:
         self, bench: Bench
     ) -> None:
         bench.launcher.lingers = True
-        old = await bench.run()
-        old.die()
+        await bench.run()
+        old = await bench.launcher.fail_restart()
         await bench.run(max_batch=1)
         assert bench.state is ModelState.RUNNING
         assert old.closing
@@ -610,38 +598,6 @@ class TestMeetings:
             core.end_close()
         await close
         assert all(core.closed for core in bench.launcher.cores)
-
-
-class TestCrash:
-    async def test_a_core_that_dies_ends_its_requests_and_the_logs_stay(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        core.step({bench.added().key: 9})
-        core.die("killed by signal 9")
-        sequence = await bench.sequence(accepted.handle)
-        assert sequence.status is GenerateStatus.INTERNAL_ERROR
-        assert sequence.end is not None
-        assert sequence.end.error is not None
-        assert "killed by signal 9" in sequence.end.error.message
-        elements = await bench.unread(accepted.handle)
-        assert elements is not None
-        assert elements.token_ids == [9]
-        view = bench.engine.get_model(NAME)
-        assert (view.state, view.wanted_state) == (ModelState.FAILED, ModelState.RUNNING)
-        assert isinstance(view.failure, HeadraceError)
-
-    async def test_the_core_s_own_words_come_before_the_news_of_its_death(self, bench: Bench) -> None:
-        core = await bench.run()
-        core.fail("ENGINE_FAULT", "a step failed as a whole: RuntimeError: device lost")
-        failure = bench.engine.get_model(NAME).failure
-        assert failure is not None
-        assert failure.message == "a step failed as a whole: RuntimeError: device lost"
-
-    async def test_the_model_can_be_installed_and_started_again(self, bench: Bench) -> None:
-        core = await bench.run()
-        core.die()
-        await bench.run()
-        assert bench.state is ModelState.RUNNING
 
 
 class TestDraining:

@@ -7,12 +7,13 @@ from itertools import count
 from typing import Any
 
 import pytest
+from headrace_engine.config import SamplingParams
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.statistics import SequenceTimes, StepHistory
-from headrace_engine.messages import Ended, Scheduled, StepOutput
+from headrace_engine.messages import AddSequence, Ended, Scheduled, StepOutput
 from headrace_engine.types import FinishReason, GenerateStatus
 from unit.engine.clock import FakeClock, settle
 from unit.engine.vocabularies import byte_level, pieces
@@ -33,7 +34,7 @@ class Bench:
         decoder = Detokenizer(pieces(BYTES).__getitem__, frozenset({0, 1, 2}))
         times = SequenceTimes(self.clock(), 10)
         sequence = Sequence(0, next(self._keys), ResultLog(with_logprobs=logprobs), decoder, times)
-        self.outputs.add(sequence)
+        self.outputs.add(sequence, AddSequence(sequence.key, (1,) * 10, SamplingParams(), 100))
         return sequence
 
     def step(self, tokens: dict[Sequence, int] | None = None, seconds: float = 0.5, **more: Any) -> None:

@@ -104,8 +104,8 @@ async def test_the_end_of_the_engine_is_no_wish_to_stop(bench: Bench, tmp_path: 
 
 async def test_a_model_that_failed_is_tried_again(bench: Bench, tmp_path: Path) -> None:
     bench.new_engine(state_dir=tmp_path)
-    core = await bench.run()
-    core.die()
+    await bench.run()
+    await bench.launcher.fail_restart()
     assert saved(tmp_path) == {NAME: "RUNNING"}
     await restart(bench, tmp_path)
     assert await rest(bench) == {NAME: ModelState.RUNNING}

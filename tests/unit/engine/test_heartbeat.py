@@ -1,0 +1,107 @@
+"""A core that answers no more is noticed, and one that is only slow is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from headrace_engine.engine.heartbeat import Heartbeat
+from headrace_engine.messages import Ping
+from unit.engine.clock import settle
+
+LOOKS = 10
+
+
+class Bench:
+    """A heartbeat of 30 s whose time passes look by look."""
+
+    def __init__(self) -> None:
+        self.pings: list[int] = []
+        self.silent = 0
+        self.slept: list[float] = []
+        self._wake: asyncio.Future[None] | None = None
+        self.heartbeat = Heartbeat(30.0, self._send, self._silent, self._sleep)
+
+    async def looks(self, count: int = 1) -> None:
+        """Let the time between so many looks pass."""
+        for _ in range(count):
+            if self._wake is not None and not self._wake.done():
+                self._wake.set_result(None)
+            await settle()
+
+    async def start(self) -> None:
+        self.heartbeat.start()
+        await settle()
+
+    def _send(self, ping: Ping) -> None:
+        self.pings.append(ping.number)
+
+    def _silent(self) -> None:
+        self.silent += 1
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self._wake = asyncio.get_running_loop().create_future()
+        await self._wake
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.heartbeat.stop()
+    await settle()
+
+
+async def test_a_core_that_answers_is_asked_again_and_again(bench: Bench) -> None:
+    await bench.start()
+    for number in range(1, 50):
+        assert bench.pings == list(range(1, number + 1))
+        bench.heartbeat.answer(number)
+        await bench.looks()
+    assert bench.silent == 0
+
+
+async def test_silence_is_told_once_when_the_limit_is_over(bench: Bench) -> None:
+    await bench.start()
+    await bench.looks(LOOKS - 1)
+    assert bench.silent == 0
+    await bench.looks(3)
+    assert bench.silent == 1
+    assert bench.slept == [3.0] * LOOKS
+    assert bench.pings == [1]
+
+
+async def test_an_answer_just_in_time_gives_the_whole_limit_again(bench: Bench) -> None:
+    """A long step delays the answer: that is no silence."""
+    await bench.start()
+    await bench.looks(LOOKS - 1)
+    bench.heartbeat.answer(1)
+    await bench.looks(LOOKS)
+    assert (bench.silent, bench.pings) == (0, [1, 2])
+    await bench.looks()
+    assert bench.silent == 1
+
+
+async def test_what_the_last_core_owed_is_not_owed_by_the_next(bench: Bench) -> None:
+    await bench.start()
+    await bench.looks(LOOKS - 1)
+    await bench.start()
+    await bench.looks(LOOKS - 1)
+    assert (bench.silent, bench.pings) == (0, [1, 2])
+
+
+async def test_a_late_answer_of_the_last_core_is_none_of_the_next(bench: Bench) -> None:
+    await bench.start()
+    await bench.start()
+    bench.heartbeat.answer(1)
+    await bench.looks(LOOKS)
+    assert bench.silent == 1
+
+
+async def test_nobody_is_asked_after_the_stop(bench: Bench) -> None:
+    await bench.start()
+    bench.heartbeat.stop()
+    await bench.looks(LOOKS + 1)
+    assert (bench.silent, bench.pings) == (0, [1])
