@@ -29,6 +29,11 @@ class ResultLog:
     """Tokens 0, 1, 2 … of one sequence, and then its end record. Any number of readers, each with its own position.
 
     Text belongs to the token that completed it, so what a reader sees depends on its position and on nothing else.
+
+    Attributes:
+        end: the end record, once there is one.
+        prefix: cache use of the prompt, once known.
+        released: its request was released; nobody may read it any more.
     """
 
     def __init__(self, *, with_logprobs: bool = False) -> None:
@@ -39,7 +44,7 @@ class ResultLog:
         self._logprobs = array("f") if with_logprobs else None
         self._waiters: set[asyncio.Future[None]] = set()
         self._followers: dict[Follower, None] = {}
-        self._released = False
+        self.released = False
         self.end: EndRecord | None = None
         self.prefix: PrefixReuse | None = None
 
@@ -66,11 +71,6 @@ class ResultLog:
         """The status before the end, also where that came since."""
         return self._status_after(len(self))
 
-    @property
-    def released(self) -> bool:
-        """Its request was released: nobody may read it any more."""
-        return self._released
-
     def append(self, token_id: int, text: str, logprob: float | None = None) -> None:
         """Add the next token and the text that it completed."""
         self._checksums.append(crc32(token_id.to_bytes(4, "little"), self.checksum))
@@ -87,7 +87,7 @@ class ResultLog:
 
     def release(self) -> None:
         """Let readers raise NotFound from now on; the tokens go with the last of them."""
-        self._released = True
+        self.released = True
         self.wake()
 
     def wake(self) -> None:
@@ -147,18 +147,21 @@ class ResultLog:
         logprobs = None if self._logprobs is None else self._logprobs[start:stop]
         return self._ids[start:stop], text, self._checksums[stop - 1], logprobs
 
-    def fitting(self, start: int, stop: int, room: int, token_bytes: int) -> int:
-        """Where a piece from start ends that is no longer than to stop and has at most `room` bytes.
+    def fitting(self, start: int, stop: int, room: int, token_bytes: int) -> tuple[int, int]:
+        """Where a piece from start ends that is no longer than to stop and has at most `room` bytes; and its bytes.
 
         Args:
+            stop: beyond start.
             token_bytes: what a token takes beside its text.
         """
-        before = self._text_before(start)
-        if self._text_before(stop) - before + (stop - start) * token_bytes <= room:
-            return stop
-        return start + bisect_right(
-            range(start, stop), room, key=lambda i: self._text_ends[i] - before + (i + 1 - start) * token_bytes
-        )
+        ends = self._text_ends
+        before = ends[start - 1] if start else 0
+        size = ends[stop - 1] - before + (stop - start) * token_bytes
+        if size > room:
+            tokens = range(1, stop - start + 1)
+            fit = bisect_right(tokens, room, key=lambda n: ends[start + n - 1] - before + n * token_bytes)
+            return start + fit, ends[start + fit - 1] - before + fit * token_bytes if fit else 0
+        return stop, size
 
     async def wait(self, position: int) -> None:
         """Wait until something is unread at a position.
@@ -192,7 +195,7 @@ class ResultLog:
         return self._text_ends[position - 1] if position else 0
 
     def _raise_if_released(self) -> bool:
-        if self._released:
+        if self.released:
             raise NotFound("the request was released")
         return False
 

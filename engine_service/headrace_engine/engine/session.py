@@ -181,11 +181,11 @@ class EngineSession:
     def _collect(self) -> SessionUpdate:
         update = SessionUpdate(self._update_bytes)
         self._tell_own(update)
-        while self._news and update.room > 0:
-            channel = next(iter(self._news))
-            del self._news[channel]
-            if channel.tell(update):
-                self._news[channel] = None  # Behind the others.
+        news, self._news = self._news, {}
+        left = iter(news)
+        for channel in left:
+            if update.size >= update.limit or channel.tell(update):
+                self._news = dict.fromkeys([*left, channel])  # What did not fit goes behind the others.
                 break
         for failure in update.errors:
             self.detach(failure.channel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from headrace_engine.engine.session_update import (
 )
 from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.types import GenerateStatus, PrefixReuse
+
+_GENERATING = GenerateStatus.GENERATING
 
 WINDOW_INTERVAL = 1.0
 """Seconds between two words about a window that stays closed."""
@@ -102,20 +105,22 @@ class Reader:
 
     def tell(self, update: SessionUpdate) -> bool:
         """Add what is new: the attach, tokens, status, end and window, in this order."""
-        if self._log.released:
+        log = self._log
+        if log.released:
             self._refuse(update)
             return False
         if not self._attached:
             self._tell_attached(update)
-        stop = min(len(self._log), self._limit)
+        stop = min(len(log), self._limit)
         if self._position < stop:
             self._tell_tokens(update, stop)
-        self._tell_status(update)
+        if self._status is not _GENERATING or log.prefix is not self._prefix:
+            self._tell_status(update)
         if self._position < stop:
             return True
-        if self._log.end is not None and not self._ended:
+        if log.end is not None and not self._ended:
             self._ended = True
-            update.end(SequenceEnd(self._channel, self._log.end))
+            update.end(SequenceEnd(self._channel, log.end))
         if self._position >= self._limit:
             self._tell_window(update)
         return False
@@ -132,11 +137,12 @@ class Reader:
 
     def _tell_tokens(self, update: SessionUpdate, stop: int) -> None:
         start, rows = self._position, update.rows
-        stop = self._log.fitting(start, stop, update.room - ROW_BYTES, TOKEN_BYTES)
+        stop, size = self._log.fitting(start, stop, update.limit - update.size - ROW_BYTES, TOKEN_BYTES)
         if stop == start:
             if rows.channels:
                 return
-            stop = start + 1  # A token that is larger than an update goes alone.
+            # A token that is larger than an update goes alone.
+            stop, size = self._log.fitting(start, start + 1, sys.maxsize, TOKEN_BYTES)
         ids, text, checksum, logprobs = self._log.columns(start, stop)
         if logprobs is not None:
             rows.logprobs[len(rows.channels)] = logprobs
@@ -146,7 +152,7 @@ class Reader:
         rows.token_ids.extend(ids)
         rows.texts.append(text)
         rows.checksums.append(checksum)
-        update.size += ROW_BYTES + (stop - start) * TOKEN_BYTES + (len(text) if text.isascii() else len(text.encode()))
+        update.size += ROW_BYTES + size
         self._position = stop
 
     def _tell_status(self, update: SessionUpdate) -> None:

@@ -1,4 +1,7 @@
-"""The session stream: what its client says, and what it is told. Columns stay columns."""
+"""The session stream: what its client says, and what it is told. Columns stay columns.
+
+Names in capitals turn both ways.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from headrace_engine.service.codec import Codec, write_seconds
 from headrace_engine.service.convert_results import END_RECORD, PREFIX_REUSE
 from headrace_engine.service.status import fill_status
 
-_ATTACHED = Codec(told.Attached, session_pb2.Attached, PREFIX_REUSE)
-_STATUS = Codec(told.StatusChange, session_pb2.StatusChange, PREFIX_REUSE)
-_END = Codec(told.SequenceEnd, session_pb2.SequenceEnd, END_RECORD)
-_WINDOW = Codec(told.WindowState, session_pb2.WindowState)
-_LOAD = Codec(told.ModelLoad, session_pb2.ModelLoad)
+ATTACHED = Codec(told.Attached, session_pb2.Attached, PREFIX_REUSE)
+STATUS_CHANGE = Codec(told.StatusChange, session_pb2.StatusChange, PREFIX_REUSE)
+SEQUENCE_END = Codec(told.SequenceEnd, session_pb2.SequenceEnd, END_RECORD)
+WINDOW_STATE = Codec(told.WindowState, session_pb2.WindowState)
+MODEL_LOAD = Codec(told.ModelLoad, session_pb2.ModelLoad)
 
 
 def check_options(message: SessionRequest) -> None:
@@ -59,15 +62,15 @@ def session_response(update: told.SessionUpdate, server: str, instance_id: str) 
     message = SessionResponse()
     if update.opened:
         _fill_opened(message.opened, server, instance_id)
-    message.attached.extend(map(_ATTACHED.to_wire, update.attached))
+    message.attached.extend(map(ATTACHED.to_wire, update.attached))
     if update.rows.channels:
         _fill_step(message.step, update.rows)
-    message.status_changes.extend(map(_STATUS.to_wire, update.statuses))
-    message.ends.extend(map(_END.to_wire, update.ends))
+    message.status_changes.extend(map(STATUS_CHANGE.to_wire, update.statuses))
+    message.ends.extend(map(SEQUENCE_END.to_wire, update.ends))
     for failure in update.errors:
         _fill_error(message.errors.add(), failure)
-    message.windows.extend(map(_WINDOW.to_wire, update.windows))
-    message.load.extend(map(_LOAD.to_wire, update.loads))
+    message.windows.extend(map(WINDOW_STATE.to_wire, update.windows))
+    message.load.extend(map(MODEL_LOAD.to_wire, update.loads))
     if update.pong is not None:
         message.pong.number = update.pong
         message.pong.SetInParent()

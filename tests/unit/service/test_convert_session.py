@@ -1,0 +1,118 @@
+"""Updates of a session as messages: nothing is lost, and none is larger than 1 MiB."""
+
+from __future__ import annotations
+
+import pytest
+from headrace.v1 import session_pb2
+from headrace.v1.session_pb2 import SessionRequest, SessionResponse
+from headrace_engine.engine.session_update import HandleError, SessionUpdate, WindowState
+from headrace_engine.errors import NotFound
+from headrace_engine.service.convert_session import (
+    ATTACHED,
+    MODEL_LOAD,
+    STATUS_CHANGE,
+    WINDOW_STATE,
+    apply,
+    session_response,
+)
+from headrace_engine.types import FinishReason
+from unit.engine.session_bench import SessionBench
+from unit.service.filled import filled, unset_fields
+
+MIB = 1 << 20
+
+
+async def messages(bench: SessionBench) -> list[SessionResponse]:
+    """Everything that there is to tell now."""
+    found = []
+    while (update := await bench.poll()) is not None:
+        found.append(session_response(update, "e1", "0011"))
+    return found
+
+
+def texts(found: list[SessionResponse], channel: int) -> str:
+    rows = (row for message in found for row in zip(message.step.channels, message.step.texts, strict=True))
+    return "".join(text for number, text in rows if number == channel)
+
+
+@pytest.mark.parametrize("text", ["x", "é" * 40, "x" * 1000, ""])
+async def test_long_logs_of_many_channels_come_in_messages_of_at_most_1_mib(text):
+    bench = SessionBench()
+    story = bench.story(with_logprobs=True)
+    for number in range(3000):
+        story.log.append(2**32 - 1 - number, text, -0.5)
+    story.end(FinishReason.MAX_LENGTH)
+    for channel in (1, 2, 3, 2**32 - 1):
+        bench.attach(channel)
+    found = await messages(bench)
+    assert all(message.ByteSize() <= MIB for message in found)
+    assert all(texts(found, channel) == text * 3000 for channel in (1, 2, 3, 2**32 - 1))
+    assert sum(len(message.ends) for message in found) == 4
+    logprobs = [value for message in found for row in message.step.details for value in row.logprobs.token_logprobs]
+    assert logprobs == [-0.5] * 4 * 3000
+
+
+async def test_refusals_of_many_long_handles_come_in_messages_of_at_most_1_mib():
+    bench = SessionBench()
+    for channel in range(1, 2001):
+        bench.attach(channel, "\u00e9" * 512)
+    found = await messages(bench)
+    assert len(found) > 1
+    assert all(message.ByteSize() <= MIB for message in found)
+    assert sum(len(message.errors) for message in found) == 2000
+
+
+async def test_attaches_and_ends_of_many_channels_come_in_messages_of_at_most_1_mib():
+    bench = SessionBench()
+    for number in range(3000):
+        bench.story(f"h{number}").end(FinishReason.ERROR, "é" * 200)
+        bench.attach(number + 1, f"h{number}", window=0)
+    found = await messages(bench)
+    assert all(message.ByteSize() <= MIB for message in found)
+    assert sum(len(message.attached) for message in found) == sum(len(message.ends) for message in found) == 3000
+
+
+@pytest.mark.parametrize("codec", [ATTACHED, STATUS_CHANGE, WINDOW_STATE, MODEL_LOAD])
+def test_every_fact_keeps_every_field(codec):
+    kind = getattr(session_pb2, codec.message_name.rpartition(".")[2])
+    for message in filled(kind):
+        assert list(unset_fields(message)) == []
+        assert codec.to_wire(codec.to_domain(message)) == message
+
+
+def test_facts_stand_in_their_fields_and_others_are_unset():
+    window, failure = WindowState(1, 2, 2, 9), HandleError(3, "h", 1, NotFound("gone"))
+    message = session_response(SessionUpdate(windows=[window], errors=[failure], pong=0), "e1", "0011")
+    assert {field.name for field, _ in message.ListFields()} == {"windows", "errors", "pong"}
+    assert WINDOW_STATE.to_domain(message.windows[0]) == window
+    (error,) = message.errors
+    assert (error.channel, error.handle, error.index) == (3, "h", 1)
+    assert (error.status.code, error.status.message) == (5, "gone")
+
+
+async def test_the_fields_of_a_message_are_applied_in_order():
+    """A channel may be attached and detached in one message; acks come after the attaches, the ping last."""
+    bench = SessionBench()
+    story = bench.story()
+    story.say("a")
+    message = SessionRequest(
+        attach=[{"channel": 1, "handle": "h"}, {"channel": 2, "handle": "h", "from_position": 1, "window": 0}],
+        detach=[1],
+        acks=[{"channel": 2, "position": 1, "window": 5}],
+        ping={"number": 7},
+    )
+    apply(message, bench.session)
+    update = await bench.update()
+    assert [(fact.channel, fact.position) for fact in update.attached] == [(2, 1)]
+    assert (update.windows, update.pong) == ([], 7)
+    assert story.readers == 1
+
+
+async def test_a_window_of_0_is_one_and_none_is_the_default():
+    bench = SessionBench()
+    bench.story().say("a")
+    attach = [{"channel": 1, "handle": "h", "window": 0}, {"channel": 2, "handle": "h"}]
+    apply(SessionRequest(attach=attach), bench.session)
+    update = await bench.update()
+    assert update.rows.channels == [2]
+    assert [window.channel for window in update.windows] == [1]
