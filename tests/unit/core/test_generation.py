@@ -222,6 +222,15 @@ def test_one_output_a_step_whatever_the_batch(make_bench: MakeBench) -> None:
     assert [output.batch_size for output in bench.outputs] == [8] * 5
 
 
+def test_who_is_in_a_step_is_told_where_it_changes(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    first = bench.add(prompt(1, 3), 5)
+    bench.steps(2)
+    second = bench.add(prompt(2, 3), 2)
+    bench.run()
+    assert bench.begun == [[first], [first, second], [first]]
+
+
 def test_logprobs_come_where_they_were_asked_for(make_bench: MakeBench) -> None:
     bench = make_bench()
     plain = bench.add(prompt(1, 3), 2)

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.engine.core_link import CoreLauncher, CoreLink
 from headrace_engine.messages import (
     AddSequence,
@@ -21,6 +23,7 @@ from headrace_engine.messages import (
     CoreReady,
     Ping,
     Pong,
+    StepBegun,
     StepOutput,
 )
 from headrace_engine.process import launch_process, launch_thread
@@ -180,6 +183,7 @@ async def test_a_crash_on_the_device_is_noticed_after_its_last_tokens(front: Fro
     link.send(AddSequence(2, (666,), GREEDY, 5))
     await front.until(lambda: front.lost)
     assert front.lost == ["the core closed its connection and was killed by SIGSEGV"]
+    assert front.messages[-1] == StepBegun([2])
 
 
 async def test_a_core_that_can_compute_nothing_says_so_and_ends(front: Front) -> None:
@@ -207,6 +211,46 @@ async def test_a_core_that_hangs_is_killed_when_it_is_closed(front: Front) -> No
     link.send(AddSequence(1, (666,), GREEDY, 5))
     await link.close()
     assert front.lost == []
+
+
+async def test_a_core_that_hangs_can_be_killed_and_is_lost(front: Front) -> None:
+    link = front.launch(in_process("deaf"))
+    await front.ready()
+    link.send(AddSequence(1, (666,), GREEDY, 5))
+    await front.until(lambda: front.messages[-1] == StepBegun([1]))
+    link.kill()
+    await front.until(lambda: front.lost)
+    assert front.lost == ["the core closed its connection and was killed by SIGKILL"]
+    link.kill()
+
+
+async def test_a_killed_thread_ends_with_its_step_and_is_heard_no_more(front: Front) -> None:
+    """A thread cannot be killed: it finds out when its step is over."""
+    go = threading.Event()
+
+    class Held(SimulatedRunner):
+        def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+            assert 666 not in steps[0].token_ids or go.wait(_BOUND)
+            return super().run(steps)
+
+    link = front.launch(lambda plan, receive, lost: launch_thread(plan, receive, lost, make=Held))
+    await front.ready()
+    link.send(AddSequence(1, (666,), GREEDY, 5))
+    await front.until(lambda: front.messages[-1] == StepBegun([1]))
+    link.kill()
+    assert front.lost == []
+    go.set()
+    await front.until(lambda: front.lost)
+    assert front.lost == ["the core ended"]
+    assert front.messages[-1] == StepBegun([1])
+
+
+async def test_a_killed_thread_at_rest_ends_at_once(front: Front) -> None:
+    link = front.launch(in_thread)
+    await front.ready()
+    link.kill()
+    await front.until(lambda: front.lost)
+    assert front.lost == ["the core ended"]
 
 
 async def test_sending_to_a_core_that_does_not_read_never_blocks(front: Front) -> None:

@@ -95,9 +95,9 @@ class ScriptedEngine:
 
     # Models.
 
-    def set_state(self, state: ModelState, model_name: str = "smol") -> None:
-        """Move a model, and tell everyone who watches."""
-        self.models[model_name] = replace(self.models[model_name], state=state)
+    def set_state(self, state: ModelState, model_name: str = "smol", **more: Any) -> None:
+        """Move a model, change more of its view, and tell everyone who watches."""
+        self.models[model_name] = replace(self.models[model_name], state=state, **more)
         for watcher in self._watchers:
             watcher.put_nowait(self.models[model_name])
 

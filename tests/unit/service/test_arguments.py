@@ -30,6 +30,8 @@ def test_settings_of_the_engine():
             "--backend",
             "cpu",
             "--no-hub",
+            "--core-ping-limit",
+            "2.5",
             "--core",
             "thread",
         ]
@@ -38,6 +40,7 @@ def test_settings_of_the_engine():
     assert given.engine.model_roots == (Path("/a"), Path("/b"))
     assert (given.engine.native_ops, given.engine.backend, given.engine.allow_hub) == (True, "cpu", False)
     assert given.core_threads
+    assert given.engine.core_ping_limit == 2.5
 
 
 def test_settings_of_models_apply_to_every_model():
@@ -97,6 +100,7 @@ def test_any_field_can_be_set():
         ("--model a=/m --set max_batch", '"max_batch" is not FIELD=VALUE'),
         ("--max-batch 4", "no --model"),
         ("--drain-limit -1", "--drain-limit"),
+        ("--core-ping-limit 0", "--core-ping-limit"),
         ("--log-format xml", "--log-format"),
     ],
 )

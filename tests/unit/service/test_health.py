@@ -7,7 +7,7 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from headrace.v1 import request_service_pb2
 from headrace_engine.service.server import EngineServer
-from headrace_engine.types import ModelState
+from headrace_engine.types import CoreLoss, ModelState
 from unit.service.scripted_engine import tokens
 
 pytestmark = pytest.mark.timeout(60)
@@ -31,6 +31,19 @@ async def test_bc177_health_is_serving_while_a_model_runs(front, service):
     assert await check(front, service) == SERVING
     front.engine.set_state(ModelState.STOPPING)
     assert (await watch.read()).status == NOT_SERVING
+    watch.cancel()
+
+
+async def test_health_is_not_serving_while_a_core_is_replaced(front):
+    front.engine.set_state(ModelState.RUNNING)
+    watch = front.health.Watch(HealthCheckRequest())
+    while (await watch.read()).status != SERVING:
+        pass
+    front.engine.set_state(ModelState.RUNNING, core_loss=CoreLoss(1, "the core died", 100.5))
+    assert (await watch.read()).status == NOT_SERVING
+    assert await check(front, MODELS) == SERVING
+    front.engine.set_state(ModelState.RUNNING, core_loss=None)
+    assert (await watch.read()).status == SERVING
     watch.cancel()
 
 

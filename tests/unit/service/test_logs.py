@@ -15,6 +15,7 @@ from headrace_engine.service.logs import configure_library, configure_service, l
 def restored() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("headrace_engine")
     handlers, levels = root.handlers[:], (root.level, ours.level)
+    structlog.reset_defaults()  # Whoever captured events before leaves structlog configured.
     yield
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()

@@ -1,0 +1,59 @@
+"""What an operator reads of a model's core."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from headrace_engine.errors import OutOfMemory
+from headrace_engine.service.announcer import Announcer
+from headrace_engine.types import CoreLoss, ModelState
+from unit.engine.clock import settle
+from unit.service.scripted_engine import ScriptedEngine
+
+LOSS = CoreLoss(1, "the core died: killed by signal 9", 100.5)
+
+
+@pytest.fixture
+async def announcing(engine: ScriptedEngine, log: list[Any]):
+    """The engine of an announcer, whose model runs."""
+    task = asyncio.create_task(Announcer(engine).run())
+    await settle()
+    engine.set_state(ModelState.RUNNING, core_epoch=1)
+    await settle()
+    log.clear()
+    yield engine
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_loss_and_a_restart_are_one_line_each(announcing: ScriptedEngine, log: list[Any]) -> None:
+    announcing.set_state(ModelState.RUNNING, core_loss=LOSS)
+    announcing.set_state(ModelState.RUNNING, core_epoch=2)
+    await settle()
+    assert log == [
+        {"event": "core_lost", "log_level": "error", "model": "smol", "epoch": 1, "reason": LOSS.reason},
+    ]
+    announcing.set_state(ModelState.RUNNING, core_loss=None)
+    await settle()
+    assert log[1:] == [
+        {"event": "core_restarted", "log_level": "info", "model": "smol", "epoch": 2, "reason": LOSS.reason},
+    ]
+
+
+async def test_every_loss_has_its_line(announcing: ScriptedEngine, log: list[Any]) -> None:
+    for epoch in (1, 2, 3):
+        announcing.set_state(ModelState.RUNNING, core_loss=CoreLoss(epoch, "again", 100.5))
+    await settle()
+    assert [(event["event"], event["epoch"]) for event in log] == [("core_lost", 1), ("core_lost", 2), ("core_lost", 3)]
+
+
+@pytest.mark.parametrize("state", [ModelState.FAILED, ModelState.STOPPING])
+async def test_a_core_that_is_given_up_was_not_restarted(
+    announcing: ScriptedEngine, log: list[Any], state: ModelState
+) -> None:
+    announcing.set_state(ModelState.RUNNING, core_loss=LOSS)
+    announcing.set_state(state, core_loss=None, failure=OutOfMemory("lower one of them"))
+    await settle()
+    assert "core_restarted" not in [event["event"] for event in log]
