@@ -9,8 +9,11 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeVar
 
 from headrace.v1.session_pb2 import RowDetails, StepBatch
+
+T = TypeVar("T")
 
 _ROW_BYTES = 21
 _ID_BYTES = 3
@@ -70,19 +73,24 @@ class Columns:
         self._checksums: list[int] = list(step.checksums)
         self._ids: list[int] = list(step.token_ids)
         self._starts = list(accumulate(self.counts, initial=0))
+        self._single = len(self._ids) == len(self.channels)
         self._details = {detail.row: detail for detail in step.details}
         self._check()
 
     def pick(self, rows: Sequence[int], channels: Sequence[int]) -> StepBatch:
-        """The rows of those numbers, in that order, under these channels."""
-        starts, ids = self._starts, self._ids
+        """The rows of those numbers, which ascend, under these channels."""
+        every = len(rows) == len(self.channels)
+
+        def of(column: list[T]) -> list[T]:
+            return column if every else [column[row] for row in rows]
+
         piece = StepBatch(
             channels=channels,
-            positions=[self.positions[row] for row in rows],
-            counts=[self.counts[row] for row in rows],
-            token_ids=[token for row in rows for token in ids[starts[row] : starts[row + 1]]],
-            texts=[self._texts[row] for row in rows],
-            checksums=[self._checksums[row] for row in rows],
+            positions=of(self.positions),
+            counts=of(self.counts),
+            token_ids=of(self._ids) if self._single else self._ids_of(rows),
+            texts=of(self._texts),
+            checksums=of(self._checksums),
         )
         for place, row in enumerate(rows) if self._details else ():
             if row in self._details:
@@ -100,11 +108,16 @@ class Columns:
                 details = RowDetails.FromString(details.SerializeToString())  # a part would keep the whole batch
             yield channel, Row(self.positions[number], ids, text, self._checksums[number], details, size)
 
+    def _ids_of(self, rows: Sequence[int]) -> list[int]:
+        return [token for row in rows for token in self._ids[self._starts[row] : self._starts[row + 1]]]
+
     def _check(self) -> None:
         rows = len(self.channels)
         columns = (self.positions, self.counts, self._texts, self._checksums)
         if any(len(column) != rows for column in columns) or self._starts[-1] != len(self._ids):
             raise ValueError("the columns of a step batch differ in length")
+        if 0 in self.counts:
+            raise ValueError("a step batch has a row without tokens")
         if any(row >= rows for row in self._details):
             raise ValueError("a step batch has details of a row that it lacks")
 

@@ -119,14 +119,14 @@ class UpstreamBook:
         """Gives each session its rows of a step, as one batch."""
         columns = Columns(step)
         shares: dict[Downstream, tuple[list[int], list[int]]] = {}
-        for row, channel in enumerate(columns.channels):
+        for row, (channel, position) in enumerate(zip(columns.channels, columns.positions, strict=True)):
             reader = self._readers.get(channel)
             if reader is None or reader.parked:
                 continue
-            if columns.positions[row] != reader.next:
-                self._lost_step(channel, columns.positions[row])
+            if position != reader.next:
+                self._lost_step(channel, position)
                 continue
-            reader.next += columns.counts[row]
+            reader.next = position + columns.counts[row]
             share = shares.get(reader.session)
             if share is None:
                 share = shares[reader.session] = ([], [])

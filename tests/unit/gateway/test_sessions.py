@@ -371,16 +371,30 @@ class TestSlowClients:
             assert await slow.whole(number) == log.tokens
         assert max(slow.sizes) <= self.LIMITS.message_bytes
 
-    async def test_a_client_stopped_for_good_is_forgotten_when_it_goes(self, front, engine, join):
-        slow = await join(front)
+    @pytest.fixture
+    async def stalled(self, front, engine, join):
+        """A client that does not read, at the moment where the engine is held back for it."""
+        client = await join(front)
         handle, log = engine.log(row=50)
-        await slow.read(handle, window=10_000_000)
+        await client.read(handle, window=10_000_000)
         await until(engine, lambda: engine.sessions and engine.side.channels)
-        while next(iter(engine.side.channels.values())).window:
+        while engine.side.channels[1].window:
             engine.produce(log, *range(100))
             await asyncio.sleep(0)
-        slow.call.cancel()
+        return client
+
+    async def test_a_client_stopped_for_good_is_detached_when_it_goes(self, engine, stalled):
+        assert engine.side.channels
+        stalled.call.cancel()
         await until(engine, lambda: not engine.side.channels)
+
+    async def test_a_client_that_stops_reading_and_breaks_the_rules_is_ended(self, front, engine, stalled):
+        """A message that cannot be written does not keep the session."""
+        await stalled.say(options=wire.SessionOptions())
+        await until(engine, lambda: not engine.side.channels)
+        assert (await stalled.failure()).fields == ["options"]
+        await front.gateway.close()
+        assert not front.gateway.sessions.live
 
 
 class TestDraining:
