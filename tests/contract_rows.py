@@ -12,13 +12,14 @@ RESULTS = "conformance/test_results.py"
 GENERATION = "conformance/test_generation.py"
 FAILURE = "conformance/test_failure.py"
 LEASES = "conformance/test_leases.py"
+HANDOVER = "conformance/test_handover.py"
 PROCESSES = "e2e/test_processes.py"
 RESTARTS = "e2e/test_core_restarts.py"
 REFERENCE = "e2e/test_reference.py"
 
 LATER = (
     "session streams, windows, acknowledgements, HandleError items, load figures",
-    "hand-over to another engine, resume",
+    "hand-over to another engine, by the client",
     "interrupt_policy RETURN",
     "n and best_of above 1",
     "stop words, bad words, penalties, biases, guided decoding, top and prompt log-probabilities, tensors",
@@ -231,6 +232,16 @@ CONTRACT: dict[str, dict[str, tuple[str, ...]]] = {
             f"{PROCESSES}::test_a_draining_engine_takes_no_requests",
             f"{PROCESSES}::test_a_killed_engine_is_unreachable_and_then_lost",
             "unit/gateway/test_placement.py::*",
+        ),
+        "hand-over: delivered ids count as generated, checksum and text go on, first times are kept": (
+            f"{HANDOVER}::test_a_request_goes_on_with_the_same_tokens_and_text",
+            "unit/engine/test_resume.py::*",
+        ),
+        "hand-over: the log begins at that position, below it OUT_OF_RANGE with the first position": (
+            f"{HANDOVER}::test_its_log_begins_where_its_readers_are",
+        ),
+        "hand-over: a sequence whose end record was delivered is not run again": (
+            f"{HANDOVER}::test_a_sequence_whose_end_was_delivered_is_not_run_again",
         ),
         "an error names its request": (f"{FAILURE}::test_errors_name_the_request",),
         "a fault in one request ends that request and no other": (

@@ -224,12 +224,29 @@ class Chat:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumedSequence:
+    """What the readers of one sequence already have.
+
+    Attributes:
+        delivered_ids: all ids delivered, from position 0 on; they count as generated.
+        stat: its statistics as last known.
+        ended: its end was delivered: it is not run again.
+    """
+
+    index: int = 0
+    delivered_ids: tuple[int, ...] = ()
+    stat: RequestStat | None = None
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StartRequest:
     """A request to start. The prompt is a text, ids, or a chat.
 
     Attributes:
         request_id: chosen by the client; empty: drawn, and the start is not idempotent.
-        resumes: the caller sent what another engine delivered.
+        handover: 0 = the first start; a hand-over from another engine counts up.
+        resume: what that engine delivered; None: none did.
         content: the message without `attempt` and `resume`, encoded; equal content means an equal request.
     """
 
@@ -239,7 +256,7 @@ class StartRequest:
     add_special_tokens: bool | None = None
     request_id: str = ""
     handover: int = 0
-    resumes: bool = False
+    resume: tuple[ResumedSequence, ...] | None = None
     owner: str = ""
     content: bytes = b""
 

@@ -20,11 +20,19 @@ from headrace_engine.engine.request_book import RequestBook
 from headrace_engine.engine.requests import Request, Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.result_room import Reservation
+from headrace_engine.engine.resume import check_delivered, check_handover, reason_of_end, resumed_times
 from headrace_engine.engine.statistics import Clock, SequenceTimes
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
 from headrace_engine.messages import AddSequence
-from headrace_engine.types import AcceptedRequest, ConfigWarning, EffectiveConfig, ModelState, StartRequest
+from headrace_engine.types import (
+    AcceptedRequest,
+    ConfigWarning,
+    EffectiveConfig,
+    ModelState,
+    ResumedSequence,
+    StartRequest,
+)
 
 MAX_REQUEST_ID = 128
 """Characters of a request_id."""
@@ -90,14 +98,18 @@ class Admission:
         limits = _limits(effective, len(prompt.ids))
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
         ahead = check_queue(model)
-        times = SequenceTimes(arrival, len(prompt.ids))
-        sequence = _sequence(model, prepared.text, generation, times)
+        resumed = check_delivered(request, generation, effective.vocab_size)
+        times = resumed_times(SequenceTimes(arrival, len(prompt.ids)), request, resumed)
+        sequence = _sequence(model, prepared.text, generation, times, resumed)
         warnings = (*prompt.warnings, *generation.warnings, *_not_applied(prepared, request.config))
         accepted = self._accepted(request, prompt, generation, warnings, ahead)
         sequence.room = self._reserve(request.owner, model, generation)
         serial, leases = self._book.new_serial(), self._book.leases
         self._book.add(Request(request.owner, serial, model, accepted, [sequence], leases))
-        model.add(sequence, _message(sequence, prompt, generation))
+        if resumed.ended:
+            sequence.finish(reason_of_end(resumed, generation), times.kept.finished_time or arrival)
+        else:
+            model.add(sequence, _message(sequence, prompt, generation, resumed))
         return accepted
 
     def _open(self, model: Model) -> Prepared:
@@ -147,9 +159,7 @@ class Admission:
 
 def _check_start(request: StartRequest) -> None:
     """Refuse what no model could accept."""
-    if request.handover or request.resumes:
-        field = "handover" if request.handover else "resume"
-        raise InvalidArgument.field(field, "is not supported by this build", reason="NOT_SUPPORTED")
+    check_handover(request)
     if len(request.request_id) > MAX_REQUEST_ID:
         text = f"has {len(request.request_id)} characters; allowed: at most {MAX_REQUEST_ID}"
         raise InvalidArgument.field("request_id", text)
@@ -189,19 +199,25 @@ def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:
     )
 
 
-def _sequence(model: Model, text: TextProcessor, generation: Generation, times: SequenceTimes) -> Sequence:
+def _sequence(
+    model: Model, text: TextProcessor, generation: Generation, times: SequenceTimes, resumed: ResumedSequence
+) -> Sequence:
     config = generation.effective
-    log = ResultLog(with_logprobs=bool(config.logprobs))
-    return Sequence(0, model.outputs.new_key(), log, text.detokenizer(config.skip_special_tokens is not False), times)
+    log = ResultLog(with_logprobs=bool(config.logprobs), delivered=resumed.delivered_ids)
+    decoder = text.detokenizer(config.skip_special_tokens is not False)
+    for token_id in resumed.delivered_ids:  # Half characters, too, go on where they were.
+        decoder.push(token_id)
+    return Sequence(resumed.index, model.outputs.new_key(), log, decoder, times)
 
 
-def _message(sequence: Sequence, prompt: _Prompt, generation: Generation) -> AddSequence:
+def _message(sequence: Sequence, prompt: _Prompt, generation: Generation, resumed: ResumedSequence) -> AddSequence:
     config = generation.effective
     return AddSequence(
         key=sequence.key,
         prompt=prompt.ids,
         sampling=generation.sampling,
         max_new=generation.max_new,
+        generated=resumed.delivered_ids,
         index=sequence.index,
         eos_ids=generation.eos_ids,
         min_new=generation.min_new,

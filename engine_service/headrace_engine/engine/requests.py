@@ -61,6 +61,7 @@ class Sequence:
             stat=self.stat,
             end=self.log.end,
             prefix=self.log.prefix,
+            first_position=self.log.first_position,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Protocol
 from zlib import crc32
 
@@ -30,13 +31,17 @@ class ResultLog:
 
     Text belongs to the token that completed it, so what a reader sees depends on its position and on nothing else.
 
+    Args:
+        delivered: ids that another engine gave to the readers. They count, and cannot be read here.
+
     Attributes:
         end: the end record, once there is one.
         prefix: cache use of the prompt, once known.
         released: its request was released; nobody may read it any more.
+        first_position: where the log begins: the number of ids delivered elsewhere.
     """
 
-    def __init__(self, *, with_logprobs: bool = False) -> None:
+    def __init__(self, *, with_logprobs: bool = False, delivered: Sequence[int] = ()) -> None:
         self._ids = array("I")
         self._checksums = array("I")
         self._texts: list[str] = []
@@ -47,14 +52,17 @@ class ResultLog:
         self.released = False
         self.end: EndRecord | None = None
         self.prefix: PrefixReuse | None = None
+        for token_id in delivered:
+            self.append(token_id, "")
+        self.first_position = len(delivered)
 
     def __len__(self) -> int:
         return len(self._ids)
 
     @property
     def ids(self) -> array[int]:
-        """The ids so far; not to be changed."""
-        return self._ids
+        """The ids in the log, from first_position on; not to be changed."""
+        return self._ids[self.first_position :] if self.first_position else self._ids
 
     @property
     def checksum(self) -> int:
@@ -113,9 +121,10 @@ class ResultLog:
         Raises:
             OutOfRange: with the numbers.
         """
-        if not 0 <= position <= len(self):
-            text = f"from_position = {position} is outside the log of {len(self)} tokens; allowed: 0 to {len(self)}"
-            raise OutOfRange(text, metadata={"first_position": "0", "generated_length": str(len(self))})
+        first, length = self.first_position, len(self)
+        if not first <= position <= length:
+            text = f"from_position = {position} is outside the log of {length} tokens; allowed: {first} to {length}"
+            raise OutOfRange(text, metadata={"first_position": str(first), "generated_length": str(length)})
 
     def read(self, position: int) -> ReadResult | None:
         """What is unread at a position, as far as one read goes, with the end if nothing follows.

@@ -28,7 +28,11 @@ def percentile(values: list[float], share: float) -> float | None:
 
 @dataclass(slots=True)
 class SequenceTimes:
-    """What happened to one sequence, and when."""
+    """What happened to one sequence, and when.
+
+    Attributes:
+        kept: what an engine before this one told of it: first times are kept, counts go on.
+    """
 
     arrival: float
     prompt_length: int
@@ -38,6 +42,8 @@ class SequenceTimes:
     finished: float | None = None
     cached_length: int | None = None
     preemptions: int = 0
+    handovers: int = 0
+    kept: RequestStat = field(default_factory=RequestStat)
     gaps: array[float] = field(default_factory=lambda: array("f"))
 
     def token(self, now: float) -> None:
@@ -50,25 +56,34 @@ class SequenceTimes:
 
     def stat(self, generated: int) -> RequestStat:
         """The statistics so far."""
-        gaps = self.gaps.tolist()
+        kept, gaps = self.kept, self.gaps.tolist()
+        arrival = self.arrival if kept.arrival_time is None else kept.arrival_time
+        scheduled = _first(kept.scheduled_time, self.scheduled)
+        first_token = _first(kept.first_token_time, self.first_token)
+        last_token = _first(self.last_token, kept.last_token_time)
+        cached = self.cached_length if kept.context_cached_length is None else kept.context_cached_length
         return RequestStat(
-            arrival_time=self.arrival,
-            scheduled_time=self.scheduled,
-            first_token_time=self.first_token,
-            last_token_time=self.last_token,
+            arrival_time=arrival,
+            scheduled_time=scheduled,
+            first_token_time=first_token,
+            last_token_time=last_token,
             finished_time=self.finished,
-            time_in_queue=_since(self.arrival, self.scheduled),
-            time_to_first_token=_since(self.arrival, self.first_token),
+            time_in_queue=_since(arrival, scheduled),
+            time_to_first_token=_since(arrival, first_token),
             context_token_length=self.prompt_length,
             generated_token_length=generated,
-            context_cached_length=self.cached_length,
-            context_tps=_rate(self.prompt_length - (self.cached_length or 0), self.scheduled, self.first_token),
-            generate_tps=_rate(generated - 1, self.first_token, self.last_token) if generated > 1 else None,
-            inter_token_p50=percentile(gaps, 0.5),
-            inter_token_p99=percentile(gaps, 0.99),
-            preemptions=self.preemptions,
-            handovers=0,
+            context_cached_length=cached,
+            context_tps=_rate(self.prompt_length - (cached or 0), scheduled, first_token),
+            generate_tps=_rate(generated - 1, first_token, last_token) if generated > 1 else None,
+            inter_token_p50=_first(percentile(gaps, 0.5), kept.inter_token_p50),
+            inter_token_p99=_first(percentile(gaps, 0.99), kept.inter_token_p99),
+            preemptions=self.preemptions + (kept.preemptions or 0),
+            handovers=self.handovers,
         )
+
+
+def _first(*times: float | None) -> float | None:
+    return next((time for time in times if time is not None), None)
 
 
 def _since(start: float, end: float | None) -> float | None:

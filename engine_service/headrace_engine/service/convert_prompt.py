@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.v1 import generation_pb2
+from headrace.v1 import generation_pb2, request_pb2
 from headrace.v1.engine_service_pb2 import TokenizeRequest
 from headrace.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
 
@@ -10,12 +10,14 @@ from headrace_engine.config import GenerationConfig
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.codec import Codec
 from headrace_engine.service.convert_config import GENERATION_CONFIG
+from headrace_engine.service.convert_results import REQUEST_STAT
 from headrace_engine.service.refusals import refuse_unknown, required
-from headrace_engine.types import Chat, ChatMessage, StartRequest, ToolCall
+from headrace_engine.types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
 
 _CONTENT_EXCLUDES = ("request_id", "handover", "attempt", "resume", "owner")
 """Fields that are the request's key, or that do not count when two starts are compared."""
 
+_RESUMED = Codec(ResumedSequence, request_pb2.ResumedSequence, REQUEST_STAT)
 _TOOL_CALL = Codec(ToolCall, generation_pb2.ToolCall)
 
 
@@ -33,7 +35,7 @@ def start_request(message: StartRequestRequest) -> StartRequest:
         add_special_tokens=_add_special_tokens(message),
         request_id=message.request_id,
         handover=message.handover,
-        resumes=message.HasField("resume") or message.handover > 0,
+        resume=tuple(map(_RESUMED.to_domain, message.resume.sequences)) if message.HasField("resume") else None,
         owner=message.owner,
         content=_content(message),
     )

@@ -243,15 +243,6 @@ class TestRefused:
             assert error.violations[0].field == "add_special_tokens"
         await bench.start("Hello", add_special_tokens=adds)
 
-    @pytest.mark.parametrize(
-        ("fields", "field"),
-        [({"handover": 1}, "handover"), ({"resumes": True}, "resume"), ({"handover": 1, "resumes": True}, "handover")],
-    )
-    async def test_a_hand_over_is_not_supported(self, bench: Bench, fields: dict[str, Any], field: str) -> None:
-        await bench.run()
-        error = await refused(bench, request_id="r1", **fields)
-        assert (error.reason, error.violations[0].field) == ("NOT_SUPPORTED", field)
-
     async def test_a_request_id_of_more_than_128_characters(self, bench: Bench) -> None:
         await bench.run()
         error = await refused(bench, request_id="r" * 129)

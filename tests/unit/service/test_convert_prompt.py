@@ -9,7 +9,7 @@ from headrace.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
 from headrace_engine.config import GenerationConfig
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.convert_prompt import generate_request, start_request, tokenize_prompt
-from headrace_engine.types import Chat, ChatMessage, StartRequest, ToolCall
+from headrace_engine.types import Chat, ChatMessage, RequestStat, ResumedSequence, StartRequest, ToolCall
 
 BOTH = [(start_request, StartRequestRequest), (generate_request, GenerateRequest)]
 
@@ -160,7 +160,15 @@ def test_content_does_not_depend_on_the_order_of_maps():
     assert start_request(first).content == start_request(second).content
 
 
-@pytest.mark.parametrize(("fields", "resumes"), [({}, False), ({"handover": 1}, True), ({"resume": {}}, True)])
-def test_a_hand_over_is_passed_on_as_one(fields, resumes):
-    request = start_request(StartRequestRequest(text="hi", **fields))
-    assert (request.resumes, request.handover) == (resumes, fields.get("handover", 0))
+def test_a_hand_over_is_passed_on_as_it_is():
+    sequence = {"index": 3, "delivered_ids": [5, 6], "stat": {"preemptions": 2}, "ended": True}
+    request = start_request(StartRequestRequest(text="hi", handover=2, resume={"sequences": [sequence]}))
+    assert request.handover == 2
+    assert request.resume == (ResumedSequence(3, (5, 6), RequestStat(preemptions=2), True),)
+
+
+def test_no_hand_over_is_not_the_same_as_an_empty_one():
+    assert start_request(StartRequestRequest(text="hi")).resume is None
+    assert start_request(StartRequestRequest(text="hi", resume={})).resume == ()
+    (sequence,) = start_request(StartRequestRequest(text="hi", resume={"sequences": [{}]})).resume
+    assert sequence == ResumedSequence()
