@@ -20,7 +20,6 @@ REFERENCE = "e2e/test_reference.py"
 LATER = (
     "session streams, windows, acknowledgements, HandleError items, load figures",
     "hand-over to another engine, by the client",
-    "interrupt_policy RETURN",
     "n and best_of above 1",
     "stop words, bad words, penalties, biases, guided decoding, top and prompt log-probabilities, tensors",
     "API keys, rate limits",
@@ -115,7 +114,10 @@ CONTRACT: dict[str, dict[str, tuple[str, ...]]] = {
             f"{REQUESTS}::test_preemption_is_invisible",
             f"{REFERENCE}::test_with_forced_preemption",
         ),
-        "RETURN is refused by name until it is built": (f"{REQUESTS}::test_policy_return_is_refused_by_name",),
+        "GenerateInterrupted: INTERRUPTED; RETURN ends a request for lack of memory, its tokens stay readable": (
+            f"{REQUESTS}::test_policy_return_ends_what_there_is_no_memory_for",
+            "unit/core/test_interrupts.py::*",
+        ),
         "dropping GeneratedElements stops nothing, StopRequest does": (
             f"{REQUESTS}::test_dropping_a_reader_stops_nothing",
             f"{REQUESTS}::test_stop_returns_when_the_end_is_there",

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, ModelFormat, RopeScaling, SamplingParams
+from headrace_engine.config import (
+    ComputeDtype,
+    ComputeUnit,
+    InterruptPolicy,
+    KvCacheMode,
+    ModelFormat,
+    RopeScaling,
+    SamplingParams,
+)
 from headrace_engine.types import FinishReason, ModelPhase
 
 
@@ -59,6 +67,7 @@ class AddSequence:
         min_new: tokens before which eos_ids and stop_ids are masked.
         stop_ids: masked like eos_ids before min_new; the front half ends the sequence on them.
         priority: higher is served first.
+        interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would put it back for lack of blocks.
     """
 
     key: int
@@ -73,6 +82,7 @@ class AddSequence:
     priority: int = 0
     use_prefix_cache: bool = True
     cache_salt: str = ""
+    interrupt_policy: InterruptPolicy = InterruptPolicy.RESUME
 
 
 @dataclass(frozen=True, slots=True)

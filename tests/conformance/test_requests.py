@@ -162,10 +162,24 @@ def test_preemption_is_invisible(client: Client) -> None:
     assert sum(queue.RequestStatInfo()["preemptions"] or 0 for queue in queues) > 0
 
 
-def test_policy_return_is_refused_by_name(client: Client) -> None:
-    with pytest.raises(InvalidRequestError, match="interrupt_policy") as refusal:
-        client.start_request(MODEL, ids=[1], interrupt_policy="RETURN")
-    assert refusal.value.reason == "NOT_SUPPORTED"
+def test_policy_return_ends_what_there_is_no_memory_for(client: Client) -> None:
+    """A pool for two of six requests: whoever gives way ends there, and what it has stays readable."""
+    prompts = [[1, 2, 3 + i] for i in range(6)]
+    alone = []
+    for prompt in prompts:
+        _, queue = client.start_request(SMALL_POOL_MODEL, ids=prompt, max_new_tokens=100, **LONG)
+        alone.append(_ids(queue))
+    config = {"max_new_tokens": 100, "interrupt_policy": "RETURN", **LONG}
+    queues = [client.start_request(SMALL_POOL_MODEL, ids=prompt, **config)[1] for prompt in prompts]
+    found = [_ids(queue) for queue in queues]
+    reasons = [queue.finish_reason for queue in queues]
+    assert set(reasons) == {FinishReason.MAX_LENGTH, FinishReason.INTERRUPTED}
+    for queue, ids, whole in zip(queues, found, alone, strict=True):
+        interrupted = queue.finish_reason is FinishReason.INTERRUPTED
+        assert interrupted == (queue.GenerateStatus() is GenerateStatus.GenerateInterrupted)
+        assert ids == (whole[: len(ids)] if interrupted else whole)
+        assert queue.RequestStatInfo()["preemptions"] == 0
+    assert queues[0].finish_reason is FinishReason.MAX_LENGTH, "the first in rank gives way to nobody"
 
 
 def test_dropping_a_reader_stops_nothing(client: Client) -> None:

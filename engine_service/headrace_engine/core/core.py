@@ -82,6 +82,7 @@ class Core:
             return
         started = self._clock()
         schedule = self._scheduler.schedule()
+        self._ended += [Ended(key, FinishReason.INTERRUPTED) for key in schedule.interrupted]
         self._announce(schedule.rows)
         results = self._executor.run([row.step for row in schedule.rows])
         drawn = self._settle(schedule.rows, results)

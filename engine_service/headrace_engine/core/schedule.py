@@ -48,13 +48,15 @@ class Schedule:
     Attributes:
         budget: tokens that may still be added.
         scheduled: sequences that are in a step for the first time.
-        preempted: keys of sequences that gave their blocks up.
+        preempted: keys of sequences that gave their blocks up, and wait for others.
+        interrupted: keys of sequences that gave their blocks up, and have ended.
     """
 
     budget: int
     rows: list[Row] = field(default_factory=list)
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
+    interrupted: list[int] = field(default_factory=list)
 
     def add(self, sequence: Sequence) -> None:
         """Compute as much of the sequence as the budget allows."""

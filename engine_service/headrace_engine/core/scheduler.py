@@ -6,6 +6,7 @@ from bisect import insort
 from dataclasses import replace
 from itertools import count
 
+from headrace_engine.config import InterruptPolicy
 from headrace_engine.core.block_pool import BlockPool, BooksError
 from headrace_engine.core.prefix_cache import Cursor, Scope
 from headrace_engine.core.schedule import Limits, Row, Schedule
@@ -140,12 +141,20 @@ class Scheduler:
         """Give a sequence the block that its next token needs; False where it had to give way itself."""
         while not self._tables.can_extend(sequence):
             last = self._running[-1]
-            self._preempt(last)
-            schedule.preempted.append(last.key)
+            self._give_way(last, schedule)
             if last is sequence:
                 return False
         self._tables.extend(sequence)
         return True
+
+    def _give_way(self, sequence: Sequence, schedule: Schedule) -> None:
+        """Take the blocks of a running sequence, and do with it what its policy says."""
+        if sequence.request.interrupt_policy is InterruptPolicy.RETURN:
+            self.end(sequence)
+            schedule.interrupted.append(sequence.key)
+        else:
+            self._preempt(sequence)
+            schedule.preempted.append(sequence.key)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Put a running sequence back. Its ids stay, and are computed again when it has its turn."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from headrace_engine.config import GenerationConfig
+from headrace_engine.config import GenerationConfig, InterruptPolicy
 from headrace_engine.engine.fields import is_set
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.engine.model import Model
@@ -224,6 +224,7 @@ def _message(sequence: Sequence, prompt: _Prompt, generation: Generation, resume
         priority=config.priority or 0,
         use_prefix_cache=config.use_prefix_cache is not False,
         cache_salt=config.cache_salt or "",
+        interrupt_policy=config.interrupt_policy or InterruptPolicy.RESUME,
     )
 
 

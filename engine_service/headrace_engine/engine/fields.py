@@ -109,7 +109,7 @@ GENERATION = table(
     Field("cache_salt", default=""),
     Field("priority", -(2**31), 2**31 - 1, default=0),
     Field("deadline", 0, above_low=True, honoured=()),
-    Field("interrupt_policy", default=InterruptPolicy.RESUME, honoured=(InterruptPolicy.RESUME,)),
+    Field("interrupt_policy", default=InterruptPolicy.RESUME),
     Field("lease"),
 )
 

@@ -11,8 +11,8 @@ from headrace_engine.engine.fields import GENERATION, honoured, is_set
 from headrace_engine.errors import BadModel
 from headrace_engine.types import ConfigWarning
 
-_NOT_TAKEN = frozenset({"early_stopping", "num_beams", "length_penalty", "eos_token_id", "lease"})
-"""Fields that speak of beam search, the one that is read with the tokenizer, and the one that is the server's."""
+_NOT_TAKEN = frozenset({"early_stopping", "num_beams", "length_penalty", "eos_token_id", "lease", "interrupt_policy"})
+"""Fields that speak of beam search, the one that is read with the tokenizer, and those that are the server's."""
 
 _UNKNOWN = {
     "begin_suppress_tokens": None,

@@ -224,7 +224,6 @@ NOT_HONOURED = [
     ("mm_info", (object(),)),
     ("enable_tensors_from_model_inference", True),
     ("deadline", 5.0),
-    ("interrupt_policy", InterruptPolicy.RETURN),
 ]
 
 
@@ -267,6 +266,7 @@ class TestNotSupported:
                 cache_salt="tenant",
                 priority=-3,
                 lease=Lease(running=5.0),
+                interrupt_policy=InterruptPolicy.RETURN,
             )
         )
 
