@@ -8,7 +8,15 @@ from contextlib import aclosing
 import pytest
 from headrace_engine.errors import BadModel, HeadraceError, NotFound, OutOfMemory, Unavailable
 from headrace_engine.messages import AddSequence, CoreFailed, CoreProgress, CoreStat, StepOutput
-from headrace_engine.types import AcceptedRequest, FinishReason, GenerateStatus, ModelPhase, ModelState, SequenceView
+from headrace_engine.types import (
+    AcceptedRequest,
+    FinishReason,
+    GenerateStatus,
+    ModelPhase,
+    ModelState,
+    ResumedSequence,
+    SequenceView,
+)
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 from unit.engine.scripted_core import READY, ScriptedCore
@@ -96,6 +104,18 @@ class TestHandOver:
             43,
         ]
         assert results[-1].status is GenerateStatus.FINISHED
+
+    async def test_what_another_engine_generated_comes_before_what_this_one_did(self, bench: Bench) -> None:
+        core = await bench.run()
+        resume = (ResumedSequence(0, (11, 12)),)
+        accepted = await bench.start(request_id="r1", handover=1, resume=resume)
+        core.step({bench.added().key: 41})
+        new = await lose(bench)
+        assert new.added[0].generated == (11, 12, 41)
+        await prove(new, 5)
+        elements = await bench.unread(accepted.handle, 2)
+        assert elements is not None
+        assert elements.token_ids == [41, 90, 91]
 
     async def test_the_plan_is_the_same(self, bench: Bench) -> None:
         core = await bench.run(max_batch=4, num_blocks=77)
