@@ -13,8 +13,9 @@ from typing import Any
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
-from headrace.methods import METHODS
-from headrace.v1 import status_pb2
+from headrace.methods import CONVERSATIONS, METHODS
+from headrace.v1 import session_pb2, status_pb2
+from scripted_session import FOR_EVER, ScriptedSession
 
 SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
@@ -69,14 +70,24 @@ class ScriptedServer:
     """Answers each method with the replies scripted for it, in their order.
 
     A reply is an answer, a Failure, an exception (a handler with a bug), a function of the request, or for a stream
-    the list of its steps: answers, Failures, exceptions, events to wait for, functions to call, Hang.
+    the list of its steps: answers, Failures, exceptions, events to wait for, functions to call, Hang. In a session each
+    channel plays the steps scripted for GeneratedElements; a Failure scripted for Session itself ends one.
+
+    Args:
+        workers: threads.
+        sessions: whether there are any.
     """
 
-    def __init__(self, workers: int = 24) -> None:
+    def __init__(self, workers: int = 24, *, sessions: bool = True) -> None:
         self.calls: list[tuple[str, Any]] = []
         self.faults: list[str] = []
         self.live_streams = 0
         self.port = 0
+        self.sessions: list[ScriptedSession] = []
+        self.said: list[session_pb2.SessionRequest] = []
+        self.session_times = (FOR_EVER, FOR_EVER)
+        self.answers_pings = True
+        self._offers_sessions = sessions
         self._script: dict[str, list[_Entry]] = defaultdict(list)
         self._changed = threading.Condition()
         self._workers = workers
@@ -99,6 +110,8 @@ class ScriptedServer:
                 request_deserializer=method.request.FromString,
                 response_serializer=method.response.SerializeToString,
             )
+        if self._offers_sessions:
+            services["headrace.v1.RequestService"]["Session"] = self._conversing()
         for service, handlers in services.items():
             handler = grpc.method_handlers_generic_handler(service, handlers)
             self._server.add_generic_rpc_handlers((handler,))
@@ -111,6 +124,13 @@ class ScriptedServer:
         if self._server is not None:
             self._server.stop(None).wait()
             self._server = None
+
+    def cut_sessions(self, failure: Failure | None = None) -> None:
+        """Ends the session streams that there are."""
+        with self._changed:
+            sessions, self.sessions = self.sessions, []
+        for session in sessions:
+            session.end(None if failure is None else lambda context: _fail(failure, context))
 
     def expect(self, method: str, *replies: Reply, when: Callable[[Any], bool] | None = None) -> None:
         """Scripts the next replies of a method; with `when`, only for requests that it is true for."""
@@ -180,6 +200,46 @@ class ScriptedServer:
 
         return handle
 
+    def _conversing(self) -> grpc.RpcMethodHandler:
+        def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            with self._changed:
+                script = self._script["Session"]
+                failure = script.pop(0).reply if script else None
+                session = ScriptedSession(self, context)
+                if failure is None:
+                    self.sessions.append(session)
+                self._changed.notify_all()
+            if isinstance(failure, Failure):
+                _fail(failure, context)
+            return session.answers(requests)
+
+        method = CONVERSATIONS["headrace.v1.RequestService/Session"]
+        return grpc.stream_stream_rpc_method_handler(
+            handle,
+            request_deserializer=method.request.FromString,
+            response_serializer=method.response.SerializeToString,
+        )
+
+    def next_steps(self, request: Any) -> list[Any]:
+        """The steps that a stream for this request plays."""
+        reply = self._next("GeneratedElements", request)
+        steps = reply(request) if callable(reply) else reply
+        return steps if isinstance(steps, list) else [steps]
+
+    def note(self, request: session_pb2.SessionRequest) -> None:
+        """Something was said in a session."""
+        with self._changed:
+            self.said.append(request)
+            self._changed.notify_all()
+
+    def wait_until_said(self, what: Callable[[session_pb2.SessionRequest], bool], count: int = 1) -> None:
+        """Waits until something was said in a session so often."""
+        self._wait(lambda: len([1 for request in self.said if what(request)]) >= count, 20.0, "such message")
+
+    def count_stream(self, change: int) -> None:
+        """A channel of a session plays, or is done."""
+        self._count(change)
+
     def _count(self, change: int) -> None:
         with self._changed:
             self.live_streams += change
@@ -209,12 +269,15 @@ def _fail(failure: Failure, context: grpc.ServicerContext) -> None:
     context.abort(failure.code, failure.message)
 
 
+LONGEST_PAUSE = 5.0  # seconds; who waits longer waits for news
+
+
 class FakeClock:
     """Time that stands still until somebody moves it.
 
     The thread that made it moves it by waiting: its own pauses are over at once. The pauses of other threads last until
-    `step` or `advance` passes their end, or are short after `run`. `when_owner_waits` is called first whenever that
-    thread waits.
+    `step` or `advance` passes their end, or are short after `run`. Waits above LONGEST_PAUSE are no pauses: they end
+    with a notification or by `advance`. `when_owner_waits` is called first whenever that thread waits.
     """
 
     def __init__(self) -> None:
@@ -224,6 +287,7 @@ class FakeClock:
         self.when_owner_waits: Callable[[], None] = lambda: None
         self._owner = threading.current_thread()
         self._waits: dict[int, tuple[float, threading.Condition]] = {}
+        self._pausing: set[int] = set()
         self._changed = threading.Condition()
 
     def monotonic(self) -> float:
@@ -261,29 +325,36 @@ class FakeClock:
     def step(self) -> None:
         """Waits until another thread pauses, and moves time to the end of its pause."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self._waits, 20.0), "no thread pauses"
-            seconds = max(0.0, min(end for end, _ in self._waits.values()) - self.now)
+            assert self._changed.wait_for(self._pauses, 20.0), "no thread pauses"
+            seconds = max(0.0, min(self._pauses()) - self.now)
         self.advance(seconds)
 
     def run(self) -> None:
         """From now on time goes by itself whenever a thread pauses."""
         with self._changed:
             self._runs = True
-            most = max([end for end, _ in self._waits.values()], default=self.now)
+            most = max(self._pauses(), default=self.now)
         self.advance(most - self.now)
 
+    def _pauses(self) -> list[float]:
+        """Ends of the pauses that last now."""
+        return [end for key, (end, _) in self._waits.items() if key in self._pausing]
+
     def _wait_in_background(self, condition: threading.Condition, seconds: float) -> None:
-        key = threading.get_ident()
+        key, pauses = threading.get_ident(), seconds <= LONGEST_PAUSE
         with self._changed:
-            runs = self._runs
+            runs = self._runs and pauses
             if not runs:
                 self._waits[key] = (self.now + seconds, condition)
+                if pauses:
+                    self._pausing.add(key)
                 self._changed.notify_all()
         notified = condition.wait(0.01 if runs else None)
         if not notified:
             self.advance(seconds)
         with self._changed:
             self._waits.pop(key, None)
+            self._pausing.discard(key)
 
 
 def within(seconds: float, what: Callable[[], bool]) -> bool:

@@ -15,6 +15,7 @@ from headrace.fork import check_process, current_process
 from headrace.janitor import Janitor
 from headrace.open_requests import OpenRequests
 from headrace.retry import Clock, RetryPolicy, retry_delay, should_retry
+from headrace.session_driver import SessionDriver
 from headrace.transport import CallError, MessageStream, Transport, client_closed
 from headrace.wire_errors import error_from_status
 
@@ -42,10 +43,11 @@ class Connection:
         self.clock = clock
         self.janitor = Janitor()
         self.requests = OpenRequests()
+        self.session = SessionDriver(transport, owner=owner, client=_name(), policy=policy, clock=clock)
         self._transport = transport
         self._owner = owner
         self._process = current_process()
-        self._finalizer = weakref.finalize(self, _shut_down, self.janitor, transport, self._process)
+        self._finalizer = weakref.finalize(self, _shut_down, self.janitor, self.session, transport, self._process)
 
     def call(
         self,
@@ -105,8 +107,8 @@ class Connection:
         """Ends everything; blocked reads wake. Does nothing in a fork."""
         if self.foreign:
             return
-        for pump in self.requests.pumps():
-            pump.stop()
+        for feed in self.requests.feeds():
+            feed.stop()
         self._finalizer()
 
     def _prepare(self, request: Message) -> None:
@@ -128,8 +130,15 @@ class Connection:
         self.clock.sleep(delay)
 
 
-def _shut_down(janitor: Janitor, transport: Transport, process: int) -> None:
+def _name() -> str:
+    from headrace import __version__
+
+    return f"headrace {__version__}"
+
+
+def _shut_down(janitor: Janitor, session: SessionDriver, transport: Transport, process: int) -> None:
     # At the exit of a forked child too: what belongs to the parent is left alone.
     if process == current_process():
         janitor.stop()
+        session.close()
         transport.close()

@@ -57,6 +57,10 @@ class HeadraceError(Exception):
         request = f", request {_short(self.request_id)}" if self.request_id else ""
         return f"{self.message} [{self.reason}{request}]"
 
+    def about(self, request_id: str) -> HeadraceError:
+        """The same failure, told of one request."""
+        return _rebuild(type(self), self.message, self.reason, request_id, self.details, self.retry_after)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Keyword arguments survive pickling too, so that errors cross process borders whole."""
         return _rebuild, (type(self), self.message, self.reason, self.request_id, self.details, self.retry_after)

@@ -1,4 +1,4 @@
-"""Puts a queue together: its reader, the thread that feeds it, and what it asks the server."""
+"""Puts a queue together: its reader, what fills it, and what it asks the server."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from headrace.calls import REQUESTS
 from headrace.connection import Connection
 from headrace.convert import accepted_of
+from headrace.feed import Feed
 from headrace.pump import Pump
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
@@ -42,15 +43,15 @@ def open_queue(
         first: it is the queue that the start of the request answers: the request stays attached without it.
     """
     source = _Source(connection, accepted.handle, accepted.request_id, index)
-    pump = source.pump(position)
+    feed = source.feed(position)
     # A position beyond the end is for the server to refuse.
     if info is not None and position <= info.generated_length:
-        pump.observe(info)
+        feed.observe(info)
     connection.janitor.start()
-    connection.requests.reads(pump)
-    pump.start()
-    queue = ResultQueue(pump, request=accepted_of(accepted), index=index, look=source.look)
-    dropped = partial(connection.requests.orphaned, pump) if first else pump.stop
+    connection.requests.reads(feed)
+    connection.session.attach(feed, lambda: source.pump(feed).start())
+    queue = ResultQueue(feed, request=accepted_of(accepted), index=index, look=source.look)
+    dropped = partial(connection.requests.orphaned, feed) if first else feed.stop
     weakref.finalize(queue, connection.janitor.ask, dropped).atexit = False
     return queue
 
@@ -64,17 +65,21 @@ class _Source:
         self._request_id = request_id
         self._index = index
 
-    def pump(self, position: int) -> Pump:
-        """What feeds a reader that begins at a position."""
-        return Pump(
+    def feed(self, position: int) -> Feed:
+        """A reader that begins at a position."""
+        return Feed(
             SequenceReader(position, self._request_id),
-            Recovery(self._connection.policy, self._connection.clock),
-            open_stream=self._open_stream,
-            look=self._glance,
+            self._connection.session.lock,
+            self._connection.clock,
             handle=self._handle,
             index=self._index,
             request_id=self._request_id,
         )
+
+    def pump(self, feed: Feed) -> Pump:
+        """What fills a reader where there are no sessions."""
+        recovery = Recovery(self._connection.policy, self._connection.clock)
+        return Pump(feed, recovery, open_stream=self._open_stream, look=self._glance)
 
     def look(self) -> request_pb2.SequenceInfo | None:
         """The sequence as it stands; None: it cannot be seen yet."""

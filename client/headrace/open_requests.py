@@ -6,21 +6,21 @@ import threading
 import weakref
 from collections.abc import Iterable
 
-from headrace.pump import Pump
+from headrace.feed import Feed
 from headrace.v1 import request_pb2
 
 
 class OpenRequests:
-    """The requests that a client started and did not release, and the pumps of its queues.
+    """The requests that a client started and did not release, and the readers of its queues.
 
-    A request stays attached for as long as its client lives, also when its queue was dropped: the caller may have kept
-    the handle, and must not find that the lease ran out.
+    A running request stays attached for as long as its client lives, also when its queue was dropped: the caller may
+    have kept the handle, and must not find that the lease ran out.
     """
 
     def __init__(self) -> None:
         self._started: dict[str, None] = {}
-        self._pumps: weakref.WeakSet[Pump] = weakref.WeakSet()
-        self._orphans: list[Pump] = []
+        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+        self._orphans: weakref.WeakSet[Feed] = weakref.WeakSet()
         self._client_lives = True
         self._lock = threading.Lock()
 
@@ -34,42 +34,45 @@ class OpenRequests:
         with self._lock:
             return list(self._started)
 
-    def reads(self, pump: Pump) -> None:
+    def reads(self, feed: Feed) -> None:
         """A queue reads a sequence."""
         with self._lock:
-            self._pumps.add(pump)
+            self._feeds.add(feed)
 
-    def orphaned(self, pump: Pump) -> None:
-        """The first queue of a request was dropped."""
+    def orphaned(self, feed: Feed) -> None:
+        """The first queue of a request was dropped: it stays attached until its end."""
         with self._lock:
-            if self._client_lives and pump.handle in self._started:
-                self._orphans = [*(one for one in self._orphans if not one.over), pump]
-                return
-        pump.stop()
+            keep = self._client_lives and feed.handle in self._started
+            if keep:
+                self._orphans.add(feed)
+        if keep:
+            feed.abandon()
+        else:
+            feed.stop()
 
     def client_dropped(self) -> None:
         """Nobody can ask for a request by its handle any more; queues that somebody has go on."""
         with self._lock:
             self._client_lives = False
-            orphans, self._orphans = self._orphans, []
-        for pump in orphans:
-            pump.stop()
+            orphans = list(self._orphans)
+        for feed in orphans:
+            feed.stop()
 
     def observe(self, handle: str, sequences: Iterable[request_pb2.SequenceInfo]) -> None:
         """Tells the queues of a request what a call answered about its sequences."""
         by_index = {info.index: info for info in sequences}
-        for pump in self.pumps(handle):
-            if pump.index in by_index:
-                pump.observe(by_index[pump.index])
+        for feed in self.feeds(handle):
+            if feed.index in by_index:
+                feed.observe(by_index[feed.index])
 
     def released(self, handle: str) -> None:
         """A request was released: its queues raise from now on."""
         with self._lock:
             self._started.pop(handle, None)
-        for pump in self.pumps(handle):
-            pump.release()
+        for feed in self.feeds(handle):
+            feed.release()
 
-    def pumps(self, handle: str | None = None) -> list[Pump]:
-        """The pumps of a request; None: of all."""
+    def feeds(self, handle: str | None = None) -> list[Feed]:
+        """The readers of a request; None: of all."""
         with self._lock:
-            return [pump for pump in self._pumps if handle in (None, pump.handle)]
+            return [feed for feed in self._feeds if handle in (None, feed.handle)]

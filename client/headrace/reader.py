@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace import types
 from headrace.convert import error_of, merge_elements, status_of
 from headrace.errors import EngineLostError, HeadraceError, InternalServerError, RequestReleasedError, UnavailableError
+from headrace.integrity import checksum, columns_fit
 from headrace.v1 import request_pb2, request_service_pb2
 
 WINDOW = 4096
@@ -19,8 +18,8 @@ WINDOW = 4096
 class SequenceReader:
     """Joins what a stream brings into one sequence, exactly once and in order, and answers a queue's questions.
 
-    `feed`, `observe`, `fail`, `interrupt`, `release` and `close` tell it what happened; the rest asks. It is not safe
-    for several threads by itself.
+    `feed`, or `begin`, `append` and `finish`; then `observe`, `fail`, `interrupt`, `release`, `close` and `abandon`
+    tell it what happened; the rest asks. It is not safe for several threads by itself.
 
     Args:
         position: place of the first token wanted.
@@ -43,6 +42,7 @@ class SequenceReader:
         self._interruption: HeadraceError | None = None
         self._released = False
         self._closed = False
+        self._abandoned = False
         self._polled = False
         self._read = False
         self._reading = 0
@@ -57,11 +57,43 @@ class SequenceReader:
         """
         self._interruption = None
         if response.HasField("elements"):
-            self._append(response.elements)
+            self.append(response.elements)
         if response.HasField("end"):
-            self._set_end(response.end)
+            self.finish(response.end)
         else:
             self._advance(response.status)
+
+    def begin(self, position: int, checksum: int) -> None:
+        """Tokens will come from `position` on; `checksum` is that of all ids before.
+
+        Raises:
+            InternalServerError: something else has arrived.
+        """
+        self._interruption = None
+        if position != self._arrived or self._checksum not in (None, checksum):
+            raise self._fault(f"they go on at {position} after other tokens than the {self._arrived} that came")
+        self._checksum = checksum
+
+    def append(self, part: request_pb2.GeneratedElements) -> None:
+        """Takes tokens. Raises as `feed`."""
+        self._check(part)
+        self._parts.append(part)
+        self._arrived += len(part.token_ids)
+        self._checksum = part.checksum_after
+        if part.HasField("prefix"):
+            self._prefix = part.prefix
+
+    def finish(self, end: request_pb2.EndRecord) -> None:
+        """Takes the end record; one more of them changes nothing. Raises as `feed`."""
+        if self._end is not None:
+            return
+        self._check_end(end, self._arrived, self._checksum)
+        self._end = end
+        self._tail = end.text
+        self._status = end.status
+        self._produced = end.position
+        if end.status == request_pb2.GENERATE_STATUS_INTERNAL_ERROR:
+            self._error = error_of(end, self._request_id)
 
     def observe(self, info: request_pb2.SequenceInfo) -> None:
         """Takes what a call told about the sequence. Late news change nothing.
@@ -73,7 +105,7 @@ class SequenceReader:
         if info.HasField("prefix"):
             self._prefix = info.prefix
         if info.HasField("end"):
-            self._set_end(info.end)
+            self.finish(info.end)
         else:
             self._advance(info.status)
 
@@ -105,6 +137,10 @@ class SequenceReader:
         """No stream will be opened any more: reading raises UnavailableError once nothing is left."""
         self._closed = True
 
+    def abandon(self) -> None:
+        """Nobody will read: nothing is wanted but the end."""
+        self._abandoned = True
+
     # What that means for whoever feeds.
 
     @property
@@ -120,12 +156,31 @@ class SequenceReader:
     @property
     def over(self) -> bool:
         """Whether nothing more is wanted."""
-        return self.complete or self._released or self._closed
+        return self.complete or self._gone
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more is wanted, and all that came was read: there is no need to stay attached."""
+        return self._gone or (self.complete and not self.unread)
+
+    @property
+    def _gone(self) -> bool:
+        return self._released or self._closed or (self._abandoned and self._end is not None)
+
+    @property
+    def running_checksum(self) -> int | None:
+        """CRC-32 over all ids before `position`; None: not known yet."""
+        return self._checksum
+
+    @property
+    def window_start(self) -> int:
+        """Position that the window counts from: what was read; an ended sequence being read is taken as it arrives."""
+        return self._arrived if self._reading > 0 and self._end is not None else self._taken
 
     @property
     def has_room(self) -> bool:
         """Whether more should be fetched now: the window is open, or an ended sequence is being read to its end."""
-        return self._arrived - self._taken < WINDOW or (self._reading > 0 and self._end is not None)
+        return self._arrived - self.window_start < WINDOW
 
     # What that means for whoever reads.
 
@@ -199,14 +254,6 @@ class SequenceReader:
         """The end record; None while the sequence runs."""
         return self._end
 
-    def _append(self, part: request_pb2.GeneratedElements) -> None:
-        self._check(part)
-        self._parts.append(part)
-        self._arrived += len(part.token_ids)
-        self._checksum = part.checksum_after
-        if part.HasField("prefix"):
-            self._prefix = part.prefix
-
     def _check(self, part: request_pb2.GeneratedElements) -> None:
         count = len(part.token_ids)
         if part.position != self._arrived:
@@ -215,21 +262,10 @@ class SequenceReader:
             part.token_ids, part.checksum_before
         ):
             raise self._fault(f"the checksum of tokens {part.position} to {part.position + count - 1} does not match")
-        if not _columns_fit(part):
+        if not columns_fit(part):
             raise self._fault(f"lists by token do not have the {count} entries of the ids")
         if self._end is not None:
             self._check_end(self._end, part.position + count, part.checksum_after)
-
-    def _set_end(self, end: request_pb2.EndRecord) -> None:
-        if self._end is not None:
-            return
-        self._check_end(end, self._arrived, self._checksum)
-        self._end = end
-        self._tail = end.text
-        self._status = end.status
-        self._produced = end.position
-        if end.status == request_pb2.GENERATE_STATUS_INTERNAL_ERROR:
-            self._error = error_of(end, self._request_id)
 
     def _check_end(self, end: request_pb2.EndRecord, arrived: int, known: int | None) -> None:
         if arrived > end.position:
@@ -261,19 +297,3 @@ class SequenceReader:
 
     def _fault(self, what: str) -> InternalServerError:
         return InternalServerError(f"the results are damaged: {what}.", request_id=self._request_id)
-
-
-def checksum(ids: Sequence[int], before: int = 0) -> int:
-    """CRC-32 over ids, each as 4 bytes little-endian, going on from the checksum of those before."""
-    return zlib.crc32(struct.pack(f"<{len(ids)}I", *ids), before)
-
-
-def _columns_fit(part: request_pb2.GeneratedElements) -> bool:
-    count = len(part.token_ids)
-    logprobs = part.logprobs
-    entries = len(logprobs.token_logprobs) * logprobs.top_count
-    return (
-        (not part.HasField("logprobs") or len(logprobs.token_logprobs) == count)
-        and len(logprobs.top_ids) == len(logprobs.top_logprobs) == entries
-        and all(list(named.tensor.shape[:1]) == [count] for named in part.tensors)
-    )

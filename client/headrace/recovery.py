@@ -29,6 +29,10 @@ class Recovery:
         self._failures = 0
         self._since = None
 
+    def reached(self) -> None:
+        """Somebody is there, who has yet to bring something."""
+        self._since = None
+
     def delay(self, error: HeadraceError) -> float | None:
         """Seconds after which to open the stream again; None: this failure is final."""
         self._failures += 1
@@ -36,6 +40,8 @@ class Recovery:
             self._since = self.clock.monotonic()
         if error.reason in _SUSPECT:
             return None if self._failures >= _SUSPECT_LIMIT else retry_delay(error, self._policy, self._failures)
+        if error.reason == "CLIENT_CLOSED":
+            return None
         if isinstance(error, UnavailableError) or (isinstance(error, OverloadedError) and error.retry_after):
             return retry_delay(error, self._policy, self._failures)
         return None

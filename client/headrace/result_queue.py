@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from headrace import types
 from headrace.convert import finish_reason_of, stat_of, stop_match_of
+from headrace.feed import Feed
 from headrace.fork import check_process, current_process
-from headrace.pump import Pump
 from headrace.reader import SequenceReader
 from headrace.v1 import request_pb2, stat_pb2
 
@@ -36,13 +36,13 @@ class ResultQueue:
 
     def __init__(
         self,
-        pump: Pump,
+        feed: Feed,
         *,
         request: types.AcceptedRequest,
         index: int,
         look: Callable[[], request_pb2.SequenceInfo | None],
     ) -> None:
-        self._pump = pump
+        self._feed = feed
         self._request = request
         self._index = index
         self._look = look
@@ -164,11 +164,11 @@ class ResultQueue:
 
     def _read(self, seconds: float | None) -> types.GeneratedElements | None:
         check_process(self._process)
-        return self._pump.read(seconds)
+        return self._feed.read(seconds)
 
     def _ask(self, question: Callable[[SequenceReader], Answer]) -> Answer:
         check_process(self._process)
-        return self._pump.ask(question)
+        return self._feed.ask(question)
 
     def _end_if_read(self) -> request_pb2.EndRecord | None:
         return self._ask(lambda reader: None if reader.unread and not reader.released else reader.end)

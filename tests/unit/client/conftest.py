@@ -9,10 +9,16 @@ from headrace import Client
 from scripted_server import FakeClock, ScriptedServer
 
 
+@pytest.fixture(params=["session", "streams"])
+def path(request: pytest.FixtureRequest) -> str:
+    """How results come: over the client's session, or where there is none, over a stream for each queue."""
+    return str(request.param)
+
+
 @pytest.fixture
-def server() -> Iterator[ScriptedServer]:
+def server(path: str) -> Iterator[ScriptedServer]:
     """Fails the test where it was asked what was not scripted, or was not asked what was."""
-    server = ScriptedServer().start()
+    server = ScriptedServer(sessions=path == "session").start()
     yield server
     server.stop()
     server.check()

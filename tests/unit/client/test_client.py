@@ -396,7 +396,8 @@ def test_generate_checks_its_keywords_when_it_is_called(client: Client) -> None:
 
 def test_leaving_the_client_releases_what_it_started_and_nothing_else(server: ScriptedServer) -> None:
     server.expect("StartRequest", accepted("a/b/1"), accepted("a/b/2"))
-    server.expect("GeneratedElements", [Hang()], [ended([])])
+    server.expect("GeneratedElements", [Hang()], when=lambda request: request.handle == "a/b/1")
+    server.expect("GeneratedElements", [ended([])], when=lambda request: request.handle == "a/b/2")
     server.expect("ReleaseRequest", RELEASED, RELEASED)
     with Client(server.address) as client:
         first, _ = client.start_request("smol", "Hello")

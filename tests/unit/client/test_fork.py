@@ -9,7 +9,7 @@ import textwrap
 import pytest
 from headrace.v1 import engine_service_pb2
 from scripted_server import Hang, ScriptedServer
-from wire_samples import accepted
+from wire_samples import accepted, tokens
 
 BEGIN = """
 import multiprocessing, os, sys
@@ -84,14 +84,14 @@ def test_bc168_a_forked_child_is_told_and_the_parent_goes_on(answering: Scripted
 
 def test_bc168_a_fork_while_a_queue_reads(server: ScriptedServer) -> None:
     server.expect("StartRequest", accepted())
-    server.expect("GeneratedElements", [Hang()])
+    server.expect("GeneratedElements", [tokens([1]), Hang()])
     server.expect("GetServerInfo", engine_service_pb2.GetServerInfoResponse(name="e1"))
     out = run(
         server,
         """
         client = Client(address)
         handle, queue = client.start_request("smol", "Hello")
-        assert queue.GetWithTimeout(50) is None
+        assert queue.Get().ids_from_generate == [1]
         print(run("fork", child))
         pid = os.fork()
         if pid == 0:
@@ -137,12 +137,12 @@ def test_bc168_a_spawned_child_makes_its_own_client(answering: ScriptedServer, t
 def test_a_process_ends_with_open_queues(server: ScriptedServer) -> None:
     """Neither threads nor finalizers keep a process that is done, and none of them complains."""
     server.expect("StartRequest", accepted())
-    server.expect("GeneratedElements", [Hang()])
+    server.expect("GeneratedElements", [tokens([1]), Hang()])
     code = f"""
     from headrace import Client
     client = Client("{server.address}")
     handle, queue = client.start_request("smol", "Hello")
-    queue.GetWithTimeout(50)
+    queue.Get()
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False

@@ -10,7 +10,8 @@ from headrace import (
     RequestReleasedError,
     UnavailableError,
 )
-from headrace.reader import WINDOW, SequenceReader, checksum
+from headrace.integrity import checksum
+from headrace.reader import WINDOW, SequenceReader
 from headrace.v1 import request_pb2, request_service_pb2
 from hypothesis import given
 from hypothesis import strategies as st

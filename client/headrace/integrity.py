@@ -1,0 +1,26 @@
+"""Whether tokens arrived whole."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+
+from headrace.v1 import request_pb2
+
+
+def checksum(ids: Sequence[int], before: int = 0) -> int:
+    """CRC-32 over ids, each as 4 bytes little-endian, going on from the checksum of those before."""
+    return zlib.crc32(struct.pack(f"<{len(ids)}I", *ids), before)
+
+
+def columns_fit(part: request_pb2.GeneratedElements) -> bool:
+    """Whether what comes by token has an entry for each token."""
+    count = len(part.token_ids)
+    logprobs = part.logprobs
+    entries = len(logprobs.token_logprobs) * logprobs.top_count
+    return (
+        (not part.HasField("logprobs") or len(logprobs.token_logprobs) == count)
+        and len(logprobs.top_ids) == len(logprobs.top_logprobs) == entries
+        and all(list(named.tensor.shape[:1]) == [count] for named in part.tensors)
+    )

@@ -1,0 +1,138 @@
+"""One sequence that is read over a session: where it is attached, and how far its window is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.errors import HeadraceError
+from headrace.reader import WINDOW, SequenceReader
+from headrace.recovery import Recovery
+from headrace.v1 import request_pb2, session_pb2, status_pb2
+from headrace.wire_errors import error_from_status
+
+
+class Subscription:
+    """A reader, and what the server was last told about it.
+
+    The server may send up to a limit, which is kept at `window` tokens beyond what was read, also when a new stream
+    begins in the middle of what was not read yet.
+
+    Args:
+        reader: takes what comes.
+        recovery: decides when to attach again.
+        handle: the request.
+        index: the sequence.
+        request_id: the request, for errors.
+        changed: told that the reader took something.
+        instead: reads the sequence in another way; for servers without sessions.
+        window: tokens that may have arrived without having been read.
+
+    Attributes:
+        channel: its number in the present stream; None: it is not attached.
+        attach_at: moment of the next attach, after one that failed; None: none is pending.
+    """
+
+    def __init__(
+        self,
+        reader: SequenceReader,
+        recovery: Recovery,
+        *,
+        handle: str,
+        index: int,
+        request_id: str,
+        changed: Callable[[], None],
+        instead: Callable[[], None],
+        window: int = WINDOW,
+    ) -> None:
+        self.reader = reader
+        self.handle = handle
+        self.index = index
+        self.request_id = request_id
+        self.changed = changed
+        self.instead = instead
+        self.channel: int | None = None
+        self.attach_at: float | None = None
+        self._recovery = recovery
+        self._most = window
+        self._acked = 0
+        self._limit = 0
+
+    def attach(self, channel: int) -> session_pb2.Attach:
+        """Goes on in a channel from where the reader is."""
+        self.channel, self.attach_at = channel, None
+        self._acked, self._limit = self.reader.position, self._goal
+        return session_pb2.Attach(
+            channel=channel,
+            handle=self.handle,
+            index=self.index,
+            from_position=self._acked,
+            window=self._window,
+        )
+
+    def ack(self) -> session_pb2.Ack:
+        """Opens the window from what was read."""
+        self._acked = max(self._acked, self.reader.window_start)
+        self._limit = self._goal
+        return session_pb2.Ack(channel=self.channel or 0, position=self._acked, window=self._window)
+
+    @property
+    def ack_useful(self) -> bool:
+        """Whether an ack would open the window further."""
+        return self._goal > self._limit
+
+    @property
+    def ack_due(self) -> bool:
+        """Whether so much was read, or so little may still come, that an ack is worth a message."""
+        return self._goal - self._limit >= max(1, self._most // 2)
+
+    def attached(self, fact: session_pb2.Attached) -> None:
+        """The server reads. Raises InternalServerError: not from where the reader is."""
+        self._recovery.reached()
+        self.reader.begin(fact.position, fact.checksum)
+        self.learn(fact.generated_length, fact.status, fact.prefix if fact.HasField("prefix") else None)
+
+    def take(self, part: request_pb2.GeneratedElements) -> None:
+        """Takes a row. Raises InternalServerError: it does not go on where the reader is."""
+        self._recovery.progressed()
+        # On a session the checksum before a row is that of the row before it.
+        part.checksum_before = self.reader.running_checksum or 0
+        self.reader.append(part)
+
+    def end(self, record: request_pb2.EndRecord) -> None:
+        """Takes the end record. Raises InternalServerError: more than that has come."""
+        self._recovery.progressed()
+        self.reader.finish(record)
+
+    def hold(self, state: session_pb2.WindowState) -> None:
+        """The server waits at a limit, which may be nearer than it was told."""
+        self._limit = min(self._limit, state.limit)
+        self.learn(state.generated_length)
+
+    def learn(self, length: int = 0, status: int = 0, prefix: request_pb2.PrefixReuse | None = None) -> None:
+        """Takes what is known of the sequence as a whole."""
+        self.reader.observe(request_pb2.SequenceInfo(generated_length=length, status=status, prefix=prefix))  # type: ignore[arg-type]
+
+    def refused(self, status: status_pb2.Status, now: float) -> None:
+        """The attach failed, at once or later: it is tried again where that makes sense, else the reader fails."""
+        self.channel = None
+        error = error_from_status(status, request_id=self.request_id, handle=self.handle)
+        delay = self._recovery.delay(error)
+        if delay is None:
+            self.reader.fail(error)
+            return
+        if self._recovery.too_long:
+            self.reader.interrupt(error)
+        self.attach_at = now + delay
+
+    def fail(self, error: HeadraceError) -> None:
+        """Nothing more can come."""
+        self.reader.fail(error.about(self.request_id))
+
+    @property
+    def _goal(self) -> int:
+        return self.reader.window_start + self._most
+
+    @property
+    def _window(self) -> int:
+        # Unread tokens of an earlier stream may lie before the position that this one counts from.
+        return max(0, self._limit - self._acked)

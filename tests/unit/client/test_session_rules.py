@@ -1,0 +1,216 @@
+"""Whatever happens to the connection, every reader of a session gets its tokens once and in order, and never hangs."""
+
+from __future__ import annotations
+
+import contextlib
+
+from headrace import GenerateStatus, UnavailableError
+from headrace.reader import SequenceReader
+from headrace.recovery import Recovery
+from headrace.retry import RetryPolicy
+from headrace.session import ClientSession
+from headrace.subscription import Subscription
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from scripted_server import FakeClock
+from unit.client.session_model import Link, Log, ModelServer
+from wire_samples import text_of
+
+COUNT = 3
+WINDOW = 8
+WHICH = st.integers(0, COUNT - 1)
+
+
+class Caller:
+    """Somebody with a queue: reads now and then, and may be in the middle of a Get."""
+
+    def __init__(self, session: ClientSession, clock: FakeClock, handle: str) -> None:
+        self.session = session
+        self.reader = SequenceReader()
+        self.subscription = Subscription(
+            self.reader,
+            Recovery(RetryPolicy(give_up_after=1e9), clock),
+            handle=handle,
+            index=0,
+            request_id=handle,
+            changed=self.look,
+            instead=lambda: None,
+            window=WINDOW,
+        )
+        self.ids: list[int] = []
+        self.text = ""
+        self.waits: contextlib.ExitStack | None = None
+        self.gone = False
+        session.add(self.subscription)
+
+    def read(self) -> None:
+        """A read that does not wait for tokens that are still to be produced."""
+        if self.waits is None and not self.gone:
+            self.begin_get()
+            if not self.reader.fetching:
+                self.finish()
+
+    def begin_get(self) -> None:
+        """A Get, which ends once something is there."""
+        if self.waits is None and not self.gone:
+            self.waits = contextlib.ExitStack()
+            self.waits.enter_context(self.reader.reading())
+            self.session.moved(self.subscription)
+            self.look()
+
+    def look(self) -> None:
+        """Something changed."""
+        if self.waits is not None and self.reader.ready:
+            self.finish()
+
+    def finish(self) -> None:
+        """The Get ends."""
+        assert self.waits is not None
+        with self.waits:
+            with contextlib.suppress(UnavailableError):
+                elements = self.reader.take()
+                if elements is not None:
+                    assert elements.position == len(self.ids)
+                    self.ids += elements.ids_from_generate
+                    self.text += elements.text
+            self.session.moved(self.subscription)
+        self.waits = None
+
+    def drop(self) -> None:
+        """The queue is dropped."""
+        self.gone = True
+        self.reader.close()
+        self.session.moved(self.subscription)
+
+
+class SessionRules(RuleBasedStateMachine):
+    """Logs grow and end, messages arrive, streams break, windows close, callers read: in any order."""
+
+    @initialize(lengths=st.tuples(*[st.integers(0, 40)] * COUNT))
+    def start(self, lengths: tuple[int, ...]) -> None:
+        self.clock = FakeClock()
+        self.session = ClientSession(Recovery(RetryPolicy(give_up_after=1e9), self.clock), self.clock, client="test")
+        logs = {
+            f"e/i/{number}": Log([100 * number + place for place in range(length)], tail="…" * number)
+            for number, length in enumerate(lengths)
+        }
+        self.link = Link(self.session, ModelServer(logs))
+        self.logs = list(logs.values())
+        self.callers = [Caller(self.session, self.clock, handle) for handle in logs]
+
+    @rule(which=WHICH, count=st.integers(1, 12))
+    def produce(self, which: int, count: int) -> None:
+        log = self.logs[which]
+        if not log.ended:
+            log.length = min(len(log.ids), log.length + count)
+
+    @rule(which=WHICH)
+    def end(self, which: int) -> None:
+        log = self.logs[which]
+        log.ids = log.ids[: log.length]
+        log.ended = True
+
+    @rule()
+    def open(self) -> None:
+        if not self.link.open:
+            self.link.begin()
+
+    @rule()
+    def cut(self) -> None:
+        if self.link.open:
+            self.link.cut()
+            delay = self.session.broken(UnavailableError("cut."))
+            assert delay is not None
+            self.clock.advance(delay)
+
+    @rule()
+    def client_speaks(self) -> None:
+        self.link.client_speaks()
+
+    @rule()
+    def server_hears(self) -> None:
+        self.link.server_hears()
+
+    @rule(most=st.integers(1, 9))
+    def server_speaks(self, most: int) -> None:
+        self.link.server_speaks(most)
+
+    @rule()
+    def client_hears(self) -> None:
+        self.link.client_hears()
+
+    @rule(which=WHICH)
+    def hold(self, which: int) -> None:
+        self.link.server.hold(f"e/i/{which}")
+
+    @rule(down=st.booleans())
+    def engine(self, down: bool) -> None:
+        self.link.server.down = down
+
+    @rule(seconds=st.floats(0, 2))
+    def time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(which=WHICH)
+    def read(self, which: int) -> None:
+        self.callers[which].read()
+
+    @rule(which=WHICH)
+    def get(self, which: int) -> None:
+        self.callers[which].begin_get()
+
+    @rule(which=WHICH)
+    def drop(self, which: int) -> None:
+        if self.callers[which].waits is None:
+            self.callers[which].drop()
+
+    @rule(which=WHICH)
+    def poll(self, which: int) -> None:
+        """From the first read on, an end is told only when nothing is unread."""
+        caller, log = self.callers[which], self.logs[which]
+        if caller.ids and caller.reader.status() is GenerateStatus.GenerateFinished:
+            assert caller.ids == log.ids
+            assert caller.text == text_of(log.ids) + log.tail
+
+    @invariant()
+    def nothing_is_lost_twice_or_piled_up(self) -> None:
+        for caller, log in zip(getattr(self, "callers", []), getattr(self, "logs", []), strict=True):
+            assert caller.ids == log.ids[: len(caller.ids)]
+            unread = caller.reader.position - len(caller.ids)
+            assert unread <= WINDOW or caller.waits is not None
+
+    def teardown(self) -> None:
+        """All is well in the end: everybody who reads gets everything, and is detached."""
+        if not hasattr(self, "callers"):
+            return
+        self.link.server.down = False
+        for number, log in enumerate(self.logs):
+            log.length = len(log.ids)
+            self.end(number)
+        for _ in range(400):
+            self._go_on()
+            if not (self.session.subscriptions or self.link.up or self.link.down or self.link.server.channels):
+                break
+        for caller, log in zip(self.callers, self.logs, strict=True):
+            if not caller.gone:
+                assert caller.reader.settled
+                assert caller.ids == log.ids
+                assert caller.text == text_of(log.ids) + log.tail
+        assert self.session.subscriptions == []
+        assert self.link.server.channels == {}
+
+    def _go_on(self) -> None:
+        self.open()
+        for caller in self.callers:
+            caller.begin_get()
+        self.client_speaks()
+        self.server_hears()
+        self.server_speaks(5)
+        self.client_hears()
+        if not self.link.up and not self.link.down:
+            self.clock.advance(0.5)
+
+
+SessionRules.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestSessionRules = SessionRules.TestCase
