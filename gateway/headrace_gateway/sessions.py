@@ -110,26 +110,25 @@ class ClientSession:
             CallError: what the client did wrong, or DRAINING.
         """
         first = _checked(await self._heard(requests))
-        client = status.shown(first.options.client)
-        peer = context.peer()
-        log.info("session_opened", client=client, peer=peer)
+        facts = {"client": status.shown(first.options.client), "peer": context.peer()}
+        log.info("session_opened", **facts)
+        # A session may end while a message is on its way, but gRPC cannot end one whose first message is.
+        await context.send_initial_metadata(())
         self.book.outbox.put_opened(opened)
-        self.book.hear(first)
-        tasks = [asyncio.create_task(self._read(requests)), asyncio.create_task(self._write(context))]
+        reading = asyncio.create_task(self._read(first, requests))
+        writing = asyncio.create_task(self._write(context))
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
             self._end()
-            if tasks[0].done() and tasks[0].exception() is None:
-                await asyncio.wait(tasks, timeout=self._limits.ping_timeout)
+            if reading.done() and reading.exception() is None:  # what was asked for until then is still told
+                await asyncio.wait((writing,), timeout=self._limits.ping_timeout)
         finally:
             self._end()
-            for task in tasks:
-                task.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-            log.info("session_closed", client=client, peer=peer)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
+            await _cancel(reading, writing)
+            log.info("session_closed", **facts)
+        for task in (reading, writing):
+            if not task.cancelled():
+                task.result()
 
     def _end(self) -> None:
         """Nobody reads any more; the writer stops when nothing waits."""
@@ -144,16 +143,18 @@ class ClientSession:
         except TimeoutError:
             raise status.silent_session(self._limits.ping_interval, self._limits.ping_timeout) from None
 
-    async def _read(self, requests: AsyncIterator[wire.SessionRequest]) -> None:
+    async def _read(self, first: wire.SessionRequest, requests: AsyncIterator[wire.SessionRequest]) -> None:
         """Does what the client says, until it has no more to say."""
-        while (request := await self._heard(requests)) is not None:
-            if request.HasField("options"):
-                raise status.invalid_field("options", "is set; only the first message of a session may have it")
+        request: wire.SessionRequest | None = first
+        while request is not None:
             self.book.hear(request)
             self.more.set()
             while self.book.crowded:
                 self._taken.clear()
                 await self._taken.wait()
+            request = await self._heard(requests)
+            if request is not None and request.HasField("options"):
+                raise status.invalid_field("options", "is set; only the first message of a session may have it")
 
     async def _write(self, context: Context) -> None:
         """Sends what waits, as much at once as a message holds."""
@@ -181,6 +182,12 @@ def _checked(first: wire.SessionRequest | None) -> wire.SessionRequest:
         if wanted:
             raise status.not_allowed(f"options.{field}", "is for gateways: ask for statistics with GetEngineStat")
     return first
+
+
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _duration(seconds: float) -> Duration:
