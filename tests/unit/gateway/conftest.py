@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import grpc
+import headrace_gateway
 import pytest
 from grpc_health.v1 import health_pb2_grpc
 from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 from headrace_gateway.options import Address, EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
 from headrace_gateway.session_limits import SessionLimits
+from unit.gateway.gateway_process import Process
 from unit.gateway.scripted_engine import ScriptedEngine
+from unit.gateway.session_client import SessionClient
 
 
 class Front:
@@ -89,6 +95,36 @@ async def world() -> AsyncIterator[World]:
         world = World(stack)
         yield world
         world.check()
+
+
+@pytest.fixture
+async def join():
+    """Opens sessions, and ends them with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(front, opened=True):
+            client = await stack.enter_async_context(SessionClient(str(front.gateway.address)))
+            return await client.begin() if opened else client
+
+        yield begin
+
+
+@pytest.fixture
+async def launch():
+    """Starts gateway processes, and ends them with the test."""
+    started = []
+
+    async def start(*arguments):
+        environment = dict(os.environ, PYTHONPATH=str(Path(headrace_gateway.__file__).parents[1]))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "headrace_gateway", *arguments, stderr=asyncio.subprocess.PIPE, env=environment
+        )
+        started.append(Process(process))
+        return started[-1]
+
+    yield start
+    for process in started:
+        await process.close()
 
 
 async def until(engine: ScriptedEngine, holds: Callable[[], bool]) -> None:

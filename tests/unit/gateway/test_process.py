@@ -4,103 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import sys
 from pathlib import Path
 
 import grpc
-import headrace_gateway
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 from headrace.v1 import (
     engine_service_pb2,
-    engine_service_pb2_grpc,
     model_service_pb2,
-    model_service_pb2_grpc,
-    request_service_pb2_grpc,
 )
 from headrace.v1 import request_service_pb2 as wire
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
+from unit.gateway.gateway_process import listening
 from unit.gateway.scripted_answers import RUNNING, element, refuse
-from unit.gateway.session_client import SessionClient
 
 CANARY = "canary-7f3a"
-
-
-class Process:
-    """A gateway process, its log, and a channel to it."""
-
-    def __init__(self, process):
-        self._process = process
-        self.events = []
-        self.text = ""
-
-    async def event(self, name):
-        """The next log event of that name."""
-        while line := (await self._process.stderr.readline()).decode():
-            self.text += line
-            self.events.append(json.loads(line))
-            if self.events[-1]["event"] == name:
-                return self.events[-1]
-        raise AssertionError(f"no {name} in {self.text}")
-
-    async def connect(self):
-        self.port = (await self.event("listening"))["port"]
-        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
-        self.requests = request_service_pb2_grpc.RequestServiceStub(self.channel)
-        self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
-        self.facts = engine_service_pb2_grpc.EngineServiceStub(self.channel)
-        self.health = health_pb2_grpc.HealthStub(self.channel)
-        return self
-
-    def signal(self, number):
-        self._process.send_signal(number)
-
-    async def ended(self):
-        """Exit status; the rest of the log is read."""
-        rest = (await self._process.stderr.read()).decode()
-        self.text += rest
-        self.events += [json.loads(line) for line in rest.splitlines() if line.startswith("{")]
-        return await self._process.wait()
-
-    async def close(self):
-        if hasattr(self, "channel"):
-            await self.channel.close()
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
-        self._process._transport.close()
-
-
-@pytest.fixture
-async def launch():
-    """Starts gateway processes, and ends them with the test."""
-    started = []
-
-    async def start(*arguments):
-        environment = dict(os.environ, PYTHONPATH=str(Path(headrace_gateway.__file__).parents[1]))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "headrace_gateway", *arguments, stderr=asyncio.subprocess.PIPE, env=environment
-        )
-        started.append(Process(process))
-        return started[-1]
-
-    yield start
-    for process in started:
-        await process.close()
 
 
 @pytest.fixture
 async def engine(world):
     return await world.engine(smol=RUNNING)
-
-
-def listening(engine, *more, port=0):
-    return ["--listen", f"127.0.0.1:{port}", "--engine", f"e1={engine.address}", "--poll-interval", "0.1", *more]
 
 
 async def test_bc194_port_0_prints_the_real_port(launch, engine):
@@ -296,35 +224,3 @@ async def test_a_gateway_killed_and_started_again_serves_the_same_handles(launch
     start.attempt = 1
     assert (await again.requests.StartRequest(start)).request.handle == handle
     await until(engine, lambda: len(engine.requests) == 1)
-
-
-async def test_readers_of_a_killed_gateway_go_on_at_the_next_one(launch, engine):
-    """The engine sees them leave when the connection breaks; nothing is missing and nothing told twice."""
-    handle, log = engine.log(tokens=[1, 2])
-    gateway = await (await launch(*listening(engine))).connect()
-    async with SessionClient(f"127.0.0.1:{gateway.port}") as client:
-        channel = await (await client.begin()).read(handle)
-        await client.until(lambda: client.of[channel].tokens == [1, 2])
-        gateway.signal(signal.SIGKILL)
-        await gateway.ended()
-        assert (await client.failure()).code is grpc.StatusCode.UNAVAILABLE
-    await until(engine, lambda: not engine.side.open)
-    again = await (await launch(*listening(engine, port=gateway.port))).connect()
-    engine.produce(log, 3, end=True)
-    async with SessionClient(f"127.0.0.1:{again.port}") as client:
-        assert await (await client.begin()).whole(await client.read(handle, 2)) == [3]
-
-
-async def test_sigterm_lets_sessions_read_to_the_end(launch, engine):
-    handle, log = engine.log(tokens=[1])
-    gateway = await (await launch(*listening(engine))).connect()
-    async with SessionClient(f"127.0.0.1:{gateway.port}") as client:
-        channel = await (await client.begin()).read(handle)
-        await client.until(lambda: client.of[channel].tokens)
-        gateway.signal(signal.SIGTERM)
-        assert (await gateway.event("draining"))["streams"] == 1
-        engine.produce(log, 2, end=True)
-        assert (await client.failure()).told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
-        assert client.of[channel].tokens == [1, 2]
-        assert client.of[channel].whole
-    assert await gateway.ended() == 0
