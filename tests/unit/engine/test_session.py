@@ -220,6 +220,14 @@ class TestStatus:
         story.say("a", "b")
         assert (await bench.update()).statuses == [StatusChange(1, GenerateStatus.GENERATING, None)]
 
+    async def test_that_the_end_passed_over_is_not_told(self, bench: SessionBench) -> None:
+        story = bench.story()
+        bench.attach()
+        await bench.update()
+        story.say("a")
+        story.end()
+        assert [type(fact) for fact in facts(await bench.update())] == [Row, SequenceEnd]
+
     async def test_comes_with_the_cache_use_once_that_is_known(self, bench: SessionBench) -> None:
         story = bench.story()
         bench.attach()
