@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from headrace import Client
 from scripted_server import ScriptedServer
 from wire_samples import accepted, ended, tokens
@@ -12,24 +13,30 @@ COUNT = 256
 IDS = list(range(64))
 
 
-def test_256_queues_read_at_once_and_leave_nothing_behind() -> None:
-    server = ScriptedServer(workers=COUNT + 8).start()
+def client_threads() -> list[threading.Thread]:
+    """Those that bring results."""
+    names = ("headrace-reader", "headrace-writer", "headrace-stream")
+    return [thread for thread in threading.enumerate() if thread.name in names]
+
+
+@pytest.mark.parametrize(("sessions", "count"), [(True, 2), (False, COUNT)])
+def test_256_queues_read_at_once_and_leave_nothing_behind(sessions: bool, count: int) -> None:
+    """Two threads carry them all; without sessions it is one each."""
+    server = ScriptedServer(workers=COUNT + 8, sessions=sessions).start()
     go = threading.Event()
     server.expect("StartRequest", *[accepted(f"e1/i1/{number}") for number in range(COUNT)])
     server.expect("GeneratedElements", *[[tokens(IDS, 0, 1), go, tokens(IDS, 1), ended(IDS)] for _ in range(COUNT)])
-    before = threading.active_count()
     client = Client(server.address)
     queues = [client.start_request("smol", "Hello")[1] for _ in range(COUNT)]
     server.wait_for_streams(COUNT)
     assert [queue.Get().ids_from_generate for queue in queues] == [[0]] * COUNT
+    assert len(client_threads()) == count
     go.set()
     assert [[token for one in queue for token in one.ids_from_generate] for queue in queues] == [IDS[1:]] * COUNT
     server.wait_for_streams(0)
     client.close()
     server.stop()
     server.check()
-    for thread in threading.enumerate():
-        if thread.name == "headrace-reader":
-            thread.join(20)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace-reader")]
-    assert before > 0
+    for thread in client_threads():
+        thread.join(20)
+    assert client_threads() == []
