@@ -45,9 +45,6 @@ class Engine:
         options: settings of this engine.
         launcher: starts cores, as processes or as threads.
         clock: seconds since the Unix epoch.
-
-    Attributes:
-        sessions: opens streams that read many requests at once.
     """
 
     def __init__(self, options: EngineOptions, launcher: CoreLauncher, clock: Clock = time.time) -> None:
@@ -191,8 +188,7 @@ class Engine:
     ) -> tuple[list[RequestView], str]:
         """A page of the owner's requests, newest first, and the token of the next page ("" after the last)."""
         newest_first = reversed(self._book.of_owner(owner, model_name))
-        found = [request for request in newest_first if not (running_only and request.ended)]
-        return page_of(found, page_size, page_token)
+        return page_of([each for each in newest_first if not (running_only and each.ended)], page_size, page_token)
 
     def read(self, handle: str, index: int, from_position: int, owner: str) -> AsyncGenerator[ReadResult, None]:
         """The tokens of one sequence from a position, then its end.

@@ -8,7 +8,7 @@ from pathlib import Path
 API_VERSION = "1.0"
 """Of the wire contract: a new minor adds, a new major breaks."""
 
-FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs")
+FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs", "session")
 """Parts of the contract that this build honours."""
 
 
