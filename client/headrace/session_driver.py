@@ -132,7 +132,7 @@ class SessionDriver:
     def _wait_for_work(self) -> SessionTransport | None:
         """Where to open a stream, once there is something to read; None: never again."""
         with self.lock:
-            while not (self._closed or self._session.subscriptions):
+            while self._transport is not None and not (self._closed or self._session.subscriptions):
                 self._clock.wait(self._wake, None)
             return None if self._closed else self._transport
 

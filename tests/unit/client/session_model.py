@@ -9,6 +9,9 @@ from headrace.session import ClientSession
 from headrace.v1 import request_pb2, session_pb2, status_pb2
 from wire_samples import GENERATING, crc, end_record, text_of
 
+PING_INTERVAL = 10**6
+"""Seconds: what goes on must not wait for a ping."""
+
 
 @dataclass
 class Log:
@@ -144,8 +147,10 @@ class Link:
         self.open = True
         self.session.open()
         self.server.begin()
-        opened = session_pb2.SessionResponse(opened=session_pb2.SessionOpened(server="model"))
-        self.down.append(opened.SerializeToString())
+        opened = session_pb2.SessionOpened(server="model")
+        opened.ping_interval.FromSeconds(PING_INTERVAL)
+        opened.ping_timeout.FromSeconds(PING_INTERVAL)
+        self.down.append(session_pb2.SessionResponse(opened=opened).SerializeToString())
 
     def cut(self) -> None:
         """Loses the stream with all that is on its way."""

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from scripted_server import FakeClock
-from unit.client.session_model import Link, Log, ModelServer
+from unit.client.session_model import PING_INTERVAL, Link, Log, ModelServer
 from wire_samples import text_of
 
 COUNT = 3
@@ -48,7 +48,7 @@ class Caller:
         """A read that does not wait for tokens that are still to be produced."""
         if self.waits is None and not self.gone:
             self.begin_get()
-            if not self.reader.fetching:
+            if self.waits is not None and not self.reader.fetching:
                 self.finish()
 
     def begin_get(self) -> None:
@@ -58,6 +58,13 @@ class Caller:
             self.waits.enter_context(self.reader.reading())
             self.session.moved(self.subscription)
             self.look()
+
+    def get_again(self) -> bool:
+        """Whether one more Get began."""
+        if self.gone or self.waits is not None or self.reader.settled:
+            return False
+        self.begin_get()
+        return True
 
     def look(self) -> None:
         """Something changed."""
@@ -140,6 +147,23 @@ class SessionRules(RuleBasedStateMachine):
     def client_hears(self) -> None:
         self.link.client_hears()
 
+    @rule(most=st.integers(1, 9), times=st.integers(1, 3))
+    def exchange(self, most: int, times: int) -> None:
+        """All that is to be said arrives."""
+        for _ in range(times):
+            self.link.client_speaks()
+            while self.link.server_hears():
+                pass
+            self.link.server_speaks(most)
+            while self.link.client_hears():
+                pass
+
+    @rule()
+    def reconnect(self) -> None:
+        self.cut()
+        self.open()
+        self.exchange(9, 1)
+
     @rule(which=WHICH)
     def hold(self, which: int) -> None:
         self.link.server.hold(f"e/i/{which}")
@@ -188,10 +212,9 @@ class SessionRules(RuleBasedStateMachine):
         for number, log in enumerate(self.logs):
             log.length = len(log.ids)
             self.end(number)
-        for _ in range(400):
-            self._go_on()
-            if not (self.session.subscriptions or self.link.up or self.link.down or self.link.server.channels):
-                break
+        self.open()
+        while self._go_on():
+            pass
         for caller, log in zip(self.callers, self.logs, strict=True):
             if not caller.gone:
                 assert caller.reader.settled
@@ -200,17 +223,17 @@ class SessionRules(RuleBasedStateMachine):
         assert self.session.subscriptions == []
         assert self.link.server.channels == {}
 
-    def _go_on(self) -> None:
-        self.open()
-        for caller in self.callers:
-            caller.begin_get()
-        self.client_speaks()
-        self.server_hears()
-        self.server_speaks(5)
-        self.client_hears()
-        if not self.link.up and not self.link.down:
-            self.clock.advance(0.5)
+    def _go_on(self) -> bool:
+        """Whether anything was left to do; time passes only where an attach is pending."""
+        link = self.link
+        acts = [link.client_speaks(), link.server_hears(), link.server_speaks(5), link.client_hears()]
+        acts += [caller.get_again() for caller in self.callers]
+        wait = self.session.wait or 0.0
+        if not any(acts) and wait < PING_INTERVAL / 2:
+            self.clock.advance(wait)
+            return True
+        return any(acts)
 
 
-SessionRules.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+SessionRules.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
 TestSessionRules = SessionRules.TestCase
