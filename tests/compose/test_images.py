@@ -1,0 +1,51 @@
+"""What the images carry, and what they must not."""
+
+from __future__ import annotations
+
+import pytest
+from containers import in_image, run
+
+ENGINE, GATEWAY = "headrace-engine:cpu", "headrace-gateway:latest"
+LIST_DISTRIBUTIONS = "from importlib.metadata import distributions\nfor d in distributions(): print(d.name, d.version)"
+
+pytestmark = pytest.mark.compose
+
+
+def _distributions(image: str) -> dict[str, str]:
+    lines = in_image(image, "python", "-c", LIST_DISTRIBUTIONS).splitlines()
+    return {name.lower(): version for name, version in map(str.split, lines)}
+
+
+def test_the_cpu_image_has_no_part_of_cuda() -> None:
+    found = _distributions(ENGINE)
+    assert found["torch"].endswith("+cpu")
+    assert [name for name in found if name.startswith(("nvidia", "cuda", "cupy", "triton"))] == []
+
+
+def test_the_gateway_image_has_no_engine() -> None:
+    found = _distributions(GATEWAY)
+    assert "headrace-gateway" in found
+    assert {"torch", "numpy", "transformers", "headrace-engine"} & set(found) == set()
+
+
+@pytest.mark.parametrize("image", [ENGINE, GATEWAY])
+def test_images_run_as_nobody_special_and_carry_no_compiler(image: str) -> None:
+    assert in_image(image, "id", "-u").strip() == "10001"
+    tools = "for tool in cc gcc g++ make pip; do command -v $tool; done; true"
+    assert in_image(image, "sh", "-c", tools) == ""
+
+
+@pytest.mark.parametrize("image", [ENGINE, GATEWAY])
+def test_images_hold_no_settings_of_the_machine_that_built_them(image: str) -> None:
+    settings = run(["docker", "image", "inspect", "--format", "{{.Config.Env}}", image])
+    assert "PIP" not in settings
+    assert "INDEX" not in settings
+    assert in_image(image, "sh", "-c", "ls /usr/local/share/ca-certificates") == ""
+
+
+def test_the_probe_tells_a_server_that_is_not_there() -> None:
+    script = "python /opt/headrace/probe.py 127.0.0.1:1; echo $?"
+    assert in_image(GATEWAY, "sh", "-c", script).splitlines() == [
+        '127.0.0.1:1 "headrace.v1.ModelService": UNAVAILABLE',
+        "1",
+    ]
