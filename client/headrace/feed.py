@@ -40,7 +40,7 @@ class Feed:
         self.index = index
         self.request_id = request_id
         self.changed = threading.Condition(lock)
-        self.moved: Callable[[], None] = lambda: None
+        self.moved: Callable[[], None] = _nothing
         self._clock = clock
 
     def read(self, seconds: float | None) -> types.GeneratedElements | None:
@@ -97,6 +97,17 @@ class Feed:
         """Nobody will read, but the request is to stay attached until its end."""
         self.tell(SequenceReader.abandon)
 
+    def touched(self) -> None:
+        """The reader changed; with the lock held."""
+        if self.reader.settled:
+            # What filled it holds it too; neither is to keep the other, and the client with them.
+            self.moved = _nothing
+        self.changed.notify_all()
+
     def _moved(self) -> None:
         self.moved()
-        self.changed.notify_all()
+        self.touched()
+
+
+def _nothing() -> None:
+    pass

@@ -42,8 +42,16 @@ class Janitor:
 
 
 def _work(tasks: SimpleQueue[Task | None]) -> None:
-    while (task := tasks.get()) is not None:
+    while _do_next(tasks):
+        pass
+
+
+def _do_next(tasks: SimpleQueue[Task | None]) -> bool:
+    # In a call of its own, so that what a task holds on to is let go before the next one is waited for.
+    task = tasks.get()
+    if task is not None:
         _do(task)
+    return task is not None
 
 
 def _work_off(tasks: SimpleQueue[Task | None]) -> None:

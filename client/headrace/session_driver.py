@@ -84,7 +84,7 @@ class SessionDriver:
             handle=feed.handle,
             index=feed.index,
             request_id=feed.request_id,
-            changed=feed.changed.notify_all,
+            changed=feed.touched,
             instead=instead,
         )
         feed.moved = lambda: self._moved(subscription)

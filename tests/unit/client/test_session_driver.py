@@ -20,9 +20,10 @@ def path() -> str:
     return "session"
 
 
-def threads() -> list[str]:
-    """The client's threads that read and write."""
-    return [one.name for one in threading.enumerate() if one.name.startswith("headrace-") and "janitor" not in one.name]
+def threads(before: list[threading.Thread] | None = None) -> list[threading.Thread]:
+    """All threads that read or write for a client, but for those that were there before."""
+    names = ("headrace-reader", "headrace-writer")
+    return [one for one in threading.enumerate() if one.name in names and one not in (before or [])]
 
 
 def start(client: Client, server: ScriptedServer, number: int, *steps: object) -> object:
@@ -39,13 +40,14 @@ def rest(queue: object) -> list[int]:
 
 
 def test_many_queues_share_a_stream_and_two_threads(client: Client, server: ScriptedServer) -> None:
+    before = threads()
     server.expect("GetServerInfo", engine_service_pb2.GetServerInfoResponse(name="e1"))
     client.server_info()
-    assert (server.sessions, threads()) == ([], [])
+    assert (server.sessions, threads(before)) == ([], [])
     queues = [start(client, server, number, [tokens(IDS), ended(IDS)]) for number in range(20)]
     assert [rest(queue) for queue in queues] == [IDS] * 20
     assert len(server.sessions) == 1
-    assert sorted(threads()) == ["headrace-reader", "headrace-writer"]
+    assert sorted(one.name for one in threads(before)) == ["headrace-reader", "headrace-writer"]
     options = [request.options.client for request in server.said if request.HasField("options")]
     assert len(options) == 1
     assert options[0].startswith("headrace ")
@@ -140,9 +142,10 @@ def test_a_session_without_permission_fails_its_queues(client: Client, server: S
 
 
 def test_closing_wakes_readers_and_ends_the_threads(client: Client, server: ScriptedServer) -> None:
+    before = threads()
     queue = start(client, server, 1, [tokens(IDS, 0, 3), Hang()])
     assert queue.Get() is not None  # type: ignore[attr-defined]
-    running = [one for one in threading.enumerate() if one.name in ("headrace-reader", "headrace-writer")]
+    running = threads(before)
     client.close()
     with pytest.raises(UnavailableError) as caught:
         queue.Get()  # type: ignore[attr-defined]
@@ -151,6 +154,15 @@ def test_closing_wakes_readers_and_ends_the_threads(client: Client, server: Scri
     for thread in running:
         thread.join(20)
         assert not thread.is_alive()
+
+
+def test_what_nobody_holds_any_more_ends_with_its_threads(server: ScriptedServer) -> None:
+    before = threads()
+    client = Client(server.address)
+    queue = start(client, server, 1, [tokens(IDS), ended(IDS)])
+    assert rest(queue) == IDS
+    del client, queue
+    assert within(20, lambda: not threads(before))
 
 
 def test_releasing_and_dropping_detach(client: Client, server: ScriptedServer) -> None:
