@@ -22,7 +22,10 @@ TABLE = {
     "OUT_OF_RANGE": (errors.InvalidRequestError, ["POSITION_OUT_OF_RANGE"]),
     "FAILED_PRECONDITION": (errors.StateError, ["WRONG_STATE", "MODEL_NOT_RUNNING", "BAD_MODEL", "OUT_OF_MEMORY"]),
     "RESOURCE_EXHAUSTED": (errors.OverloadedError, ["QUEUE_FULL", "RATE_LIMITED", "RESULTS_FULL"]),
-    "UNAVAILABLE": (errors.UnavailableError, ["NO_ENGINE", "DRAINING", "ENGINE_UNREACHABLE", "CORE_RESTARTING"]),
+    "UNAVAILABLE": (
+        errors.UnavailableError,
+        ["NO_ENGINE", "DRAINING", "ENGINE_UNREACHABLE", "CORE_RESTARTING", "SESSION_SILENT"],
+    ),
     "UNAUTHENTICATED": (errors.AuthError, ["BAD_API_KEY"]),
     "PERMISSION_DENIED": (errors.AuthError, ["NOT_ALLOWED"]),
     "DEADLINE_EXCEEDED": (errors.DeadlineError, ["DEADLINE_NOT_MET"]),
