@@ -16,7 +16,8 @@ from headrace_engine.config import (
     RopeScaling,
     SamplingParams,
 )
-from headrace_engine.types import FinishReason, ModelPhase
+from headrace_engine.model_types import ModelPhase
+from headrace_engine.result_types import FinishReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from headrace import Client, HeadraceError
 from headrace.types import FinishReason
-from headrace_engine import types as engine_types
+from headrace_engine import result_types
 from headrace_engine.config import GenerationConfig, RuntimeConfig
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.process import launch_process
-from headrace_engine.types import StartRequest
+from headrace_engine.request_types import StartRequest
 from servers import Server, core_of, engine_server, gateway_server, health_of
 from tiny_models import make_tiny_llama
 from waiting import wait_until
@@ -131,7 +131,7 @@ async def test_a_request_that_brings_its_core_down_is_found(folder: Path) -> Non
         for view in engine.list_requests("", running_only=True)[0]:
             await engine.get_request(handle=view.request.handle, from_position=0, wait=60)
         _, end = await answer(engine, start((7, 8)))
-        assert end.finish_reason is engine_types.FinishReason.ERROR
+        assert end.finish_reason is result_types.FinishReason.ERROR
         assert end.error is not None
         assert "was running when the core crashed twice" in end.error.message
         assert "SIGSEGV" in end.error.message
@@ -148,7 +148,7 @@ def start(prompt: tuple[int, ...]) -> StartRequest:
     return StartRequest("tiny", prompt, config)
 
 
-async def answer(engine: Engine, request: StartRequest) -> tuple[list[int], engine_types.EndRecord]:
+async def answer(engine: Engine, request: StartRequest) -> tuple[list[int], result_types.EndRecord]:
     """All ids of an answer, and its end."""
     accepted = await engine.start_request(request)
     ids: list[int] = []

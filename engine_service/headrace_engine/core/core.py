@@ -27,7 +27,7 @@ from headrace_engine.messages import (
     StepBegun,
     StepOutput,
 )
-from headrace_engine.types import FinishReason
+from headrace_engine.result_types import FinishReason
 
 
 class Core:

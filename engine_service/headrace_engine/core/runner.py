@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace_engine.config import ComputeDtype, ComputeUnit, SamplingParams
-from headrace_engine.types import ModelPhase
+from headrace_engine.model_types import ModelPhase
 
 Progress = Callable[[ModelPhase, int, int | None], None]
 """Called with the phase, the bytes done, and the bytes in all where known."""

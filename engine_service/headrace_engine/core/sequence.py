@@ -8,7 +8,7 @@ from enum import StrEnum
 from headrace_engine.core.prefix_cache import Cursor
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.messages import AddSequence
-from headrace_engine.types import FinishReason
+from headrace_engine.result_types import FinishReason
 
 
 class SequenceStatus(StrEnum):

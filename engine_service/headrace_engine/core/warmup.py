@@ -10,7 +10,7 @@ from headrace_engine.core.link import Link
 from headrace_engine.core.runner import Runner, RunnerSizes, SequenceStep
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan, CoreProgress, CoreReady
-from headrace_engine.types import ModelPhase
+from headrace_engine.model_types import ModelPhase
 
 _DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=True)
 """Asks for all of a sampler's work, so that nothing is left to be allocated or compiled later."""

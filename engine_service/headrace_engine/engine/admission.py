@@ -25,14 +25,8 @@ from headrace_engine.engine.statistics import Clock, SequenceTimes
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
 from headrace_engine.messages import AddSequence
-from headrace_engine.types import (
-    AcceptedRequest,
-    ConfigWarning,
-    EffectiveConfig,
-    ModelState,
-    ResumedSequence,
-    StartRequest,
-)
+from headrace_engine.model_types import EffectiveConfig, ModelState
+from headrace_engine.request_types import AcceptedRequest, ConfigWarning, ResumedSequence, StartRequest
 
 MAX_REQUEST_ID = 128
 """Characters of a request_id."""

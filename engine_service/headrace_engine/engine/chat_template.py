@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.types import Chat, ChatMessage, ToolCall
+from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 
 _FINAL = f"\ue002{secrets.randbits(64)}\ue003"
 """Stands where the final message ends while it is rendered to be continued."""

@@ -22,7 +22,7 @@ from headrace_engine.messages import (
     StepBegun,
     StepOutput,
 )
-from headrace_engine.types import ModelProgress
+from headrace_engine.model_types import ModelProgress
 
 
 class CoreClient:

@@ -20,22 +20,9 @@ from headrace_engine.engine.sessions import Sessions
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.engine.statistics_view import devices_of, engine_stat
 from headrace_engine.errors import Unavailable
-from headrace_engine.types import (
-    AcceptedRequest,
-    Chat,
-    Detokenized,
-    Elements,
-    EngineStat,
-    FinishReason,
-    ModelDescription,
-    ModelView,
-    ReadResult,
-    RequestView,
-    SequenceView,
-    ServerInfo,
-    StartRequest,
-    Tokenized,
-)
+from headrace_engine.model_types import EngineStat, ModelDescription, ModelView, ServerInfo
+from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized
+from headrace_engine.result_types import Elements, FinishReason, ReadResult, SequenceView
 
 
 class Engine:

@@ -12,7 +12,7 @@ from headrace_engine.config import GenerationConfig, SamplingParams
 from headrace_engine.engine.fields import GENERATION, check, is_set, refuse
 from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.errors import FieldViolation, InvalidArgument
-from headrace_engine.types import ConfigWarning
+from headrace_engine.request_types import ConfigWarning
 
 
 @dataclass(frozen=True, slots=True)

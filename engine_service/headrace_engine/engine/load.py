@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.session_update import ModelLoad
 from headrace_engine.engine.statistics_view import kv_tokens
-from headrace_engine.types import ModelState
+from headrace_engine.model_types import ModelState
 
 
 def model_load(model: Model, *, draining: bool) -> ModelLoad:

@@ -20,7 +20,8 @@ from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.engine.verbs import Verbs
 from headrace_engine.errors import FailedPrecondition, HeadraceError, Internal
 from headrace_engine.messages import AddSequence, EndSequence
-from headrace_engine.types import EffectiveConfig, FinishReason, ModelPhase, ModelProgress, ModelState, ModelView
+from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
+from headrace_engine.result_types import FinishReason
 
 
 @dataclass(frozen=True, slots=True)

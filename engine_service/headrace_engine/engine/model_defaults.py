@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.fields import GENERATION, honoured, is_set
 from headrace_engine.errors import BadModel
-from headrace_engine.types import ConfigWarning
+from headrace_engine.request_types import ConfigWarning
 
 _NOT_TAKEN = frozenset({"early_stopping", "num_beams", "length_penalty", "eos_token_id", "lease", "interrupt_policy"})
 """Fields that speak of beam search, the one that is read with the tokenizer, and those that are the server's."""

@@ -11,7 +11,7 @@ from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.errors import Internal
 from headrace_engine.messages import AddSequence, Ended, Scheduled, StepBegun, StepOutput
-from headrace_engine.types import FinishReason, PrefixReuse
+from headrace_engine.result_types import FinishReason, PrefixReuse
 
 
 class Outputs:

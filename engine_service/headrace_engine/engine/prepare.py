@@ -13,11 +13,12 @@ from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.runtime import check_config, check_root, effective_config
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, InvalidArgument
+from headrace_engine.model_types import EffectiveConfig, ModelDescription
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.families import apply_rope_scaling
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.tokenizer import load_tokenizer
-from headrace_engine.types import ConfigWarning, EffectiveConfig, ModelDescription
+from headrace_engine.request_types import ConfigWarning
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 
 from headrace_engine.engine.requests import Request
 from headrace_engine.errors import InvalidArgument, NotFound
-from headrace_engine.types import Elements, ReadResult, RequestView
+from headrace_engine.request_types import RequestView
+from headrace_engine.result_types import Elements, ReadResult
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100

@@ -15,7 +15,8 @@ from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.errors import HeadraceError, Internal, NotFound
 from headrace_engine.messages import EndSequence
-from headrace_engine.types import CoreLoss, FinishReason
+from headrace_engine.model_types import CoreLoss
+from headrace_engine.result_types import FinishReason
 
 MAX_CRASHES = 5
 """Crashes within CRASH_WINDOW after which a core is started again; not after the next one."""

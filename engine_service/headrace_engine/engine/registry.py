@@ -17,7 +17,8 @@ from headrace_engine.engine.state_store import SavedModel, StateStore
 from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.engine.watchers import Watchers
 from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from headrace_engine.types import FinishReason, ModelDescription, ModelState, ModelView
+from headrace_engine.model_types import ModelDescription, ModelState, ModelView
+from headrace_engine.result_types import FinishReason
 
 _log = logging.getLogger(__name__)
 

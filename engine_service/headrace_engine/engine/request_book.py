@@ -15,7 +15,8 @@ from headrace_engine.engine.requests import Request
 from headrace_engine.engine.result_room import ResultRoom
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.errors import AlreadyExists, NotFound
-from headrace_engine.types import AcceptedRequest, FinishReason
+from headrace_engine.request_types import AcceptedRequest
+from headrace_engine.result_types import FinishReason
 
 _log = logging.getLogger(__name__)
 

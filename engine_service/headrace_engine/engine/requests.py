@@ -12,7 +12,8 @@ from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.result_room import Reservation
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.errors import HeadraceError, NotFound
-from headrace_engine.types import AcceptedRequest, EndRecord, FinishReason, RequestStat, RequestView, SequenceView
+from headrace_engine.request_types import AcceptedRequest, RequestView
+from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, SequenceView
 
 if TYPE_CHECKING:
     from headrace_engine.engine.model import Model

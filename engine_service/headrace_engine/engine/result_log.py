@@ -10,7 +10,7 @@ from typing import Protocol
 from zlib import crc32
 
 from headrace_engine.errors import NotFound, OutOfRange
-from headrace_engine.types import Elements, EndRecord, GenerateStatus, PrefixReuse, ReadResult
+from headrace_engine.result_types import Elements, EndRecord, GenerateStatus, PrefixReuse, ReadResult
 
 MAX_READ_TOKENS = 4096
 """Tokens that one read returns at most."""

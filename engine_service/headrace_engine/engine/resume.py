@@ -5,7 +5,8 @@ from __future__ import annotations
 from headrace_engine.engine.generation import Generation, check_ids
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.types import FinishReason, RequestStat, ResumedSequence, StartRequest
+from headrace_engine.request_types import ResumedSequence, StartRequest
+from headrace_engine.result_types import FinishReason, RequestStat
 
 _NOTHING = ResumedSequence()
 

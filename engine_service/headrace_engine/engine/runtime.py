@@ -13,8 +13,8 @@ from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.messages import CorePlan, CoreReady
+from headrace_engine.model_types import EffectiveConfig
 from headrace_engine.models.files import ModelFiles
-from headrace_engine.types import EffectiveConfig
 
 _NAME = re.compile(r"[A-Za-z0-9._/:-]{1,128}")
 

@@ -19,7 +19,7 @@ from headrace_engine.engine.session_update import (
     WindowState,
 )
 from headrace_engine.errors import InvalidArgument, NotFound
-from headrace_engine.types import GenerateStatus, PrefixReuse
+from headrace_engine.result_types import GenerateStatus, PrefixReuse
 
 _GENERATING = GenerateStatus.GENERATING
 

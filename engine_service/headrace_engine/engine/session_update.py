@@ -6,7 +6,8 @@ from array import array
 from dataclasses import dataclass, field
 
 from headrace_engine.errors import HeadraceError
-from headrace_engine.types import EndRecord, GenerateStatus, ModelState, PrefixReuse
+from headrace_engine.model_types import ModelState
+from headrace_engine.result_types import EndRecord, GenerateStatus, PrefixReuse
 
 UPDATE_BYTES = 960 * 1024
 """Bytes that an update is filled up to. The largest single fact fits into what is left up to 1 MiB."""

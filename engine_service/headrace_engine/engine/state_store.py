@@ -11,7 +11,7 @@ import msgspec
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.errors import FailedPrecondition
-from headrace_engine.types import ModelState
+from headrace_engine.model_types import ModelState
 
 FILE = "models.json"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace_engine.messages import CoreStat, StepOutput
-from headrace_engine.types import RequestStat
+from headrace_engine.result_types import RequestStat
 
 Clock = Callable[[], float]
 """Seconds since the Unix epoch."""

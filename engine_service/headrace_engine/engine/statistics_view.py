@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace_engine.engine.model import Model
-from headrace_engine.types import EngineStat, ModelState
+from headrace_engine.model_types import EngineStat, ModelState
 
 
 def engine_stat(model: Model, engine: str, instance_id: str, now: float) -> EngineStat:

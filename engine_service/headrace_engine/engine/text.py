@@ -10,7 +10,7 @@ from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.tokenizer import TokenizerBundle
-from headrace_engine.types import Chat, ConfigWarning, Detokenized, Tokenized
+from headrace_engine.request_types import Chat, ConfigWarning, Detokenized, Tokenized
 
 INLINE_CHARACTERS = 2_000
 """Longer prompts are tokenised in a worker thread: up to here it takes about a millisecond."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
-from headrace_engine.types import ModelState, ModelView
+from headrace_engine.model_types import ModelState, ModelView
 
 INTERVAL = 0.1
 """Seconds between two deliveries to one watcher: at most ten a second."""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 
 from headrace_engine.errors import BadModel
+from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
-from headrace_engine.types import ModelPhase
 
 Progress = Callable[[ModelPhase, int, int | None], None]
 """Called with the phase, the bytes done, and the bytes in all."""

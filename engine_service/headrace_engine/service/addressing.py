@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from headrace.v1.model_pb2 import ModelInfo
 
 from headrace_engine.errors import NotFound
+from headrace_engine.model_types import ModelView
 from headrace_engine.service.convert_results import MODEL
 from headrace_engine.service.status import fill_status
-from headrace_engine.types import ModelView
 
 
 def check_addressed(engine: str, engine_ids: Sequence[str]) -> None:

@@ -6,9 +6,9 @@ from dataclasses import fields
 from typing import Any
 
 from headrace_engine.engine.engine import Engine
+from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.service.failures import closing
 from headrace_engine.service.logs import logger
-from headrace_engine.types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 
 _log = logger(__name__)
 

@@ -8,11 +8,11 @@ from headrace.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
 
 from headrace_engine.config import GenerationConfig
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
 from headrace_engine.service.codec import Codec
 from headrace_engine.service.convert_config import GENERATION_CONFIG
 from headrace_engine.service.convert_results import REQUEST_STAT
 from headrace_engine.service.refusals import refuse_unknown, required
-from headrace_engine.types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
 
 _CONTENT_EXCLUDES = ("request_id", "handover", "attempt", "resume", "owner")
 """Fields that are the request's key, or that do not count when two starts are compared."""

@@ -10,33 +10,35 @@ from headrace.v1 import generation_pb2, model_pb2, request_pb2, runtime_pb2, sta
 from headrace.v1.engine_service_pb2 import SERVER_ROLE_ENGINE, GetServerInfoResponse
 from headrace.v1.request_service_pb2 import GeneratedElementsRequest, GeneratedElementsResponse, GenerateResponse
 
-from headrace_engine import types
+from headrace_engine import model_types, request_types, result_types
 from headrace_engine.service.codec import Codec, Pair, enum_pair
 from headrace_engine.service.convert_config import GENERATION_CONFIG, RUNTIME_CONFIG
 from headrace_engine.service.status import fill_status, to_error
 
 _ERROR = Pair(to_error, fill_status)
 
-WARNING = Codec(types.ConfigWarning, generation_pb2.Warning)
-PROGRESS = Codec(types.ModelProgress, model_pb2.ModelProgress)
-EFFECTIVE_CONFIG = Codec(types.EffectiveConfig, runtime_pb2.EffectiveConfig, RUNTIME_CONFIG, GENERATION_CONFIG, WARNING)
-MODEL = Codec(types.ModelView, model_pb2.ModelInfo, PROGRESS, EFFECTIVE_CONFIG, failure=_ERROR)
-DESCRIPTION = Codec(types.ModelDescription, model_pb2.ModelDescription, GENERATION_CONFIG, refusal=_ERROR)
+WARNING = Codec(request_types.ConfigWarning, generation_pb2.Warning)
+PROGRESS = Codec(model_types.ModelProgress, model_pb2.ModelProgress)
+EFFECTIVE_CONFIG = Codec(
+    model_types.EffectiveConfig, runtime_pb2.EffectiveConfig, RUNTIME_CONFIG, GENERATION_CONFIG, WARNING
+)
+MODEL = Codec(model_types.ModelView, model_pb2.ModelInfo, PROGRESS, EFFECTIVE_CONFIG, failure=_ERROR)
+DESCRIPTION = Codec(model_types.ModelDescription, model_pb2.ModelDescription, GENERATION_CONFIG, refusal=_ERROR)
 
-STOP_MATCH = Codec(types.StopMatch, request_pb2.StopMatch)
-PREFIX_REUSE = Codec(types.PrefixReuse, request_pb2.PrefixReuse)
-REQUEST_STAT = Codec(types.RequestStat, stat_pb2.RequestStatInfo)
-END_RECORD = Codec(types.EndRecord, request_pb2.EndRecord, STOP_MATCH, REQUEST_STAT, error=_ERROR)
-SEQUENCE = Codec(types.SequenceView, request_pb2.SequenceInfo, END_RECORD, REQUEST_STAT, PREFIX_REUSE)
-ACCEPTED = Codec(types.AcceptedRequest, request_pb2.AcceptedRequest, GENERATION_CONFIG, WARNING)
-REQUEST = Codec(types.RequestView, request_pb2.RequestState, ACCEPTED, SEQUENCE)
-ENGINE_STAT = Codec(types.EngineStat, stat_pb2.EngineStat)
-SERVER_INFO = Codec(types.ServerInfo, GetServerInfoResponse)
-GENERATE_STATUS = enum_pair(request_pb2.DESCRIPTOR.enum_types_by_name["GenerateStatus"], types.GenerateStatus)
-_ELEMENTS = Codec(types.Elements, request_pb2.GeneratedElements, PREFIX_REUSE)
+STOP_MATCH = Codec(result_types.StopMatch, request_pb2.StopMatch)
+PREFIX_REUSE = Codec(result_types.PrefixReuse, request_pb2.PrefixReuse)
+REQUEST_STAT = Codec(result_types.RequestStat, stat_pb2.RequestStatInfo)
+END_RECORD = Codec(result_types.EndRecord, request_pb2.EndRecord, STOP_MATCH, REQUEST_STAT, error=_ERROR)
+SEQUENCE = Codec(result_types.SequenceView, request_pb2.SequenceInfo, END_RECORD, REQUEST_STAT, PREFIX_REUSE)
+ACCEPTED = Codec(request_types.AcceptedRequest, request_pb2.AcceptedRequest, GENERATION_CONFIG, WARNING)
+REQUEST = Codec(request_types.RequestView, request_pb2.RequestState, ACCEPTED, SEQUENCE)
+ENGINE_STAT = Codec(model_types.EngineStat, stat_pb2.EngineStat)
+SERVER_INFO = Codec(model_types.ServerInfo, GetServerInfoResponse)
+GENERATE_STATUS = enum_pair(request_pb2.DESCRIPTOR.enum_types_by_name["GenerateStatus"], result_types.GenerateStatus)
+_ELEMENTS = Codec(result_types.Elements, request_pb2.GeneratedElements, PREFIX_REUSE)
 
 
-def elements_to_wire(elements: types.Elements) -> request_pb2.GeneratedElements:
+def elements_to_wire(elements: result_types.Elements) -> request_pb2.GeneratedElements:
     """Consecutive tokens as a message."""
     message = _ELEMENTS.to_wire(elements)
     if elements.token_logprobs is not None:
@@ -45,7 +47,7 @@ def elements_to_wire(elements: types.Elements) -> request_pb2.GeneratedElements:
     return message
 
 
-def elements_to_domain(message: request_pb2.GeneratedElements) -> types.Elements:
+def elements_to_domain(message: request_pb2.GeneratedElements) -> result_types.Elements:
     """Consecutive tokens from a message; alternatives and tensors have no domain form yet."""
     elements = _ELEMENTS.to_domain(message)
     if not message.HasField("logprobs"):
@@ -53,21 +55,21 @@ def elements_to_domain(message: request_pb2.GeneratedElements) -> types.Elements
     return replace(elements, token_logprobs=list(message.logprobs.token_logprobs))
 
 
-def elements_response(request: GeneratedElementsRequest, result: types.ReadResult) -> GeneratedElementsResponse:
+def elements_response(request: GeneratedElementsRequest, result: result_types.ReadResult) -> GeneratedElementsResponse:
     """What a reader found, as a message of its stream."""
     return GeneratedElementsResponse(handle=request.handle, index=request.index, **_found(result))
 
 
 def generate_response(
-    accepted: types.AcceptedRequest | None, index: int, result: types.ReadResult | None
+    accepted: request_types.AcceptedRequest | None, index: int, result: result_types.ReadResult | None
 ) -> GenerateResponse:
     """What was accepted, or what a sequence brought, as a message of Generate."""
     request = None if accepted is None else ACCEPTED.to_wire(accepted)
-    found = _found(result or types.ReadResult(types.GenerateStatus.INIT))
+    found = _found(result or result_types.ReadResult(result_types.GenerateStatus.INIT))
     return GenerateResponse(index=index, request=request, **found)
 
 
-def _found(result: types.ReadResult) -> dict[str, Any]:
+def _found(result: result_types.ReadResult) -> dict[str, Any]:
     return {
         "status": GENERATE_STATUS.write(result.status),
         "elements": None if result.elements is None else elements_to_wire(result.elements),
@@ -75,7 +77,7 @@ def _found(result: types.ReadResult) -> dict[str, Any]:
     }
 
 
-def request_states(views: Iterable[types.RequestView]) -> list[request_pb2.RequestState]:
+def request_states(views: Iterable[request_types.RequestView]) -> list[request_pb2.RequestState]:
     """Requests for an answer that lists several: without their effective configs."""
     states = [REQUEST.to_wire(view) for view in views]
     for state in states:
@@ -83,7 +85,7 @@ def request_states(views: Iterable[types.RequestView]) -> list[request_pb2.Reque
     return states
 
 
-def engine_stats(stats: Iterable[types.EngineStat], server: types.ServerInfo) -> list[stat_pb2.EngineStat]:
+def engine_stats(stats: Iterable[model_types.EngineStat], server: model_types.ServerInfo) -> list[stat_pb2.EngineStat]:
     """Statistics with the versions of the server that has them."""
     messages = [ENGINE_STAT.to_wire(stat) for stat in stats]
     for message in messages:
@@ -91,7 +93,7 @@ def engine_stats(stats: Iterable[types.EngineStat], server: types.ServerInfo) ->
     return messages
 
 
-def server_info_response(server: types.ServerInfo) -> GetServerInfoResponse:
+def server_info_response(server: model_types.ServerInfo) -> GetServerInfoResponse:
     """Who answers."""
     message = SERVER_INFO.to_wire(server)
     message.role = SERVER_ROLE_ENGINE

@@ -15,7 +15,7 @@ from headrace_engine.backends.torch.workspace import largest_step, workspace_byt
 from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, RopeScaling, RopeScalingType, SamplingParams
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
-from headrace_engine.types import ModelPhase
+from headrace_engine.model_types import ModelPhase
 from tiny_models import make_tiny_llama
 from torch_sequences import Lanes, load, plan_for, random_ids
 

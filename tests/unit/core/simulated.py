@@ -28,7 +28,7 @@ from headrace_engine.messages import (
     StepBegun,
     StepOutput,
 )
-from headrace_engine.types import ModelPhase
+from headrace_engine.model_types import ModelPhase
 
 VOCABULARY = 1000
 GREEDY = SamplingParams(temperature=0)

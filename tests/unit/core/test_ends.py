@@ -8,7 +8,7 @@ from headrace_engine.core.executor import StepFailed
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.messages import Ended, Ping, Pong, Shutdown
-from headrace_engine.types import FinishReason
+from headrace_engine.result_types import FinishReason
 from unit.core.conftest import MakeBench
 from unit.core.simulated import Bench, expected
 

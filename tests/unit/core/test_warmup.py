@@ -11,8 +11,8 @@ from headrace_engine.core.runner import RunnerSizes
 from headrace_engine.core.warmup import largest_steps, start_up
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument, OutOfMemory, Unavailable
 from headrace_engine.messages import CoreFailed, CoreMessage, CorePlan, CoreProgress, CoreReady, Shutdown
+from headrace_engine.model_types import ModelPhase
 from headrace_engine.process import run_core
-from headrace_engine.types import ModelPhase
 from unit.core.simulated import ListLink, SimulatedRunner, make_plan
 
 

@@ -9,7 +9,9 @@ from headrace_engine.config import GenerationConfig, RuntimeConfig
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.messages import AddSequence
-from headrace_engine.types import AcceptedRequest, Chat, Elements, ModelState, ReadResult, SequenceView, StartRequest
+from headrace_engine.model_types import ModelState
+from headrace_engine.request_types import AcceptedRequest, Chat, StartRequest
+from headrace_engine.result_types import Elements, ReadResult, SequenceView
 from unit.engine.clock import FakeClock
 from unit.engine.scripted_core import ScriptedCore, ScriptedLauncher
 

@@ -24,7 +24,8 @@ from headrace_engine.messages import (
     StepBegun,
     StepOutput,
 )
-from headrace_engine.types import FinishReason, ModelPhase
+from headrace_engine.model_types import ModelPhase
+from headrace_engine.result_types import FinishReason
 from unit.engine.clock import settle
 
 READY = CoreReady(("CPU test",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 2, 64, 128, 1000, 200, 3000)

@@ -14,7 +14,7 @@ from headrace_engine.engine.session import EngineSession
 from headrace_engine.engine.session_channels import Place
 from headrace_engine.engine.session_update import ModelLoad, Rows, SessionUpdate
 from headrace_engine.errors import NotFound
-from headrace_engine.types import EndRecord, FinishReason, RequestStat
+from headrace_engine.result_types import EndRecord, FinishReason, RequestStat
 from unit.engine.timers import FakeTimers
 
 

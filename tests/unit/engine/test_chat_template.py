@@ -10,7 +10,7 @@ import pytest
 from headrace_engine.engine.chat_template import ChatTemplate
 from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.types import Chat, ChatMessage, ToolCall
+from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from tiny_models import CHAT_TEMPLATE
 
 HELLO = ChatMessage("user", "Hello!")

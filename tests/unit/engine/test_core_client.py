@@ -11,7 +11,7 @@ from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.statistics import StepHistory
 from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan, CoreReady, CoreStat, EndSequence
-from headrace_engine.types import ModelProgress
+from headrace_engine.model_types import ModelProgress
 from unit.engine.clock import FakeClock, settle
 from unit.engine.scripted_core import READY, ScriptedCore, ScriptedLauncher
 

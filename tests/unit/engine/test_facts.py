@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, NotFound
 from headrace_engine.messages import CoreStat
-from headrace_engine.types import Chat, ChatMessage, EngineStat, FinishReason, ModelState
+from headrace_engine.model_types import EngineStat, ModelState
+from headrace_engine.request_types import Chat, ChatMessage
+from headrace_engine.result_types import FinishReason
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 from unit.engine.scripted_core import READY

@@ -12,7 +12,8 @@ from headrace_engine.config import GenerationConfig, Lease
 from headrace_engine.engine.leases import DEFAULT_LEASE, Leases, lease_violations, resolved_lease
 from headrace_engine.engine.model import Model
 from headrace_engine.errors import InvalidArgument, NotFound
-from headrace_engine.types import FinishReason, GenerateStatus, RequestView, SequenceView
+from headrace_engine.request_types import RequestView
+from headrace_engine.result_types import FinishReason, GenerateStatus, SequenceView
 from unit.engine.bench import Bench
 from unit.engine.clock import settle
 

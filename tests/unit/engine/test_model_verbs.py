@@ -18,7 +18,8 @@ from headrace_engine.errors import (
     OutOfMemory,
     Unavailable,
 )
-from headrace_engine.types import FinishReason, GenerateStatus, ModelPhase, ModelState, ModelView
+from headrace_engine.model_types import ModelPhase, ModelState, ModelView
+from headrace_engine.result_types import FinishReason, GenerateStatus
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 

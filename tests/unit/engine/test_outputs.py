@@ -14,7 +14,7 @@ from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.statistics import SequenceTimes, StepHistory
 from headrace_engine.messages import AddSequence, Ended, Scheduled, StepOutput
-from headrace_engine.types import FinishReason, GenerateStatus
+from headrace_engine.result_types import FinishReason, GenerateStatus
 from unit.engine.clock import FakeClock, settle
 from unit.engine.vocabularies import byte_level, pieces
 

@@ -12,7 +12,7 @@ from headrace_engine.config import ModelFormat, RopeScaling, RopeScalingType, Ru
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.prepare import Prepared, describe, prepare
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
-from headrace_engine.types import ModelDescription
+from headrace_engine.model_types import ModelDescription
 from tiny_models import read_json, write_json
 from unit.engine.bench import Bench
 

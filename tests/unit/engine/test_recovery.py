@@ -8,15 +8,9 @@ from contextlib import aclosing
 import pytest
 from headrace_engine.errors import BadModel, HeadraceError, NotFound, OutOfMemory, Unavailable
 from headrace_engine.messages import AddSequence, CoreFailed, CoreProgress, CoreStat, StepOutput
-from headrace_engine.types import (
-    AcceptedRequest,
-    FinishReason,
-    GenerateStatus,
-    ModelPhase,
-    ModelState,
-    ResumedSequence,
-    SequenceView,
-)
+from headrace_engine.model_types import ModelPhase, ModelState
+from headrace_engine.request_types import AcceptedRequest, ResumedSequence
+from headrace_engine.result_types import FinishReason, GenerateStatus, SequenceView
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 from unit.engine.scripted_core import READY, ScriptedCore

@@ -13,7 +13,7 @@ from headrace_engine.engine.requests import Request, Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.errors import NotFound
-from headrace_engine.types import AcceptedRequest
+from headrace_engine.request_types import AcceptedRequest
 from unit.engine.clock import FakeClock
 
 INSTANCE = "0123456789abcdef"

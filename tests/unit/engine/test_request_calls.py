@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, NotFound, OutOfRange, Unavailable
-from headrace_engine.types import FinishReason, GenerateStatus, ReadResult
+from headrace_engine.result_types import FinishReason, GenerateStatus, ReadResult
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 from unit.engine.vocabularies import byte_level

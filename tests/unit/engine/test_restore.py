@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from headrace_engine.engine.state_store import FILE, SavedModel, StateStore
 from headrace_engine.errors import FailedPrecondition, InvalidArgument
-from headrace_engine.types import ModelState
+from headrace_engine.model_types import ModelState
 from unit.engine.bench import NAME, Bench
 
 

@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 from headrace_engine.engine.result_log import MAX_READ_TEXT, MAX_READ_TOKENS, ResultLog
 from headrace_engine.errors import NotFound, OutOfRange
-from headrace_engine.types import EndRecord, FinishReason, GenerateStatus, PrefixReuse, RequestStat
+from headrace_engine.result_types import EndRecord, FinishReason, GenerateStatus, PrefixReuse, RequestStat
 from unit.engine.clock import settle
 
 IDS = (5, 0, 383, 2**32 - 1, 7)

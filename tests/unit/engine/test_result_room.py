@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from headrace_engine.engine.result_room import SEQUENCE_BYTES, TOKEN_BYTES, ResultRoom, log_bytes
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
-from headrace_engine.types import FinishReason
+from headrace_engine.result_types import FinishReason
 from unit.engine.bench import NAME, Bench
 
 OF = {"max_new_tokens": 10}

@@ -7,7 +7,8 @@ from zlib import crc32
 
 import pytest
 from headrace_engine.errors import InvalidArgument, OutOfRange
-from headrace_engine.types import AcceptedRequest, FinishReason, GenerateStatus, RequestStat, ResumedSequence
+from headrace_engine.request_types import AcceptedRequest, ResumedSequence
+from headrace_engine.result_types import FinishReason, GenerateStatus, RequestStat
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 

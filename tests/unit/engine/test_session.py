@@ -17,7 +17,8 @@ from headrace_engine.engine.session_update import (
     WindowState,
 )
 from headrace_engine.errors import InvalidArgument, NotFound, OutOfRange, Unavailable
-from headrace_engine.types import FinishReason, GenerateStatus, ModelState, PrefixReuse
+from headrace_engine.model_types import ModelState
+from headrace_engine.result_types import FinishReason, GenerateStatus, PrefixReuse
 from unit.engine.session_bench import Row, SessionBench, rows_of
 
 

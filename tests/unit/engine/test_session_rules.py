@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.session_update import SessionUpdate
-from headrace_engine.types import FinishReason, GenerateStatus, PrefixReuse
+from headrace_engine.result_types import FinishReason, GenerateStatus, PrefixReuse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.engine.session_bench import SessionBench, Story, rows_of

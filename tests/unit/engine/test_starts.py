@@ -25,15 +25,9 @@ from headrace_engine.errors import (
     Unavailable,
 )
 from headrace_engine.messages import AddSequence
-from headrace_engine.types import (
-    AcceptedRequest,
-    Chat,
-    ChatMessage,
-    FinishReason,
-    GenerateStatus,
-    ModelState,
-    StartRequest,
-)
+from headrace_engine.model_types import ModelState
+from headrace_engine.request_types import AcceptedRequest, Chat, ChatMessage, StartRequest
+from headrace_engine.result_types import FinishReason, GenerateStatus
 from tiny_models import read_json, write_json
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle

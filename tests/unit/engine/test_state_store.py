@@ -18,7 +18,7 @@ from headrace_engine.config import (
 )
 from headrace_engine.engine.state_store import FILE, SavedModel, StateStore
 from headrace_engine.errors import FailedPrecondition
-from headrace_engine.types import ModelState
+from headrace_engine.model_types import ModelState
 
 PLAIN = SavedModel(RuntimeConfig(model_name="smol", model_path="/models/smol"), ModelState.RUNNING)
 FULL = SavedModel(

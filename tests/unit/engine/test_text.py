@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from headrace_engine.engine.text import INLINE_CHARACTERS, TextProcessor
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.types import Chat, ChatMessage, ToolCall
+from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from unit.engine.vocabularies import BOS, EOS, bundle, byte_level, sentencepiece
 
 LONGEST = 5000

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from headrace_engine.engine.watchers import INTERVAL, Watchers
-from headrace_engine.types import ModelPhase, ModelProgress, ModelState, ModelView
+from headrace_engine.model_types import ModelPhase, ModelProgress, ModelState, ModelView
 from unit.engine.clock import settle
 
 

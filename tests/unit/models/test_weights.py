@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.errors import BadModel
+from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import StoredTensor, TensorInfo
 from headrace_engine.models.layout import HF_NAMES, file_name
 from headrace_engine.models.loaders.gguf_types import PLAIN_TYPES, READABLE_TYPES
 from headrace_engine.models.weights import load_weights, read_tensor
-from headrace_engine.types import ModelPhase
 from tiny_models import make_tiny_gguf, make_tiny_llama
 from unit.models.conftest import Copy
 from unit.models.damage import cut_end, edit_json

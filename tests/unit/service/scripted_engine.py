@@ -11,27 +11,17 @@ from zlib import crc32
 from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
 from headrace_engine.engine.sessions import Sessions
 from headrace_engine.errors import NotFound
-from headrace_engine.types import (
-    AcceptedRequest,
-    Chat,
-    Detokenized,
-    EffectiveConfig,
+from headrace_engine.model_types import EffectiveConfig, EngineStat, ModelDescription, ModelState, ModelView, ServerInfo
+from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized
+from headrace_engine.result_types import (
     Elements,
     EndRecord,
-    EngineStat,
     FinishReason,
     GenerateStatus,
-    ModelDescription,
-    ModelState,
-    ModelView,
     PrefixReuse,
     ReadResult,
     RequestStat,
-    RequestView,
     SequenceView,
-    ServerInfo,
-    StartRequest,
-    Tokenized,
 )
 
 HANDLE = "e1/0011/" + "ab" * 16

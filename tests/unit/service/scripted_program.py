@@ -14,10 +14,11 @@ import uvloop
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import AlreadyExists, BadModel
+from headrace_engine.model_types import ModelState, ModelView
+from headrace_engine.result_types import FinishReason, ReadResult
 from headrace_engine.service.arguments import Arguments, parse_arguments
 from headrace_engine.service.life import Service
 from headrace_engine.service.logs import configure_service
-from headrace_engine.types import FinishReason, ModelState, ModelView, ReadResult
 from unit.service.scripted_engine import ScriptedEngine, end, tokens
 
 

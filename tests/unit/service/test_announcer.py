@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from headrace_engine.errors import OutOfMemory
+from headrace_engine.model_types import CoreLoss, ModelState
 from headrace_engine.service.announcer import Announcer
-from headrace_engine.types import CoreLoss, ModelState
 from unit.engine.clock import settle
 from unit.service.scripted_engine import ScriptedEngine
 

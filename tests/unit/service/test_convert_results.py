@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import pytest
 from headrace.v1 import model_pb2, request_pb2, runtime_pb2, stat_pb2
-from headrace_engine import types
 from headrace_engine.config import GenerationConfig
 from headrace_engine.errors import Internal
+from headrace_engine.request_types import AcceptedRequest, RequestView
+from headrace_engine.result_types import (
+    Elements,
+    EndRecord,
+    FinishReason,
+    GenerateStatus,
+    ReadResult,
+    RequestStat,
+    SequenceView,
+)
 from headrace_engine.service import convert_results as results
-from headrace_engine.types import EndRecord, FinishReason, GenerateStatus, ReadResult, RequestStat
 from unit.service.filled import filled, unset_fields
 
 STAT = RequestStat(arrival_time=10.5, generated_token_length=0)
@@ -54,7 +62,7 @@ def test_the_end_of_a_faulty_request_carries_the_fault():
 
 def test_an_element_without_logprobs_has_none_and_an_empty_list_is_one():
     def element(logprobs):
-        return results.elements_to_wire(types.Elements(0, [5], "a", 0, 9, token_logprobs=logprobs))
+        return results.elements_to_wire(Elements(0, [5], "a", 0, 9, token_logprobs=logprobs))
 
     assert not element(None).HasField("logprobs")
     assert element([]).HasField("logprobs")
@@ -62,7 +70,7 @@ def test_an_element_without_logprobs_has_none_and_an_empty_list_is_one():
 
 
 def test_the_first_message_of_generate_says_what_was_accepted():
-    accepted = types.AcceptedRequest("e1/i/0", "r1", "smol", GenerationConfig(seed=7), 7, 3, "ab")
+    accepted = AcceptedRequest("e1/i/0", "r1", "smol", GenerationConfig(seed=7), 7, 3, "ab")
     message = results.generate_response(accepted, 0, None)
     assert message.request.handle == "e1/i/0"
     assert message.request.effective_config.seed == 7
@@ -72,7 +80,7 @@ def test_the_first_message_of_generate_says_what_was_accepted():
 
 def test_later_messages_of_generate_bring_what_was_found():
     end = EndRecord(FinishReason.EOS, 1, "", 9, STAT)
-    found = ReadResult(GenerateStatus.FINISHED, types.Elements(0, [5], "a", 0, 9), end)
+    found = ReadResult(GenerateStatus.FINISHED, Elements(0, [5], "a", 0, 9), end)
     message = results.generate_response(None, 2, found)
     assert (message.index, message.status) == (2, request_pb2.GENERATE_STATUS_FINISHED)
     assert list(message.elements.token_ids) == [5]
@@ -81,8 +89,8 @@ def test_later_messages_of_generate_bring_what_was_found():
 
 
 def test_lists_of_requests_leave_their_configs_out():
-    accepted = types.AcceptedRequest("e1/i/0", "r1", "smol", GenerationConfig(seed=7), 7, 3, "ab")
-    sequence = types.SequenceView(0, GenerateStatus.INIT, 0, 0, STAT)
-    (state,) = results.request_states([types.RequestView(accepted, (sequence,), attached=1)])
+    accepted = AcceptedRequest("e1/i/0", "r1", "smol", GenerationConfig(seed=7), 7, 3, "ab")
+    sequence = SequenceView(0, GenerateStatus.INIT, 0, 0, STAT)
+    (state,) = results.request_states([RequestView(accepted, (sequence,), attached=1)])
     assert not state.request.HasField("effective_config")
     assert (state.request.seed, state.attached, len(state.sequences)) == (7, 1, 1)

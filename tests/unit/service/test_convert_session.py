@@ -7,6 +7,7 @@ from headrace.v1 import session_pb2
 from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 from headrace_engine.engine.session_update import HandleError, SessionUpdate, WindowState
 from headrace_engine.errors import NotFound
+from headrace_engine.result_types import FinishReason
 from headrace_engine.service.convert_session import (
     ATTACHED,
     MODEL_LOAD,
@@ -15,7 +16,6 @@ from headrace_engine.service.convert_session import (
     apply,
     session_response,
 )
-from headrace_engine.types import FinishReason
 from unit.engine.session_bench import SessionBench
 from unit.service.filled import filled, unset_fields
 

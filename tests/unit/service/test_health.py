@@ -6,8 +6,8 @@ import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from headrace.v1 import request_service_pb2
+from headrace_engine.model_types import CoreLoss, ModelState
 from headrace_engine.service.server import EngineServer
-from headrace_engine.types import CoreLoss, ModelState
 from unit.service.scripted_engine import tokens
 
 pytestmark = pytest.mark.timeout(60)

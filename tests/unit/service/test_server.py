@@ -15,8 +15,9 @@ from headrace.v1 import engine_service_pb2, model_service_pb2, request_pb2, requ
 from headrace.v1.runtime_pb2 import RuntimeConfig as WireRuntime
 from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.errors import FieldViolation, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
+from headrace_engine.model_types import ModelState
+from headrace_engine.request_types import Chat, StartRequest
 from headrace_engine.service.server import SERVICES, EngineServer
-from headrace_engine.types import Chat, ModelState, StartRequest
 from unit.service.conftest import fields_of, reason_of, status_of
 from unit.service.scripted_engine import HANDLE, end, tokens
 

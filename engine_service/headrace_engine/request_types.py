@@ -1,0 +1,138 @@
+"""What callers ask for and what is accepted, as plain data: prompts, requests, requests as they stand.
+
+Times are seconds since the Unix epoch, durations are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace_engine.config import GenerationConfig
+from headrace_engine.result_types import RequestStat, SequenceView
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWarning:
+    """Something accepted that looks like a mistake: the field's path, and one sentence."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool, as an assistant message made it; arguments as one JSON object."""
+
+    id: str
+    name: str
+    arguments_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a conversation. Content is a text, or a tuple of texts where it came in parts."""
+
+    role: str
+    content: str | tuple[str, ...] | None = None
+    name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    extra_json: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation to be rendered by the model's chat template. Variables and tools are JSON texts."""
+
+    messages: tuple[ChatMessage, ...]
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    template_variables: Mapping[str, str] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedSequence:
+    """What the readers of one sequence already have.
+
+    Attributes:
+        delivered_ids: all ids delivered, from position 0 on; they count as generated.
+        stat: its statistics as last known.
+        ended: its end was delivered: it is not run again.
+    """
+
+    index: int = 0
+    delivered_ids: tuple[int, ...] = ()
+    stat: RequestStat | None = None
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """A request to start. The prompt is a text, ids, or a chat.
+
+    Attributes:
+        request_id: chosen by the client; empty: drawn, and the start is not idempotent.
+        handover: 0 = the first start; a hand-over from another engine counts up.
+        resume: what that engine delivered; None: none did.
+        content: the message without `attempt` and `resume`, encoded; equal content means an equal request.
+    """
+
+    model_name: str
+    prompt: str | tuple[int, ...] | Chat
+    config: GenerationConfig = field(default_factory=GenerationConfig)
+    add_special_tokens: bool | None = None
+    request_id: str = ""
+    handover: int = 0
+    resume: tuple[ResumedSequence, ...] | None = None
+    owner: str = ""
+    content: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedRequest:
+    """A request that was validated and accepted. The config is None where answers leave it out."""
+
+    handle: str
+    request_id: str
+    model_name: str
+    effective_config: GenerationConfig | None
+    seed: int
+    prompt_token_count: int
+    prompt_hash: str
+    warnings: tuple[ConfigWarning, ...] = ()
+    waiting_ahead: int = 0
+    handover: int = 0
+    joined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """A request as it stands.
+
+    Attributes:
+        attached: readers of any of its sequences.
+        lease_expires: when its lease runs out if nobody comes; None: somebody is there.
+    """
+
+    request: AcceptedRequest
+    sequences: tuple[SequenceView, ...]
+    attached: int = 0
+    lease_expires: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenized:
+    """The ids of a prompt, and the text they were made from."""
+
+    token_ids: list[int]
+    rendered_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detokenized:
+    """The text of ids, and the bytes that each id stands for."""
+
+    text: str
+    pieces: list[bytes]

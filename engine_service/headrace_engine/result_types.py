@@ -1,0 +1,178 @@
+"""What a request yields, as plain data: status, tokens, the end, statistics of a sequence.
+
+Times are seconds since the Unix epoch, durations are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace_engine.errors import HeadraceError
+
+
+class GenerateStatus(StrEnum):
+    """Where a sequence is."""
+
+    INIT = "INIT"
+    CONTEXT_FINISHED = "CONTEXT_FINISHED"
+    GENERATING = "GENERATING"
+    FINISHED = "FINISHED"
+    INTERRUPTED = "INTERRUPTED"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+
+    @property
+    def terminal(self) -> bool:
+        """The sequence has ended."""
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset({GenerateStatus.FINISHED, GenerateStatus.INTERRUPTED, GenerateStatus.INTERNAL_ERROR})
+
+
+class FinishReason(StrEnum):
+    """Why a sequence ended."""
+
+    EOS = "EOS"
+    STOP_WORD = "STOP_WORD"
+    MAX_LENGTH = "MAX_LENGTH"
+    STOPPED = "STOPPED"
+    DEADLINE = "DEADLINE"
+    NO_TOKEN_LEFT = "NO_TOKEN_LEFT"
+    INTERRUPTED = "INTERRUPTED"
+    DRAINED = "DRAINED"
+    LEASE_EXPIRED = "LEASE_EXPIRED"
+    ENGINE_LOST = "ENGINE_LOST"
+    ERROR = "ERROR"
+
+    @property
+    def status(self) -> GenerateStatus:
+        """The terminal status that goes with this reason."""
+        if self in (FinishReason.INTERRUPTED, FinishReason.DRAINED, FinishReason.LEASE_EXPIRED):
+            return GenerateStatus.INTERRUPTED
+        if self in (FinishReason.ENGINE_LOST, FinishReason.ERROR):
+            return GenerateStatus.INTERNAL_ERROR
+        return GenerateStatus.FINISHED
+
+
+class StopKind(StrEnum):
+    """The config field whose entry ended a sequence."""
+
+    STOP_WORDS = "STOP_WORDS"
+    STOP_WORDS_IDS = "STOP_WORDS_IDS"
+    STOP_TOKEN_IDS = "STOP_TOKEN_IDS"
+
+
+@dataclass(frozen=True, slots=True)
+class StopMatch:
+    """Which stop ended a sequence: the list, its place there, its text."""
+
+    kind: StopKind
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixReuse:
+    """Prompt tokens taken from the prefix cache: from the device's pool, and from host memory."""
+
+    prefix_len_gpu: int = 0
+    prefix_len_cpu: int = 0
+
+    @property
+    def prefix_cache_len(self) -> int:
+        """Prompt tokens taken from the cache in all."""
+        return self.prefix_len_gpu + self.prefix_len_cpu
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Consecutive tokens of one sequence.
+
+    Attributes:
+        position: place of the first token among the generated ones.
+        token_ids: the ids, with EOS and stop ids.
+        text: the new text, whole characters only.
+        checksum_before: CRC-32 over all ids before position.
+        checksum_after: the same over all ids up to the last one here.
+        token_logprobs: log-probability of each token, where the config asked for it.
+        prefix: cache use of the prompt, once known.
+    """
+
+    position: int
+    token_ids: list[int]
+    text: str
+    checksum_before: int
+    checksum_after: int
+    token_logprobs: list[float] | None = None
+    prefix: PrefixReuse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStat:
+    """Times and counts of one sequence. None until what it tells has happened."""
+
+    arrival_time: float | None = None
+    scheduled_time: float | None = None
+    first_token_time: float | None = None
+    last_token_time: float | None = None
+    finished_time: float | None = None
+    time_in_queue: float | None = None
+    time_to_first_token: float | None = None
+    context_token_length: int | None = None
+    generated_token_length: int | None = None
+    context_cached_length: int | None = None
+    context_tps: float | None = None
+    generate_tps: float | None = None
+    inter_token_p50: float | None = None
+    inter_token_p99: float | None = None
+    preemptions: int | None = None
+    handovers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecord:
+    """The last entry of a sequence's log.
+
+    Attributes:
+        position: the number of tokens in the sequence.
+        text: text held back until now; belongs to no id.
+        checksum: CRC-32 over all ids of the sequence.
+        error: what went wrong, where the reason is ERROR.
+    """
+
+    finish_reason: FinishReason
+    position: int
+    text: str
+    checksum: int
+    stat: RequestStat
+    stop: StopMatch | None = None
+    error: HeadraceError | None = None
+
+    @property
+    def status(self) -> GenerateStatus:
+        """The terminal status."""
+        return self.finish_reason.status
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What a reader finds at its position: elements, and the end once nothing is unread before it."""
+
+    status: GenerateStatus
+    elements: Elements | None = None
+    end: EndRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceView:
+    """A sequence as it stands, whatever any reader has read."""
+
+    index: int
+    status: GenerateStatus
+    generated_length: int
+    checksum: int
+    stat: RequestStat
+    end: EndRecord | None = None
+    prefix: PrefixReuse | None = None
+    first_position: int = 0
