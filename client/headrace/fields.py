@@ -74,6 +74,12 @@ class GenerationFields(TypedDict, total=False):
         deadline: seconds after which the request ends with DEADLINE.
         interrupt_policy: when memory runs out: "RESUME" (default) or "RETURN".
         lease: how long it is kept while nobody asks for it.
+
+    The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
+    nothing: n, best_of, stop_words, stop_words_ids, stop_token_ids, include_stop, bad_words, bad_words_ids,
+    no_repeat_ngram_size, repetition_penalty, presence_penalty, frequency_penalty, suppress_repetition_in_generation,
+    num_beams, length_penalty, logit_bias, allowed_token_ids, top_logprobs, prompt_logprobs, response_format, lora_name,
+    mm_info, enable_tensors_from_model_inference, deadline.
     """
 
     do_sample: bool | None
@@ -182,6 +188,11 @@ class InstallFields(TypedDict, total=False):
         lora_max_num: adapters that may be loaded at once.
         lora_max_rank: largest rank of an adapter.
         tensor_parallel: devices that share one copy of the model. Default 1.
+
+    The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
+    nothing: num_host_blocks, kv_cache_mode, prefix_cache_ttl, weight_quant, weight_quant_group_size, activation_quant,
+    logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel; of format "HEADRACE"; of compute_unit
+    "CPU_NUMA"; of rope_scaling "DYNAMIC" and "YARN".
     """
 
     file_prefix: str | None

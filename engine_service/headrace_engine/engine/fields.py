@@ -19,6 +19,8 @@ from headrace_engine.errors import FieldViolation, InvalidArgument
 
 UINT32 = 2**32 - 1
 UINT64 = 2**64 - 1
+NOT_YET = "is not supported by this engine yet"
+"""How every refusal of what is not built yet reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ def check(config: Any, fields: Mapping[str, Field], prefix: str) -> None:
     refuse([FieldViolation(prefix + name, text) for name, text in wrong if text])
     refuse(
         [
-            FieldViolation(prefix + name, f"{_shown(value)} is not supported by this build")
+            FieldViolation(prefix + name, _not_yet(fields[name], value))
             for name, value in given.items()
             if not honoured(fields[name], value)
         ],
@@ -201,5 +203,8 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else f"{value:g}"
 
 
-def _shown(value: Any) -> str:
-    return f"= {value}" if isinstance(value, int | float | str) and value != "" else "set"
+def _not_yet(field: Field, value: Any) -> str:
+    """Such as "= 4 is not supported by this engine yet; allowed: 1"."""
+    shown = f"= {value} " if isinstance(value, int | float | str) and value != "" else ""
+    allowed = ", ".join(str(one) for one in field.honoured or () if one != "")
+    return f"{shown}{NOT_YET}" + (f"; allowed: {allowed}" if allowed else "")

@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from headrace_engine.config import GenerationConfig
-from headrace_engine.engine.fields import GENERATION, honoured, is_set
+from headrace_engine.engine.fields import GENERATION, NOT_YET, honoured, is_set
 from headrace_engine.errors import BadModel
 from headrace_engine.request_types import ConfigWarning
 
@@ -60,7 +60,7 @@ def model_defaults(
 
 
 def _not_applied(name: str, value: Any) -> ConfigWarning:
-    text = f"{name} = {value} of the model's generation_config.json is not supported by this build and not applied"
+    text = f"{name} = {value} of the model's generation_config.json {NOT_YET}, and not applied"
     return ConfigWarning(f"config.{name}", text)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig
-from headrace_engine.engine.fields import RUNTIME, check, is_set, refuse
+from headrace_engine.engine.fields import NOT_YET, RUNTIME, check, is_set, refuse
 from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.errors import InvalidArgument
@@ -62,7 +62,7 @@ def _check_rope_scaling(scaling: RopeScaling | None) -> None:
             text = "is set, but type MODEL takes all factors from the model's files"
             raise InvalidArgument.field(f"config.rope_scaling.{given[0]}", text)
         return
-    text = f"= {scaling.type} is not supported by this build"
+    text = f"= {scaling.type} {NOT_YET}; allowed: MODEL, LINEAR, LLAMA3"
     raise InvalidArgument.field("config.rope_scaling.type", text, reason="NOT_SUPPORTED")
 
 

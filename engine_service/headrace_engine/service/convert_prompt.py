@@ -7,6 +7,7 @@ from headrace.v1.engine_service_pb2 import TokenizeRequest
 from headrace.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
 
 from headrace_engine.config import GenerationConfig
+from headrace_engine.engine.fields import NOT_YET
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
 from headrace_engine.service.codec import Codec
@@ -121,5 +122,5 @@ def _chat_content(message: generation_pb2.ChatMessage, path: str) -> str | tuple
 
 def _text_part(part: generation_pb2.ContentPart, path: str) -> str:
     if required(part, "part", path) == "media":
-        raise InvalidArgument.field(f"{path}.media", "is not supported by this build", reason="NOT_SUPPORTED")
+        raise InvalidArgument.field(f"{path}.media", NOT_YET, reason="NOT_SUPPORTED")
     return part.text

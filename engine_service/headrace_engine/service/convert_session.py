@@ -11,6 +11,7 @@ from headrace.v1 import session_pb2
 from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine import session_update as told
+from headrace_engine.engine.fields import NOT_YET
 from headrace_engine.engine.session import PING_INTERVAL, PING_TIMEOUT, EngineSession
 from headrace_engine.engine.session_channels import Place
 from headrace_engine.errors import InvalidArgument
@@ -34,8 +35,7 @@ def check_options(message: SessionRequest) -> None:
     if not message.HasField("options"):
         raise InvalidArgument.field("options", "is not set; the first message of a session must have it")
     if message.options.HasField("cache_events"):
-        text = "is not supported by this build"
-        raise InvalidArgument.field("options.cache_events", text, reason="NOT_SUPPORTED")
+        raise InvalidArgument.field("options.cache_events", NOT_YET, reason="NOT_SUPPORTED")
 
 
 def apply(message: SessionRequest, session: EngineSession) -> None:

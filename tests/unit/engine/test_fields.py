@@ -233,7 +233,14 @@ class TestNotSupported:
         error = refusal(generation(**{name: value}))
         assert error.reason == "NOT_SUPPORTED"
         assert [violation.field for violation in error.violations] == [f"config.{name}"]
-        assert "not supported by this build" in error.message
+        assert error.message.startswith(f"{name} ")
+        assert "is not supported by this engine yet" in error.message
+
+    def test_the_refusal_shows_the_value_and_what_is_allowed(self) -> None:
+        said = {name: refusal(generation(**{name: value})).message for name, value in NOT_HONOURED}
+        assert said["best_of"] == "best_of = 2 is not supported by this engine yet; allowed: 1"
+        assert said["stop_words"] == "stop_words is not supported by this engine yet"
+        assert said["lora_name"] == "lora_name = adapter is not supported by this engine yet"
 
     @pytest.mark.parametrize("name", [name for name, field in GENERATION.items() if field.honoured])
     def test_the_value_that_asks_for_nothing_is_accepted(self, name: str) -> None:
