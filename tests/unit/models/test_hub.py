@@ -174,6 +174,9 @@ def test_a_hub_must_be_a_url() -> None:
 
 
 @pytest.mark.parametrize("path", ["models/", "/absent/model", "./model", "a/b/c", "gpt2", "~nobody/model"])
-def test_what_looks_like_a_path_is_not_asked_of_a_hub(path: str) -> None:
+def test_what_looks_like_a_path_is_not_asked_of_a_hub(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # The working directory may well have a folder of such a name.
     with pytest.raises(BadModel, match=r"no such file or directory$"):
         open_model(path)
