@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Callable
 from typing import TypeVar, cast
 
 from google.protobuf.message import Message
 
-from headrace.deadline import Deadline
-from headrace.errors import HeadraceError
+from headrace.attempts import Attempts
 from headrace.fork import check_process, current_process
 from headrace.janitor import Janitor
 from headrace.open_requests import OpenRequests
-from headrace.retry import Clock, RetryPolicy, retry_delay, should_retry
+from headrace.retry import Clock, RetryPolicy
 from headrace.session_driver import SessionDriver
 from headrace.transport import CallError, MessageStream, Transport, client_closed
 from headrace.wire_errors import error_from_status
 
 Answer = TypeVar("Answer", bound=Message)
 
-logger = logging.getLogger(__name__)
+
+class BaseConnection:
+    """What there is to know about a connection, whatever waits for its calls.
+
+    Args:
+        timeout: limit of a call that brings none of its own, in seconds; None: none.
+        owner: whose requests they are; set in every message that has the field.
+        policy: how failed calls are tried again.
+    """
+
+    def __init__(self, *, timeout: float | None, owner: str, policy: RetryPolicy) -> None:
+        self.timeout = timeout
+        self.policy = policy
+        self.requests = OpenRequests()
+        self._owner = owner
+
+    def sign(self, request: Message) -> None:
+        """Says whose request it is."""
+        if self._owner and "owner" in request.DESCRIPTOR.fields_by_name:
+            request.owner = self._owner  # type: ignore[attr-defined]
 
 
-class Connection:
+class Connection(BaseConnection):
     """A transport, and what is going on over it.
 
     Args:
@@ -38,14 +55,11 @@ class Connection:
     def __init__(
         self, transport: Transport, *, timeout: float | None, owner: str, policy: RetryPolicy, clock: Clock
     ) -> None:
-        self.timeout = timeout
-        self.policy = policy
+        super().__init__(timeout=timeout, owner=owner, policy=policy)
         self.clock = clock
         self.janitor = Janitor()
-        self.requests = OpenRequests()
-        self.session = SessionDriver(transport, owner=owner, client=_name(), policy=policy, clock=clock)
+        self.session = SessionDriver(transport, owner=owner, client=client_name(), policy=policy, clock=clock)
         self._transport = transport
-        self._owner = owner
         self._process = current_process()
         self._finalizer = weakref.finalize(self, _shut_down, self.janitor, self.session, transport, self._process)
 
@@ -79,19 +93,15 @@ class Connection:
             RuntimeError: this is a fork of the process that made the connection.
         """
         self._prepare(request)
-        policy = policy or self.policy
-        deadline, patience = Deadline(self.clock, timeout), None
-        failures = 0
+        attempts = Attempts(policy or self.policy, self.clock, timeout)
         while True:
             try:
-                return cast(Answer, self._transport.unary(method, request, timeout=deadline.left()))
+                return cast(Answer, self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
                 error = error_from_status(failure.status, request_id=request_id, handle=handle)
-            failures += 1
-            patience = patience or Deadline(self.clock, policy.give_up_after)
-            self._pause(error, policy, failures, (deadline, patience))
+            self.clock.sleep(attempts.pause(error))
             if before_retry is not None:
-                before_retry(failures)
+                before_retry(attempts.failures)
 
     def stream(self, method: str, request: Message, *, timeout: float | None = None) -> MessageStream:
         """The answers to a streaming call, tried once. Iterating raises CallError."""
@@ -115,22 +125,11 @@ class Connection:
         check_process(self._process)
         if not self._finalizer.alive:
             raise error_from_status(client_closed())
-        if self._owner and "owner" in request.DESCRIPTOR.fields_by_name:
-            request.owner = self._owner  # type: ignore[attr-defined]
-
-    def _pause(self, error: HeadraceError, policy: RetryPolicy, failures: int, limits: tuple[Deadline, ...]) -> None:
-        if not should_retry(error, policy):
-            raise error
-        delay = retry_delay(error, policy, failures)
-        left = min(seconds for limit in limits if (seconds := limit.left()) is not None)
-        if delay >= left:
-            raise error
-        if failures == 1:
-            logger.warning("%s Trying again for up to %.0f s.", error, left)
-        self.clock.sleep(delay)
+        self.sign(request)
 
 
-def _name() -> str:
+def client_name() -> str:
+    """Name and version, for the server's logs."""
     from headrace import __version__
 
     return f"headrace {__version__}"

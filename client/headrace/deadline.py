@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.retry import Clock
+from headrace.retry import Time
 
 
 class Deadline:
@@ -13,7 +13,7 @@ class Deadline:
         seconds: from now; None: never.
     """
 
-    def __init__(self, clock: Clock, seconds: float | None) -> None:
+    def __init__(self, clock: Time, seconds: float | None) -> None:
         self._clock = clock
         self._end = None if seconds is None else clock.monotonic() + seconds
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.retry import Clock
+from headrace.retry import Time
 from headrace.v1 import session_pb2
 
 _INTERVAL = 10.0  # seconds, until the server says how often
@@ -16,7 +16,7 @@ class Heartbeat:
         clock: time.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Time) -> None:
         self._clock = clock
         self._interval, self._timeout = _INTERVAL, _TIMEOUT
         self._number = 0

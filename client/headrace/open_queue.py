@@ -79,7 +79,7 @@ class _Source:
     def pump(self, feed: Feed) -> Pump:
         """What fills a reader where there are no sessions."""
         recovery = Recovery(self._connection.policy, self._connection.clock)
-        return Pump(feed, recovery, open_stream=self._open_stream, look=self._glance)
+        return Pump(feed, recovery, self._connection.clock, open_stream=self._open_stream, look=self._glance)
 
     def look(self) -> request_pb2.SequenceInfo | None:
         """The sequence as it stands; None: it cannot be seen yet."""

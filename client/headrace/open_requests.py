@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Iterable
 
-from headrace.feed import Feed
+from headrace.feed import BaseFeed
 from headrace.v1 import request_pb2
 
 
@@ -19,8 +19,8 @@ class OpenRequests:
 
     def __init__(self) -> None:
         self._started: dict[str, None] = {}
-        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
-        self._orphans: weakref.WeakSet[Feed] = weakref.WeakSet()
+        self._feeds: weakref.WeakSet[BaseFeed] = weakref.WeakSet()
+        self._orphans: weakref.WeakSet[BaseFeed] = weakref.WeakSet()
         self._client_lives = True
         self._lock = threading.Lock()
 
@@ -34,12 +34,12 @@ class OpenRequests:
         with self._lock:
             return list(self._started)
 
-    def reads(self, feed: Feed) -> None:
+    def reads(self, feed: BaseFeed) -> None:
         """A queue reads a sequence."""
         with self._lock:
             self._feeds.add(feed)
 
-    def orphaned(self, feed: Feed) -> None:
+    def orphaned(self, feed: BaseFeed) -> None:
         """The first queue of a request was dropped: it stays attached until its end."""
         with self._lock:
             keep = self._client_lives and feed.handle in self._started
@@ -72,7 +72,7 @@ class OpenRequests:
         for feed in self.feeds(handle):
             feed.release()
 
-    def feeds(self, handle: str | None = None) -> list[Feed]:
+    def feeds(self, handle: str | None = None) -> list[BaseFeed]:
         """The readers of a request; None: of all."""
         with self._lock:
             return [feed for feed in self._feeds if handle in (None, feed.handle)]

@@ -7,15 +7,17 @@ import threading
 from collections.abc import Callable
 
 from headrace.deadline import Deadline
-from headrace.errors import HeadraceError, InternalServerError, NotFoundError
+from headrace.errors import HeadraceError, InternalServerError
 from headrace.feed import Feed
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
-from headrace.transport import CallError, MessageStream
-from headrace.v1 import request_pb2, status_pb2
-from headrace.wire_errors import UNAVAILABLE, error_from_status
+from headrace.retry import Clock
+from headrace.transport import CallError, MessageStream, broke_off
+from headrace.v1 import request_pb2
+from headrace.wire_errors import error_from_status
 
-_LOOK_EVERY = 1.0  # seconds between two looks at a sequence whose window is closed
+LOOK_EVERY = 1.0
+"""Seconds between two looks at a sequence whose window is closed."""
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ class Pump:
     Args:
         feed: what to fill.
         recovery: how to open the stream again.
+        clock: time.
         open_stream: opens a stream from a position.
         look: asks how the sequence stands; used while the reader's window is closed.
     """
@@ -34,6 +37,7 @@ class Pump:
         self,
         feed: Feed,
         recovery: Recovery,
+        clock: Clock,
         *,
         open_stream: Callable[[int], MessageStream],
         look: Callable[[], request_pb2.SequenceInfo | None],
@@ -42,7 +46,7 @@ class Pump:
         self._reader = feed.reader
         self._changed = feed.changed
         self._recovery = recovery
-        self._clock = recovery.clock
+        self._clock = clock
         self._open_stream = open_stream
         self._look = look
         self._stream: MessageStream | None = None
@@ -65,7 +69,7 @@ class Pump:
         except Exception as bug:
             # Whoever waits in Get() must hear of it; a thread that dies silently would leave it there for ever.
             logger.exception("reading results failed")
-            self._fail(InternalServerError(f"reading results failed: {bug!r}."))
+            self._feed.fail(InternalServerError(f"reading results failed: {bug!r}."))
 
     def _attempt(self) -> None:
         try:
@@ -74,7 +78,7 @@ class Pump:
             feed = self._feed
             self._recover(error_from_status(failure.status, request_id=feed.request_id, handle=feed.handle))
         except HeadraceError as damage:
-            self._fail(damage)
+            self._feed.fail(damage)
 
     def _read_stream(self) -> None:
         stream = self._open()
@@ -86,7 +90,7 @@ class Pump:
                     return
         finally:
             stream.cancel()
-        raise CallError(status_pb2.Status(code=UNAVAILABLE, message="the results broke off before their end."))
+        raise broke_off("the results")
 
     def _open(self) -> MessageStream:
         position = self._feed.ask(lambda reader: reader.position)
@@ -98,43 +102,21 @@ class Pump:
         return stream
 
     def _recover(self, error: HeadraceError) -> None:
-        delay = self._recovery.delay(error)
-        if delay is None:
-            self._fail(error)
-            return
-        if self._recovery.too_long:
-            self._feed.tell(SequenceReader.interrupt, error)
-        deadline = Deadline(self._clock, delay)
+        deadline = Deadline(self._clock, self._feed.broken(error, self._recovery))
         with self._changed:
             while not self._reader.over and not deadline.passed:
                 self._clock.wait(self._changed, deadline.left())
 
     def _wait_for_room(self) -> bool:
         """Waits while the window is closed; False: nothing more is wanted."""
+        feed = self._feed
         while True:
             with self._changed:
-                if self._window_closed:
-                    self._clock.wait(self._changed, _LOOK_EVERY)
-                if not self._window_closed:
+                if feed.window_closed:
+                    self._clock.wait(self._changed, LOOK_EVERY)
+                if not feed.window_closed:
                     return not self._reader.over
-            self._look_at_it()
-
-    @property
-    def _window_closed(self) -> bool:
-        return not self._reader.has_room and not self._reader.over
-
-    def _look_at_it(self) -> None:
-        """Learns status and length while tokens wait: a queue that nobody reads tells of its end all the same."""
-        try:
-            info = self._look()
-        except NotFoundError as error:
-            self._fail(error)
-        except HeadraceError as error:
-            # Whatever it is, the stream will meet it too, and tries again where that makes sense.
-            logger.debug("could not look at a waiting sequence: %s", error)
-        else:
-            if info is not None:
-                self._feed.observe(info)
-
-    def _fail(self, error: HeadraceError) -> None:
-        self._feed.tell(SequenceReader.fail, error)
+            # A queue that nobody reads tells of its end and its length all the same.
+            with feed.glancing():
+                if (info := self._look()) is not None:
+                    feed.observe(info)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import HeadraceError, OverloadedError, UnavailableError
-from headrace.retry import Clock, RetryPolicy, retry_delay
+from headrace.retry import RetryPolicy, Time, retry_delay
 
 # Codes that proxies and dying processes leave behind, without a reason of Headrace's: the stream may well go on.
 _SUSPECT = frozenset({"CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED", "RESOURCE_EXHAUSTED", "DATA_LOSS"})
@@ -18,8 +18,8 @@ class Recovery:
         clock: time.
     """
 
-    def __init__(self, policy: RetryPolicy, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, policy: RetryPolicy, clock: Time) -> None:
+        self._clock = clock
         self._policy = policy
         self._failures = 0
         self._since: float | None = None
@@ -37,7 +37,7 @@ class Recovery:
         """Seconds after which to open the stream again; None: this failure is final."""
         self._failures += 1
         if self._since is None:
-            self._since = self.clock.monotonic()
+            self._since = self._clock.monotonic()
         if error.reason in _SUSPECT:
             return None if self._failures >= _SUSPECT_LIMIT else retry_delay(error, self._policy, self._failures)
         if error.reason == "CLIENT_CLOSED":
@@ -49,4 +49,4 @@ class Recovery:
     @property
     def too_long(self) -> bool:
         """Whether a reader should hear of it by now."""
-        return self._since is not None and self.clock.monotonic() - self._since >= self._policy.give_up_after
+        return self._since is not None and self._clock.monotonic() - self._since >= self._policy.give_up_after

@@ -31,11 +31,15 @@ class RetryPolicy:
     retry_overload: bool = False
 
 
-class Clock(Protocol):
-    """Time, as the client sees it."""
+class Time(Protocol):
+    """The passing of time."""
 
     def monotonic(self) -> float:
         """Seconds since some fixed moment."""
+
+
+class Clock(Time, Protocol):
+    """Time, as a client sees it that waits in threads."""
 
     def sleep(self, seconds: float) -> None:
         """Lets time pass."""

@@ -8,7 +8,7 @@ from functools import partial
 from headrace.errors import HeadraceError, InvalidRequestError
 from headrace.heartbeat import Heartbeat
 from headrace.recovery import Recovery
-from headrace.retry import Clock
+from headrace.retry import Time
 from headrace.session_rows import rows
 from headrace.subscription import Subscription
 from headrace.v1 import session_pb2
@@ -38,7 +38,7 @@ class ClientSession:
         client: name and version, for the server's logs.
     """
 
-    def __init__(self, recovery: Recovery, clock: Clock, *, owner: str = "", client: str = "") -> None:
+    def __init__(self, recovery: Recovery, clock: Time, *, owner: str = "", client: str = "") -> None:
         self._recovery = recovery
         self._clock = clock
         self._owner = owner

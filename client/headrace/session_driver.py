@@ -14,11 +14,10 @@ from headrace.feed import Feed
 from headrace.recovery import Recovery
 from headrace.retry import Clock, RetryPolicy
 from headrace.session import ClientSession, refuses_sessions
-from headrace.subscription import Subscription
-from headrace.transport import CallError, MessageChannel, SessionTransport, Transport, client_closed
-from headrace.v1 import status_pb2
+from headrace.subscription import Subscription, subscription_of
+from headrace.transport import CallError, MessageChannel, SessionTransport, Transport, broke_off, client_closed
 from headrace.v1.session_pb2 import SessionResponse
-from headrace.wire_errors import UNAVAILABLE, error_from_status
+from headrace.wire_errors import error_from_status
 
 METHOD = "headrace.v1.RequestService/Session"
 
@@ -78,15 +77,7 @@ class SessionDriver:
             channel.cancel()
 
     def _add(self, feed: Feed, instead: Callable[[], None]) -> None:
-        subscription = Subscription(
-            feed.reader,
-            Recovery(self._policy, self._clock),
-            handle=feed.handle,
-            index=feed.index,
-            request_id=feed.request_id,
-            changed=feed.touched,
-            instead=instead,
-        )
+        subscription = subscription_of(feed, Recovery(self._policy, self._clock), instead)
         feed.moved = lambda: self._moved(subscription)
         self._session.add(subscription)
         self._start()
@@ -147,7 +138,7 @@ class SessionDriver:
                         self._wake.notify_all()
         finally:
             channel.cancel()
-        raise CallError(status_pb2.Status(code=UNAVAILABLE, message="the session broke off."))
+        raise broke_off("the session")
 
     def _begin(self, channel: MessageChannel) -> None:
         with self.lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.errors import HeadraceError
+from headrace.feed import BaseFeed
 from headrace.reader import WINDOW, SequenceReader
 from headrace.recovery import Recovery
 from headrace.v1 import request_pb2, session_pb2, status_pb2
@@ -136,3 +137,16 @@ class Subscription:
     def _window(self) -> int:
         # Unread tokens of an earlier stream may lie before the position that this one counts from.
         return max(0, self._limit - self._acked)
+
+
+def subscription_of(feed: BaseFeed, recovery: Recovery, instead: Callable[[], None]) -> Subscription:
+    """What reads for a feed over a session; the arguments are those of `Subscription`."""
+    return Subscription(
+        feed.reader,
+        recovery,
+        handle=feed.handle,
+        index=feed.index,
+        request_id=feed.request_id,
+        changed=feed.touched,
+        instead=instead,
+    )

@@ -34,6 +34,11 @@ def client_closed() -> status_pb2.Status:
     return status_pb2.Status(code=UNAVAILABLE, message="the client was closed.", details=[detail])
 
 
+def broke_off(what: str) -> CallError:
+    """The failure of a stream that stopped before it was to."""
+    return CallError(status_pb2.Status(code=UNAVAILABLE, message=f"{what} broke off."))
+
+
 class MessageStream(Protocol):
     """The answers of a streaming call. Iterating raises CallError when the call fails, also when it is cancelled."""
 
