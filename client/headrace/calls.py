@@ -10,7 +10,7 @@ from headrace.errors import InvalidRequestError
 from headrace.fields import ChatFields, GenerationFields, InstallFields
 from headrace.fill import fill, invalid, unknown_name
 from headrace.prompt import ChatMessages, Prompt, set_prompt
-from headrace.v1 import engine_service_pb2, model_service_pb2, request_service_pb2, runtime_pb2
+from headrace.v1 import engine_service_pb2, model_service_pb2, request_pb2, request_service_pb2, runtime_pb2
 
 REQUESTS = "headrace.v1.RequestService"
 MODELS = "headrace.v1.ModelService"
@@ -93,11 +93,11 @@ def install_model(
 def get_request(
     handle: str | None,
     *,
-    request_id: str | None,
-    wait: float | None,
-    index: int | None,
-    from_position: int | None,
-    prompt_logprobs_from: int | None,
+    request_id: str | None = None,
+    wait: float | None = None,
+    index: int | None = None,
+    from_position: int | None = None,
+    prompt_logprobs_from: int | None = None,
 ) -> request_service_pb2.GetRequestRequest:
     """A request whose state is wanted.
 
@@ -108,7 +108,7 @@ def get_request(
     if (handle is None) == (request_id is None):
         raise TypeError("give exactly one of handle and request_id")
     if index is not None and from_position is None:
-        raise InvalidRequestError(f"index = {index} says whose tokens to send: give from_position too.")
+        raise InvalidRequestError(f"index = {index} says whose tokens to send: give from_position too")
     request = request_service_pb2.GetRequestRequest()
     given = {"handle": handle, "request_id": request_id, "wait": wait, "index": index}
     fill(request, {**given, "from_position": from_position, "prompt_logprobs_from": prompt_logprobs_from})
@@ -126,6 +126,37 @@ def sync_request(handle: str | None, model: str | None) -> request_service_pb2.S
     request = request_service_pb2.SyncRequestRequest()
     fill(request, {"handle": handle, "model_name": model})
     return request
+
+
+def list_requests(model: str, *, running_only: bool) -> request_service_pb2.ListRequestsRequest:
+    """The first page of one's requests.
+
+    Raises:
+        InvalidRequestError: a value of the wrong kind.
+    """
+    request = request_service_pb2.ListRequestsRequest(page_size=1000)
+    fill(request, {"model_name": model, "running_only": running_only})
+    return request
+
+
+def indices(accepted: request_pb2.AcceptedRequest) -> range:
+    """The sequences of a request."""
+    return range(max(1, accepted.effective_config.n))
+
+
+def place_of(
+    state: request_pb2.RequestState, index: int, from_position: int | None
+) -> tuple[request_pb2.SequenceInfo | None, int]:
+    """A sequence of a request as it stands, None: not yet; and where a reader of it begins, by default at its first.
+
+    Raises:
+        InvalidRequestError: there is no such sequence.
+    """
+    known = {info.index: info for info in state.sequences}
+    if index not in known and index not in indices(state.request):
+        raise InvalidRequestError(f"index = {index}: the request has {len(known)} sequences, numbered from 0")
+    first = known[index].first_position if index in known else 0
+    return known.get(index), first if from_position is None else from_position
 
 
 def _check_names(function: str, given: Mapping[str, Any], known: frozenset[str]) -> None:

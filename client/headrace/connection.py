@@ -35,6 +35,11 @@ class BaseConnection:
         self.requests = OpenRequests()
         self._owner = owner
 
+    def limit(self, timeout: float | None, *, waiting: float = 0.0) -> float | None:
+        """The limit of a call that ends by itself: its own, else the connection's; beside what it waits on purpose."""
+        limit = self.timeout if timeout is None else timeout
+        return None if limit is None else limit + waiting
+
     def sign(self, request: Message) -> None:
         """Says whose request it is."""
         if self._owner and "owner" in request.DESCRIPTOR.fields_by_name:

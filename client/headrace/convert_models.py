@@ -23,6 +23,17 @@ def state_of(number: int) -> ModelState:
     return ModelState.__members__.get(enum_name(model_pb2.ModelState.DESCRIPTOR, number), ModelState.UNKNOWN)
 
 
+def engines_of(
+    answer: model_service_pb2.InstallModelResponse
+    | model_service_pb2.StartModelResponse
+    | model_service_pb2.StopModelResponse
+    | model_service_pb2.ReleaseModelResponse
+    | model_service_pb2.GetModelResponse,
+) -> list[model_types.ModelInfo]:
+    """One model, engine by engine."""
+    return models_of(answer.engines)
+
+
 def models_of(models: Iterable[model_pb2.ModelInfo]) -> list[model_types.ModelInfo]:
     """Models on engines."""
     return [model_of(one) for one in models]
@@ -104,3 +115,13 @@ def server_of(info: engine_service_pb2.GetServerInfoResponse) -> model_types.Ser
         ),
     }
     return model_types.ServerInfo(**_same_names(info, model_types.ServerInfo, special))
+
+
+def tokenized_of(answer: engine_service_pb2.TokenizeResponse) -> model_types.Tokenized:
+    """The ids of a prompt."""
+    return model_types.Tokenized(list(answer.token_ids), answer.rendered_text)
+
+
+def detokenized_of(answer: engine_service_pb2.DetokenizeResponse) -> model_types.Detokenized:
+    """The text of ids."""
+    return model_types.Detokenized(answer.text, list(answer.pieces))

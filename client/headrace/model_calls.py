@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, Unpack
 
 from google.protobuf.message import Message
@@ -10,7 +10,16 @@ from google.protobuf.message import Message
 from headrace import calls
 from headrace.calls import ENGINES, MODELS
 from headrace.connection import Connection
-from headrace.convert_models import description_of, model_of, models_of, server_of, stats_of
+from headrace.convert_models import (
+    description_of,
+    detokenized_of,
+    engines_of,
+    model_of,
+    models_of,
+    server_of,
+    stats_of,
+    tokenized_of,
+)
 from headrace.fields import ChatFields, InstallFields
 from headrace.fill import fill
 from headrace.message_iterator import MessageIterator
@@ -27,6 +36,7 @@ from headrace.v1 import engine_service_pb2 as engine_wire
 from headrace.v1 import model_service_pb2 as wire
 
 Answer = TypeVar("Answer", bound=Message)
+Result = TypeVar("Result")
 
 
 class ModelCalls:
@@ -68,8 +78,7 @@ class ModelCalls:
             StateError: BAD_MODEL (the files), or OUT_OF_MEMORY.
         """
         request = calls.install_model(name, path, engine_ids=engine_ids, no_wait=no_wait, fields=fields)
-        answer = self._connection.call(f"{MODELS}/InstallModel", request, wire.InstallModelResponse, timeout=timeout)
-        return models_of(answer.engines)
+        return self._ask(f"{MODELS}/InstallModel", request, wire.InstallModelResponse, engines_of, timeout)
 
     def start_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
@@ -82,8 +91,7 @@ class ModelCalls:
         """
         request = wire.StartModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
-        answer = self._connection.call(f"{MODELS}/StartModel", request, wire.StartModelResponse, timeout=timeout)
-        return models_of(answer.engines)
+        return self._ask(f"{MODELS}/StartModel", request, wire.StartModelResponse, engines_of, timeout)
 
     def stop_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
@@ -96,8 +104,7 @@ class ModelCalls:
         """
         request = wire.StopModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
-        answer = self._connection.call(f"{MODELS}/StopModel", request, wire.StopModelResponse, timeout=timeout)
-        return models_of(answer.engines)
+        return self._ask(f"{MODELS}/StopModel", request, wire.StopModelResponse, engines_of, timeout)
 
     def release_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
@@ -110,8 +117,7 @@ class ModelCalls:
         """
         request = wire.ReleaseModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
-        answer = self._connection.call(f"{MODELS}/ReleaseModel", request, wire.ReleaseModelResponse, timeout=timeout)
-        return models_of(answer.engines)
+        return self._ask(f"{MODELS}/ReleaseModel", request, wire.ReleaseModelResponse, engines_of, timeout)
 
     def get_model(self, name: str, *, engine_ids: Sequence[str] = (), timeout: float | None = None) -> list[ModelInfo]:
         """State and effective config of one model, by engine.
@@ -121,13 +127,15 @@ class ModelCalls:
         """
         request = wire.GetModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids})
-        return models_of(self._quick(f"{MODELS}/GetModel", request, wire.GetModelResponse, timeout).engines)
+        return self._quick(f"{MODELS}/GetModel", request, wire.GetModelResponse, engines_of, timeout)
 
     def list_models(self, *, engine_ids: Sequence[str] = (), timeout: float | None = None) -> list[ModelInfo]:
         """All models with their states, by model and engine; without `effective`."""
         request = wire.ListModelsRequest()
         fill(request, {"engine_ids": engine_ids})
-        return models_of(self._quick(f"{MODELS}/ListModels", request, wire.ListModelsResponse, timeout).models)
+        return self._quick(
+            f"{MODELS}/ListModels", request, wire.ListModelsResponse, lambda answer: models_of(answer.models), timeout
+        )
 
     def watch_model(self, name: str = "", *, engine_ids: Sequence[str] = ()) -> MessageIterator[ModelInfo]:
         """States and progress as they change, the present ones first; ends when the model is released everywhere.
@@ -164,7 +172,7 @@ class ModelCalls:
         request = wire.InspectModelRequest()
         given = {"model_path": path, "file_prefix": file_prefix, "revision": revision, "hub": hub}
         fill(request, {**given, "format": format, "engine_id": engine_id})
-        return description_of(self._quick(f"{MODELS}/InspectModel", request, wire.InspectModelResponse, timeout))
+        return self._quick(f"{MODELS}/InspectModel", request, wire.InspectModelResponse, description_of, timeout)
 
     def tokenize(
         self,
@@ -184,8 +192,7 @@ class ModelCalls:
             InvalidRequestError: BAD_TEMPLATE, or a prompt of the wrong kind.
         """
         request = calls.tokenize(model, prompt, text=text, messages=messages, fields=fields)
-        answer = self._quick(f"{ENGINES}/Tokenize", request, engine_wire.TokenizeResponse, timeout)
-        return Tokenized(list(answer.token_ids), answer.rendered_text)
+        return self._quick(f"{ENGINES}/Tokenize", request, engine_wire.TokenizeResponse, tokenized_of, timeout)
 
     def detokenize(
         self, model: str, ids: Sequence[int], *, skip_special_tokens: bool | None = None, timeout: float | None = None
@@ -198,8 +205,7 @@ class ModelCalls:
         """
         request = engine_wire.DetokenizeRequest()
         fill(request, {"model_name": model, "token_ids": ids, "skip_special_tokens": skip_special_tokens})
-        answer = self._quick(f"{ENGINES}/Detokenize", request, engine_wire.DetokenizeResponse, timeout)
-        return Detokenized(answer.text, list(answer.pieces))
+        return self._quick(f"{ENGINES}/Detokenize", request, engine_wire.DetokenizeResponse, detokenized_of, timeout)
 
     def engine_stats(
         self, model: str = "", *, engine_ids: Sequence[str] = (), timeout: float | None = None
@@ -207,8 +213,8 @@ class ModelCalls:
         """What the engines do now, one entry an engine and model; "" = all models."""
         request = engine_wire.GetEngineStatRequest()
         fill(request, {"model_name": model, "engine_ids": engine_ids})
-        answer = self._quick(f"{ENGINES}/GetEngineStat", request, engine_wire.GetEngineStatResponse, timeout)
-        return stats_of(answer.stats)
+        answer = engine_wire.GetEngineStatResponse
+        return self._quick(f"{ENGINES}/GetEngineStat", request, answer, lambda answer: stats_of(answer.stats), timeout)
 
     def watch_engine_stats(
         self, model: str = "", *, engine_ids: Sequence[str] = (), interval: float | None = None
@@ -222,11 +228,28 @@ class ModelCalls:
     def server_info(self, *, timeout: float | None = None) -> ServerInfo:
         """Who answers, and what it can do."""
         request = engine_wire.GetServerInfoRequest()
-        return server_of(self._quick(f"{ENGINES}/GetServerInfo", request, engine_wire.GetServerInfoResponse, timeout))
+        return self._quick(f"{ENGINES}/GetServerInfo", request, engine_wire.GetServerInfoResponse, server_of, timeout)
+
+    def _ask(
+        self,
+        method: str,
+        request: Message,
+        answer: type[Answer],
+        read: Callable[[Answer], Result],
+        timeout: float | None,
+        **about: Any,
+    ) -> Result:
+        """What a call answers, read. The one place in which a verb waits."""
+        return read(self._connection.call(method, request, answer, timeout=timeout, **about))
 
     def _quick(
-        self, method: str, request: Message, answer: type[Answer], timeout: float | None, **about: Any
-    ) -> Answer:
+        self,
+        method: str,
+        request: Message,
+        answer: type[Answer],
+        read: Callable[[Answer], Result],
+        timeout: float | None,
+        **about: Any,
+    ) -> Result:
         """A call that ends after the client's timeout by default."""
-        limit = self._connection.timeout if timeout is None else timeout
-        return self._connection.call(method, request, answer, timeout=limit, **about)
+        return self._ask(method, request, answer, read, self._connection.limit(timeout), **about)

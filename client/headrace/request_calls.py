@@ -8,7 +8,6 @@ from typing import Unpack
 from headrace import calls
 from headrace.calls import REQUESTS
 from headrace.convert import get_request_answer, request_of, sequence_of
-from headrace.errors import InvalidRequestError
 from headrace.fields import StartFields
 from headrace.fill import fill
 from headrace.model_calls import ModelCalls
@@ -17,6 +16,7 @@ from headrace.prompt import ChatMessages, Prompt
 from headrace.result_queue import ResultQueue
 from headrace.text_stream import TextStream
 from headrace.types import RequestInfo, SequenceInfo
+from headrace.v1 import request_pb2
 from headrace.v1 import request_service_pb2 as wire
 
 
@@ -71,18 +71,27 @@ class RequestCalls(ModelCalls):
         request = calls.start_request(
             model, prompt, text=text, ids=ids, messages=messages, request_id=request_id, fields=fields
         )
-        accepted = self._quick(
+        return self._start(request, timeout, drawn=request_id is None)
+
+    def _start(
+        self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool
+    ) -> tuple[str, ResultQueue]:
+        """Starts a request; `drawn`: nobody else knows its id."""
+        return self._quick(
             f"{REQUESTS}/StartRequest",
             request,
             wire.StartRequestResponse,
+            self._started,
             timeout,
             request_id=request.request_id,
             before_retry=lambda attempt: setattr(request, "attempt", attempt),
-        ).request
+        )
+
+    def _started(self, answer: wire.StartRequestResponse) -> tuple[str, ResultQueue]:
+        accepted = answer.request
         self._connection.requests.started(accepted.handle)
-        count = max(1, accepted.effective_config.n)
-        queues = [open_queue(self._connection, accepted, index, first=True) for index in range(count)]
-        if count > 1:
+        queues = [open_queue(self._connection, accepted, index, first=True) for index in calls.indices(accepted)]
+        if len(queues) > 1:
             ResultQueue.join(queues)
         return accepted.handle, queues[0]
 
@@ -102,13 +111,19 @@ class RequestCalls(ModelCalls):
             EngineLostError: its engine is gone.
             InvalidRequestError: it has no such sequence.
         """
-        state = self._state(handle, timeout).request
-        known = {info.index: info for info in state.sequences}
-        if index not in known and not 0 <= index < max(1, state.request.effective_config.n):
-            raise InvalidRequestError(f"index = {index}: the request has {len(known)} sequences, numbered from 0.")
-        first = known[index].first_position if index in known else 0
-        position = first if from_position is None else from_position
-        return open_queue(self._connection, state.request, index, position, known.get(index), first=False)
+        request = calls.get_request(handle)
+
+        def opened(answer: wire.GetRequestResponse) -> ResultQueue:
+            state = self._observed(answer).request
+            info, position = calls.place_of(state, index, from_position)
+            return self._queue(state.request, index, position, info)
+
+        return self._quick(f"{REQUESTS}/GetRequest", request, wire.GetRequestResponse, opened, timeout, handle=handle)
+
+    def _queue(
+        self, accepted: request_pb2.AcceptedRequest, index: int, position: int, info: request_pb2.SequenceInfo | None
+    ) -> ResultQueue:
+        return open_queue(self._connection, accepted, index, position, info, first=False)
 
     def generate(
         self,
@@ -153,9 +168,14 @@ class RequestCalls(ModelCalls):
         """
         request = wire.StopRequestRequest()
         fill(request, {"handle": handle})
-        answer = self._quick(f"{REQUESTS}/StopRequest", request, wire.StopRequestResponse, timeout, handle=handle)
-        self._connection.requests.observe(handle, answer.sequences)
-        return [sequence_of(info) for info in answer.sequences]
+
+        def stopped(answer: wire.StopRequestResponse) -> list[SequenceInfo]:
+            self._connection.requests.observe(handle, answer.sequences)
+            return [sequence_of(info) for info in answer.sequences]
+
+        return self._quick(
+            f"{REQUESTS}/StopRequest", request, wire.StopRequestResponse, stopped, timeout, handle=handle
+        )
 
     def release_request(self, handle: str, *, timeout: float | None = None) -> None:
         """Stops a request and frees its results; its queues raise RequestReleasedError from then on.
@@ -164,8 +184,13 @@ class RequestCalls(ModelCalls):
         """
         request = wire.ReleaseRequestRequest()
         fill(request, {"handle": handle})
-        self._quick(f"{REQUESTS}/ReleaseRequest", request, wire.ReleaseRequestResponse, timeout, handle=handle)
-        self._connection.requests.released(handle)
+
+        def released(answer: wire.ReleaseRequestResponse) -> None:
+            self._connection.requests.released(handle)
+
+        return self._quick(
+            f"{REQUESTS}/ReleaseRequest", request, wire.ReleaseRequestResponse, released, timeout, handle=handle
+        )
 
     def sync_request(
         self, handle: str | None = None, *, model: str | None = None, timeout: float | None = None
@@ -184,12 +209,15 @@ class RequestCalls(ModelCalls):
             EngineLostError: its engine is gone.
         """
         request = calls.sync_request(handle, model)
-        answer = self._connection.call(
-            f"{REQUESTS}/SyncRequest", request, wire.SyncRequestResponse, timeout=timeout, handle=handle or ""
+
+        def ended(answer: wire.SyncRequestResponse) -> list[RequestInfo]:
+            for state in answer.requests:
+                self._connection.requests.observe(state.request.handle, state.sequences)
+            return [request_of(state) for state in answer.requests]
+
+        return self._ask(
+            f"{REQUESTS}/SyncRequest", request, wire.SyncRequestResponse, ended, timeout, handle=handle or ""
         )
-        for state in answer.requests:
-            self._connection.requests.observe(state.request.handle, state.sequences)
-        return [request_of(state) for state in answer.requests]
 
     def get_request(
         self,
@@ -228,8 +256,12 @@ class RequestCalls(ModelCalls):
             from_position=from_position,
             prompt_logprobs_from=prompt_logprobs_from,
         )
-        answer = self._get(request, timeout, handle or "")
-        return get_request_answer(answer)
+
+        def told(answer: wire.GetRequestResponse) -> RequestInfo:
+            return get_request_answer(self._observed(answer))
+
+        limit = self._connection.limit(timeout, waiting=request.wait.ToNanoseconds() / 1e9)
+        return self._ask(f"{REQUESTS}/GetRequest", request, wire.GetRequestResponse, told, limit, handle=handle or "")
 
     def list_requests(
         self, model: str = "", *, running_only: bool = False, timeout: float | None = None
@@ -241,27 +273,25 @@ class RequestCalls(ModelCalls):
             running_only: only those that have not ended.
             timeout: seconds for each page of 1000.
         """
-        request = wire.ListRequestsRequest(page_size=1000)
-        fill(request, {"model_name": model, "running_only": running_only})
+        request = calls.list_requests(model, running_only=running_only)
         found: list[RequestInfo] = []
         while True:
-            answer = self._quick(f"{REQUESTS}/ListRequests", request, wire.ListRequestsResponse, timeout)
-            found += [request_of(state) for state in answer.requests]
-            if not answer.next_page_token:
+            page, request.page_token = self._page(request, timeout)
+            found += page
+            if not request.page_token:
                 return found
-            request.page_token = answer.next_page_token
 
-    def _state(self, handle: str, timeout: float | None) -> wire.GetRequestResponse:
-        request = wire.GetRequestRequest()
-        fill(request, {"handle": handle})
-        return self._get(request, timeout, handle)
-
-    def _get(self, request: wire.GetRequestRequest, timeout: float | None, handle: str) -> wire.GetRequestResponse:
-        limit = self._connection.timeout if timeout is None else timeout
-        if limit is not None:
-            limit += request.wait.ToNanoseconds() / 1e9
-        answer = self._connection.call(
-            f"{REQUESTS}/GetRequest", request, wire.GetRequestResponse, timeout=limit, handle=handle
+    def _page(self, request: wire.ListRequestsRequest, timeout: float | None) -> tuple[list[RequestInfo], str]:
+        """One page, and the token of the next; "" = there is none."""
+        return self._quick(
+            f"{REQUESTS}/ListRequests",
+            request,
+            wire.ListRequestsResponse,
+            lambda answer: ([request_of(state) for state in answer.requests], answer.next_page_token),
+            timeout,
         )
+
+    def _observed(self, answer: wire.GetRequestResponse) -> wire.GetRequestResponse:
+        """Tells the queues of the request how it stands."""
         self._connection.requests.observe(answer.request.request.handle, answer.request.sequences)
         return answer
