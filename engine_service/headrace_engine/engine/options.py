@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ API_VERSION = "1.0"
 
 FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs", "session")
 """Parts of the contract that this build honours."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,9 @@ class EngineOptions:
         allow_hub: resolve model paths that are no local path as names on a model hub.
         core_ping_limit: seconds after which a core that answers nothing, not even between two steps, is killed.
         build: version and commit of the program, for answers.
+
+    Raises:
+        ValueError: handles cannot carry the name.
     """
 
     name: str = "engine"
@@ -35,3 +41,8 @@ class EngineOptions:
     allow_hub: bool = True
     core_ping_limit: float = 30.0
     build: str = ""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            allowed = '1 to 64 of letters, digits, ".", "_", "-", the first a letter or digit'
+            raise ValueError(f'"{self.name}" is no name that handles can carry; allowed: {allowed}')

@@ -18,7 +18,8 @@ from headrace_engine.messages import CorePlan
 RunnerFactory = Callable[[CorePlan], Runner]
 """Makes the runner for a plan, without loading anything yet."""
 
-_BACKENDS = {"torch": "headrace_engine.backends.torch"}
+BACKENDS = {"torch": "headrace_engine.backends.torch"}
+"""Modules of the backends of this build, by name."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,9 +30,9 @@ def make_runner(plan: CorePlan) -> Runner:
     Raises:
         InvalidArgument: there is no such backend.
     """
-    if plan.backend not in _BACKENDS:
-        raise InvalidArgument.field("backend", f'is "{plan.backend}"; this build has: {", ".join(_BACKENDS)}')
-    runner: Runner = importlib.import_module(_BACKENDS[plan.backend]).make_runner(plan)
+    if plan.backend not in BACKENDS:
+        raise InvalidArgument.field("backend", f'is "{plan.backend}"; this build has: {", ".join(BACKENDS)}')
+    runner: Runner = importlib.import_module(BACKENDS[plan.backend]).make_runner(plan)
     return runner
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from google.protobuf.json_format import ParseDict, ParseError
-from headrace.v1 import runtime_pb2
+from typing import NoReturn
 
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.options import EngineOptions
-from headrace_engine.service.convert_config import RUNTIME_CONFIG
+from headrace_engine.process import BACKENDS
+from headrace_engine.service.model_arguments import Setting, allowed_values, read_model
 
 _MODEL_FLAGS = {
     "max_batch": "sequences in one step",
@@ -26,11 +24,14 @@ _MODEL_FLAGS = {
     "num_threads": "compute threads on a CPU",
     "num_blocks": "blocks of the KV pool",
     "memory_ratio": "share of memory to use",
-    "dtype": "auto, float32, bfloat16 or float16",
-    "compute_unit": "cuda, cpu or cpu_numa",
-    "kv_cache_mode": "default, int8 or uint4",
+    "dtype": "what it is computed in",
+    "compute_unit": "where it is computed",
+    "kv_cache_mode": "how keys and values are kept",
 }
 """Fields of the runtime config with a flag of their own; --set reaches all."""
+
+_ABOUT_MODELS = """Settings apply to every --model. Where --state-dir keeps a model of that name with another path
+or other settings, the command line is the newer word: it replaces what was kept, once it could be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +60,13 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     """Read the command line; a wrong one ends the program with a line that says what is wrong."""
     parser = _parser()
     given = parser.parse_args(argv)
-    settings = [(name, getattr(given, name)) for name in _MODEL_FLAGS if getattr(given, name) is not None]
     try:
-        models = tuple(_model(text, [*settings, *map(_pair, given.set)]) for text in given.model)
+        models = _models(given)
+        options = _engine_options(given)
     except ValueError as error:
         parser.error(str(error))
-    if (settings or given.set) and not models:
-        parser.error("settings of models were given, but no --model")
     return Arguments(
-        engine=_engine_options(given),
+        engine=options,
         listen=given.listen,
         models=models,
         drain_limit=given.drain_limit,
@@ -78,17 +77,42 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     )
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def _models(given: argparse.Namespace) -> tuple[RuntimeConfig, ...]:
+    texts = [(name, getattr(given, name)) for name in _MODEL_FLAGS]
+    settings = [Setting.read(_flag(name), name, text) for name, text in texts if text is not None]
+    settings += map(Setting.from_pair, given.set)
+    if settings and not given.model:
+        raise ValueError(f"{settings[0].argument} is a setting of models, but there is no --model")
+    models = tuple(read_model(text, settings) for text in given.model)
+    names = [model.model_name for model in models]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f'--model: "{twice}" is given twice; each model needs a name of its own')
+    return models
+
+
+def _flag(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("headrace-engine", description="Serve large language models over gRPC.")
+    parser = _Parser("headrace-engine", description="Serve large language models over gRPC.")
     parser.add_argument("--version", action="version", version=__version__)
     _add_service_flags(parser)
     _add_engine_flags(parser)
-    models = parser.add_argument_group("models", "Settings apply to every --model.")
+    models = parser.add_argument_group("models", _ABOUT_MODELS)
     models.add_argument(
         "--model", action="append", default=[], metavar="NAME=PATH", help="install and start a model; repeatable"
     )
     for name, text in _MODEL_FLAGS.items():
-        models.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE", help=text)
+        models.add_argument(_flag(name), dest=name, metavar="VALUE", help=f"{text}: {allowed_values(name)}")
     models.add_argument(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="any field of RuntimeConfig; repeatable"
     )
@@ -114,12 +138,14 @@ def _add_service_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="engine", help="names the engine in handles and logs; default %(default)s")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="keep installed models over restarts")
+    parser.add_argument(
+        "--state-dir", type=Path, metavar="DIR", help="keep installed models over restarts; one engine at a time"
+    )
     parser.add_argument(
         "--model-root", type=Path, action="append", default=[], metavar="DIR", help="model paths must lie in one"
     )
     parser.add_argument("--no-hub", dest="hub", action="store_false", help="take model paths as paths only")
-    parser.add_argument("--backend", default="torch", help="what computes; default %(default)s")
+    parser.add_argument("--backend", choices=list(BACKENDS), default="torch", help="what computes; default %(default)s")
     parser.add_argument("--native-ops", action="store_true", help="let the backend use the native core where it can")
     parser.add_argument(
         "--core-ping-limit",
@@ -132,6 +158,18 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _engine_options(given: argparse.Namespace) -> EngineOptions:
+    """Settings of the engine.
+
+    Raises:
+        ValueError: of the name; no other can be wrong here.
+    """
+    try:
+        return _options(given)
+    except ValueError as error:
+        raise ValueError(f"--name: {error}") from None
+
+
+def _options(given: argparse.Namespace) -> EngineOptions:
     return EngineOptions(
         name=given.name,
         model_roots=tuple(given.model_root),
@@ -145,47 +183,17 @@ def _engine_options(given: argparse.Namespace) -> EngineOptions:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number of seconds, 0 or more')
     return seconds
 
 
 def _positive_seconds(text: str) -> float:
     seconds = _seconds(text)
     if not seconds:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f'"{text}" is not above 0 seconds')
     return seconds
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise ValueError(f'"{text}" is not FIELD=VALUE')
-    return name, value
-
-
-def _model(text: str, settings: Sequence[tuple[str, str]]) -> RuntimeConfig:
-    """A model's config from NAME=PATH and settings, read by the rules of protobuf's JSON."""
-    name, path = _pair(text)
-    fields: dict[str, Any] = {"model_name": name, "model_path": path}
-    for field, value in settings:
-        fields[field] = _value(field, value)
-    try:
-        return RUNTIME_CONFIG.to_domain(ParseDict(fields, runtime_pb2.RuntimeConfig()))
-    except ParseError as error:
-        raise ValueError(f"settings of model {name}: {error}") from None
-
-
-def _value(field: str, text: str) -> Any:
-    """A setting as JSON where it is JSON; enums may be given without their prefix, in any case."""
-    descriptor = runtime_pb2.RuntimeConfig.DESCRIPTOR.fields_by_name.get(field)
-    if descriptor is not None and descriptor.enum_type is not None:
-        prefix = descriptor.enum_type.values_by_number[0].name.removesuffix("UNSPECIFIED")
-        return prefix + text.upper().removeprefix(prefix)
-    if descriptor is not None and descriptor.type == descriptor.TYPE_STRING:
-        return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace_engine.config import ComputeDtype, KvCacheMode, Lease, RuntimeConfig
+from headrace_engine.config import ComputeDtype, Lease, RuntimeConfig
 from headrace_engine.service.arguments import parse_arguments
 
 
@@ -28,7 +28,7 @@ def test_settings_of_the_engine():
             "/b",
             "--native-ops",
             "--backend",
-            "cpu",
+            "torch",
             "--no-hub",
             "--core-ping-limit",
             "2.5",
@@ -38,7 +38,7 @@ def test_settings_of_the_engine():
     )
     assert (given.engine.name, given.engine.state_dir) == ("e1", Path("/s"))
     assert given.engine.model_roots == (Path("/a"), Path("/b"))
-    assert (given.engine.native_ops, given.engine.backend, given.engine.allow_hub) == (True, "cpu", False)
+    assert (given.engine.native_ops, given.engine.backend, given.engine.allow_hub) == (True, "torch", False)
     assert given.core_threads
     assert given.engine.core_ping_limit == 2.5
 
@@ -68,10 +68,11 @@ def test_any_field_can_be_set():
     given = parse_arguments(
         [
             *("--model", "a=/m=1/a"),
-            *("--set", "prefix_cache_ttl=2.5s"),
+            *("--set", "drain_limit=2.5s"),
+            *("--set", "max_lease=90"),
             *("--set", "enable_prefix_cache=false"),
-            *("--set", "kv_cache_mode=KV_CACHE_MODE_INT8"),
-            *("--set", 'default_lease={"running": "0s"}'),
+            *("--set", "dtype=COMPUTE_DTYPE_FLOAT32"),
+            *("--set", 'default_lease={"running": "5s"}'),
             *("--set", "revision=7"),
             *("--set", "device_list=[0, 1]"),
         ]
@@ -80,32 +81,64 @@ def test_any_field_can_be_set():
         RuntimeConfig(
             "a",
             "/m=1/a",
-            prefix_cache_ttl=2.5,
+            drain_limit=2.5,
+            max_lease=90.0,
             enable_prefix_cache=False,
-            kv_cache_mode=KvCacheMode.INT8,
-            default_lease=Lease(running=0.0),
+            dtype=ComputeDtype.FLOAT32,
+            default_lease=Lease(running=5.0),
             revision="7",
             device_list=(0, 1),
         ),
     )
 
 
+@pytest.mark.parametrize("text", ["bfloat16", "BFLOAT16", "compute_dtype_bfloat16"])
+def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
+    (model,) = parse_arguments(["--model", "a=/m", "--dtype", text]).models
+    assert model.dtype is ComputeDtype.BFLOAT16
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--model smol", '"smol" is not FIELD=VALUE'),
-        ("--model a=/m --max-batch many", "max_batch"),
-        ("--model a=/m --dtype float8", "FLOAT8"),
-        ("--model a=/m --set no_such_field=1", "no_such_field"),
-        ("--model a=/m --set max_batch", '"max_batch" is not FIELD=VALUE'),
-        ("--max-batch 4", "no --model"),
-        ("--drain-limit -1", "--drain-limit"),
-        ("--core-ping-limit 0", "--core-ping-limit"),
-        ("--log-format xml", "--log-format"),
+        ("--name a/b", '--name: "a/b" is no name that handles can carry; allowed: 1 to 64 of letters, digits'),
+        ("--name=", '--name: "" is no name'),
+        ("--model smol", '--model: "smol" is not NAME=PATH, such as smol=/models/smol.gguf'),
+        ("--model =/m", '--model: "=/m" is not NAME=PATH'),
+        ("--model a=", '--model: "a=" is not NAME=PATH'),
+        ("--model a,b=/m", "--model a,b=/m: model_name = 'a,b' is no name; allowed"),
+        ("--model a=/m --model a=/n", '--model: "a" is given twice'),
+        ("--model a=/m --max-batch many", '--max-batch: "many" is not a whole number in range; allowed: at least 1'),
+        ("--model a=/m --max-batch 1.5", '--max-batch: "1.5" is not a whole number in range; allowed: at least 1'),
+        ("--model a=/m --max-batch 0", '--max-batch: "0" is not a whole number in range; allowed: at least 1, at most'),
+        ("--model a=/m --memory-ratio 2", '--memory-ratio: "2" is not a number in range; allowed: above 0, at most 1'),
+        ("--model a=/m --dtype float8", '--dtype: "float8" is not one of: auto, float32, bfloat16, float16'),
+        ("--model a=/m --kv-cache-mode int8", "kv_cache_mode = INT8 is not supported by this engine yet"),
+        ("--model a=/m --set no_such_field=1", '"no_such_field" is no field of RuntimeConfig, which has: activation'),
+        ("--model a=/m --set max_bacth=1", '--set max_bacth=1: "max_bacth" is no field of RuntimeConfig; did you mean'),
+        ("--model a=/m --set model_path=/n", "--set model_path=/n: --model NAME=PATH says that"),
+        ("--model a=/m --set max_batch", '--set: "max_batch" is not FIELD=VALUE, such as max_batch=8'),
+        ("--model a=/m --set max_batch=x", '--set max_batch: "x" is not a whole number in range; allowed: at least 1'),
+        ("--model a=/m --set drain_limit=-1s", '--set drain_limit: "-1s" is not a number in range; allowed: at least'),
+        ("--model a=/m --set enable_prefix_cache=1", '--set enable_prefix_cache: "1" is not true or false'),
+        ("--model a=/m --set default_lease=60", "settings of --model a=/m: "),
+        ("--model a=/m --set device_list=a", '--set device_list: "a" is not JSON, such as [0, 1]'),
+        ("--model a=/m --set max_prefill_tokens=4", "max_prefill_tokens = 4 is less than max_batch = 32"),
+        ("--max-batch 4", "--max-batch is a setting of models, but there is no --model"),
+        ("--set max_batch=4", "--set max_batch is a setting of models, but there is no --model"),
+        ("--drain-limit -1", 'argument --drain-limit: "-1" is not a number of seconds, 0 or more'),
+        ("--drain-limit inf", 'argument --drain-limit: "inf" is not a number of seconds, 0 or more'),
+        ("--core-ping-limit 0", 'argument --core-ping-limit: "0" is not above 0 seconds'),
+        ("--log-format xml", "argument --log-format: invalid choice: 'xml'"),
+        ("--backend nope", "argument --backend: invalid choice: 'nope' (choose from 'torch')"),
+        ("--no-such", "unrecognized arguments: --no-such"),
     ],
 )
-def test_a_wrong_line_is_refused_saying_what_is_wrong(line, said, capsys):
+def test_a_wrong_line_is_refused_in_one_line_that_says_what_is_wrong(line, said, capsys):
     with pytest.raises(SystemExit) as caught:
         parse_arguments(line.split())
     assert caught.value.code == 2
-    assert said in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.startswith("headrace-engine: ")
+    assert said in told
+    assert told.count("\n") == 1
