@@ -5,6 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 
+_WRAPPING = "failed to connect to all addresses; last error: "
+_CODE = re.compile(r"[A-Z_]+: ")
+_IPV4_URI = re.compile(r"\bipv4:(?=[\d.]+:\d)")
+_IPV6_URI = re.compile(r"\bipv6:%5B([0-9A-Fa-f:.%]*?)%5D(?=:\d)")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 
@@ -21,6 +25,19 @@ def parse_addresses(text: str) -> list[str]:
         if target in targets[:place]:
             raise ValueError(f'address "{target}" stands twice in "{text}"')
     return targets
+
+
+def plain_reason(details: str, target: str) -> str:
+    """Why gRPC reached nobody, as people write it: "[::1]:7070" for "ipv6:%5B::1%5D:7070", and nothing twice.
+
+    Args:
+        details: gRPC's own words.
+        target: where the call went, which the reader was told already.
+    """
+    text = _IPV6_URI.sub(r"[\1]", _IPV4_URI.sub("", details))
+    if text.startswith(_WRAPPING):
+        text = _CODE.sub("", text.removeprefix(_WRAPPING), count=1)
+    return text.removeprefix(f"{target}: ")
 
 
 def _parse(address: str, text: str) -> str:

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from headrace import Client, InvalidRequestError, UnavailableError
 from headrace import transport as seam
 from headrace.addresses import parse_addresses
-from headrace.grpc_transport import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
+from headrace.grpc_channels import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from headrace.methods import CONVERSATIONS, METHODS
 from headrace.v1 import engine_service_pb2, session_pb2, status_pb2
 from scripted_server import FakeClock, ScriptedServer
