@@ -20,7 +20,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak models images compose-test clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ images: $(VENV)/bin/pip  ## build the container images of the engine (CPU) and t
 
 compose-test: $(VENV)/.tests models  ## build the images and test them under compose; DOCKER_START=1 starts a Docker engine (root, Debian)
 	@deploy/compose_test.sh
+
+bench-service: $(VENV)/.tests $(VENV)/.model  ## measure what serving costs beside computing; writes bench/RESULTS.md
+	@PYTHONPATH=tests:bench $(BIN)/python bench/service.py
 
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .

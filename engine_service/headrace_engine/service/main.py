@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import uvloop
 
+from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
 from headrace_engine.process import launch_process, launch_thread
 from headrace_engine.service.arguments import Arguments, parse_arguments
@@ -14,19 +15,24 @@ from headrace_engine.service.life import Service
 from headrace_engine.service.logs import configure_service
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None) -> int:
     """Serve until SIGTERM or SIGINT; a second one cuts what still runs.
+
+    Args:
+        argv: the command line; None: the program's own.
+        launcher: starts cores; None: those of this build, where the command line wants them.
 
     Returns:
         The exit status: 0, or 1 where the engine could not do what the command line asks or was cut.
     """
     arguments = parse_arguments(argv)
     configure_service(json=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
-    return uvloop.run(_serve(arguments))
+    if launcher is None:
+        launcher = launch_thread if arguments.core_threads else launch_process
+    return uvloop.run(_serve(arguments, launcher))
 
 
-async def _serve(arguments: Arguments) -> int:
-    launcher = launch_thread if arguments.core_threads else launch_process
+async def _serve(arguments: Arguments, launcher: CoreLauncher) -> int:
     return await Service(arguments, Engine(arguments.engine, launcher)).run()
 
 

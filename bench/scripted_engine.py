@@ -1,0 +1,100 @@
+"""headrace-engine with a scripted runner: the real service and the real core, and steps whose ids are known.
+
+    HEADRACE_BENCH_STEPS=FILE python bench/scripted_engine.py [arguments of headrace-engine]
+
+A step takes STEP seconds, as if a device computed it, and gives every sequence the same id: `id_of` its number. When
+and with how many ids each step was handed out is written to FILE, one `STAMP` after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from headrace_engine.config import ComputeDtype, ComputeUnit
+from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.messages import CorePlan
+from headrace_engine.process import launch_process
+from headrace_engine.process import main as core_main
+from headrace_engine.service.main import main as service_main
+
+STEP = 0.02
+"""Seconds of a step."""
+
+STAMP = struct.Struct("<QQQ")
+"""Number of a step, CLOCK_MONOTONIC in nanoseconds when the runner returned, and ids in it."""
+
+STEPS_FILE = "HEADRACE_BENCH_STEPS"
+"""Environment variable that names the file of stamps."""
+
+_FIRST_ID, _CYCLE = 1_000, 40_000
+
+
+def id_of(step: int) -> int:
+    """The id that a step gives; known again after 800 s."""
+    return _FIRST_ID + step % _CYCLE
+
+
+class ScriptedRunner(Runner):
+    """Waits where others compute. What a step costs the core is written down at the beginning of the next one."""
+
+    def __init__(self, plan: CorePlan) -> None:
+        self._plan = plan
+        self._stamps = open(os.environ[STEPS_FILE], "ab", buffering=0)  # noqa: SIM115
+        self._last = b""
+        self._number = 0
+        self._due = time.monotonic()
+
+    def load(self, progress: Progress) -> None:
+        """Nothing."""
+
+    def size(self) -> RunnerSizes:
+        """Room for a full batch of the longest sequences."""
+        plan = self._plan
+        blocks = plan.max_batch * -(-plan.max_length // plan.block_size)
+        return RunnerSizes(
+            devices=("script",),
+            dtype=ComputeDtype.FLOAT32,
+            compute_unit=ComputeUnit.CPU,
+            num_threads=1,
+            max_length=plan.max_length,
+            num_blocks=blocks,
+            weight_bytes=0,
+            workspace_bytes=0,
+            kv_bytes=0,
+        )
+
+    def allocate(self, num_blocks: int) -> None:
+        """Nothing."""
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        """The id of this step for each row that wants one."""
+        self._stamps.write(self._last)
+        drawn = [Sampled(id_of(self._number))] * sum(step.sampling is not None for step in steps)
+        # Steps of a device that was late follow at once, and then again at their distance.
+        self._due = max(self._due + STEP, time.monotonic())
+        time.sleep(max(0.0, self._due - time.monotonic()))
+        self._last = STAMP.pack(self._number, time.monotonic_ns(), len(drawn))
+        self._number += 1
+        return drawn
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stamps.close()
+
+
+def main() -> int:
+    """The service; with a number alone, a core on the socket of that number."""
+    if sys.argv[1:2] == ["core"]:
+        return core_main(int(sys.argv[2]), ScriptedRunner)
+    program = (sys.executable, str(Path(__file__).resolve()), "core")
+    return service_main(launcher=partial(launch_process, program=program))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
