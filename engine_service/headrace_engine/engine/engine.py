@@ -11,6 +11,7 @@ from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.engine.admission import Admission
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.generation import check_ids
+from headrace_engine.engine.kept_models import Replaced
 from headrace_engine.engine.load import model_loads
 from headrace_engine.engine.options import API_VERSION, FEATURES, EngineOptions
 from headrace_engine.engine.reading import Reading, page_of
@@ -52,9 +53,20 @@ class Engine:
         """Takes no new requests and will go away."""
         return self._draining
 
-    async def start(self) -> None:
-        """Return to the models and states that were kept. Their verbs go on in the background."""
-        await self._models.restore()
+    async def start(self, declared: Sequence[RuntimeConfig] = ()) -> list[Replaced]:
+        """Return to the models and states that were kept. Their verbs go on in the background.
+
+        Args:
+            declared: configs that the caller installs next, each in the place of what was kept under its name.
+
+        Returns:
+            The kept models whose config a declared one changes.
+
+        Raises:
+            InvalidArgument, BadModel: what is wrong with a declared config.
+            FailedPrecondition: the state directory cannot be used, or another engine uses it.
+        """
+        return await self._models.restore(declared)
 
     async def drain(self, limit: float) -> None:
         """Refuse new requests, let running ones end for at most `limit` seconds, then end them with DRAINED."""

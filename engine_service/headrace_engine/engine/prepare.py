@@ -17,6 +17,7 @@ from headrace_engine.model_types import EffectiveConfig, ModelDescription
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.families import apply_rope_scaling
 from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.loaders.hub import is_name
 from headrace_engine.models.tokenizer import load_tokenizer
 from headrace_engine.request_types import ConfigWarning
 
@@ -69,6 +70,19 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
         warnings=(*not_applied, *(ConfigWarning("config.model_path", text) for text in files.warnings)),
     )
     return Prepared(files, TextProcessor(bundle, config.chat_template), effective, not_applied)
+
+
+def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
+    """Refuse early what could not be installed, by its config and, where it lies on this host, its files' headers.
+
+    Raises:
+        BadModel: there is no such path and no such name on a hub, or no loader reads what is there.
+        InvalidArgument: the config is wrong.
+    """
+    check_config(config)
+    check_root(config.model_path, options)
+    if not options.allow_hub or not is_name(config.model_path) or Path(config.model_path).expanduser().exists():
+        _check_length(config, _open(config, options))
 
 
 def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.core_link import CoreLauncher
+from headrace_engine.engine.kept_models import KeptModels, Replaced
 from headrace_engine.engine.model import Model, Surroundings
 from headrace_engine.engine.options import EngineOptions
-from headrace_engine.engine.prepare import Prepared, describe
+from headrace_engine.engine.prepare import Prepared, check_model, describe
 from headrace_engine.engine.runtime import check_config, check_root
 from headrace_engine.engine.state_store import SavedModel, StateStore
 from headrace_engine.engine.statistics import Clock, StepHistory
@@ -19,8 +19,6 @@ from headrace_engine.engine.watchers import Watchers
 from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from headrace_engine.model_types import ModelDescription, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
-
-_log = logging.getLogger(__name__)
 
 
 class ModelRegistry:
@@ -32,8 +30,7 @@ class ModelRegistry:
         self._models: dict[str, Model] = {}
         self._histories = defaultdict[str, StepHistory](lambda: StepHistory(clock))
         self._watchers = Watchers()
-        self._store = StateStore(options.state_dir)
-        self._saved: list[SavedModel] = []
+        self._kept = KeptModels(StateStore(options.state_dir))
         self._leaving: set[asyncio.Task[None]] = set()
 
     def all(self) -> list[Model]:
@@ -124,10 +121,24 @@ class ModelRegistry:
         check_root(config.model_path, self._options, "model_path")
         return await asyncio.to_thread(describe, config, self._options)
 
-    async def restore(self) -> None:
-        """Install and start again what was kept; it goes on in the background, failures are in the models' states."""
-        self._saved = self._store.load()
-        for saved in self._saved:
+    async def restore(self, declared: Sequence[RuntimeConfig]) -> list[Replaced]:
+        """Install and start again what was kept; it goes on in the background, failures are in the models' states.
+
+        Args:
+            declared: configs that will be installed next. What was kept under their names with another config is not
+                returned to, and is forgotten once the new one could be read.
+
+        Returns:
+            The kept models that declared ones replace.
+
+        Raises:
+            InvalidArgument, BadModel: what is wrong with a declared config, before anything is done.
+            FailedPrecondition: what was kept cannot be read, or another engine uses it.
+        """
+        for config in declared:
+            await asyncio.to_thread(check_model, config, self._options)
+        kept, replaced = self._kept.open(declared)
+        for saved in kept:
             model = self._new(saved.config)
             if saved.wanted is ModelState.RUNNING:
                 model.wanted = ModelState.RUNNING
@@ -135,6 +146,7 @@ class ModelRegistry:
             await model.install(no_wait=True)
             if model.wanted is ModelState.RUNNING:
                 await model.start(no_wait=True)
+        return replaced
 
     async def drain(self, limit: float) -> None:
         """Let requests end for at most `limit` seconds, then end them with DRAINED."""
@@ -148,6 +160,7 @@ class ModelRegistry:
     async def close(self) -> None:
         """End every core."""
         await asyncio.gather(*(model.close() for model in self._models.values()), *self._leaving)
+        self._kept.close()
 
     def _add(self, config: RuntimeConfig) -> Model:
         failed = self._models.get(config.model_name)
@@ -175,15 +188,9 @@ class ModelRegistry:
 
     def _changed(self, model: Model) -> None:
         self._watchers.publish(model.view(with_effective=False))
+        if model.prepared is not None or model.wanted is ModelState.RELEASED:
+            self._kept.settle(model.name)
         self._save()
 
     def _save(self) -> None:
-        kept = [model for model in self._models.values() if model.wanted is not ModelState.RELEASED]
-        models = [SavedModel(model.config, model.wanted) for model in kept]
-        if models == self._saved:
-            return
-        self._saved = models
-        try:
-            self._store.save(models)
-        except OSError as error:  # Serving goes on; what is lost is the way back after a restart.
-            _log.error("state_not_saved: %s", error)
+        self._kept.keep(SavedModel(model.config, model.wanted) for model in self._models.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from headrace_engine.errors import FailedPrecondition
 from headrace_engine.model_types import ModelState
 
 FILE = "models.json"
+LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,37 +27,80 @@ class SavedModel:
 
 
 class StateStore:
-    """One JSON file in a folder, replaced as a whole at every change.
+    """One JSON file in a folder, replaced as a whole at every change, while the folder is this store's alone.
 
     Args:
         folder: made if it is not there; None keeps nothing.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._path = None if folder is None else folder / FILE
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._lock: int | None = None
 
-    def load(self) -> list[SavedModel]:
-        """The models saved last.
+    def open(self) -> list[SavedModel]:
+        """Take the folder, until `close` or the end of the process, and return the models saved last.
 
         Raises:
-            FailedPrecondition: the file cannot be read, or is damaged; names it.
+            FailedPrecondition: the folder cannot be used, another engine uses it, or its file is damaged; names it.
         """
-        if self._path is None or not self._path.exists():
+        if self._folder is None:
             return []
+        self._lock = _lock(self._folder)
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=list[SavedModel])
-        except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
-            text = f"{self._path} cannot be read ({error}): mend or remove it"
-            raise FailedPrecondition(text, reason="BAD_MODEL") from error
+            return _load(self._folder / FILE)
+        except BaseException:
+            self.close()
+            raise
 
     def save(self, models: Iterable[SavedModel]) -> None:
-        """Replace what was saved."""
-        if self._path is None:
+        """Replace what was saved. A folder that is not open is left as it is: it may be another engine's."""
+        if self._folder is None or self._lock is None:
             return
-        draft = self._path.with_suffix(".new")
+        path = self._folder / FILE
+        draft = path.with_suffix(".new")
         draft.write_bytes(msgspec.json.format(msgspec.json.encode(list(models))))
         with draft.open("rb") as file:
             os.fsync(file.fileno())
-        draft.replace(self._path)
+        draft.replace(path)
+
+    def close(self) -> None:
+        """Leave the folder to whoever comes next."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _lock(folder: Path) -> int:
+    """The descriptor that holds the folder: no child process inherits it, and the system lets go of it in any case."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        text = f"state directory {folder} cannot be used ({error.strerror})"
+        raise _unusable(f"{text}: name a directory that this program may write to") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        if isinstance(error, BlockingIOError):
+            text = f"state directory {folder} is in use by another engine: give each engine a directory of its own"
+        else:
+            text = f"state directory {folder} cannot be locked ({error.strerror}): name one on a local file system"
+        raise _unusable(text) from error
+    return lock
+
+
+def _load(path: Path) -> list[SavedModel]:
+    if not path.exists():
+        return []
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[SavedModel])
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise _unusable(
+            f"{path} cannot be read ({reason}): mend or remove it; it lists the models to return to"
+        ) from error
+
+
+def _unusable(text: str) -> FailedPrecondition:
+    return FailedPrecondition(text, reason="BAD_MODEL")

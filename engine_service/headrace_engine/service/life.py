@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.engine import Engine
-from headrace_engine.errors import AlreadyExists, HeadraceError, InvalidArgument
+from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, InvalidArgument
 from headrace_engine.service.announcer import Announcer
 from headrace_engine.service.arguments import Arguments
 from headrace_engine.service.listening import ListenError
@@ -35,20 +35,29 @@ class Service:
 
     async def run(self) -> int:
         """Serve until told to stop."""
-        try:
-            address = self._server.listen(self._arguments.listen)
-        except ListenError as error:
-            _log.error("listen_failed", reason=str(error))
-            return 1
         self._take_signals()
         try:
-            await self._engine.start()
+            address = self._server.listen(self._arguments.listen)
+            replaced = await self._engine.start(self._arguments.models)
+        except (ListenError, HeadraceError) as error:
+            return await self._give_up(error)
+        try:
+            for one in replaced:
+                _log.warning("stored_model_replaced", model=one.model_name, changes=one.changes)
             await self._server.start()
             _log.info("listening", address=address, backend=self._arguments.engine.backend)
             await self._run_background()
         finally:
             await self._shut_down()
         return 1 if self._cut else self._exit_status
+
+    async def _give_up(self, error: ListenError | HeadraceError) -> int:
+        """Say in one line why there is nothing to serve."""
+        event = "listen_failed" if isinstance(error, ListenError) else "start_refused"
+        _log.error(event, reason=str(error))
+        await self._engine.close()
+        await self._server.stop(None)
+        return 1
 
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -75,13 +84,15 @@ class Service:
                 task.cancel()
 
     async def _bring_up(self, config: RuntimeConfig) -> None:
-        """Install and start a model. One that fails stays to be looked at; a refused config ends the program."""
+        """Install and start a model. One that cannot be read ends the program; one that fails later stays."""
+        installed = False
         try:
             await self._engine.install_model(config)
+            installed = True
             await self._engine.start_model(config.model_name)
         except HeadraceError as error:
             _log.error("model_not_started", model=config.model_name, reason=error.reason, failure=error.message)
-            if isinstance(error, InvalidArgument | AlreadyExists):
+            if not installed and isinstance(error, InvalidArgument | AlreadyExists | BadModel):
                 self._exit_status = 1
                 self._stop.set()
 

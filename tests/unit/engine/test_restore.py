@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_engine.engine.kept_models import Replaced
 from headrace_engine.engine.state_store import FILE, SavedModel, StateStore
-from headrace_engine.errors import FailedPrecondition, InvalidArgument
+from headrace_engine.errors import BadModel, FailedPrecondition, InvalidArgument
 from headrace_engine.model_types import ModelState
 from unit.engine.bench import NAME, Bench
 
@@ -40,7 +41,7 @@ async def rest(bench: Bench) -> dict[str, ModelState]:
 
 
 async def test_models_return_to_their_wanted_states(bench: Bench, tmp_path: Path) -> None:
-    bench.new_engine(state_dir=tmp_path)
+    await bench.new_engine(state_dir=tmp_path).start()
     await bench.run("runs")
     await bench.install("installed")
     await bench.run("stopped")
@@ -69,7 +70,7 @@ async def test_no_state_on_disk_brings_a_released_model_back(
         seen.append(saved(tmp_path))
 
     monkeypatch.setattr(StateStore, "save", noting)
-    bench.new_engine(state_dir=tmp_path)
+    await bench.new_engine(state_dir=tmp_path).start()
     await bench.run()
     await bench.engine.stop_model(NAME)
     await bench.engine.release_model(NAME)
@@ -77,7 +78,7 @@ async def test_no_state_on_disk_brings_a_released_model_back(
 
 
 async def test_restoring_returns_at_once_and_shows_what_is_wanted(bench: Bench, tmp_path: Path) -> None:
-    bench.new_engine(state_dir=tmp_path)
+    await bench.new_engine(state_dir=tmp_path).start()
     await bench.run()
     await restart(bench, tmp_path)
     view = bench.engine.get_model(NAME)
@@ -87,7 +88,7 @@ async def test_restoring_returns_at_once_and_shows_what_is_wanted(bench: Bench, 
 
 
 async def test_a_start_during_the_install_is_wanted_from_the_call_on(bench: Bench, tmp_path: Path) -> None:
-    bench.new_engine(state_dir=tmp_path)
+    await bench.new_engine(state_dir=tmp_path).start()
     await bench.engine.install_model(bench.config(), no_wait=True)
     await bench.engine.start_model(NAME, no_wait=True)
     assert saved(tmp_path) == {NAME: "RUNNING"}
@@ -95,7 +96,7 @@ async def test_a_start_during_the_install_is_wanted_from_the_call_on(bench: Benc
 
 
 async def test_the_end_of_the_engine_is_no_wish_to_stop(bench: Bench, tmp_path: Path) -> None:
-    bench.new_engine(state_dir=tmp_path)
+    await bench.new_engine(state_dir=tmp_path).start()
     await bench.run()
     await bench.engine.drain(0)
     await bench.engine.close()
@@ -103,7 +104,7 @@ async def test_the_end_of_the_engine_is_no_wish_to_stop(bench: Bench, tmp_path: 
 
 
 async def test_a_model_that_failed_is_tried_again(bench: Bench, tmp_path: Path) -> None:
-    bench.new_engine(state_dir=tmp_path)
+    await bench.new_engine(state_dir=tmp_path).start()
     await bench.run()
     await bench.launcher.fail_restart()
     assert saved(tmp_path) == {NAME: "RUNNING"}
@@ -112,7 +113,7 @@ async def test_a_model_that_failed_is_tried_again(bench: Bench, tmp_path: Path) 
 
 
 async def test_a_model_that_cannot_be_restored_says_why_and_holds_up_no_other(bench: Bench, tmp_path: Path) -> None:
-    bench.new_engine(state_dir=tmp_path)
+    await bench.new_engine(state_dir=tmp_path).start()
     await bench.run("fine")
     await bench.run("outside")
     entries = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
@@ -126,7 +127,7 @@ async def test_a_model_that_cannot_be_restored_says_why_and_holds_up_no_other(be
 
 
 async def test_a_saved_config_that_this_build_refuses_says_so(bench: Bench, tmp_path: Path) -> None:
-    bench.new_engine(state_dir=tmp_path)
+    await bench.new_engine(state_dir=tmp_path).start()
     await bench.install()
     entries = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
     entries[0]["config"]["kv_cache_mode"] = "INT8"
@@ -151,7 +152,7 @@ async def test_a_state_that_cannot_be_saved_is_told_and_serving_goes_on(
     def fail(descriptor: int) -> None:
         raise OSError("no space left on device")
 
-    bench.new_engine(state_dir=tmp_path)
+    await bench.new_engine(state_dir=tmp_path).start()
     monkeypatch.setattr("os.fsync", fail)
     with caplog.at_level(logging.ERROR):
         await bench.run()
@@ -164,3 +165,88 @@ async def test_without_a_folder_nothing_is_kept(bench: Bench) -> None:
     await bench.engine.close()
     await bench.new_engine().start()
     assert bench.engine.list_models() == []
+
+
+async def test_two_engines_do_not_share_a_folder(bench: Bench, tmp_path: Path) -> None:
+    first = bench.new_engine(state_dir=tmp_path)
+    await first.start()
+    second = bench.new_engine(state_dir=tmp_path)
+    with pytest.raises(FailedPrecondition, match="in use by another engine"):
+        await second.start()
+    await first.close()
+    await second.start()
+
+
+class TestDeclared:
+    """Models of the command line, which is newer than what was kept."""
+
+    @pytest.fixture(autouse=True)
+    async def kept(self, bench: Bench, tmp_path: Path) -> None:
+        """A model and another one were running when the engine went away."""
+        await bench.new_engine(state_dir=tmp_path).start()
+        await bench.run(max_batch=32)
+        await bench.run("other")
+        await bench.engine.close()
+        bench.new_engine(state_dir=tmp_path)
+
+    async def test_an_equal_config_is_returned_to(self, bench: Bench) -> None:
+        assert await bench.engine.start([bench.config(max_batch=32)]) == []
+        assert await rest(bench) == {NAME: ModelState.RUNNING, "other": ModelState.RUNNING}
+
+    async def test_another_config_takes_the_place_of_what_was_kept(self, bench: Bench, tmp_path: Path) -> None:
+        newer = bench.config(max_batch=4, max_length=64)
+        assert await bench.engine.start([newer]) == [Replaced(NAME, ("max_batch: 32 -> 4", "max_length: unset -> 64"))]
+        await bench.engine.install_model(newer)
+        assert batches(tmp_path) == {NAME: 4, "other": None}
+        assert bench.engine.get_model(NAME).effective.config.max_batch == 4
+        await rest(bench)
+
+    async def test_what_was_kept_stays_kept_until_the_new_one_could_be_read(
+        self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        newer = bench.config(max_batch=4)
+        await bench.engine.start([newer])
+        await rest(bench)
+        assert batches(tmp_path) == {NAME: 32, "other": None}
+
+        def damaged(*_: object) -> None:
+            raise BadModel("the tokenizer is damaged")
+
+        monkeypatch.setattr("headrace_engine.engine.model.prepare", damaged)
+        with pytest.raises(BadModel):
+            await bench.engine.install_model(newer)
+        assert batches(tmp_path) == {NAME: 32, "other": None}
+        await bench.engine.release_model(NAME)
+        assert batches(tmp_path) == {"other": None}
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"model_path": "/nowhere/at/all"}, "/nowhere/at/all: no such file or directory"),
+            ({"max_length": 10**6}, "more than the model was made for"),
+            ({"max_batch": 0}, "max_batch = 0 is out of range"),
+        ],
+    )
+    async def test_a_wrong_one_is_refused_before_anything_is_done(
+        self, bench: Bench, tmp_path: Path, changes: dict[str, Any], said: str
+    ) -> None:
+        with pytest.raises((BadModel, InvalidArgument), match=said):
+            await bench.engine.start([bench.config(**changes)])
+        assert bench.engine.list_models() == []
+        assert batches(tmp_path) == {NAME: 32, "other": None}
+        await bench.new_engine(state_dir=tmp_path).start()  # The folder is not held.
+        await rest(bench)
+
+    async def test_a_name_on_a_hub_is_not_fetched_before_the_engine_is_up(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headrace_engine.models.loaders.hub.fetch", lambda *_: pytest.fail("fetched"))
+        (replaced,) = await bench.engine.start([bench.config(model_path="owner/model", max_batch=32)])
+        assert replaced.changes == (f"model_path: {bench.model_path} -> owner/model",)
+        await rest(bench)
+
+
+def batches(folder: Path) -> dict[str, Any]:
+    """max_batch by name, as it is on disk."""
+    entries = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return {entry["config"]["model_name"]: entry["config"]["max_batch"] for entry in entries}

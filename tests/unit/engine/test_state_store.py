@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from headrace_engine.config import (
     RopeScalingType,
     RuntimeConfig,
 )
-from headrace_engine.engine.state_store import FILE, SavedModel, StateStore
+from headrace_engine.engine.state_store import FILE, LOCK, SavedModel, StateStore
 from headrace_engine.errors import FailedPrecondition
 from headrace_engine.model_types import ModelState
 
@@ -44,40 +46,58 @@ FULL = SavedModel(
 )
 
 
-def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
-    StateStore(tmp_path).save([PLAIN, FULL])
-    assert StateStore(tmp_path).load() == [PLAIN, FULL]
+def opened(folder: Path | None) -> tuple[StateStore, list[SavedModel]]:
+    store = StateStore(folder)
+    return store, store.open()
+
+
+def save(folder: Path, *models: SavedModel) -> None:
+    """What an engine that came and went left behind."""
+    store, _ = opened(folder)
+    store.save(models)
+    store.close()
+
+
+def kept(folder: Path) -> list[SavedModel]:
+    store, models = opened(folder)
+    store.close()
+    return models
+
+
+def test_what_was_saved_is_found_again(tmp_path: Path) -> None:
+    save(tmp_path, PLAIN, FULL)
+    assert kept(tmp_path) == [PLAIN, FULL]
 
 
 def test_every_field_that_can_be_set_survives(tmp_path: Path) -> None:
     """No field of the config is left out by the encoding: the text names each one."""
-    StateStore(tmp_path).save([PLAIN])
+    save(tmp_path, PLAIN)
     text = (tmp_path / FILE).read_text(encoding="utf-8")
     assert all(f'"{field.name}"' in text for field in fields(RuntimeConfig))
 
 
 def test_a_save_replaces_the_one_before(tmp_path: Path) -> None:
-    store = StateStore(tmp_path)
-    store.save([PLAIN, FULL])
-    store.save([FULL])
-    store.save([])
-    assert store.load() == []
-    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    save(tmp_path, PLAIN, FULL)
+    save(tmp_path, FULL)
+    save(tmp_path)
+    assert kept(tmp_path) == []
+    assert {path.name for path in tmp_path.iterdir()} == {FILE, LOCK}
 
 
 def test_the_folder_is_made(tmp_path: Path) -> None:
-    StateStore(tmp_path / "a" / "b").save([PLAIN])
-    assert StateStore(tmp_path / "a" / "b").load() == [PLAIN]
+    save(tmp_path / "a" / "b", PLAIN)
+    assert kept(tmp_path / "a" / "b") == [PLAIN]
 
 
-def test_nothing_saved_is_nothing_loaded(tmp_path: Path) -> None:
-    assert StateStore(tmp_path).load() == []
+def test_nothing_saved_is_nothing_found(tmp_path: Path) -> None:
+    assert kept(tmp_path) == []
 
 
 def test_without_a_folder_nothing_is_kept() -> None:
-    store = StateStore(None)
+    store, models = opened(None)
     store.save([PLAIN])
-    assert store.load() == []
+    store.close()
+    assert models == []
 
 
 @pytest.mark.parametrize(
@@ -91,16 +111,79 @@ def test_without_a_folder_nothing_is_kept() -> None:
         b'[{"config": {"model_name": "\xff"}, "wanted": "RUNNING"}]',
     ],
 )
-def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_an_error_of_one_line_that_names_it(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / FILE).write_bytes(damage)
-    with pytest.raises(FailedPrecondition, match=FILE) as caught:
-        StateStore(tmp_path).load()
-    assert str(tmp_path / FILE) in caught.value.message
-    assert "mend or remove it" in caught.value.message
+    said = refusal(tmp_path)
+    assert said.startswith(f"{tmp_path / FILE} cannot be read (")
+    assert "mend or remove it" in said
+    (tmp_path / FILE).unlink()
+    assert kept(tmp_path) == [], "a refused folder is not held"
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(FailedPrecondition) as caught:
+        StateStore(folder).open()
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    said = refusal(tmp_path / "state")
+    assert said.startswith(f"state directory {tmp_path / 'state'} cannot be used (File exists): name a directory that")
+
+
+def test_a_folder_below_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    assert "cannot be used (Not a directory)" in refusal(tmp_path / "state" / "below")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert "cannot be used (Permission denied)" in refusal(tmp_path)
+
+
+def test_a_lock_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / LOCK).mkdir()
+    assert "cannot be used (Is a directory)" in refusal(tmp_path)
+
+
+def test_a_file_that_is_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    assert f"{tmp_path / FILE} cannot be read (Is a directory)" in refusal(tmp_path)
+
+
+def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
+    first, _ = opened(tmp_path)
+    first.save([PLAIN])
+    said = refusal(tmp_path)
+    assert said == f"state directory {tmp_path} is in use by another engine: give each engine a directory of its own"
+    first.close()
+    assert kept(tmp_path) == [PLAIN]
+
+
+def test_a_child_process_does_not_hold_the_folder(tmp_path: Path) -> None:
+    """A core that outlives its service for a moment must not keep the next service out."""
+    store, _ = opened(tmp_path)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False) as child:
+        store.close()
+        assert kept(tmp_path) == []
+        assert child.stdin is not None
+        child.stdin.close()
+
+
+def test_a_folder_that_is_not_held_is_left_as_it_is(tmp_path: Path) -> None:
+    save(tmp_path, PLAIN)
+    StateStore(tmp_path).save([FULL])
+    store, _ = opened(tmp_path)
+    store.close()
+    store.save([FULL])
+    assert kept(tmp_path) == [PLAIN]
 
 
 def test_a_save_that_is_cut_leaves_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = StateStore(tmp_path)
+    store, _ = opened(tmp_path)
     store.save([PLAIN])
 
     def fail(descriptor: int) -> None:
@@ -109,4 +192,5 @@ def test_a_save_that_is_cut_leaves_the_state_before(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(OSError, match="no space"):
         store.save([FULL])
-    assert store.load() == [PLAIN]
+    store.close()
+    assert kept(tmp_path) == [PLAIN]

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from zlib import crc32
 
 from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
+from headrace_engine.engine.kept_models import Replaced
 from headrace_engine.engine.sessions import Sessions
 from headrace_engine.errors import NotFound
 from headrace_engine.model_types import EffectiveConfig, EngineStat, ModelDescription, ModelState, ModelView, ServerInfo
@@ -70,8 +71,9 @@ class ScriptedEngine:
         if method in self.failures:
             raise self.failures[method]
 
-    async def start(self) -> None:
-        self._called("start")
+    async def start(self, declared: Sequence[RuntimeConfig] = ()) -> list[Replaced]:
+        self._called("start", *declared)
+        return []
 
     async def close(self) -> None:
         self._called("close")

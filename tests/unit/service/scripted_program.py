@@ -13,7 +13,7 @@ from typing import Any, cast
 import uvloop
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.engine import Engine
-from headrace_engine.errors import AlreadyExists, BadModel
+from headrace_engine.errors import AlreadyExists, BadModel, OutOfMemory
 from headrace_engine.model_types import ModelState, ModelView
 from headrace_engine.result_types import FinishReason, ReadResult
 from headrace_engine.service.arguments import Arguments, parse_arguments
@@ -23,7 +23,7 @@ from unit.service.scripted_engine import ScriptedEngine, end, tokens
 
 
 class Program(ScriptedEngine):
-    """Runs "smol", and refuses to install some others."""
+    """Runs "smol", and refuses to install or start some others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,6 +37,8 @@ class Program(ScriptedEngine):
         return await super().install_model(config, no_wait=no_wait)
 
     async def start_model(self, model_name: str, *, no_wait: bool = False) -> ModelView:
+        if model_name == "large":
+            raise OutOfMemory("lower max_length")
         self.set_state(ModelState.RUNNING, model_name)
         return self.get_model(model_name)
 

@@ -155,18 +155,57 @@ def test_a_second_signal_cuts_what_still_runs(run):
     assert program.events[-1]["cut"] is True
 
 
-def test_a_model_whose_config_is_refused_ends_the_program(run):
-    program = run(SCRIPTED, "--listen", "127.0.0.1:0", "--model", "smol=/models/smol", "--model", "other=/models/other")
-    program.event("model_not_started")
-    assert program.events[-1]["reason"] == "MODEL_EXISTS"
+@pytest.mark.parametrize(("name", "reason"), [("other", "MODEL_EXISTS"), ("broken", "BAD_MODEL")])
+def test_a_model_that_cannot_be_installed_ends_the_program(run, name, reason):
+    program = run(SCRIPTED, "--listen", "127.0.0.1:0", "--model", "smol=/models/smol", "--model", f"{name}=/m")
+    assert program.event("model_not_started")["reason"] == reason
     assert program.end() == 1
 
 
-def test_a_model_that_is_broken_leaves_the_others_running(run):
-    program = run(SCRIPTED, "--listen", "127.0.0.1:0", "--model", "broken=/b", "--model", "smol=/models/smol")
+def test_a_model_that_cannot_be_started_leaves_the_others_running(run):
+    program = run(SCRIPTED, "--listen", "127.0.0.1:0", "--model", "large=/l", "--model", "smol=/models/smol")
     address = program.event("listening")["address"]
     program.event("model_ready")
     assert health(address) == health_pb2.HealthCheckResponse.SERVING
     program.process.send_signal(signal.SIGTERM)
     assert program.end() == 0
     assert "model_not_started" in program.names()
+
+
+def refused(program: Running) -> str:
+    """What a program that did not start says: one line, and exit status 1."""
+    assert program.end() == 1
+    assert program.names() == ["start_refused"]
+    assert "\n" not in program.events[0]["reason"]
+    return program.events[0]["reason"]
+
+
+def test_a_path_without_a_model_ends_the_program_with_one_line_that_names_it(run, tmp_path):
+    listen = ("--listen", "127.0.0.1:0")
+    assert refused(run(REAL, *listen, "--model", "a=/no/such")) == "/no/such: no such file or directory"
+    assert f"{tmp_path}: no model" in refused(run(REAL, *listen, "--model", f"a={tmp_path}"))
+    (tmp_path / "m.gguf").write_bytes(b"not a GGUF file")
+    assert "m.gguf" in refused(run(REAL, *listen, "--model", f"a={tmp_path / 'm.gguf'}"))
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot be used (File exists)"), ("{", "mend or remove it")])
+def test_a_state_directory_that_cannot_be_used_ends_the_program_with_one_line(run, tmp_path, content, said):
+    folder = tmp_path / "state"
+    if content is None:
+        folder.touch()
+    else:
+        folder.mkdir()
+        (folder / "models.json").write_text(content)
+    reason = refused(run(REAL, "--listen", "127.0.0.1:0", "--state-dir", str(folder)))
+    assert str(folder) in reason
+    assert said in reason
+
+
+def test_a_state_directory_has_one_engine_until_that_is_gone(run, tmp_path):
+    arguments = ("--listen", "127.0.0.1:0", "--state-dir", str(tmp_path))
+    first = run(REAL, *arguments)
+    first.event("listening")
+    assert f"state directory {tmp_path} is in use by another engine" in refused(run(REAL, *arguments))
+    first.process.kill()
+    first.process.wait()
+    run(REAL, *arguments).event("listening")
