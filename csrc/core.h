@@ -35,6 +35,15 @@ typedef enum CoreCode {
   CORE_BAD_NUMBER = 5,    /* a number is negative or not finite */
   CORE_UNKNOWN_DTYPE = 6, /* a number is no CoreDtype */
   CORE_DEVICE_ERROR = 7,  /* the device's runtime refused the launch */
+  CORE_NO_MEMORY = 8,     /* the system gives no more memory or threads */
+  CORE_NO_ISA = 9,        /* a number is no CoreIsa that this machine has */
+  CORE_BAD_THREADS = 10,  /* a number is not in 1 ... 1024 */
+  CORE_BAD_GROUP = 11,    /* a number is no size of a group */
+  CORE_BAD_CODE = 12,     /* a number is no code of the format */
+  CORE_BAD_SHAPE = 13,    /* numbers of a shape do not fit one another */
+  CORE_BAD_VALUE = 14,    /* a CoreValue does not fit the workspace, or another value */
+  CORE_BAD_BATCH = 15,    /* a batch exceeds the shape of its program, or names what is not there */
+  CORE_NOT_BOUND = 16,    /* the program has no pool yet */
 } CoreCode;
 
 /* A CoreCode in the low 8 bits and a detail above them. The detail of CORE_DEVICE_ERROR is the runtime's own error

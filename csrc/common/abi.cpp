@@ -1,11 +1,7 @@
 // The facts of core.h that callers in other languages check before the first call.
-#include <cstddef>
+#include "common/abi.h"
 
 #include "core.h"
-
-#define RECORD(Struct) {#Struct, alignof(Struct), sizeof(Struct)}
-#define FIELD(Struct, field) {#Struct "." #field, offsetof(Struct, field), sizeof(Struct::field)}
-#define CONSTANT(name) {#name, name, 0}
 
 static const CoreAbiEntry kEntries[] = {
     CONSTANT(CORE_FLOAT32),
@@ -19,6 +15,15 @@ static const CoreAbiEntry kEntries[] = {
     CONSTANT(CORE_BAD_NUMBER),
     CONSTANT(CORE_UNKNOWN_DTYPE),
     CONSTANT(CORE_DEVICE_ERROR),
+    CONSTANT(CORE_NO_MEMORY),
+    CONSTANT(CORE_NO_ISA),
+    CONSTANT(CORE_BAD_THREADS),
+    CONSTANT(CORE_BAD_GROUP),
+    CONSTANT(CORE_BAD_CODE),
+    CONSTANT(CORE_BAD_SHAPE),
+    CONSTANT(CORE_BAD_VALUE),
+    CONSTANT(CORE_BAD_BATCH),
+    CONSTANT(CORE_NOT_BOUND),
     RECORD(CoreRmsNorm),
     FIELD(CoreRmsNorm, x),
     FIELD(CoreRmsNorm, residual),

@@ -25,6 +25,15 @@ class Code(IntEnum):
     BAD_NUMBER = 5
     UNKNOWN_DTYPE = 6
     DEVICE_ERROR = 7
+    NO_MEMORY = 8
+    NO_ISA = 9
+    BAD_THREADS = 10
+    BAD_GROUP = 11
+    BAD_CODE = 12
+    BAD_SHAPE = 13
+    BAD_VALUE = 14
+    BAD_BATCH = 15
+    NOT_BOUND = 16
 
 
 class RmsNorm(ctypes.Structure):

@@ -1,0 +1,89 @@
+// What a program asks of the kernels, and what they are given. Kernels are compiled once for each instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core_program.h"
+#include "cpu/kv.h"
+
+namespace core {
+
+// ---- ops: the structs of core_program.h, with what they point to copied ----
+
+struct EmbedOp {
+  CoreWeight table;
+  CoreValue out;
+};
+
+struct Projection {
+  CoreWeight weight;
+  const float* bias;
+  CoreValue out;
+};
+
+struct LinearOp {
+  CoreValue x;
+  Projection projections[3];
+  int32_t count;
+  int32_t activations;
+};
+
+// ---- one step ----
+
+// What the kernels know of the step, the same for all threads.
+struct Step {
+  const CoreShape* shape;
+  const CoreBatch* batch;
+  const int32_t* positions;  // [num_tokens]
+  const int32_t* sequence;   // [num_tokens] number of each row's sequence
+  const int32_t* first_row;  // [num_sequences] row of its first token
+  float* workspace;
+  std::byte* shared;  // room of the op that runs, aligned to 64
+  KvPool kv;
+
+  [[gnu::always_inline]] int64_t rows(const CoreValue& value) const {
+    return value.rows == CORE_ROWS_TOKENS ? batch->num_tokens : batch->num_logits;
+  }
+  [[gnu::always_inline]] float* row(const CoreValue& value, int64_t row) const {
+    return workspace + value.offset + row * value.width;
+  }
+};
+
+// What one thread has for itself.
+struct Thread {
+  int32_t number;
+  std::byte* room;  // aligned to 64
+};
+
+// ---- kernels ----
+
+// A part of an op. Its jobs may run in any order, on any thread, and write nothing that another of them reads.
+struct Phase {
+  // Number of jobs; 0 skips the phase.
+  int64_t (*jobs)(const void* op, const Step& step, int32_t threads);
+  // Runs jobs first ... last - 1.
+  void (*run)(const void* op, const Step& step, int64_t first, int64_t last, const Thread& thread);
+};
+
+// How an op runs: its phases one after the other, every job of one before the first of the next.
+struct Kernel {
+  static constexpr int kPhases = 2;
+  Phase phases[kPhases];
+  // Bytes of Step::shared and of Thread::room that the op needs for the largest batch; null: none.
+  int64_t (*shared_bytes)(const void* op, const CoreShape& shape);
+  int64_t (*room_bytes)(const void* op, const CoreShape& shape);
+};
+
+struct Kernels {
+  Kernel embed;        // EmbedOp
+  Kernel norm;         // CoreNorm
+  Kernel linear;       // LinearOp
+  Kernel rope_append;  // CoreRopeAppend
+  Kernel attention;    // CoreAttention
+  Kernel gated;        // CoreGated
+  Kernel select;       // CoreSelect
+  Kernel sample;       // CoreSample
+};
+
+}  // namespace core

@@ -1,0 +1,137 @@
+// Ops that take one row at a time: embedding, norm, gate, selection. A job is a row.
+
+constexpr int64_t kEntriesOfJob = 4096;  // of a row that is cut into jobs of its own
+
+int64_t blocks_of(int64_t width) {
+  return (width + kEntriesOfJob - 1) / kEntriesOfJob;
+}
+
+// ---- embedding ----
+
+int64_t embed_jobs(const void* op, const Step& step, int32_t) {
+  return step.rows(static_cast<const EmbedOp*>(op)->out);
+}
+
+void embed(const void* data, const Step& step, int64_t first, int64_t last, const Thread&) {
+  const auto& op = *static_cast<const EmbedOp*>(data);
+  for (int64_t row = first; row < last; row++) {
+    weight_row(op.table, step.batch->token_ids[row], step.row(op.out, row));
+  }
+}
+
+const Kernel kEmbed = {{{embed_jobs, embed}, {}}, nullptr, nullptr};
+
+// ---- norm ----
+
+// sum = a + b, and the sum of its squares; b may be null, and then sum is not written.
+float add_and_square(const float* a, const float* b, float* sum_out, int64_t n) {
+  constexpr int64_t kLanes = Vec::kLanes;
+  Vec squares[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+  for (int64_t i = 0, part = 0; i < n; i += kLanes, part = (part + 1) % 4) {
+    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
+    Vec x = Vec::load_first(a + i, lanes);
+    if (b != nullptr) {
+      x = x + Vec::load_first(b + i, lanes);
+      x.store_first(sum_out + i, lanes);
+    }
+    squares[part] = fma(x, x, squares[part]);
+  }
+  return sum((squares[0] + squares[1]) + (squares[2] + squares[3]));
+}
+
+void norm_row(const CoreNorm& op, const Step& step, int64_t row) {
+  constexpr int64_t kLanes = Vec::kLanes;
+  const int64_t n = op.x.width;
+  const float* x = step.row(op.x, row);
+  const float* residual = op.residual.width != 0 ? step.row(op.residual, row) : nullptr;
+  float* total = residual != nullptr ? step.row(op.residual_out, row) : nullptr;
+  const float squares = add_and_square(x, residual, total, n);
+  const float* in = total != nullptr ? total : x;
+  float* out = step.row(op.out, row);
+  const Vec factor = Vec::all(1.0f / __builtin_sqrtf(squares / static_cast<float>(n) + op.eps));
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
+    const Vec y = Vec::load_first(in + i, lanes) * factor * Vec::load_first(op.weight + i, lanes);
+    y.store_first(out + i, lanes);
+  }
+}
+
+int64_t norm_jobs(const void* op, const Step& step, int32_t) {
+  return step.rows(static_cast<const CoreNorm*>(op)->x);
+}
+
+void norm(const void* data, const Step& step, int64_t first, int64_t last, const Thread&) {
+  for (int64_t row = first; row < last; row++) norm_row(*static_cast<const CoreNorm*>(data), step, row);
+}
+
+const Kernel kNorm = {{{norm_jobs, norm}, {}}, nullptr, nullptr};
+
+// ---- gate ----
+
+Vec tanh(Vec x) {
+  const Vec e = exp(min(max(x, Vec::all(-10.0f)), Vec::all(10.0f)) * Vec::all(2.0f));
+  return (e - Vec::all(1.0f)) / (e + Vec::all(1.0f));
+}
+
+Vec silu(Vec x) {
+  return x / (Vec::all(1.0f) + exp(Vec::zero() - x));
+}
+
+Vec gelu_tanh(Vec x) {
+  const Vec inner = Vec::all(0.79788456f) * fma(Vec::all(0.044715f) * x * x, x, x);
+  return Vec::all(0.5f) * x * (Vec::all(1.0f) + tanh(inner));
+}
+
+// The error function by its own library: exact, for the few models that gate with it.
+Vec gelu(Vec x) {
+  float lanes[Vec::kLanes];
+  x.store(lanes);
+  for (float& lane : lanes) lane = 0.5f * lane * (1.0f + __builtin_erff(lane * 0.70710678f));
+  return Vec::load(lanes);
+}
+
+template <typename Activation>
+void gate_entries(const float* gate, const float* up, float* out, int64_t n, Activation activation) {
+  constexpr int64_t kLanes = Vec::kLanes;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
+    (activation(Vec::load_first(gate + i, lanes)) * Vec::load_first(up + i, lanes)).store_first(out + i, lanes);
+  }
+}
+
+int64_t gated_jobs(const void* data, const Step& step, int32_t) {
+  const auto& op = *static_cast<const CoreGated*>(data);
+  return step.rows(op.gate) * blocks_of(op.gate.width);
+}
+
+void gated(const void* data, const Step& step, int64_t first, int64_t last, const Thread&) {
+  const auto& op = *static_cast<const CoreGated*>(data);
+  const int64_t width = op.gate.width, blocks = blocks_of(width);
+  for (int64_t job = first; job < last; job++) {
+    const int64_t row = job / blocks, at = job % blocks * kEntriesOfJob;
+    const int64_t n = width - at < kEntriesOfJob ? width - at : kEntriesOfJob;
+    const float *gate = step.row(op.gate, row) + at, *up = step.row(op.up, row) + at;
+    float* out = step.row(op.out, row) + at;
+    if (op.activation == CORE_GATE_SILU) gate_entries(gate, up, out, n, [](Vec x) { return silu(x); });
+    if (op.activation == CORE_GATE_GELU) gate_entries(gate, up, out, n, [](Vec x) { return gelu(x); });
+    if (op.activation == CORE_GATE_GELU_TANH) gate_entries(gate, up, out, n, [](Vec x) { return gelu_tanh(x); });
+  }
+}
+
+const Kernel kGated = {{{gated_jobs, gated}, {}}, nullptr, nullptr};
+
+// ---- selection ----
+
+int64_t select_jobs(const void* op, const Step& step, int32_t) {
+  return step.rows(static_cast<const CoreSelect*>(op)->out);
+}
+
+void select(const void* data, const Step& step, int64_t first, int64_t last, const Thread&) {
+  const auto& op = *static_cast<const CoreSelect*>(data);
+  for (int64_t row = first; row < last; row++) {
+    const auto bytes = static_cast<size_t>(op.x.width) * sizeof(float);
+    __builtin_memcpy(step.row(op.out, row), step.row(op.x, step.batch->wanted[row]), bytes);
+  }
+}
+
+const Kernel kSelect = {{{select_jobs, select}, {}}, nullptr, nullptr};

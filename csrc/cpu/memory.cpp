@@ -1,0 +1,48 @@
+// Whole mappings, so that nothing is ever moved or reused; the head of each holds its length.
+#include "cpu/memory.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+
+namespace core {
+namespace {
+
+constexpr int64_t kHuge = int64_t{1} << 21;
+
+std::atomic<int64_t> count{0};
+
+// What release() needs to know lies in the page before the memory.
+struct Head {
+  void* mapping;
+  size_t length;
+};
+
+}  // namespace
+
+void* allocate(int64_t bytes) {
+  if (bytes < 0 || bytes > INT64_MAX / 2) return nullptr;
+  const int64_t whole = (bytes + kHuge - 1) / kHuge * kHuge;
+  const size_t length = static_cast<size_t>(whole + 2 * kHuge);
+  void* mapping = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return nullptr;
+  const auto first = reinterpret_cast<uintptr_t>(mapping) + sizeof(Head);
+  const auto memory = (first + kHuge - 1) / kHuge * kHuge;
+  // Where the system has no huge pages the advice fails, and small pages do.
+  madvise(reinterpret_cast<void*>(memory), static_cast<size_t>(whole), MADV_HUGEPAGE);
+  reinterpret_cast<Head*>(memory)[-1] = {mapping, length};
+  count.fetch_add(1, std::memory_order_relaxed);
+  return reinterpret_cast<void*>(memory);
+}
+
+void release(void* memory) {
+  if (memory == nullptr) return;
+  const Head head = static_cast<Head*>(memory)[-1];
+  munmap(head.mapping, head.length);
+}
+
+int64_t allocations() {
+  return count.load(std::memory_order_relaxed);
+}
+
+}  // namespace core

@@ -1,0 +1,172 @@
+// Replaying a program: one call a step.
+#include <algorithm>
+#include <new>
+
+#include "common/check.h"
+#include "cpu/program.h"
+
+namespace core {
+namespace {
+
+constexpr int64_t kLine = 64;
+constexpr int64_t kChunksPerThread = 4;  // so that a thread that is held up leaves its share to the others
+
+int64_t up_to_line(int64_t bytes) {
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
+// Where things lie in the memory of a program.
+struct Places {
+  int64_t positions, sequence, first_row, shared, rooms, end;
+
+  Places(const CoreProgram& program)
+      : positions(up_to_line(program.shape.workspace * int64_t{sizeof(float)})),
+        sequence(positions + up_to_line(program.shape.max_tokens * int64_t{sizeof(int32_t)})),
+        first_row(sequence + up_to_line(program.shape.max_tokens * int64_t{sizeof(int32_t)})),
+        shared(first_row + up_to_line(program.shape.max_sequences * int64_t{sizeof(int32_t)})),
+        rooms(shared + up_to_line(program.shared_bytes)),
+        end(rooms + program.cpu.pool.size() * up_to_line(program.room_bytes)) {}
+};
+
+CoreStatus check_sequences(const CoreProgram& program, const CoreBatch& batch) {
+  const CoreShape& shape = program.shape;
+  int64_t rows = 0;
+  for (int32_t i = 0; i < batch.num_sequences; i++) {
+    const CoreSequence& sequence = batch.sequences[i];
+    const int64_t context = int64_t{sequence.start} + sequence.length;
+    if (sequence.length < 1 || sequence.start < 0 || context > shape.max_positions || sequence.blocks == nullptr) {
+      return bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, sequences));
+    }
+    for (int64_t block = 0; block * shape.block_size < context; block++) {
+      if (sequence.blocks[block] < 0 || sequence.blocks[block] >= program.kv.num_blocks) {
+        return bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, sequences));
+      }
+    }
+    rows += sequence.length;
+  }
+  return rows == batch.num_tokens ? CORE_OK : bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, num_tokens));
+}
+
+CoreStatus check_rows(const CoreProgram& program, const CoreBatch& batch) {
+  for (int32_t row = 0; row < batch.num_tokens; row++) {
+    if (batch.token_ids[row] < 0 || batch.token_ids[row] >= program.shape.vocab) {
+      return bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, token_ids));
+    }
+  }
+  for (int32_t i = 0; i < batch.num_logits; i++) {
+    if (batch.wanted[i] < 0 || batch.wanted[i] >= batch.num_tokens) {
+      return bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, wanted));
+    }
+  }
+  return CORE_OK;
+}
+
+CoreStatus check_batch(const CoreProgram& program, const CoreBatch& batch) {
+  const CoreShape& shape = program.shape;
+  const struct {
+    int32_t count, most;
+    size_t offset;
+  } counts[] = {{batch.num_tokens, shape.max_tokens, offsetof(CoreBatch, num_tokens)},
+                {batch.num_sequences, shape.max_sequences, offsetof(CoreBatch, num_sequences)},
+                {batch.num_logits, shape.max_logits, offsetof(CoreBatch, num_logits)}};
+  for (const auto& [count, most, offset] : counts) {
+    if (count < 0 || count > most) return bad_field(CORE_BAD_BATCH, offset);
+  }
+  const PointerField rows[] = {{batch.token_ids, offsetof(CoreBatch, token_ids)},
+                               {batch.sequences, offsetof(CoreBatch, sequences)}};
+  const PointerField logits[] = {{batch.wanted, offsetof(CoreBatch, wanted)},
+                                 {batch.sampling, offsetof(CoreBatch, sampling)},
+                                 {batch.sampled, offsetof(CoreBatch, sampled)}};
+  CoreStatus status = batch.num_tokens == 0 ? CORE_OK : check_pointers(rows, alignof(int32_t));
+  if (status == CORE_OK && batch.num_logits != 0) status = check_pointers(logits, alignof(int32_t));
+  if (status == CORE_OK) status = check_sequences(program, batch);
+  return status == CORE_OK ? check_rows(program, batch) : status;
+}
+
+}  // namespace
+}  // namespace core
+
+int64_t CoreProgram::workspace_bytes() const {
+  return core::Places(*this).end;
+}
+
+CoreStatus CoreProgram::bind(void* pool, int64_t num_blocks) {
+  if (pool == nullptr) return core::status(CORE_NULL_POINTER, 0);
+  if (num_blocks < 1 || num_blocks > core::kMaxExtent) return core::status(CORE_BAD_EXTENT, 0);
+  if (memory == nullptr) {
+    memory.reset(static_cast<std::byte*>(core::allocate(workspace_bytes())));
+    cursors_ = std::vector<std::atomic<int64_t>>(ops.size() * core::Kernel::kPhases);
+  }
+  if (memory == nullptr) return core::status(CORE_NO_MEMORY, 0);
+  kv.base = static_cast<std::byte*>(pool);
+  kv.num_blocks = num_blocks;
+  return CORE_OK;
+}
+
+core::Step CoreProgram::step_of(const CoreBatch& batch) {
+  const core::Places places(*this);
+  auto* positions = reinterpret_cast<int32_t*>(memory.get() + places.positions);
+  auto* number = reinterpret_cast<int32_t*>(memory.get() + places.sequence);
+  auto* first_row = reinterpret_cast<int32_t*>(memory.get() + places.first_row);
+  int32_t row = 0;
+  for (int32_t i = 0; i < batch.num_sequences; i++) {
+    first_row[i] = row;
+    for (int32_t offset = 0; offset < batch.sequences[i].length; offset++, row++) {
+      positions[row] = batch.sequences[i].start + offset;
+      number[row] = i;
+    }
+  }
+  auto* workspace = reinterpret_cast<float*>(memory.get());
+  return {&shape, &batch, positions, number, first_row, workspace, memory.get() + places.shared, kv};
+}
+
+void CoreProgram::replay(const core::Step& step, int32_t number) {
+  const core::Places places(*this);
+  const core::Thread thread{number, memory.get() + places.rooms + number * core::up_to_line(room_bytes)};
+  const int32_t threads = cpu.pool.size();
+  std::atomic<int64_t>* cursor = cursors_.data();
+  for (const core::RecordedOp& op : ops) {
+    for (const core::Phase& phase : op.kernel->phases) {
+      std::atomic<int64_t>& next = *cursor++;
+      const int64_t jobs = phase.jobs == nullptr ? 0 : phase.jobs(op.data(), step, threads);
+      if (jobs == 0) continue;
+      const int64_t chunk = std::max<int64_t>(1, jobs / (threads * core::kChunksPerThread));
+      for (int64_t first; (first = next.fetch_add(chunk, std::memory_order_relaxed)) < jobs;) {
+        phase.run(op.data(), step, first, std::min(first + chunk, jobs), thread);
+      }
+      cpu.pool.barrier();
+    }
+  }
+}
+
+CoreStatus CoreProgram::run(const CoreBatch& batch) {
+  if (kv.base == nullptr) return core::status(CORE_NOT_BOUND, 0);
+  if (const CoreStatus status = core::check_batch(*this, batch); status != CORE_OK) return status;
+  for (std::atomic<int64_t>& cursor : cursors_) cursor.store(0, std::memory_order_relaxed);
+  const core::Step step = step_of(batch);
+  auto body = [&](int32_t thread) { replay(step, thread); };
+  core::run_on(cpu.pool, body);
+  return CORE_OK;
+}
+
+int64_t core_program_workspace_bytes(const CoreProgram* program) {
+  return program == nullptr ? 0 : program->workspace_bytes();
+}
+
+int64_t core_program_block_bytes(const CoreProgram* program) {
+  return program == nullptr ? 0 : program->kv.block_bytes() * program->shape.layers;
+}
+
+CoreStatus core_program_bind(CoreProgram* program, void* pool, int64_t num_blocks) {
+  return program == nullptr ? core::status(CORE_NULL_POINTER, 0) : program->bind(pool, num_blocks);
+}
+
+CoreStatus core_program_run(CoreProgram* program, const CoreBatch* batch) {
+  if (program == nullptr || batch == nullptr) return core::status(CORE_NULL_POINTER, 0);
+  return program->run(*batch);
+}
+
+const float* core_program_value(const CoreProgram* program, const CoreValue* value) {
+  if (program == nullptr || value == nullptr || program->memory == nullptr) return nullptr;
+  return reinterpret_cast<const float*>(program->memory.get()) + value->offset;
+}

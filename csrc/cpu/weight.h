@@ -1,0 +1,45 @@
+// How a matrix lies in memory: tiles of 64 outputs, each one stream along the inputs.
+//
+//   FLOAT32, FLOAT16: [inputs][64]
+//   BFLOAT16:         [inputs / 2][64][2], inputs filled up with zeros to a multiple of 32
+//   INT8, INT4:       group after group: codes, 64 scales, 64 offsets if there are any;
+//                     INT8 codes [group / 4][64][4]; INT4 codes [group / 8][64][4], byte j of eight inputs holding
+//                     input j in its low half and input 4 + j in its high half
+//
+// Integer inputs are filled up to a multiple of 64 (of the group, where that is larger) with codes that count as zero,
+// and outputs of all formats to a multiple of 64.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core_program.h"
+
+namespace core {
+
+constexpr int64_t kTileOutputs = 64;
+
+struct WeightLayout {
+  int64_t tiles;   // of 64 outputs
+  int64_t inputs;  // with what they are filled up with
+  int64_t group;   // inputs of one group; float formats: inputs
+  int64_t groups;
+  int64_t code_bytes;   // of the codes (or numbers) of one group
+  int64_t scale_bytes;  // of 64 scales
+  int64_t group_bytes;  // codes, scales and offsets
+  int64_t tile_bytes;
+
+  explicit WeightLayout(const CoreWeight& weight);
+};
+
+[[gnu::always_inline]] inline bool is_integer(const CoreWeight& weight) {
+  return weight.format == CORE_FORMAT_INT8 || weight.format == CORE_FORMAT_INT4;
+}
+
+// One row as float32, [inputs]; weight.data is set.
+void weight_row(const CoreWeight& weight, int64_t row, float* values);
+
+// CORE_OK, or what is wrong with a description, not looking at data.
+CoreStatus check(const CoreWeight& weight);
+
+}  // namespace core
