@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
 import psutil
+from gate import Gate
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+_CORE_PROGRAMS = ("headrace_engine.process", "gated_core.py")
 
 
 @dataclass
@@ -75,8 +80,8 @@ class Server:
 
 @contextlib.contextmanager
 def running(*command: str) -> Iterator[Server]:
-    """A server of this command line, once it listens."""
-    line = [sys.executable, "-m", *command]
+    """A server of this command line, which Python runs, once it listens."""
+    line = [sys.executable, *command]
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
     server = Server(process)
     follower = threading.Thread(target=server.follow, daemon=True)
@@ -93,19 +98,38 @@ def running(*command: str) -> Iterator[Server]:
 
 def engine_server(name: str, *arguments: str) -> contextlib.AbstractContextManager[Server]:
     """An engine service."""
-    return running("headrace_engine", "--name", name, "--listen", "127.0.0.1:0", *arguments)
+    return running("-m", "headrace_engine", "--name", name, "--listen", "127.0.0.1:0", *arguments)
+
+
+@contextlib.contextmanager
+def gated_engine_server(name: str, gate: Gate, *arguments: str) -> Iterator[Server]:
+    """An engine service whose cores take the steps that a gate lets pass; one at a shut gate is not taken for lost."""
+    patient = ("--core-ping-limit", "600")
+    program = str(Path(__file__).with_name("gated_engine.py"))
+    with running(program, str(gate.path), "--name", name, "--listen", "127.0.0.1:0", *patient, *arguments) as server:
+        try:
+            yield server
+        finally:
+            gate.open()
 
 
 def gateway_server(engines: Mapping[str, str], *arguments: str) -> contextlib.AbstractContextManager[Server]:
     """A gateway in front of engines: address by name."""
     listed = [part for name, address in engines.items() for part in ("--engine", f"{name}={address}")]
-    return running("headrace_gateway", "--listen", "127.0.0.1:0", *listed, *arguments)
+    return running("-m", "headrace_gateway", "--listen", "127.0.0.1:0", *listed, *arguments)
 
 
 def core_of(server: Server) -> psutil.Process:
     """The process of the core of an engine service's one model."""
     children = psutil.Process(server.process.pid).children(recursive=True)
-    return next(child for child in children if any("headrace_engine.process" in part for part in child.cmdline()))
+    return next(child for child in children if any(part.endswith(_CORE_PROGRAMS) for part in child.cmdline()))
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on now, for servers that are to come back where they were."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def health_of(address: str, service: str = "") -> str:

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from headrace import Client, HeadraceError, UnavailableError
 from headrace.types import FinishReason, ModelState
-from servers import core_of, engine_server, gateway_server, health_of
+from servers import core_of, engine_server, free_port, gateway_server, health_of
 from tiny_models import make_tiny_llama
 from waiting import wait_until
 
@@ -88,7 +88,7 @@ def test_a_killed_service_takes_its_core_along(folder: Path) -> None:
 
 
 def test_a_killed_engine_is_unreachable_and_then_lost(folder: Path) -> None:
-    port = _free_port()
+    port = free_port()
     with gateway_server({"e1": f"127.0.0.1:{port}"}) as gateway, Client(gateway.address, timeout=5) as client:
         with engine_server("e1", "--listen", f"127.0.0.1:{port}"):
             wait_until(lambda: client.server_info().engines[0].reachable, "the gateway does not find the engine")
@@ -103,12 +103,6 @@ def test_a_killed_engine_is_unreachable_and_then_lost(folder: Path) -> None:
                 client.get_request(handle)
             assert lost.value.reason == "ENGINE_LOST"
             client.release_request(handle)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_an_engine_returns_to_its_models_after_a_restart(folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,79 @@
+"""Reading many queues at once, each in a thread of its own, and what whole answers are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from zlib import crc32
+
+from headrace import HeadraceError, ResultQueue
+from headrace.types import GeneratedElements
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Ids and text of a sequence, put together from elements."""
+
+    ids: tuple[int, ...]
+    text: str
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32 over the ids as little-endian 32-bit numbers."""
+        return crc32(b"".join(token_id.to_bytes(4, "little") for token_id in self.ids))
+
+
+def joined(elements: Iterable[GeneratedElements]) -> Answer:
+    """One answer out of elements that follow each other from 0 on, without a gap and with nothing twice."""
+    ids: list[int] = []
+    text = ""
+    for element in elements:
+        assert element.position == len(ids), f"an element at {element.position} after {len(ids)} tokens"
+        ids += element.ids_from_generate
+        text += element.text
+    return Answer(tuple(ids), text)
+
+
+class Reading:
+    """A thread that reads a queue to its end, as users do.
+
+    Attributes:
+        queue: what it reads.
+    """
+
+    def __init__(self, queue: ResultQueue) -> None:
+        self.queue = queue
+        self._elements: list[GeneratedElements] = []
+        self._error: HeadraceError | None = None
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    @property
+    def length(self) -> int:
+        """Tokens read so far."""
+        return sum(len(element.ids_from_generate) for element in self._elements)
+
+    @property
+    def so_far(self) -> Answer:
+        """What was read."""
+        return joined(list(self._elements))
+
+    def error(self, seconds: float = 60.0) -> HeadraceError | None:
+        """What reading ended with; None: nothing went wrong."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), f"still reading after {self.length} tokens"
+        return self._error
+
+    def whole(self, seconds: float = 60.0) -> Answer:
+        """All of it, once it ended. Raises what reading raised."""
+        if (error := self.error(seconds)) is not None:
+            raise error
+        return self.so_far
+
+    def _read(self) -> None:
+        try:
+            for element in self.queue:
+                self._elements.append(element)
+        except HeadraceError as error:
+            self._error = error
