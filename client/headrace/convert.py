@@ -57,6 +57,8 @@ def top_logprobs(logprobs: request_pb2.Logprobs) -> list[list[tuple[int, float]]
     pairs = list(zip(logprobs.top_ids, logprobs.top_logprobs, strict=True))
     return [pairs[i * top : (i + 1) * top] for i in range(len(logprobs.token_logprobs))]
 
+_NO_REUSE = request_pb2.PrefixReuse()
+
 
 def merge_elements(
     parts: Sequence[request_pb2.GeneratedElements], position: int, tail: str = "", prefix: Any = None
@@ -69,14 +71,14 @@ def merge_elements(
         tail: text that belongs to no id, after all others.
         prefix: the cache use of the prompt (PrefixReuse); None: unknown, which reads as 0.
     """
-    reuse = prefix if prefix is not None else request_pb2.PrefixReuse()
+    reuse = prefix if prefix is not None else _NO_REUSE
     with_logprobs = [part.logprobs for part in parts if part.HasField("logprobs")]
     return types.GeneratedElements(
         ids_from_generate=[token for part in parts for token in part.token_ids],
         text="".join(part.text for part in parts) + tail,
         token_logprobs_list=[value for one in with_logprobs for value in one.token_logprobs],
         log_probs_list=[row for one in with_logprobs for row in top_logprobs(one)],
-        tensors_from_model_inference=[row for part in parts for row in _tensor_rows(part.tensors)],
+        tensors_from_model_inference=[row for part in parts if part.tensors for row in _tensor_rows(part.tensors)],
         prefix_cache_len=reuse.prefix_cache_len,
         prefix_len_gpu=reuse.prefix_len_gpu,
         prefix_len_cpu=reuse.prefix_len_cpu,

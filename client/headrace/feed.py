@@ -62,8 +62,9 @@ class BaseFeed:
     # One read: `_begin`, waiting for as long as `_unanswered`, `_take`.
 
     def _begin(self) -> None:
-        # Reading opens the window for the rest of an ended sequence.
-        self._moved()
+        if self.reader.end is not None:
+            # Reading opens the window for the rest of an ended sequence.
+            self._moved()
 
     def _unanswered(self, deadline: Deadline) -> bool:
         """Whether to wait on: what an ended sequence still has is fetched whatever the limit is."""

@@ -11,11 +11,15 @@ from headrace.v1 import request_pb2
 
 def checksum(ids: Sequence[int], before: int = 0) -> int:
     """CRC-32 over ids, each as 4 bytes little-endian, going on from the checksum of those before."""
-    return zlib.crc32(struct.pack(f"<{len(ids)}I", *ids), before)
+    # One id is what nearly every step brings.
+    data = ids[0].to_bytes(4, "little") if len(ids) == 1 else struct.pack(f"<{len(ids)}I", *ids)
+    return zlib.crc32(data, before)
 
 
 def columns_fit(part: request_pb2.GeneratedElements) -> bool:
     """Whether what comes by token has an entry for each token."""
+    if not (part.HasField("logprobs") or part.tensors):
+        return True
     count = len(part.token_ids)
     logprobs = part.logprobs
     entries = len(logprobs.token_logprobs) * logprobs.top_count

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from headrace import types
 from headrace.convert import error_of, merge_elements, status_of
 from headrace.errors import EngineLostError, HeadraceError, InternalServerError, RequestReleasedError, UnavailableError
 from headrace.integrity import checksum, columns_fit
+from headrace.reads import Reads
 from headrace.v1 import request_pb2, request_service_pb2
 
 WINDOW = 4096
@@ -44,8 +42,7 @@ class SequenceReader:
         self._closed = False
         self._abandoned = False
         self._polled = False
-        self._read = False
-        self._reading = 0
+        self._reads = Reads()
 
     # What happened.
 
@@ -156,11 +153,13 @@ class SequenceReader:
     @property
     def over(self) -> bool:
         """Whether nothing more is wanted."""
-        return self.complete or self._gone
+        return self._gone or self.complete
 
     @property
     def settled(self) -> bool:
         """Whether nothing more is wanted, and all that came was read: there is no need to stay attached."""
+        if self._end is None:
+            return self._released or self._closed
         return self._gone or (self.complete and not self.unread)
 
     @property
@@ -175,7 +174,7 @@ class SequenceReader:
     @property
     def window_start(self) -> int:
         """Position that the window counts from: what was read; an ended sequence being read is taken as it arrives."""
-        return self._arrived if self._reading > 0 and self._end is not None else self._taken
+        return self._arrived if self._reads.running and self._end is not None else self._taken
 
     @property
     def has_room(self) -> bool:
@@ -184,15 +183,9 @@ class SequenceReader:
 
     # What that means for whoever reads.
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> Reads:
         """Surrounds one read, from its begin to its `take`."""
-        self._read = True
-        self._reading += 1
-        try:
-            yield
-        finally:
-            self._reading -= 1
+        return self._reads
 
     @property
     def ready(self) -> bool:
@@ -230,7 +223,7 @@ class SequenceReader:
     def status(self) -> types.GenerateStatus:
         """The status, in order with the tokens: see `ResultQueue.GenerateStatus`."""
         first, self._polled = not self._polled, True
-        if self._end is not None and not self._released and (self._read or first) and self.unread:
+        if self._end is not None and not self._released and (self._reads.any or first) and self.unread:
             return types.GenerateStatus.Generating
         return status_of(self._status)
 

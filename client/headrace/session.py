@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from typing import Any
 
 from headrace.errors import HeadraceError, InvalidRequestError
 from headrace.heartbeat import Heartbeat
@@ -16,7 +16,7 @@ from headrace.v1 import session_pb2
 _REFUSALS = frozenset({"NOT_SUPPORTED", "UNIMPLEMENTED"})
 
 
-Take = Callable[[Subscription], None]
+Take = Callable[[Subscription, Any], None]
 
 
 def refuses_sessions(error: HeadraceError) -> bool:
@@ -66,9 +66,9 @@ class ClientSession:
             return
         if subscription.reader.settled:
             self.remove(subscription)
-        elif subscription.channel is not None and subscription.ack_useful:
+        elif subscription.channel is not None and (gain := subscription.gain) > 0:
             self._moved[subscription] = None
-            self._urgent |= subscription.ack_due
+            self._urgent |= subscription.is_worth(gain)
 
     def remove(self, subscription: Subscription) -> None:
         """Reads a sequence no more."""
@@ -145,11 +145,11 @@ class ClientSession:
             self._heartbeat.agree(message.opened)
             self._urgent = True
         touched: dict[Subscription, None] = {}
-        for channel, take in _facts(message):
+        for channel, take, fact in _facts(message):
             # Unknown channels were detached while this was on its way.
             if (subscription := self._by_channel.get(channel)) is not None:
                 touched[subscription] = None
-                self._take(subscription, take)
+                self._take(subscription, take, fact)
         for error in message.errors:
             if (subscription := self._by_channel.pop(error.channel, None)) is not None:
                 touched[subscription] = None
@@ -202,9 +202,9 @@ class ClientSession:
             del self._refused[subscription]
             self._attach(subscription)
 
-    def _take(self, subscription: Subscription, take: Take) -> None:
+    def _take(self, subscription: Subscription, take: Take, fact: Any) -> None:
         try:
-            take(subscription)
+            take(subscription, fact)
         except HeadraceError as damage:
             subscription.fail(damage)
             self.remove(subscription)
@@ -219,17 +219,16 @@ class ClientSession:
             self._urgent = True
 
 
-def _facts(message: session_pb2.SessionResponse) -> Iterator[tuple[int, Take]]:
+def _facts(message: session_pb2.SessionResponse) -> Iterator[tuple[int, Take, Any]]:
     """What a message says about channels, in the order in which it is to be applied."""
     for attached in message.attached:
-        yield attached.channel, partial(Subscription.attached, fact=attached)
+        yield attached.channel, Subscription.attached, attached
     if message.HasField("step"):
         for channel, part in rows(message.step):
-            yield channel, partial(Subscription.take, part=part)
+            yield channel, Subscription.take, part
     for change in message.status_changes:
-        prefix = change.prefix if change.HasField("prefix") else None
-        yield change.channel, partial(Subscription.learn, status=change.status, prefix=prefix)
+        yield change.channel, Subscription.turn, change
     for end in message.ends:
-        yield end.channel, partial(Subscription.end, record=end.end)
+        yield end.channel, Subscription.end, end.end
     for window in message.windows:
-        yield window.channel, partial(Subscription.hold, state=window)
+        yield window.channel, Subscription.hold, window

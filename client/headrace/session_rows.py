@@ -16,11 +16,11 @@ def rows(step: session_pb2.StepBatch) -> Iterator[tuple[int, request_pb2.Generat
     """
     _check(step)
     details = {one.row: one for one in step.details}
-    begin = 0
+    begin, ids = 0, list(step.token_ids)
     columns = zip(step.channels, step.positions, step.counts, step.texts, step.checksums, strict=True)
     for row, (channel, position, count, text, checksum) in enumerate(columns):
         part = request_pb2.GeneratedElements(
-            position=position, token_ids=step.token_ids[begin : begin + count], text=text, checksum_after=checksum
+            position=position, token_ids=ids[begin : begin + count], text=text, checksum_after=checksum
         )
         if row in details:
             _add_details(part, details[row])

@@ -77,20 +77,19 @@ class Subscription:
         return session_pb2.Ack(channel=self.channel or 0, position=self._acked, window=self._window)
 
     @property
-    def ack_useful(self) -> bool:
-        """Whether an ack would open the window further."""
-        return self._goal > self._limit
+    def gain(self) -> int:
+        """Tokens by which an ack would open the window further; below 1 it is useless."""
+        return self.reader.window_start + self._most - self._limit
 
-    @property
-    def ack_due(self) -> bool:
+    def is_worth(self, gain: int) -> bool:
         """Whether so much was read, or so little may still come, that an ack is worth a message."""
-        return self._goal - self._limit >= max(1, self._most // 2)
+        return gain >= max(1, self._most // 2)
 
     def attached(self, fact: session_pb2.Attached) -> None:
         """The server reads. Raises InternalServerError: not from where the reader is."""
         self._recovery.reached()
         self.reader.begin(fact.position, fact.checksum)
-        self.learn(fact.generated_length, fact.status, fact.prefix if fact.HasField("prefix") else None)
+        self._learn(fact.generated_length, fact.status, fact.prefix if fact.HasField("prefix") else None)
 
     def take(self, part: request_pb2.GeneratedElements) -> None:
         """Takes a row. Raises InternalServerError: it does not go on where the reader is."""
@@ -107,10 +106,13 @@ class Subscription:
     def hold(self, state: session_pb2.WindowState) -> None:
         """The server waits at a limit, which may be nearer than it was told."""
         self._limit = min(self._limit, state.limit)
-        self.learn(state.generated_length)
+        self._learn(state.generated_length)
 
-    def learn(self, length: int = 0, status: int = 0, prefix: request_pb2.PrefixReuse | None = None) -> None:
-        """Takes what is known of the sequence as a whole."""
+    def turn(self, change: session_pb2.StatusChange) -> None:
+        """Takes a status of the sequence, and what is known with it."""
+        self._learn(status=change.status, prefix=change.prefix if change.HasField("prefix") else None)
+
+    def _learn(self, length: int = 0, status: int = 0, prefix: request_pb2.PrefixReuse | None = None) -> None:
         self.reader.observe(request_pb2.SequenceInfo(generated_length=length, status=status, prefix=prefix))  # type: ignore[arg-type]
 
     def refused(self, status: status_pb2.Status, now: float) -> None:
