@@ -26,6 +26,7 @@ _STATUS = {
     request_pb2.GENERATE_STATUS_INTERRUPTED: types.GenerateStatus.GenerateInterrupted,
     request_pb2.GENERATE_STATUS_INTERNAL_ERROR: types.GenerateStatus.InternalError,
 }
+_NO_REUSE = request_pb2.PrefixReuse()
 
 
 def status_of(number: int) -> types.GenerateStatus:
@@ -56,8 +57,6 @@ def top_logprobs(logprobs: request_pb2.Logprobs) -> list[list[tuple[int, float]]
     top = logprobs.top_count
     pairs = list(zip(logprobs.top_ids, logprobs.top_logprobs, strict=True))
     return [pairs[i * top : (i + 1) * top] for i in range(len(logprobs.token_logprobs))]
-
-_NO_REUSE = request_pb2.PrefixReuse()
 
 
 def merge_elements(
