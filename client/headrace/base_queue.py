@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from headrace import types
 from headrace.convert import finish_reason_of, stat_of, stop_match_of
@@ -109,8 +110,13 @@ def seconds_of(timeout_ms: float) -> float:
     """What `GetWithTimeout` was given, in seconds.
 
     Raises:
-        ValueError: it is negative or not a number.
+        TypeError: it is no number.
+        ValueError: it is negative or NaN.
     """
+    given: Any = timeout_ms
+    is_number = isinstance(given, numbers.Real) and not isinstance(given, bool)
+    if not is_number:
+        raise TypeError(f"GetWithTimeout(timeout_ms={given!r}): must be a number of milliseconds")
     if not timeout_ms >= 0:
         raise ValueError(f"timeout_ms = {timeout_ms}: must be at least 0 milliseconds")
     return timeout_ms / 1000

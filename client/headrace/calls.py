@@ -18,6 +18,7 @@ ENGINES = "headrace.v1.EngineService"
 
 _CHAT = frozenset(ChatFields.__annotations__)
 _GENERATION = frozenset(GenerationFields.__annotations__)
+_PROMPTS = frozenset({"text", "ids", "messages"})
 _INSTALL = frozenset(InstallFields.__annotations__)
 _MOST_ID_CHARACTERS = 128
 
@@ -38,7 +39,7 @@ def start_request(
         TypeError: an unknown keyword, or not exactly one prompt.
         InvalidRequestError: a value of the wrong kind.
     """
-    _check_names("start_request", fields, _GENERATION | _CHAT)
+    _check_names("start_request", fields, _GENERATION | _CHAT, _PROMPTS)
     request = request_service_pb2.StartRequestRequest()
     fill(request, {"model_name": model, "request_id": _request_id(request_id)})
     set_prompt(request, prompt, text=text, ids=ids, messages=messages, options=_only(fields, _CHAT))
@@ -159,10 +160,13 @@ def place_of(
     return known.get(index), first if from_position is None else from_position
 
 
-def _check_names(function: str, given: Mapping[str, Any], known: frozenset[str]) -> None:
+def _check_names(
+    function: str, given: Mapping[str, Any], known: frozenset[str], others: frozenset[str] = frozenset()
+) -> None:
+    """`others`: keywords that the function has besides, for the advice."""
     for name in given:
         if name not in known:
-            raise unknown_name(f'{function}() has no keyword "{name}"', name, sorted(known))
+            raise unknown_name(f'{function}() has no keyword "{name}"', name, sorted(known | others))
 
 
 def _only(fields: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:

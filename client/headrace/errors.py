@@ -26,7 +26,8 @@ class HeadraceError(Exception):
     """Base of all failures that Headrace reports.
 
     Attributes:
-        message: one sentence for a person: what is wrong, with the numbers, and what to change.
+        message: one sentence for a person: what is wrong, with the numbers, and what to change. Without a full stop,
+            which stands in the text of the exception.
         reason: the machine-readable reason, such as "QUEUE_FULL"; the name of the gRPC code where the server gave none.
         request_id: the request that failed, as its client named it; "" where none is concerned.
         details: facts that came with the failure, by name: "metadata" (dict of str), "field_violations" (list of
@@ -55,7 +56,8 @@ class HeadraceError(Exception):
     def __str__(self) -> str:
         """The sentence, then reason and request in brackets."""
         request = f", request {_short(self.request_id)}" if self.request_id else ""
-        return f"{self.message} [{self.reason}{request}]"
+        stop = "" if self.message.endswith((".", "!", "?", "…")) else "."
+        return f"{self.message}{stop} [{self.reason}{request}]"
 
     def about(self, request_id: str) -> HeadraceError:
         """The same failure, told of one request."""

@@ -29,6 +29,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequestError
+from headrace.foreign_names import our_name
 
 _INTEGERS = {
     FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
@@ -65,7 +66,9 @@ def fill(message: Message, fields: Mapping[str, Any], path: str = "") -> None:
 
 def unknown_name(complaint: str, name: str, known: Iterable[str]) -> TypeError:
     """The error for a name that nobody knows, with the names that come close."""
-    close = difflib.get_close_matches(name, list(known), n=3)
+    names = list(known)
+    ours = our_name(name, names)
+    close = [ours] if ours is not None else difflib.get_close_matches(name, names, n=3)
     advice = f"; did you mean {' or '.join(close)}?" if close else ""
     return TypeError(complaint + advice)
 
@@ -74,7 +77,7 @@ def invalid(path: str, value: object, allowed: str) -> InvalidRequestError:
     """The error for a wrong value: the field, the value, and what is allowed."""
     shown = reprlib.repr(value)
     violation = {"field": path, "description": f"{shown}: must be {allowed}"}
-    return InvalidRequestError(f"{path} = {shown}: must be {allowed}.", details={"field_violations": [violation]})
+    return InvalidRequestError(f"{path} = {shown}: must be {allowed}", details={"field_violations": [violation]})
 
 
 def _check_alternatives(descriptor: Any, given: Mapping[str, Any], path: str) -> None:
@@ -90,7 +93,7 @@ def _set(message: Message, field: FieldDescriptor, value: Any, path: str) -> Non
     elif field.is_repeated:
         _set_list(getattr(message, field.name), field, value, path)
     elif field.message_type is not None:
-        _set_message(getattr(message, field.name), value, path)
+        fill_one(getattr(message, field.name), value, path)
     else:
         setattr(message, field.name, _scalar(field, value, path))
 
@@ -116,7 +119,7 @@ def _set_list(target: Any, field: FieldDescriptor, value: Any, path: str) -> Non
     items = list(value)
     if field.message_type is not None:
         for place, item in enumerate(items):
-            _set_message(target.add(), item, f"{path}[{place}]")
+            fill_one(target.add(), item, f"{path}[{place}]")
     elif not _extended(target, field, items):
         target.extend([_scalar(field, item, f"{path}[{place}]") for place, item in enumerate(items)])
 
@@ -132,7 +135,13 @@ def _extended(target: Any, field: FieldDescriptor, items: list[Any]) -> bool:
     return True
 
 
-def _set_message(target: Message, value: Any, path: str) -> None:
+def fill_one(target: Message, value: Any, path: str) -> None:
+    """Sets a whole message, as the table above says of fields that are messages.
+
+    Raises:
+        TypeError: a name that is no field; close ones are listed.
+        InvalidRequestError: a value of the wrong kind, or out of the range that the wire can carry.
+    """
     descriptor: Any = target.DESCRIPTOR
     if isinstance(value, Message) and value.DESCRIPTOR is descriptor:
         target.CopyFrom(value)

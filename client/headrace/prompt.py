@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
 
-from headrace.fill import fill, invalid, to_json
+from headrace.fill import fill, fill_one, invalid, to_json
 from headrace.v1 import generation_pb2
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
@@ -97,19 +97,28 @@ def _add_message(target: generation_pb2.ChatMessage, message: Any, path: str) ->
         raise invalid(path, message, 'a mapping such as {"role": "user", "content": "Hello"}')
     if not isinstance(message.get("role"), str):
         raise invalid(f"{path}.role", message.get("role"), '"system", "user", "assistant", "tool" or another role')
-    content = message.get("content")
-    body = "content" if content is None or isinstance(content, str) else "parts"
     calls = [_tool_call(call, f"{path}.tool_calls[{i}]") for i, call in enumerate(message.get("tool_calls") or ())]
     extra = {key: value for key, value in message.items() if key not in _MESSAGE_KEYS}
     fields = {
         "role": message["role"],
-        body: content,
         "name": message.get("name"),
         "tool_calls": calls,
         "tool_call_id": message.get("tool_call_id"),
         "extra_json": extra or None,
     }
     fill(target, fields, path)
+    _set_content(target, message.get("content"), path)
+
+
+def _set_content(target: generation_pb2.ChatMessage, content: Any, path: str) -> None:
+    """The wire has two fields for what is one key here; complaints name the key."""
+    if content is None or isinstance(content, str):
+        fill(target, {"content": content}, path)
+        return
+    if isinstance(content, bytes | Mapping) or not isinstance(content, Iterable):
+        raise invalid(f"{path}.content", content, 'a string, or a list of parts such as {"type": "text", "text": …}')
+    for place, part in enumerate(content):
+        fill_one(target.parts.add(), part, f"{path}.content[{place}]")
 
 
 def _tool_call(call: Any, path: str) -> dict[str, Any]:

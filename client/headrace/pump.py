@@ -69,7 +69,7 @@ class Pump:
         except Exception as bug:
             # Whoever waits in Get() must hear of it; a thread that dies silently would leave it there for ever.
             logger.exception("reading results failed")
-            self._feed.fail(InternalServerError(f"reading results failed: {bug!r}."))
+            self._feed.fail(InternalServerError(f"reading results failed: {bug!r}"))
 
     def _attempt(self) -> None:
         try:

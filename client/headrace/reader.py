@@ -207,7 +207,7 @@ class SequenceReader:
             HeadraceError: the stream was refused for another reason.
         """
         if self._released:
-            raise RequestReleasedError("the request was released: its results are gone.", request_id=self._request_id)
+            raise RequestReleasedError("the request was released: its results are gone", request_id=self._request_id)
         tail = self._tail if self.complete else ""
         if self._parts or tail:
             return self._take(tail)
@@ -217,7 +217,7 @@ class SequenceReader:
         if self.complete:
             self._raise_error()
         elif self._closed:
-            raise UnavailableError("the client was closed.", reason="CLIENT_CLOSED", request_id=self._request_id)
+            raise UnavailableError("the client was closed", reason="CLIENT_CLOSED", request_id=self._request_id)
         return None
 
     def status(self) -> types.GenerateStatus:
@@ -285,8 +285,8 @@ class SequenceReader:
         if self._end is None or self._end.status != request_pb2.GENERATE_STATUS_INTERNAL_ERROR:
             return
         if self._end.finish_reason == request_pb2.FINISH_REASON_ENGINE_LOST:
-            raise EngineLostError("the engine that held the request is gone.", request_id=self._request_id)
-        raise InternalServerError("the engine failed and did not say why.", request_id=self._request_id)
+            raise EngineLostError("the engine that held the request is gone", request_id=self._request_id)
+        raise InternalServerError("the engine failed and did not say why", request_id=self._request_id)
 
     def _fault(self, what: str) -> InternalServerError:
-        return InternalServerError(f"the results are damaged: {what}.", request_id=self._request_id)
+        return InternalServerError(f"the results are damaged: {what}", request_id=self._request_id)

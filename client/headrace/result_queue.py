@@ -60,7 +60,8 @@ class ResultQueue(BaseQueue):
             timeout_ms: milliseconds; 0 does not wait at all.
 
         Raises:
-            ValueError: timeout_ms is negative or not a number.
+            TypeError: timeout_ms is no number.
+            ValueError: timeout_ms is negative or NaN.
             HeadraceError: as `Get()`.
         """
         return self._read(seconds_of(timeout_ms))

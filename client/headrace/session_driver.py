@@ -101,7 +101,7 @@ class SessionDriver:
             # Whoever waits in Get() must hear of it; a thread that dies silently would leave it there for ever.
             logger.exception("the session failed")
             with self.lock:
-                self._session.fail(InternalServerError(f"the session failed: {bug!r}."))
+                self._session.fail(InternalServerError(f"the session failed: {bug!r}"))
             self.close()
 
     # The thread that reads.
@@ -193,5 +193,5 @@ class SessionDriver:
 
     def _give_up(self, channel: MessageChannel) -> Callable[[], None]:
         self._channel = None
-        self._verdict = UnavailableError("the server is silent.")
+        self._verdict = UnavailableError("the server is silent")
         return partial(channel.cancel, lost=True)

@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, RequestReleasedError
 from headrace.janitor import Janitor
 from headrace.result_queue import ResultQueue
 
@@ -39,12 +39,19 @@ class TextStream:
         return self
 
     def __next__(self) -> str:
-        """The next piece of text, never empty; raises what `ResultQueue.Get` raises."""
+        """The next piece of text, never empty; raises what `ResultQueue.Get` raises. Nothing comes after `close()`."""
+        if self._closed():
+            raise StopIteration
         try:
             return next(elements.text for elements in self._elements if elements.text)
-        except BaseException:
+        except BaseException as error:
+            if self._closed() and isinstance(error, RequestReleasedError):  # Another thread closed it meanwhile.
+                raise StopIteration from None
             self.close()
             raise
+
+    def _closed(self) -> bool:
+        return not self._dropped.alive
 
     def close(self) -> None:
         """Stops and releases the request; does nothing the second time. A failure is logged: the lease will do it."""

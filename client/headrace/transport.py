@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
+from inspect import signature
 from typing import Any, Protocol, cast, runtime_checkable
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 
+from headrace.fill import unknown_name
 from headrace.v1 import status_pb2
 from headrace.wire_errors import UNAVAILABLE
 
 ENTRY_POINTS = "headrace.transports"
+_CLIENT_KEYWORDS = ("address", "timeout", "owner", "retry", "clock")
 
 
 class CallError(Exception):
@@ -31,12 +34,12 @@ def client_closed() -> status_pb2.Status:
     """The failure of a call that is made after `Transport.close`."""
     info = status_pb2.ErrorInfo(reason="CLIENT_CLOSED", domain="headrace")
     detail = AnyMessage(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=info.SerializeToString())
-    return status_pb2.Status(code=UNAVAILABLE, message="the client was closed.", details=[detail])
+    return status_pb2.Status(code=UNAVAILABLE, message="the client was closed", details=[detail])
 
 
 def broke_off(what: str) -> CallError:
     """The failure of a stream that stopped before it was to."""
-    return CallError(status_pb2.Status(code=UNAVAILABLE, message=f"{what} broke off."))
+    return CallError(status_pb2.Status(code=UNAVAILABLE, message=f"{what} broke off"))
 
 
 class MessageStream(Protocol):
@@ -104,18 +107,46 @@ def open_transport(address: str, options: dict[str, Any]) -> Transport:
         ImportError: the address needs a package that is not installed; the message names it.
         TypeError: an option that the transport does not know.
     """
-    scheme, colon, rest = address.partition(":")
-    if colon and not rest:
-        return _registered(scheme, options)
+    scheme = registered_scheme(address)
+    if scheme is not None:
+        return open_registered(scheme, options)
     from headrace.grpc_transport import GrpcTransport
 
+    check_options("Client", GrpcTransport, options)
     return GrpcTransport(address, **options)
 
 
-def _registered(scheme: str, options: dict[str, Any]) -> Transport:
+def check_options(client: str, transport: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuses keywords that neither a client nor its transport has.
+
+    Args:
+        client: name of the client's class, which is what the caller called.
+        transport: what makes the transport; its keywords are the options.
+        options: what the caller gave beside the client's own keywords.
+
+    Raises:
+        TypeError: one is unknown; close ones are listed.
+    """
+    known = [name for name, one in signature(transport).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise unknown_name(f'{client}() has no keyword "{name}"', name, [*_CLIENT_KEYWORDS, *known])
+
+
+def registered_scheme(address: str) -> str | None:
+    """The name of a registered transport, as in "inprocess:"; None: it is an address for gRPC."""
+    scheme, colon, rest = address.partition(":")
+    return scheme if colon and not rest else None
+
+
+def open_registered(scheme: str, options: dict[str, Any]) -> Transport:
+    """A transport that another package registered; raises as `open_transport`."""
     found = list(entry_points(group=ENTRY_POINTS, name=scheme))
     if found:
         return cast(Transport, found[0].load()(**options))
     if scheme == "inprocess":
-        raise ImportError('"inprocess:" runs the engine in this process and needs it: pip install headrace-engine')
+        raise ImportError(
+            '"inprocess:" runs the engine in this process and needs the package headrace-engine, which is not '
+            "installed; from a clone of Headrace: pip install ./engine_service"
+        )
     raise ValueError(f'address "{scheme}:" cannot be parsed: write host:port, such as "localhost:7070"')

@@ -110,7 +110,7 @@ def test_the_text_is_a_sentence_with_reason_and_request() -> None:
     assert str(error) == 'model "smol" is INITIAL: start it first (StartModel). [MODEL_NOT_RUNNING]'
     long = errors.InvalidRequestError("wrong.", request_id="8f2c7a90-0000-0000-0000-000000000000")
     assert str(long) == "wrong. [INVALID_FIELD, request 8f2c…]"
-    assert str(errors.InvalidRequestError("wrong.", request_id="job-17")) == "wrong. [INVALID_FIELD, request job-17]"
+    assert str(errors.InvalidRequestError("wrong", request_id="job-17")) == "wrong. [INVALID_FIELD, request job-17]"
 
 
 def test_errors_are_also_the_kinds_that_python_programs_catch() -> None:

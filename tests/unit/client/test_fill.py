@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from headrace import InvalidRequestError
+from headrace import InvalidRequestError, foreign_names
 from headrace.fields import ChatFields, GenerationFields, InstallFields
 from headrace.fill import fill
 from headrace.unfill import to_fields
@@ -126,6 +126,27 @@ def test_a_wrong_name_is_a_type_error_with_what_comes_close() -> None:
         config(lease={"runing": 1})
     with pytest.raises(TypeError, match=r'no field "zzz"$'):
         config(zzz=None)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("max_tokens", "max_new_tokens"),
+        ("stop", "stop_words"),
+        ("num_return_sequences", "n"),
+        ("regex", "response_format"),
+    ],
+)
+def test_a_name_from_elsewhere_is_answered_with_ours(theirs: str, ours: str) -> None:
+    with pytest.raises(TypeError, match=rf"; did you mean {ours}\?$"):
+        config(**{theirs: 1})
+
+
+def test_names_from_elsewhere_stand_for_fields_that_there_are() -> None:
+    keywords = {"ids", "messages", "text", "retry", "api_key"}
+    fields = {*GenerationFields.__annotations__, *ChatFields.__annotations__, *InstallFields.__annotations__}
+    assert set(foreign_names.OURS) <= keywords | fields
+    assert not {name for names in foreign_names.OURS.values() for name in names} & (keywords | fields)
 
 
 def test_long_lists_of_ids_go_in_whole() -> None:

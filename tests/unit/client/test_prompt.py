@@ -131,7 +131,9 @@ def test_defaults_of_a_conversation_are_the_servers() -> None:
     [
         ("Hello", r"messages\[0\] = 'Hello': must be a mapping"),
         ({"content": "x"}, r"messages\[0\]\.role"),
-        ({"role": "user", "content": 5}, r"messages\[0\]\.parts = 5: must be a list"),
+        ({"role": "user", "content": 5}, r"messages\[0\]\.content = 5: must be a string, or a list of parts"),
+        ({"role": "user", "content": b"x"}, r"messages\[0\]\.content = b'x': must be a string, or a list of parts"),
+        ({"role": "user", "content": ["x"]}, r"messages\[0\]\.content\[0\] = 'x': must be a mapping"),
         ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "must be one of text, media"),
         ({"role": "user", "content": "x", "name": 5}, r"messages\[0\]\.name = 5: must be a string"),
         ({"role": "assistant", "tool_calls": ["add"]}, r"messages\[0\]\.tool_calls\[0\]"),

@@ -100,6 +100,11 @@ def test_a_negative_timeout_is_a_value_error(client: Client, server: ScriptedSer
         queue.GetWithTimeout(-1)
     with pytest.raises(ValueError, match="nan"):
         queue.GetWithTimeout(float("nan"))
+    for wrong in ("5", None, True):
+        with pytest.raises(
+            TypeError, match=rf"GetWithTimeout\(timeout_ms={wrong!r}\): must be a number of milliseconds"
+        ):
+            queue.GetWithTimeout(wrong)
     assert queue.Get() is not None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import grpc
 import pytest
 from headrace import Client, RequestReleasedError, UnavailableError
@@ -25,6 +27,31 @@ def test_a_stream_that_outlives_its_client_does_not_call_again(
         next(stream)
     stream.close()
     assert not caplog.records
+
+
+def test_nothing_comes_of_a_closed_stream(client: Client, server: ScriptedServer) -> None:
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [tokens([1, 2]), Hang()])
+    server.expect("ReleaseRequest", RELEASED)
+    stream = client.generate("smol", "Hi")
+    assert next(stream)
+    stream.close()
+    assert list(stream) == []
+    with pytest.raises(StopIteration):
+        next(stream)
+    with pytest.raises(RequestReleasedError):
+        stream.queue.Get()
+
+
+def test_a_stream_that_another_thread_closes_ends(client: Client, server: ScriptedServer) -> None:
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [Hang()])
+    server.expect("ReleaseRequest", RELEASED)
+    stream = client.generate("smol", "Hi")
+    closer = threading.Thread(target=lambda: (server.wait_for_streams(1), stream.close()))
+    closer.start()
+    assert list(stream) == []
+    closer.join()
 
 
 def test_a_release_that_fails_is_told_in_the_log_and_hides_nothing(

@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.message import Message
 from headrace import Client, InvalidRequestError, UnavailableError
 from headrace import transport as seam
-from headrace.addresses import parse_addresses
+from headrace.addresses import parse_addresses, plain_reason
 from headrace.grpc_channels import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from headrace.methods import CONVERSATIONS, METHODS
 from headrace.v1 import engine_service_pb2, session_pb2, status_pb2
@@ -315,7 +315,9 @@ def test_inprocess_is_found_by_its_entry_point_and_gets_the_options(monkeypatch:
 
 def test_without_the_engine_inprocess_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seam, "entry_points", lambda **_: [])
-    with pytest.raises(ImportError, match="pip install headrace-engine"):
+    with pytest.raises(
+        ImportError, match=r"the package headrace-engine, .* from a clone of Headrace: pip install \./engine_service$"
+    ):
         Client("inprocess:")
 
 
@@ -325,6 +327,64 @@ def test_the_transport_is_closed_when_everything_is_dropped() -> None:
     client.server_info()
     del client
     assert echo.closed
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"retries": 3}, 'Client() has no keyword "retries"; did you mean retry?'),
+        ({"apikey": "k"}, 'Client() has no keyword "apikey"; did you mean api_key?'),
+        ({"zzz": 3}, 'Client() has no keyword "zzz"'),
+    ],
+)
+def test_an_unknown_keyword_is_told_in_terms_of_the_client(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        Client("localhost:7070", **given)
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize(
+    ("details", "target", "plain"),
+    [
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv6:%5B::1%5D:7: Failed to connect to remote "
+            "host: Connection refused",
+            "[::1]:7",
+            "Failed to connect to remote host: Connection refused",
+        ),
+        (
+            "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:7: connection refused",
+            "localhost:7",
+            "127.0.0.1:7: connection refused",
+        ),
+        (
+            "recvmsg:Connection reset by peer [ipv6:%5Bfe80::1%5D:7]",
+            "a:7",
+            "recvmsg:Connection reset by peer [[fe80::1]:7]",
+        ),
+        ("Socket closed", "a:7", "Socket closed"),
+    ],
+)
+def test_why_nobody_was_reached_is_told_with_addresses_as_people_write_them(
+    details: str, target: str, plain: str
+) -> None:
+    assert plain_reason(details, target) == plain
+
+
+def test_a_call_that_its_own_client_cut_was_not_cancelled_by_the_server() -> None:
+    server = ScriptedServer().start()
+    try:
+        made = seam.open_transport(server.address, {})
+        go = threading.Event()
+        server.expect("GetServerInfo", lambda _: go.wait(20) and engine_service_pb2.GetServerInfoResponse())
+        closer = threading.Thread(target=lambda: (server.wait_for("GetServerInfo"), made.close()))
+        closer.start()
+        with pytest.raises(seam.CallError, match="the client was closed"):
+            made.unary("headrace.v1.EngineService/GetServerInfo", engine_service_pb2.GetServerInfoRequest(), timeout=20)
+        go.set()
+        closer.join()
+    finally:
+        server.stop()
 
 
 def test_a_closed_grpc_transport_says_so() -> None:
