@@ -8,6 +8,8 @@ for elements in queue:
 print(elements.text, end="", flush=True)
 """
 
+from headrace.aio import AsyncClient
+from headrace.aio_queue import AsyncResultQueue
 from headrace.client import Client
 from headrace.errors import (
     AuthError,
@@ -30,6 +32,8 @@ from headrace.types import FinishReason, GeneratedElements, GenerateStatus, Mode
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
+    "AsyncResultQueue",
     "AuthError",
     "Client",
     "ConflictError",

@@ -149,8 +149,7 @@ class ModelCalls:
         """
         request = wire.WatchModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids})
-        stream = self._connection.stream(f"{MODELS}/WatchModel", request)
-        return MessageIterator(stream, lambda answer: model_of(answer.model), self._connection.janitor)
+        return self._watch(f"{MODELS}/WatchModel", request, lambda answer: model_of(answer.model))
 
     def inspect_model(
         self,
@@ -222,8 +221,7 @@ class ModelCalls:
         """The same again and again, every `interval` seconds (1 by default, at least 0.1), until closed."""
         request = engine_wire.WatchEngineStatRequest()
         fill(request, {"model_name": model, "engine_ids": engine_ids, "interval": interval})
-        stream = self._connection.stream(f"{ENGINES}/WatchEngineStat", request)
-        return MessageIterator(stream, lambda answer: stats_of(answer.stats), self._connection.janitor)
+        return self._watch(f"{ENGINES}/WatchEngineStat", request, lambda answer: stats_of(answer.stats))
 
     def server_info(self, *, timeout: float | None = None) -> ServerInfo:
         """Who answers, and what it can do."""
@@ -253,3 +251,7 @@ class ModelCalls:
     ) -> Result:
         """A call that ends after the client's timeout by default."""
         return self._ask(method, request, answer, read, self._connection.limit(timeout), **about)
+
+    def _watch(self, method: str, request: Message, read: Callable[[Any], Result]) -> MessageIterator[Result]:
+        """What a call answers again and again, read."""
+        return MessageIterator(self._connection.stream(method, request), read, self._connection.janitor)

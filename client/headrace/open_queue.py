@@ -8,7 +8,7 @@ from functools import partial
 from headrace.calls import REQUESTS
 from headrace.connection import Connection
 from headrace.convert import accepted_of
-from headrace.feed import Feed
+from headrace.feed import BaseFeed, Feed
 from headrace.pump import Pump
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
@@ -19,8 +19,8 @@ from headrace.v1 import request_pb2
 from headrace.v1 import request_service_pb2 as wire
 
 # A look beside the stream is worth little patience: the next one comes within a second.
-_GLANCE_TIMEOUT = 5.0
-_ONCE = RetryPolicy(give_up_after=0.0)
+GLANCE_TIMEOUT = 5.0
+ONCE = RetryPolicy(give_up_after=0.0)
 
 
 def open_queue(
@@ -44,9 +44,7 @@ def open_queue(
     """
     source = _Source(connection, accepted.handle, accepted.request_id, index)
     feed = source.feed(position)
-    # A position beyond the end is for the server to refuse.
-    if info is not None and position <= info.generated_length:
-        feed.observe(info)
+    introduce(feed, info, position)
     connection.janitor.start()
     connection.requests.reads(feed)
     connection.session.attach(feed, lambda: source.pump(feed).start())
@@ -54,6 +52,13 @@ def open_queue(
     dropped = partial(connection.requests.orphaned, feed) if first else feed.stop
     weakref.finalize(queue, connection.janitor.ask, dropped).atexit = False
     return queue
+
+
+def introduce(feed: BaseFeed, info: request_pb2.SequenceInfo | None, position: int) -> None:
+    """Tells a new reader what is known of its sequence."""
+    # A position beyond the end is for the server to refuse.
+    if info is not None and position <= info.generated_length:
+        feed.observe(info)
 
 
 class _Source:
@@ -86,7 +91,7 @@ class _Source:
         return self._ask(self._connection.timeout, None)
 
     def _glance(self) -> request_pb2.SequenceInfo | None:
-        return self._ask(_GLANCE_TIMEOUT, _ONCE)
+        return self._ask(GLANCE_TIMEOUT, ONCE)
 
     def _open_stream(self, position: int) -> MessageStream:
         request = wire.GeneratedElementsRequest(handle=self._handle, index=self._index, from_position=position)
@@ -102,4 +107,9 @@ class _Source:
             handle=self._handle,
             policy=policy,
         )
-        return next((one for one in answer.request.sequences if one.index == self._index), None)
+        return sequence_in(answer, self._index)
+
+
+def sequence_in(answer: wire.GetRequestResponse, index: int) -> request_pb2.SequenceInfo | None:
+    """A sequence as it stands; None: it cannot be seen yet."""
+    return next((one for one in answer.request.sequences if one.index == index), None)

@@ -141,16 +141,13 @@ class RequestCalls(ModelCalls):
 
         Arguments and errors are those of `start_request`; iterating raises what `ResultQueue.Get` raises.
         """
-        _, queue = self.start_request(
-            model,
-            prompt,
-            text=text,
-            ids=ids,
-            messages=messages,
-            request_id=request_id,
-            timeout=timeout,
-            **fields,
+        request = calls.start_request(
+            model, prompt, text=text, ids=ids, messages=messages, request_id=request_id, fields=fields
         )
+        return self._text(request, timeout, drawn=request_id is None)
+
+    def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool) -> TextStream:
+        _, queue = self._start(request, timeout, drawn=drawn)
         return TextStream(queue, self._release_once, self._connection.janitor)
 
     def _release_once(self, handle: str) -> None:

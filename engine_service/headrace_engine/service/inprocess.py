@@ -10,21 +10,25 @@ import asyncio
 import concurrent.futures.thread  # noqa: F401
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from typing import Any, Literal, TypeVar
 
 import grpc
 from google.protobuf.message import Message
+from headrace.fill import unknown_name
 from headrace.transport import CallError, MessageChannel, MessageStream
 
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.process import launch_process, launch_thread
+from headrace_engine.service.inprocess_aio import AsyncInProcessTransport
 from headrace_engine.service.inprocess_call import Call, Conversation, Rpc, rpc_table
 from headrace_engine.service.logs import configure_library
 from headrace_engine.service.status import plain_status
 
 C = TypeVar("C", bound=Call)
+T = TypeVar("T", bound=Conversation)
 
 
 def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) -> InProcessTransport:
@@ -41,6 +45,10 @@ def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) ->
     launchers: dict[str, CoreLauncher] = {"thread": launch_thread, "process": launch_process}
     if core not in launchers:
         raise ValueError(f'core = {core!r}; allowed: "thread", "process"')
+    known = [field.name for field in fields(EngineOptions)]
+    for name in options:
+        if name not in known:
+            raise unknown_name(f'Client("inprocess:") has no keyword "{name}"', name, ["retry", "timeout", *known])
     configure_library()
     settings = EngineOptions(**options)
     return InProcessTransport(lambda: Engine(settings, launchers[core]))
@@ -77,7 +85,7 @@ class InProcessTransport:
         Raises:
             CallError: the call failed.
         """
-        call = self._begin(method, request, timeout)
+        call = self.begin(Call, method, request, timeout)
         try:
             return next(call)
         except BaseException:
@@ -90,7 +98,7 @@ class InProcessTransport:
         Raises:
             CallError: the transport was closed, or there is no such method.
         """
-        return self._begin(method, request, timeout)
+        return self.begin(Call, method, request, timeout)
 
     def session(self, method: str, *, timeout: float | None = None) -> MessageChannel:
         """Many questions, many answers; waits for nothing.
@@ -98,8 +106,11 @@ class InProcessTransport:
         Raises:
             CallError: the transport was closed, or there is no such method.
         """
-        with self._closing:
-            return self._start(Conversation(self._rpc(method, converses=True), timeout, self._loop))
+        return self.converse(Conversation, method, timeout)
+
+    def for_asyncio(self) -> AsyncInProcessTransport:
+        """The same transport, for callers in an event loop."""
+        return AsyncInProcessTransport(self)
 
     def close(self) -> None:
         """Cancel all calls, close the engine, and end its thread."""
@@ -110,10 +121,16 @@ class InProcessTransport:
             self._run(self._shut_down())
             self._stop_loop()
 
-    def _begin(self, method: str, request: Message, timeout: float | None) -> Call:
+    def begin(self, kind: type[C], method: str, request: Message, timeout: float | None) -> C:
+        """Begin a call with one question; `kind` says how its answers are read. Raises CallError."""
         with self._closing:
             rpc = self._rpc(method, converses=False)
-            return self._start(Call(rpc, request.SerializeToString(), timeout, self._loop))
+            return self._start(kind(rpc, request.SerializeToString(), timeout, self._loop))
+
+    def converse(self, kind: type[T], method: str, timeout: float | None) -> T:
+        """Begin a call with many questions. Raises CallError."""
+        with self._closing:
+            return self._start(kind(self._rpc(method, converses=True), timeout, self._loop))
 
     def _rpc(self, method: str, *, converses: bool) -> Rpc:
         if self._closed:

@@ -78,8 +78,8 @@ class Call:
     def __init__(self, rpc: Rpc, request: bytes, timeout: float | None, loop: asyncio.AbstractEventLoop) -> None:
         self.ended = asyncio.Event()
         self._rpc, self._request, self._timeout, self._loop = rpc, request, timeout, loop
-        self._found: SimpleQueue[bytes | _End] = SimpleQueue()
-        self._end: _End | None = None
+        self._found: SimpleQueue[bytes | End] = SimpleQueue()
+        self._end: End | None = None
         self._room = asyncio.Semaphore(ANSWERS_AHEAD)
         self._task: asyncio.Task[None] | None = None
 
@@ -96,19 +96,25 @@ class Call:
         return self
 
     def __next__(self) -> Message:
-        if self._end is None:
-            found = self._found.get()
-            if isinstance(found, bytes):
-                self._make_room()
-                return self._rpc.response_type.FromString(found)
-            self._end = found
-        if self._end.failure is None:
+        answer = self._taken(self._end or self._found.get())
+        if answer is None:
             raise StopIteration
-        raise CallError(self._end.failure)
+        return answer
 
-    def _make_room(self) -> None:
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._room.release)
+    def _taken(self, found: bytes | End) -> Message | None:
+        """An answer, None at the end. Raises CallError."""
+        if isinstance(found, bytes):
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._room.release)
+            return self._rpc.response_type.FromString(found)
+        self._end = found
+        if found.failure is not None:
+            raise CallError(found.failure)
+        return None
+
+    def _deliver(self, found: bytes | End) -> None:
+        """Has the reader find something. On the engine's loop."""
+        self._found.put(found)
 
     def _start(self, done: Callable[[Call], None]) -> None:
         self._task = self._loop.create_task(self._answer())
@@ -124,7 +130,7 @@ class Call:
         async with asyncio.timeout(self._timeout), closing(self._answers(self._asked())) as answers:
             async for answer in answers:
                 await self._room.acquire()
-                self._found.put(answer.SerializeToString())
+                self._deliver(answer.SerializeToString())
 
     def _asked(self) -> Any:
         """What the method is called with."""
@@ -139,7 +145,7 @@ class Call:
                 yield answer
 
     def _finish(self, task: asyncio.Task[None], done: Callable[[Call], None]) -> None:
-        self._found.put(_End(_failure(task)))
+        self._deliver(End(_failure(task)))
         self.ended.set()
         done(self)
 
@@ -173,7 +179,7 @@ class Conversation(Call):
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class End:
     """What stands after the last answer; a failure if the call failed."""
 
     failure: Status | None

@@ -1,0 +1,126 @@
+"""Calls with retries over a transport in an event loop: what all methods of an asynchronous client share."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar, cast
+
+from google.protobuf.message import Message
+
+from headrace.aio_session import AsyncSessionDriver
+from headrace.aio_tasks import Tasks
+from headrace.aio_transport import AsyncMessageStream, AsyncTransport
+from headrace.aio_waiting import AsyncClock, HomeLoop
+from headrace.attempts import Attempts
+from headrace.connection import BaseConnection, client_name
+from headrace.fork import check_process, current_process
+from headrace.retry import RetryPolicy
+from headrace.transport import CallError, client_closed
+from headrace.wire_errors import error_from_status
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class AsyncConnection(BaseConnection):
+    """A transport, and what is going on over it.
+
+    Args:
+        transport: carries the calls; closed with the connection.
+        timeout: limit of a call that brings none of its own, in seconds; None: none.
+        owner: whose requests they are; set in every message that has the field.
+        policy: how failed calls are tried again.
+        clock: time.
+
+    Attributes:
+        home: the loop in which all of this happens.
+        pumps: tasks that fill readers where there are no sessions; they end with the connection.
+        starts: tasks that start requests; they end with the connection.
+        cleanups: tasks that give back what nobody wants any more; the connection is closed after them.
+    """
+
+    def __init__(
+        self, transport: AsyncTransport, *, timeout: float | None, owner: str, policy: RetryPolicy, clock: AsyncClock
+    ) -> None:
+        super().__init__(timeout=timeout, owner=owner, policy=policy)
+        self.clock = clock
+        self.home = HomeLoop()
+        self.pumps = Tasks()
+        self.starts = Tasks()
+        self.cleanups = Tasks()
+        self.session = AsyncSessionDriver(transport, owner=owner, client=client_name(), policy=policy, clock=clock)
+        self._transport = transport
+        self._process = current_process()
+        dropped = partial(_abandon, self.session, transport)
+        self._finalizer = weakref.finalize(self, self.home.ask, dropped)
+        self._finalizer.atexit = False
+
+    async def call(
+        self,
+        method: str,
+        request: Message,
+        answer: type[Answer],
+        *,
+        timeout: float | None,
+        request_id: str = "",
+        handle: str = "",
+        before_retry: Callable[[int], None] | None = None,
+        policy: RetryPolicy | None = None,
+    ) -> Answer:
+        """The answer to a call, as `Connection.call`. Cancelling it ends the call."""
+        self._prepare(request)
+        attempts = Attempts(policy or self.policy, self.clock, timeout)
+        while True:
+            try:
+                return cast(Answer, await self._transport.unary(method, request, timeout=attempts.left))
+            except CallError as failure:
+                error = error_from_status(failure.status, request_id=request_id, handle=handle)
+            await self.clock.sleep(attempts.pause(error))
+            if before_retry is not None:
+                before_retry(attempts.failures)
+
+    def stream(self, method: str, request: Message, *, timeout: float | None = None) -> AsyncMessageStream:
+        """The answers to a streaming call, tried once. Iterating raises CallError."""
+        self._prepare(request)
+        return self._transport.stream(method, request, timeout=timeout)
+
+    @property
+    def ending(self) -> bool:
+        """Whether this is over, or its loop is ending: nothing that begins now would be waited for."""
+        return self.session.ended or not self._finalizer.alive
+
+    async def close(self) -> None:
+        """Ends everything; blocked reads wake."""
+        self.home.enter()
+        try:
+            await self.cleanups.wait()
+        finally:
+            self._finalizer.detach()
+            for feed in self.requests.feeds():
+                feed.stop()
+            self.session.close()
+            self.pumps.cancel()
+            self.starts.cancel()
+            await self.session.wait_closed()
+            await self.pumps.wait()
+            await self.starts.wait()
+            await self._transport.close()
+
+    def _prepare(self, request: Message) -> None:
+        check_process(self._process)
+        self.home.enter()
+        if not self._finalizer.alive:
+            raise error_from_status(client_closed())
+        self.sign(request)
+
+
+_abandoned = Tasks()
+"""Closes transports of clients that were dropped."""
+
+
+def _abandon(session: AsyncSessionDriver, transport: AsyncTransport) -> None:
+    ended = session.ended
+    session.close()
+    if not ended:
+        _abandoned.spawn(transport.close(), "headrace-close")
