@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from headrace_engine.config import GenerationConfig, InterruptPolicy
+from headrace_engine.engine.advice import why_not_running
 from headrace_engine.engine.fields import is_set
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.engine.model import Model
@@ -167,19 +168,11 @@ def _prepared(model: Model) -> Prepared:
         metadata = {"model_name": model.name}
         raise Unavailable(text, reason="CORE_RESTARTING", retry_after=1.0, metadata=metadata)
     raise FailedPrecondition(
-        f"model {model.name!r} is {model.state}: {_remedy(model)}",
+        f"model {model.name!r} is {model.state}: {why_not_running(model.state, model.wanted, model.failure)}",
         reason="MODEL_NOT_RUNNING",
         state=model.state,
         metadata={"model_name": model.name},
     )
-
-
-def _remedy(model: Model) -> str:
-    if model.failure is not None:
-        return model.failure.message
-    if model.state is ModelState.STARTING or model.wanted is ModelState.RUNNING:
-        return "wait until it is RUNNING (WatchModel)"
-    return "it takes no more requests" if model.state is ModelState.STOPPING else "start it first (StartModel)"
 
 
 def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:

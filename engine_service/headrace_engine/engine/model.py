@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace_engine.config import RuntimeConfig
+from headrace_engine.engine.advice import given_up, wrong_state
 from headrace_engine.engine.core_client import CoreClient
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.options import EngineOptions
@@ -18,7 +19,7 @@ from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.runtime import core_plan, ready_effective
 from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.engine.verbs import Verbs
-from headrace_engine.errors import FailedPrecondition, HeadraceError, Internal
+from headrace_engine.errors import HeadraceError, Internal
 from headrace_engine.messages import AddSequence, EndSequence
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
@@ -51,7 +52,7 @@ class Model:
         self._recovery = Recovery(self._core, self.outputs, self, surroundings.clock)
         self._progress: ModelProgress | None = None
         self._state_time = surroundings.clock()
-        self._verbs = Verbs(self._given_up)
+        self._verbs = Verbs(lambda: given_up(self.name, self.state))
 
     @property
     def name(self) -> str:
@@ -159,11 +160,8 @@ class Model:
             self._core.send(EndSequence(key))
 
     def _allow(self, verb: str, *states: ModelState) -> None:
-        if self.state in states:
-            return
-        because = f": {self.failure.message}" if self.failure else ""
-        text = f"{verb}: model {self.name!r} is {self.state}{because}. The call is possible from {', '.join(states)}"
-        raise FailedPrecondition(text, state=self.state, metadata={"model_name": self.name})
+        if self.state not in states:
+            raise wrong_state(verb, self.name, self.state, self.failure, states)
 
     async def _do(self, verb: str, work: Callable[[], Coroutine[Any, Any, None]], no_wait: bool) -> None:
         if not self._verbs.busy(verb):
@@ -182,10 +180,6 @@ class Model:
             failure = Internal(f"model {self.name!r}: {type(error).__name__}: {error}")
             self.fail(failure)
             raise failure from error
-
-    def _given_up(self) -> HeadraceError:
-        text = f"model {self.name!r} is {self.state}: another call ended this one"
-        return FailedPrecondition(text, state=self.state, metadata={"model_name": self.name})
 
     async def _install(self) -> None:
         self._report(ModelProgress(ModelPhase.READING))
@@ -222,8 +216,11 @@ class Model:
         self._recovery.begin(error)
 
     def core_changed(self) -> None:
-        """A core was lost, or the next one is at work."""
-        self._report(ModelProgress(ModelPhase.DRAINING) if self.state is ModelState.STOPPING else None)
+        """A core was lost, or the next one is at work. Until it is, there is a progress, so that callers can tell."""
+        if self.state is ModelState.STOPPING:
+            self._report(ModelProgress(ModelPhase.DRAINING))
+        else:
+            self._report(None if self._recovery.loss is None else ModelProgress(ModelPhase.LOADING))
 
     def core_given_up(self, error: HeadraceError) -> None:
         """There will be no other core. A stop in progress goes on, now that nothing runs."""

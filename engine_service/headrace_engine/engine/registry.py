@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 
 from headrace_engine.config import RuntimeConfig
+from headrace_engine.engine.advice import way_out
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.kept_models import KeptModels, Replaced
 from headrace_engine.engine.model import Model, Surroundings
@@ -59,7 +60,7 @@ class ModelRegistry:
         """
         model = self.get(model_name)
         if model.prepared is None:
-            text = f"model {model_name!r} is {model.state}: its tokenizer cannot be used"
+            text = f"model {model_name!r} is {model.state}{way_out(model.state, model.failure)}"
             raise FailedPrecondition(text, reason="MODEL_NOT_RUNNING", state=model.state)
         return model.prepared
 

@@ -510,16 +510,45 @@ class TestTable:
     @pytest.mark.parametrize(
         ("state", "advice"),
         [
-            (ModelState.INITIAL, "start it first"),
-            (ModelState.STOPPED, "start it first"),
-            (ModelState.STARTING, "wait until it is RUNNING"),
-            (ModelState.STOPPING, "takes no more requests"),
-            (ModelState.FAILED, "lower one of them"),
+            (ModelState.INSTALLING, "wait until it is INITIAL (WatchModel), then start it (StartModel)"),
+            (ModelState.INITIAL, "start it first (StartModel)"),
+            (ModelState.STOPPED, "start it first (StartModel)"),
+            (ModelState.STARTING, "wait until it is RUNNING (WatchModel)"),
+            (
+                ModelState.STOPPING,
+                "it takes no more requests. Wait until it is STOPPED (WatchModel), then start it (StartModel)",
+            ),
+            (
+                ModelState.FAILED,
+                "lower one of them. Install it again, with another config where that helps (InstallModel), "
+                "then start it (StartModel)",
+            ),
         ],
     )
     async def test_the_refusal_says_what_to_do(self, bench: Bench, held: Held, state: ModelState, advice: str) -> None:
         await bring(bench, held, state)
-        assert advice in (await refused(bench.start())).message
+        assert (await refused(bench.start())).message == f"model {NAME!r} is {state}: {advice}"
+
+    async def test_a_model_that_will_be_started_is_waited_for(self, bench: Bench, held: Held) -> None:
+        await bring(bench, held, ModelState.INSTALLING)
+        await bench.engine.start_model(NAME, no_wait=True)
+        said = (await refused(bench.start())).message
+        assert said == f"model {NAME!r} is INSTALLING: wait until it is RUNNING (WatchModel)"
+
+    @pytest.mark.parametrize(
+        ("state", "advice"),
+        [
+            (ModelState.STOPPING, "wait until it is STOPPED (WatchModel)"),
+            (ModelState.FAILED, "lower one of them. Install it again, with another config where that helps"),
+        ],
+    )
+    async def test_a_start_that_is_impossible_says_what_to_do(
+        self, bench: Bench, held: Held, state: ModelState, advice: str
+    ) -> None:
+        await bring(bench, held, state)
+        said = (await refused(bench.engine.start_model(NAME))).message
+        assert said.startswith(f"StartModel: model {NAME!r} is {state}: {advice}")
+        assert said.endswith("The call is possible from INSTALLING, INITIAL, STARTING, STOPPED")
 
 
 class TestMeetings:

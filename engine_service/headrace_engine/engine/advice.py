@@ -1,0 +1,51 @@
+"""Refusals for the state that a model is in, with what to wait for or to do, in words for the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace_engine.errors import FailedPrecondition, HeadraceError
+from headrace_engine.model_types import ModelState
+
+
+def wrong_state(
+    verb: str, name: str, state: ModelState, failure: HeadraceError | None, allowed: Sequence[ModelState]
+) -> FailedPrecondition:
+    """A verb that is possible from other states only."""
+    text = f"{verb}: model {name!r} is {state}{way_out(state, failure)}. The call is possible from {', '.join(allowed)}"
+    return FailedPrecondition(text, state=state, metadata={"model_name": name})
+
+
+def given_up(name: str, state: ModelState) -> FailedPrecondition:
+    """A verb that another call ended before it was done."""
+    text = f"model {name!r} is {state}: another call ended this one"
+    return FailedPrecondition(text, state=state, metadata={"model_name": name})
+
+
+def why_not_running(state: ModelState, wanted: ModelState, failure: HeadraceError | None) -> str:
+    """What follows "model is FAILED: " and its like: why it takes no requests, and what to wait for or to do."""
+    if state is ModelState.FAILED:
+        return f"{_text(failure)}. {_REPLACE}, then start it (StartModel)"
+    if state is ModelState.STOPPING:
+        return "it takes no more requests. Wait until it is STOPPED (WatchModel), then start it (StartModel)"
+    if wanted is ModelState.RUNNING:
+        return "wait until it is RUNNING (WatchModel)"
+    if state is ModelState.INSTALLING:
+        return "wait until it is INITIAL (WatchModel), then start it (StartModel)"
+    return "start it first (StartModel)"
+
+
+def way_out(state: ModelState, failure: HeadraceError | None) -> str:
+    """What follows "model is FAILED", or another state where there is something to wait for; "" where nothing does."""
+    if state is ModelState.FAILED:
+        return f": {_text(failure)}. {_REPLACE}"
+    ends = {ModelState.INSTALLING: ModelState.INITIAL, ModelState.STOPPING: ModelState.STOPPED}
+    return f": wait until it is {ends[state]} (WatchModel)" if state in ends else ""
+
+
+_REPLACE = "Install it again, with another config where that helps (InstallModel)"
+
+
+def _text(failure: HeadraceError | None) -> str:
+    """Why a model failed, without a full stop."""
+    return "it failed" if failure is None else failure.message.removesuffix(".")
