@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
+from codecs import utf_8_decode
 from collections.abc import Callable, Collection
 
 TokenBytes = Callable[[int], bytes]
@@ -25,14 +25,18 @@ class Detokenizer:
     def __init__(self, token_bytes: TokenBytes, skipped: Collection[int]) -> None:
         self._token_bytes = token_bytes
         self._skipped = skipped
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._cut = b""  # the bytes of a character that is not whole yet
 
     def push(self, token_id: int) -> str:
         """The text that this id completes."""
         if token_id in self._skipped:
             return ""
-        return self._decoder.decode(self._token_bytes(token_id))
+        data = self._cut + self._token_bytes(token_id)
+        text, used = utf_8_decode(data, "replace")
+        self._cut = data[used:]
+        return text
 
     def flush(self) -> str:
         """The text of what still waits: U+FFFD for a character that was cut, else nothing."""
-        return self._decoder.decode(b"", final=True)
+        data, self._cut = self._cut, b""
+        return utf_8_decode(data, "replace", True)[0]

@@ -81,10 +81,11 @@ class ResultLog:
 
     def append(self, token_id: int, text: str, logprob: float | None = None) -> None:
         """Add the next token and the text that it completed."""
-        self._checksums.append(crc32(token_id.to_bytes(4, "little"), self.checksum))
+        checksums, ends = self._checksums, self._text_ends
+        checksums.append(crc32(token_id.to_bytes(4, "little"), checksums[-1] if checksums else 0))
+        ends.append((ends[-1] if ends else 0) + (len(text) if text.isascii() else len(text.encode())))
         self._ids.append(token_id)
         self._texts.append(text)
-        self._text_ends.append(self._text_before(len(self._text_ends)) + len(text.encode()))
         if self._logprobs is not None:
             self._logprobs.append(float("nan") if logprob is None else logprob)
 
@@ -102,6 +103,10 @@ class ResultLog:
         """Let waiting readers look again, and tell those who follow."""
         for follower in self._followers:
             follower.touch()
+        if self._waiters:
+            self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
