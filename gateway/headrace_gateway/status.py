@@ -126,10 +126,25 @@ def unknown_model(model_name: str) -> CallError:
     return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL", message, model_name=model_name)
 
 
-def model_not_running(model_name: str, state: model_pb2.ModelState) -> CallError:
-    """Engines have the model, and on none of them it takes requests."""
+_WAYS = {
+    model_pb2.MODEL_STATE_INSTALLING: "wait until it is INITIAL (WatchModel), then start it (StartModel)",
+    model_pb2.MODEL_STATE_STARTING: "wait until it is RUNNING (WatchModel)",
+    model_pb2.MODEL_STATE_STOPPING: "wait until it is STOPPED (WatchModel), then start it (StartModel)",
+    model_pb2.MODEL_STATE_FAILED: "install it again, with another config where that helps (InstallModel)",
+}
+"""What to do until a model takes requests, where that is not just to start it."""
+
+
+def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str = "") -> CallError:
+    """Engines have the model, and on none of them it takes requests.
+
+    Args:
+        failure: why it failed, where the state is FAILED.
+    """
     name = model_pb2.ModelState.Name(state).removeprefix("MODEL_STATE_")
-    message = f'model "{model_name}" is {name}: start it first (StartModel)'
+    because = f"{failure.removesuffix('.')}; " if failure else ""
+    way = _WAYS.get(state, "start it first (StartModel)")
+    message = f'model "{model_name}" is {name}: {because}{way}'
     detail = model_pb2.ModelStateInfo(model_name=model_name, state=state)
     code = grpc.StatusCode.FAILED_PRECONDITION
     return refusal(code, "MODEL_NOT_RUNNING", message, detail, model_name=model_name)
