@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import grpc
@@ -19,6 +20,7 @@ from headrace.v1 import (
 )
 
 from headrace_gateway import API_VERSION, status
+from headrace_gateway.load import EngineLoad
 from headrace_gateway.options import EngineAddress
 from headrace_gateway.rewrite import readdress
 
@@ -50,14 +52,12 @@ class EngineView:
         problem: why it is not reachable, for the log.
         info: who it is; None before it was first reached.
         models: its models by name.
-        requests: requests running and waiting on it.
     """
 
     reachable: bool = False
     problem: str = "not asked yet"
     info: engine_service_pb2.GetServerInfoResponse | None = None
     models: Mapping[str, model_pb2.ModelInfo] = field(default_factory=dict)
-    requests: int = 0
 
     @property
     def instance_id(self) -> str:
@@ -78,6 +78,11 @@ class EngineView:
         """The model is RUNNING, as far as known."""
         return self.state(model_name) == model_pb2.MODEL_STATE_RUNNING
 
+    def serves(self, model_name: str) -> bool:
+        """The model takes requests now, as far as known: it is RUNNING, and its core is not being replaced."""
+        info = self.models.get(model_name)
+        return info is not None and serving(info)
+
     def may_have(self, model_name: str) -> bool:
         """The model is there, or was when it last answered, or nobody can tell."""
         return self.reachable or self.info is None or model_name in self.models
@@ -88,12 +93,19 @@ class EngineView:
 
 
 class Engine:
-    """One engine of the list: its stubs, its last view, and the requests placed on it since.
+    """One engine of the list: its stubs, its last view and its load.
 
     Args:
         address: its name and where it listens.
         poll_timeout: seconds after which a poll, or a connection attempt, has failed.
         on_change: called after every poll.
+
+    Attributes:
+        view: what the last poll found.
+        load: the requests on it.
+        turn: when it was last chosen; lower is longer ago.
+        wake: set to have it polled at once.
+        reached: set while it is reachable.
     """
 
     def __init__(self, address: EngineAddress, poll_timeout: float, on_change: Callable[[], None]) -> None:
@@ -104,33 +116,19 @@ class Engine:
         self.requests = request_service_pb2_grpc.RequestServiceStub(self.channel)
         self.facts = engine_service_pb2_grpc.EngineServiceStub(self.channel)
         self.view = EngineView()
+        self.load = EngineLoad()
         self.turn = 0
         self.wake = asyncio.Event()
+        self.reached = asyncio.Event()
         self._timeout = poll_timeout
         self._on_change = on_change
         self._polling = asyncio.Lock()
         self._begun = self._completed = 0
-        self._starting = self._started = 0
-
-    @property
-    def load(self) -> int:
-        """Requests on it: those of the last poll, and those placed since."""
-        return self.view.requests + self._starting + self._started
 
     @property
     def asked(self) -> bool:
         """It has been polled at least once."""
         return self._completed > 0
-
-    @contextmanager
-    def placing(self) -> Iterator[None]:
-        """Counts a request towards the load while it is being started, and, once started, until a poll counts it."""
-        self._starting += 1
-        try:
-            yield
-            self._started += 1
-        finally:
-            self._starting -= 1
 
     async def refresh(self) -> None:
         """Polls the engine. Concurrent callers share a poll that began after they asked."""
@@ -170,12 +168,12 @@ class Engine:
         return False
 
     async def _poll(self) -> None:
-        counted = self._started
+        begun = time.monotonic()
         try:
             view = await self._look()
         except grpc.aio.AioRpcError as error:
             view = replace(self.view, reachable=False, problem=f"{error.code().name}: {error.details()}")
-        self._started -= counted
+        self.load.counted(begun)
         self._see(view)
 
     async def _look(self) -> EngineView:
@@ -185,10 +183,10 @@ class Engine:
         view = replace(self.view, reachable=True, problem="", info=info)
         with suppress(grpc.aio.AioRpcError):  # it answers, so what it holds can be asked for
             models = await self.models.ListModels(model_service_pb2.ListModelsRequest(), timeout=self._timeout)
-            stat = await self.facts.GetEngineStat(engine_service_pb2.GetEngineStatRequest(), timeout=self._timeout)
-            requests = sum(model.running + model.waiting for model in stat.stats)
-            by_name = {model.model_name: readdress(model, self.name) for model in models.models}
-            view = replace(view, models=by_name, requests=requests)
+            view = replace(view, models={model.model_name: readdress(model, self.name) for model in models.models})
+            if not self.load.followed:
+                stat = await self.facts.GetEngineStat(engine_service_pb2.GetEngineStatRequest(), timeout=self._timeout)
+                self.load.polled(sum(model.running + model.waiting for model in stat.stats))
         return view
 
     def _see(self, view: EngineView) -> None:
@@ -197,7 +195,13 @@ class Engine:
             log.info("engine_reached", engine=self.name, address=str(self.address), instance_id=view.instance_id)
         elif not view.reachable and (old.reachable or old.problem != view.problem):
             log.warning("engine_unreachable", engine=self.name, address=str(self.address), problem=view.problem)
+        (self.reached.set if view.reachable else self.reached.clear)()
         self._on_change()
+
+
+def serving(model: model_pb2.ModelInfo) -> bool:
+    """The model takes requests: it is RUNNING, and has no progress, which would be that of a core replacing another."""
+    return model.state == model_pb2.MODEL_STATE_RUNNING and not model.HasField("progress")
 
 
 def _misfit(info: engine_service_pb2.GetServerInfoResponse) -> str:

@@ -6,8 +6,8 @@ import asyncio
 from contextlib import suppress
 
 from grpc_health.v1 import health, health_pb2
-from headrace.v1 import model_pb2
 
+from headrace_gateway.engines import serving
 from headrace_gateway.pool import EnginePool
 
 REQUESTS = "headrace.v1.RequestService"
@@ -17,7 +17,7 @@ _GOODBYE_SECONDS = 1.0
 
 
 class GatewayHealth:
-    """SERVING for requests ("" and RequestService) while one engine runs a model, for models while one answers.
+    """SERVING for requests ("" and RequestService) while a model serves on one engine, for models while one answers.
 
     Args:
         pool: the engines.
@@ -50,12 +50,7 @@ class GatewayHealth:
 
     async def _show(self) -> None:
         views = [engine.view for engine in self._pool.reachable()]
-        runs = any(
-            model.state == model_pb2.MODEL_STATE_RUNNING
-            for view in views
-            if not view.draining
-            for model in view.models.values()
-        )
+        runs = any(serving(model) for view in views if not view.draining for model in view.models.values())
         await self._set("", runs)
         await self._set(REQUESTS, runs)
         await self._set(MODELS, bool(views))

@@ -49,7 +49,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         holder = await self._holder(forward, request) if request.attempt and request.request_id else None
         if holder is None:
             return await self._router.place(request.model_name, begin)
-        with holder.placing():
+        with holder.load.placing():
             return await begin(holder)
 
     async def Generate(self, request: wire.GenerateRequest, context: Context) -> None:

@@ -17,7 +17,9 @@ from headrace_gateway.status import CallError
 
 T = TypeVar("T")
 
-MOVES_ON = frozenset({"MODEL_NOT_RUNNING", "UNKNOWN_MODEL", "DRAINING", "CORE_RESTARTING", "QUEUE_FULL"})
+MOVES_ON = frozenset(
+    {"MODEL_NOT_RUNNING", "UNKNOWN_MODEL", "DRAINING", "CORE_RESTARTING", "QUEUE_FULL", "RESULTS_FULL"}
+)
 """Reasons of refusals that started nothing and that another engine may not have."""
 
 _PASSING = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
@@ -77,6 +79,8 @@ class Router:
     async def place(self, model_name: str, begin: Callable[[Engine], Awaitable[T]]) -> T:
         """Starts a request on the least loaded engine that runs the model, equally loaded ones by turns.
 
+        One whose core is being replaced is asked only after those that serve: perhaps its core is back already.
+
         Args:
             model_name: the model.
             begin: starts it there. Called again with another engine after a refusal that another one may not have,
@@ -90,7 +94,7 @@ class Router:
         while (engine := await self._choose(model_name, tried)) is not None:
             tried.add(engine)
             try:
-                with engine.placing():
+                with engine.load.placing():
                     return await begin(engine)
             except CallError as error:
                 if error.reached and error.reason not in MOVES_ON:
@@ -137,7 +141,12 @@ class Router:
 
     def _least_loaded(self, model_name: str, tried: Collection[Engine]) -> Engine | None:
         able = [engine for engine in self._pool.engines if engine.view.takes(model_name) and engine not in tried]
-        return min(able, key=lambda engine: (engine.load, engine.turn), default=None)
+        return min(able, key=lambda engine: _rank(engine, model_name), default=None)
+
+
+def _rank(engine: Engine, model_name: str) -> tuple[bool, int, int]:
+    """The lower, the rather a request to the model goes there."""
+    return not engine.view.serves(model_name), engine.load.requests, engine.turn
 
 
 def no_place(engines: Collection[Engine], model_name: str) -> CallError:
@@ -146,14 +155,15 @@ def no_place(engines: Collection[Engine], model_name: str) -> CallError:
     Where an engine ran the model when it last answered, and where none answers, trying again makes sense; otherwise the
     model has to be started or installed.
     """
-    states = [engine.view.state(model_name) for engine in engines if engine.view.reachable]
-    present = [state for state in states if state != model_pb2.MODEL_STATE_UNSPECIFIED]
+    views = [engine.view.models.get(model_name) for engine in engines if engine.view.reachable]
+    present = [view for view in views if view is not None]
     if not any(engine.view.reachable for engine in engines):
         return status.no_engine(model_name, "no engine answers")
     if any(engine.view.runs(model_name) for engine in engines):
         return status.no_engine(model_name, "the engine that ran it does not answer, or is stopping")
     if present:
-        return status.model_not_running(model_name, max(present, key=_nearness))
+        nearest = max(present, key=lambda view: _nearness(view.state))
+        return status.model_not_running(model_name, nearest.state, nearest.failure.message)
     if any(model_name in engine.view.models for engine in engines):
         return status.no_engine(model_name, "the engine that has it does not answer")
     return status.unknown_model(model_name)

@@ -92,6 +92,7 @@ class Gateway:
         self.address = self._bind()
         await self._health.start()
         self.pool.start()
+        self.sessions.start(self.pool.engines)
         await self._server.start()
         engines = {engine.name: str(engine.address) for engine in self.pool.engines}
         log.info("listening", address=str(self.address), port=self.address.port, engines=engines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import structlog
 from google.protobuf.duration_pb2 import Duration
@@ -51,6 +51,10 @@ class Sessions:
         self._calls = calls
         self._limits = limits
         calls.on_drain.append(self._look_up)
+
+    def start(self, engines: Iterable[Engine]) -> None:
+        """Begins to follow the engines."""
+        self._links.start(engines)
 
     async def serve(self, requests: AsyncIterator[wire.SessionRequest], context: Context) -> None:
         """Serves one session to its end.

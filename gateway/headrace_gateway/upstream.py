@@ -1,10 +1,10 @@
-"""The session streams to the engines: one each, opened when someone wants to read there, and opened again."""
+"""The session streams to the engines: one each, opened while the engine can be reached, and opened again."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -25,6 +25,8 @@ log = structlog.get_logger()
 
 class EngineLink:
     """The stream to one engine, and another one after it broke. What the engine sends is always read at once.
+
+    It brings the engine's load figures too, so it stands whether or not someone reads.
 
     Args:
         engine: whom to read from.
@@ -50,15 +52,25 @@ class EngineLink:
     async def _run(self) -> None:
         pause = self._limits.reopen_seconds
         while True:
-            await self._work.wait()
+            await self._cause()
             self._opened = False
             failure = await self._life()
+            self._engine.load.lost()
             book, self.book = self.book, self._new_book()
             self._work.clear()
-            log.warning("engine_session_lost", engine=self._engine.name, channels=book.readers, reason=failure.reason)
+            tell = log.warning if self._opened or book.readers else log.debug
+            tell("engine_session_lost", engine=self._engine.name, channels=book.readers, reason=failure.reason)
             book.fail(failure.status)
             pause = self._limits.reopen_seconds if self._opened else min(pause * 2, self._limits.reopen_at_most)
             await asyncio.sleep(pause)
+
+    async def _cause(self) -> None:
+        """Returns once the engine can be reached, or someone wants to read there."""
+        causes = [asyncio.create_task(event.wait()) for event in (self._work, self._engine.reached)]
+        try:
+            await asyncio.wait(causes, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _ended(*causes)
 
     async def _life(self) -> CallError:
         """One stream, from its opening to the failure that ends it."""
@@ -79,6 +91,7 @@ class EngineLink:
         call = self._engine.requests.Session()
         first = self.book.take() or wire.SessionRequest()
         first.options.client = f"headrace-gateway {__version__}"
+        first.options.load = True
         await call.write(first)
         writing = asyncio.create_task(self._write(call))
         pinging: asyncio.Task[None] | None = None
@@ -91,6 +104,8 @@ class EngineLink:
                     pinging = pinging or asyncio.create_task(self._ping(interval))
                     self._opened = True
                 self.book.hear(response)
+                if response.load and self._engine.load.told(response.load):
+                    self._engine.wake.set()
         finally:
             call.cancel()
             await _ended(writing, pinging)
@@ -126,6 +141,11 @@ class EngineLinks:
         self._limits = limits
         self._links: dict[str, EngineLink] = {}
 
+    def start(self, engines: Iterable[Engine]) -> None:
+        """Opens a stream to each engine as soon as it can be reached."""
+        for engine in engines:
+            self._link(engine)
+
     def of_handle(self, handle: str) -> UpstreamBook:
         """The books of the stream to the engine that a handle names.
 
@@ -133,9 +153,7 @@ class EngineLinks:
             CallError: UNKNOWN_REQUEST for what is no handle, UNKNOWN_ENGINE; QUEUE_FULL if it carries no more.
         """
         engine = self._find(handle)
-        if engine.name not in self._links:
-            self._links[engine.name] = EngineLink(engine, self._limits)
-        book = self._links[engine.name].book
+        book = self._link(engine).book
         if book.readers >= MAX_READERS:
             raise status.full_stream(engine.name, MAX_READERS)
         return book
@@ -143,6 +161,11 @@ class EngineLinks:
     async def close(self) -> None:
         """Ends all streams."""
         await asyncio.gather(*(link.close() for link in self._links.values()))
+
+    def _link(self, engine: Engine) -> EngineLink:
+        if engine.name not in self._links:
+            self._links[engine.name] = EngineLink(engine, self._limits)
+        return self._links[engine.name]
 
 
 async def _heard(call: Any, silence: float) -> wire.SessionResponse | None:
@@ -160,7 +183,7 @@ def _seconds(duration: Duration, default: float) -> float:
     return duration.ToNanoseconds() / 1e9 or default
 
 
-async def _ended(*tasks: asyncio.Task[None] | None) -> None:
+async def _ended(*tasks: asyncio.Task[Any] | None) -> None:
     started = [task for task in tasks if task is not None]
     for task in started:
         task.cancel()

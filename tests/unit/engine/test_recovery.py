@@ -418,6 +418,18 @@ class TestMeanwhile:
         await prove(core, 2)
         assert bench.engine.list_models()[0].serving
 
+    async def test_there_is_progress_until_it_serves_again(self, bench: Bench, core: ScriptedCore) -> None:
+        """The wire tells by it alone that a model that is RUNNING takes no requests."""
+        views = [bench.engine.get_model(NAME)]
+        core.ready()
+        await settle()
+        views.append(bench.engine.get_model(NAME))
+        await prove(core, 1)
+        views.append(bench.engine.get_model(NAME))
+        assert [(view.serving, view.progress is None) for view in views] == [(False, False)] * 3
+        await prove(core, 2)
+        assert bench.engine.get_model(NAME).progress is None
+
     async def test_a_request_that_is_stopped_before_the_new_core_is_ready_is_not_handed_over(
         self, bench: Bench, core: ScriptedCore
     ) -> None:

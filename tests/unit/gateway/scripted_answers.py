@@ -84,6 +84,7 @@ class Known:
         self.models: dict[str, Any] = dict(models)
         self.requests: dict[str, Held] = {}
         self.instance_id = secrets.token_hex(4)
+        self.restarting: set[str] = set()
         self.running = self.waiting = 0
         self.draining = False
         self.api_version = "1.0"
@@ -147,7 +148,10 @@ class ModelAnswers(Known):
     """ModelService."""
 
     def _info(self, name: str) -> model_pb2.ModelInfo:
-        return model_pb2.ModelInfo(model_name=name, engine="self", state=self.models[name])
+        info = model_pb2.ModelInfo(model_name=name, engine="self", state=self.models[name])
+        if name in self.restarting:
+            info.progress.phase = model_pb2.MODEL_PHASE_LOADING
+        return info
 
     async def ListModels(self, request: Any, context: Any) -> Any:
         return model_wire.ListModelsResponse(models=[self._info(name) for name in sorted(self.models)])
@@ -219,6 +223,8 @@ class RequestAnswers(Known):
         if self.models[name] != RUNNING:
             detail = packed("ModelStateInfo", model_pb2.ModelStateInfo(state=self.models[name]), "headrace.v1")
             await refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "MODEL_NOT_RUNNING", detail, model_name=name)
+        if name in self.restarting:
+            await refuse(context, grpc.StatusCode.UNAVAILABLE, "CORE_RESTARTING", model_name=name)
 
     async def _find(self, handle: str, owner: str, context: Any) -> Held:
         _, instance, id_ = handle.split("/")

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from headrace.v1 import session_pb2 as wire
-from unit.gateway.scripted_answers import Known
+from unit.gateway.scripted_answers import RUNNING, Known
 from unit.gateway.session_engine import EngineSide, Log
 
 
@@ -38,6 +38,19 @@ class SessionAnswers(Known):
         log.ended = end
         self.note()
 
+    def tell_load(self, model_name: str = "smol", **figures: Any) -> None:
+        """Tells a model's load to those whose session asked for it."""
+        for side in self.sessions:
+            if side.open:
+                side.loads.append(wire.ModelLoad(model_name=model_name, **{"state": RUNNING, **figures}))
+        self.note()
+
+    def end_sessions(self) -> None:
+        """Ends the streams there are; the engine itself stays."""
+        for side in self.sessions:
+            side.over = True
+        self.note()
+
     async def Session(self, requests: Any, context: Any) -> None:
         side = EngineSide(self._find_log, pongs=self.answers_pings)
         self.sessions.append(side)
@@ -46,7 +59,7 @@ class SessionAnswers(Known):
         opened.ping_interval.FromMilliseconds(int(self.ping_interval * 1000))
         try:
             await context.write(wire.SessionResponse(opened=opened))
-            while not hearing.done():
+            while not hearing.done() and not side.over:
                 changed = self.changed
                 if (said := side.say()) is not None:
                     await context.write(said)

@@ -73,11 +73,14 @@ class EngineSide:
         self._find = find
         self._pongs = pongs
         self.open = True
+        self.over = False
         self.channels: dict[int, Channel] = {}
         self.detached: list[int] = []
         self.pings: list[int] = []
         self.attaches: list[wire.Attach] = []
         self.acks: list[wire.Ack] = []
+        self.wants_load = False
+        self.loads: deque[wire.ModelLoad] = deque()
         self._used: set[int] = set()
         self._errors: deque[wire.HandleError] = deque()
         self._opened = False
@@ -86,6 +89,7 @@ class EngineSide:
     def hear(self, request: wire.SessionRequest) -> None:
         assert request.HasField("options") is not self._opened
         self._opened = True
+        self.wants_load |= request.options.load
         for attach in request.attach:
             self._attach(attach)
         for number in request.detach:
@@ -131,6 +135,8 @@ class EngineSide:
                 self._tell(channel, said)
         while self._errors:
             said.errors.append(self._errors.popleft())
+        while self.wants_load and self.loads:
+            said.load.append(self.loads.popleft())
         if self._pong is not None:
             said.pong.number, self._pong = self._pong, None
         return said if said.ByteSize() else None

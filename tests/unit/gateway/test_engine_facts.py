@@ -170,6 +170,16 @@ class TestHealth:
         await self.watch_until(stream, NOT_SERVING)
         stream.cancel()
 
+    async def test_a_model_whose_core_is_being_replaced_counts_no_more(self, world, first):
+        front = await world.gateway(poll_interval=0.05, e1=first)
+        stream = front.health.Watch(health_pb2.HealthCheckRequest(service=REQUESTS))
+        await self.watch_until(stream, SERVING)
+        first.restarting = {"smol"}
+        await self.watch_until(stream, NOT_SERVING)
+        first.restarting.clear()
+        await self.watch_until(stream, SERVING)
+        stream.cancel()
+
     async def test_bc175_an_engine_that_freezes_is_told(self, world, first):
         """A frozen process keeps its connections, so only its silence tells."""
         front = await world.gateway(poll_interval=0.05, e1=first)

@@ -7,9 +7,12 @@ from collections import Counter
 
 import grpc
 import pytest
+from headrace.v1 import model_pb2, status_pb2
 from headrace.v1 import model_service_pb2 as model_wire
 from headrace.v1 import request_service_pb2 as wire
-from headrace.v1 import status_pb2
+from headrace_gateway.engines import Engine, EngineView
+from headrace_gateway.options import EngineAddress
+from headrace_gateway.routing import no_place
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
 from unit.gateway.scripted_answers import INITIAL, RUNNING, STOPPED, packed, refuse
@@ -71,10 +74,10 @@ async def test_the_least_loaded_engine_is_chosen(front, first, second):
 async def test_requests_placed_since_the_last_poll_count_until_a_poll_counts_them(front, first):
     engine = front.gateway.pool.named("e1")
     assert Counter(await placed(front, 6)) == {"e1": 3, "e2": 3}
-    assert engine.load == 3
+    assert engine.load.requests == 3
     first.running = 2  # one has ended
     await engine.refresh()
-    assert engine.load == 2
+    assert engine.load.requests == 2
 
 
 async def test_a_request_placed_while_a_poll_runs_is_not_forgotten(world, first):
@@ -95,7 +98,7 @@ async def test_a_request_placed_while_a_poll_runs_is_not_forgotten(world, first)
     await placed(front)
     go_on.set()
     await poll
-    assert (first.polls(), engine.load) == (polls + 1, 1)
+    assert (first.polls(), engine.load.requests) == (polls + 1, 1)
 
 
 async def test_a_request_that_is_being_started_counts_already(front, first, second):
@@ -144,6 +147,32 @@ async def test_a_model_that_runs_nowhere_is_told_with_its_state(front, first, se
     assert failure.details["ModelStateInfo"].state == INITIAL
     assert failure.details["ModelStateInfo"].model_name == "smol"
     assert failure.message == 'model "smol" is INITIAL: start it first (StartModel)'
+
+
+@pytest.mark.parametrize(
+    ("state", "way"),
+    [
+        (model_pb2.MODEL_STATE_INSTALLING, "wait until it is INITIAL (WatchModel), then start it (StartModel)"),
+        (model_pb2.MODEL_STATE_STARTING, "wait until it is RUNNING (WatchModel)"),
+        (model_pb2.MODEL_STATE_STOPPING, "wait until it is STOPPED (WatchModel), then start it (StartModel)"),
+        (model_pb2.MODEL_STATE_FAILED, "install it again, with another config where that helps (InstallModel)"),
+    ],
+)
+async def test_a_model_that_runs_nowhere_is_told_with_what_to_do(front, first, second, state, way):
+    first.models["smol"] = second.models["smol"] = state
+    name = model_pb2.ModelState.Name(state).removeprefix("MODEL_STATE_")
+    failure = await failing(front.requests.StartRequest(request()))
+    assert failure.message == f'model "smol" is {name}: {way}'
+
+
+async def test_a_model_that_failed_says_why():
+    info = model_pb2.ModelInfo(model_name="smol", state=model_pb2.MODEL_STATE_FAILED)
+    info.failure.message = "no memory: lower max_length."
+    engine = Engine(EngineAddress.parse("e1=127.0.0.1:1"), 1.0, lambda: None)
+    engine.view = EngineView(reachable=True, models={"smol": info})
+    refusal = no_place([engine], "smol")
+    assert refusal.status.message.startswith('model "smol" is FAILED: no memory: lower max_length; install it again')
+    await engine.channel.close()
 
 
 async def test_without_an_engine_that_answers_there_is_none(front, first, second):
@@ -199,10 +228,31 @@ async def full(request, context):
     await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", queue, message="256 requests are waiting")
 
 
-async def test_a_full_engine_moves_on_to_one_with_room(front, first):
-    first.script["StartRequest"] = first.script["Generate"] = full
+async def no_room(request, context):
+    await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "RESULTS_FULL", message="268435456 bytes are taken")
+
+
+@pytest.mark.parametrize("refusing", [full, no_room])
+async def test_a_full_engine_moves_on_to_one_with_room(front, first, refusing):
+    first.script["StartRequest"] = first.script["Generate"] = refusing
     assert await placed(front, 2) == ["e2", "e2"]
     assert await generated(front) == "e2"
+
+
+async def test_an_engine_whose_core_is_being_replaced_is_left_out_while_another_serves(front, first, second):
+    first.restarting, second.running = {"smol"}, 100
+    await front.gateway.pool.refresh()
+    assert await placed(front, 3) == ["e2"] * 3
+    assert not first.asked("StartRequest")
+
+
+async def test_a_core_that_is_back_since_the_last_poll_takes_requests(front, first, second):
+    first.restarting = {"smol"}
+    second.models["smol"] = STOPPED
+    await front.gateway.pool.refresh()
+    assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "CORE_RESTARTING")
+    first.restarting.clear()
+    assert await placed(front) == ["e1"]
 
 
 async def test_when_all_refuse_the_one_that_passes_by_itself_is_told(front, first, second):

@@ -174,11 +174,12 @@ class TestHandleErrors:
         await client.until(lambda: client.of[channel].error)
         assert carried(client.of[channel].error).told == (NOT_FOUND, "UNKNOWN_REQUEST")
 
-    async def test_an_engine_without_sessions_is_told_as_it_answers(self, front, engine, join):
+    async def test_an_engine_without_sessions_is_told_as_it_answers(self, world, engine, join):
         async def refusing(requests, context):
             await refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "NOT_SUPPORTED")
 
         engine.script["Session"] = refusing
+        front = await world.gateway(e1=engine, limits=QUICK)
         handle, _ = engine.log()
         client = await join(front)
         channel = await client.read(handle)

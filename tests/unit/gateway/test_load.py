@@ -1,0 +1,191 @@
+"""How loaded engines are: what they tell by themselves, what polls find, and what was placed since."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from headrace.v1 import request_service_pb2 as wire
+from headrace.v1.session_pb2 import ModelLoad
+from headrace_gateway.load import TOLD_SECONDS, TRAVEL_SECONDS, EngineLoad
+from headrace_gateway.session_limits import SessionLimits
+from unit.gateway.conftest import until
+from unit.gateway.scripted_answers import RELEASED, RUNNING, STOPPED, refuse
+
+QUICK = SessionLimits(reopen_seconds=0.01, reopen_at_most=0.02)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def load(clock):
+    return EngineLoad(clock)
+
+
+def told(load, name="smol", **figures):
+    return load.told([ModelLoad(model_name=name, **{"state": RUNNING, **figures})])
+
+
+def place(load):
+    with load.placing():
+        pass
+
+
+class TestCounting:
+    def test_figures_of_all_models_add_up_and_those_of_a_released_one_go(self, load):
+        told(load, running=3, waiting=2)
+        told(load, "other", running=1)
+        assert load.requests == 6
+        told(load, state=RELEASED)
+        assert load.requests == 1
+
+    def test_a_request_counts_while_it_is_started_and_not_if_it_was_refused(self, load):
+        with pytest.raises(ZeroDivisionError), load.placing():
+            assert load.requests == 1
+            raise ZeroDivisionError
+        assert load.requests == 0
+
+    def test_figures_that_arrive_count_what_was_placed_before_they_were_taken(self, load, clock):
+        told(load)
+        place(load)
+        clock.now += TRAVEL_SECONDS
+        told(load, running=1)
+        assert load.requests == 1
+
+    def test_what_was_placed_while_figures_were_on_their_way_counts_besides(self, load, clock):
+        told(load)
+        place(load)
+        clock.now += TRAVEL_SECONDS / 2
+        told(load, running=0)
+        assert load.requests == 1
+
+    def test_a_request_that_began_and_ended_between_two_looks_is_forgotten(self, load, clock):
+        told(load)
+        place(load)
+        clock.now += TOLD_SECONDS
+        assert load.requests == 0
+
+    def test_without_figures_that_come_by_themselves_only_a_poll_forgets(self, load, clock):
+        place(load)
+        clock.now += 10 * TOLD_SECONDS
+        assert load.requests == 1
+        load.counted(clock.now)
+        load.polled(7)
+        assert load.requests == 7
+
+    def test_the_last_figures_hold_when_no_more_come_and_until_a_poll(self, load):
+        told(load, running=4)
+        load.polled(9)
+        load.lost()
+        assert load.requests == 4
+        load.polled(2)
+        assert load.requests == 2
+
+    def test_a_change_of_state_core_or_readiness_is_news_and_of_figures_is_not(self, load):
+        assert told(load, core_epoch=1)
+        assert not told(load, core_epoch=1, running=9)
+        assert told(load, core_epoch=2)
+        assert told(load, core_epoch=2, draining=True)
+        assert told(load, state=STOPPED, core_epoch=2, draining=True)
+
+
+async def placed(front, count=1):
+    """Names of the engines that `count` starts went to."""
+    request = wire.StartRequestRequest(model_name="smol", text="Hello")
+    return [(await front.requests.StartRequest(request)).request.handle.partition("/")[0] for _ in range(count)]
+
+
+@pytest.fixture
+async def first(world):
+    return await world.engine(smol=RUNNING)
+
+
+@pytest.fixture
+async def second(world):
+    return await world.engine(smol=RUNNING)
+
+
+@pytest.fixture
+async def front(world, first, second):
+    """Polls only when it has cause to, so that what it knows beyond that comes from the sessions."""
+    front = await world.gateway(e1=first, e2=second, limits=QUICK)
+    for engine in (first, second):
+        await until(engine, lambda engine=engine: engine.sessions and engine.side.wants_load)
+    return front
+
+
+async def known(front, name, requests):
+    """Returns once the engine has told that many requests."""
+    load = front.gateway.pool.named(name).load
+    heard, told = asyncio.Event(), load.told
+
+    def telling(loads):
+        heard.set()
+        return told(loads)
+
+    load.told = telling
+    while load.requests != requests or not load.followed:
+        heard.clear()
+        await heard.wait()
+    load.told = told
+
+
+class TestSessions:
+    """The stream to each engine stands whether or not someone reads, and brings its load."""
+
+    async def test_requests_go_where_the_engines_themselves_say_is_less_to_do(self, front, first, second):
+        first.tell_load(running=2)
+        second.tell_load(running=4)
+        await known(front, "e1", 2)
+        await known(front, "e2", 4)
+        assert Counter(await placed(front, 2)) == {"e1": 2}
+        first.tell_load(running=9)
+        await known(front, "e1", 11)
+        assert await placed(front, 3) == ["e2"] * 3
+
+    async def test_an_engine_that_tells_its_load_is_not_asked_for_it(self, front, first):
+        first.tell_load(running=2)
+        await known(front, "e1", 2)
+        asked = len(first.asked("GetEngineStat"))
+        await front.gateway.pool.refresh()
+        assert len(first.asked("GetEngineStat")) == asked
+
+    async def test_a_model_that_stopped_is_known_at_once(self, front, first):
+        first.tell_load()
+        await known(front, "e1", 0)
+        first.models["smol"] = STOPPED
+        first.tell_load(state=STOPPED)
+        await front.until(lambda: not front.gateway.pool.named("e1").view.runs("smol"))
+        assert await placed(front, 2) == ["e2"] * 2
+
+    async def test_after_the_stream_broke_polls_ask_again_until_another_one_tells(self, front, first):
+        async def refusing(requests, context):
+            await refuse(context, 14, "DRAINING")
+
+        first.tell_load(running=2)
+        await known(front, "e1", 2)
+        engine = front.gateway.pool.named("e1")
+        first.script["Session"] = refusing
+        tries = len(first.asked("Session"))
+        first.end_sessions()
+        await until(first, lambda: len(first.asked("Session")) > tries)
+        first.running = 5
+        await engine.refresh()
+        assert (engine.load.followed, engine.load.requests) == (False, 5)
+        del first.script["Session"]
+        opened = len(first.sessions)
+        await until(first, lambda: len(first.sessions) > opened and first.side.wants_load)
+        first.tell_load(running=8)
+        await known(front, "e1", 8)
