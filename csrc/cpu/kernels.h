@@ -53,7 +53,8 @@ struct Step {
 // What one thread has for itself.
 struct Thread {
   int32_t number;
-  std::byte* room;  // aligned to 64
+  std::byte* room;     // aligned to 64; keeps what jobs of the same phase left there
+  bool begun = false;  // whether this thread has run jobs of this phase before
 };
 
 // ---- kernels ----
@@ -63,7 +64,7 @@ struct Phase {
   // Number of jobs; 0 skips the phase.
   int64_t (*jobs)(const void* op, const Step& step, int32_t threads);
   // Runs jobs first ... last - 1.
-  void (*run)(const void* op, const Step& step, int64_t first, int64_t last, const Thread& thread);
+  void (*run)(const void* op, const Step& step, int64_t first, int64_t last, Thread& thread);
 };
 
 // How an op runs: its phases one after the other, every job of one before the first of the next.

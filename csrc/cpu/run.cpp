@@ -122,7 +122,7 @@ core::Step CoreProgram::step_of(const CoreBatch& batch) {
 
 void CoreProgram::replay(const core::Step& step, int32_t number) {
   const core::Places places(*this);
-  const core::Thread thread{number, memory.get() + places.rooms + number * core::up_to_line(room_bytes)};
+  core::Thread thread{number, memory.get() + places.rooms + number * core::up_to_line(room_bytes)};
   const int32_t threads = cpu.pool.size();
   std::atomic<int64_t>* cursor = cursors_.data();
   for (const core::RecordedOp& op : ops) {
@@ -130,9 +130,11 @@ void CoreProgram::replay(const core::Step& step, int32_t number) {
       std::atomic<int64_t>& next = *cursor++;
       const int64_t jobs = phase.jobs == nullptr ? 0 : phase.jobs(op.data(), step, threads);
       if (jobs == 0) continue;
+      thread.begun = false;
       const int64_t chunk = std::max<int64_t>(1, jobs / (threads * core::kChunksPerThread));
       for (int64_t first; (first = next.fetch_add(chunk, std::memory_order_relaxed)) < jobs;) {
         phase.run(op.data(), step, first, std::min(first + chunk, jobs), thread);
+        thread.begun = true;
       }
       cpu.pool.barrier();
     }

@@ -12,7 +12,7 @@ int64_t embed_jobs(const void* op, const Step& step, int32_t) {
   return step.rows(static_cast<const EmbedOp*>(op)->out);
 }
 
-void embed(const void* data, const Step& step, int64_t first, int64_t last, const Thread&) {
+void embed(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
   const auto& op = *static_cast<const EmbedOp*>(data);
   for (int64_t row = first; row < last; row++) {
     weight_row(op.table, step.batch->token_ids[row], step.row(op.out, row));
@@ -60,7 +60,7 @@ int64_t norm_jobs(const void* op, const Step& step, int32_t) {
   return step.rows(static_cast<const CoreNorm*>(op)->x);
 }
 
-void norm(const void* data, const Step& step, int64_t first, int64_t last, const Thread&) {
+void norm(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
   for (int64_t row = first; row < last; row++) norm_row(*static_cast<const CoreNorm*>(data), step, row);
 }
 
@@ -104,7 +104,7 @@ int64_t gated_jobs(const void* data, const Step& step, int32_t) {
   return step.rows(op.gate) * blocks_of(op.gate.width);
 }
 
-void gated(const void* data, const Step& step, int64_t first, int64_t last, const Thread&) {
+void gated(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
   const auto& op = *static_cast<const CoreGated*>(data);
   const int64_t width = op.gate.width, blocks = blocks_of(width);
   for (int64_t job = first; job < last; job++) {
@@ -126,7 +126,7 @@ int64_t select_jobs(const void* op, const Step& step, int32_t) {
   return step.rows(static_cast<const CoreSelect*>(op)->out);
 }
 
-void select(const void* data, const Step& step, int64_t first, int64_t last, const Thread&) {
+void select(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
   const auto& op = *static_cast<const CoreSelect*>(data);
   for (int64_t row = first; row < last; row++) {
     const auto bytes = static_cast<size_t>(op.x.width) * sizeof(float);

@@ -17,6 +17,17 @@ using namespace core;
 // The kernels proper.
 #include "cpu/kernels/rows.inl"
 
-const Kernels kTable = {kEmbed, kNorm, {}, {}, {}, kGated, kSelect, {}};
+#include "cpu/kernels/linear_float.inl"
+#include "cpu/kernels/linear_rows.inl"
+#include "cpu/kernels/linear_widen.inl"
+#ifdef __AVX512F__
+#include "cpu/kernels/linear_bytes.inl"
+#endif
+#ifdef __AVX512BF16__
+#include "cpu/kernels/linear_pairs.inl"
+#endif
+#include "cpu/kernels/linear.inl"
+
+const Kernels kTable = {kEmbed, kNorm, kLinear, {}, {}, kGated, kSelect, {}};
 
 }  // namespace

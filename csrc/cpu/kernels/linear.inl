@@ -1,0 +1,205 @@
+// Products with packed weights. A job is one tile of 64 outputs times up to kRowBlock rows.
+//
+// How a product is computed, by format and instruction set:
+//
+//                     avx2     avx512   avx512_bf16   amx
+//   FLOAT32, FLOAT16  floats   floats   floats        floats
+//   BFLOAT16          floats   floats   pairs         pairs for one row, else tiles
+//   INT8, INT4        floats   bytes    bytes         bytes for few rows, else tiles
+//   INT4, codebook    floats   floats   floats        floats for few rows, else tiles
+//
+//   floats  weights widened to float32 a piece at a time, times float32 activations
+//   pairs   vdpbf16ps of weights and activations in bfloat16
+//   bytes   vpdpbusd of codes, and of activations in one or two planes of int8
+//   tiles   AMX: weights brought to bfloat16 a piece at a time, times activations in bfloat16
+//
+// Each sum runs along the inputs in one order, whatever the number of rows, within one way to compute.
+
+enum Way { kFloats, kPairs, kBytes, kTiles };
+
+constexpr int64_t kRowBlock = 256;
+constexpr int64_t kFewRows = 2;        // that each thread converts for itself, rather than wait for the others
+constexpr int64_t kMostByteRows = 8;   // above, bringing codes to bfloat16 for AMX costs less than the products
+constexpr int64_t kMostPadding = 128;  // a multiple of what every format fills inputs up to
+constexpr int64_t kStreamAhead = 4096;
+
+Way way_of(const CoreWeight& weight, int64_t rows) {
+  const bool integer = is_integer(weight);
+#ifdef __AMX_BF16__
+  if (rows > (integer ? kMostByteRows : 1) && (integer || weight.format == CORE_FORMAT_BFLOAT16)) return kTiles;
+#endif
+#ifdef __AVX512BF16__
+  if (weight.format == CORE_FORMAT_BFLOAT16) return kPairs;
+#endif
+#ifdef __AVX512F__
+  if (integer && weight.codebook == 0) return kBytes;
+#endif
+  (void)integer, (void)rows;
+  return kFloats;
+}
+
+int64_t up_to(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// The forms of the activations that an op wants for a number of rows, laid out from base on.
+Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes) {
+  bool pairs = false, planes = false;
+  for (int32_t i = 0; i < op.count; i++) {
+    const Way way = way_of(op.projections[i].weight, rows);
+    pairs |= way == kPairs || way == kTiles;
+    planes |= way == kBytes;
+  }
+  const int64_t padded = up_to(op.x.width, kMostPadding);
+  // Rows 4 KiB apart would share the lines of a cache.
+  const int64_t stride = padded % 2048 == 0 ? padded + 32 : padded;
+  Rows out{nullptr, op.x.width, padded, stride, nullptr, {}};
+  std::byte* at = base;
+  if (pairs) {
+    out.pairs = reinterpret_cast<BFloat16*>(at);
+    at += up_to(up_to(rows, 16) * stride * 2, 64);
+  }
+  if (planes) {
+    const int64_t count = op.activations == CORE_ACTIVATIONS_INT8 ? 1 : 2;
+    out.planes = {reinterpret_cast<int8_t*>(at), nullptr, nullptr, count};
+    at += rows * count * padded;
+    out.planes.sums = reinterpret_cast<int32_t*>(at);
+    at += up_to(rows * count * (padded / kSumInputs) * 4, 64);
+    out.planes.scales = reinterpret_cast<float*>(at);
+    at += up_to(rows * 4, 64);
+  }
+  *bytes = at - base;
+  return out;
+}
+
+// The room of a thread: sums of a block of rows in every plane, a widened piece of a tile, few rows' activations.
+constexpr int64_t kSumBytes = kRowBlock * 2 * kTileOutputs * 4;
+#ifdef __AMX_BF16__
+constexpr int64_t kPieceBytes = kPairPiece * kTileOutputs * 2;
+#else
+constexpr int64_t kPieceBytes = kFloatPiece * kTileOutputs * 4;
+#endif
+
+int64_t linear_room(const void* data, const CoreShape&) {
+  int64_t bytes = 0, most = 0;
+  for (int64_t rows = 1; rows <= kFewRows; rows++) {
+    forms_at(*static_cast<const LinearOp*>(data), rows, nullptr, &bytes);
+    most = bytes > most ? bytes : most;
+  }
+  return kSumBytes + kPieceBytes + most;
+}
+
+int64_t linear_shared(const void* data, const CoreShape& shape) {
+  const auto& op = *static_cast<const LinearOp*>(data);
+  const int64_t most = op.x.rows == CORE_ROWS_TOKENS ? shape.max_tokens : shape.max_logits;
+  int64_t few = 0, many = 0;
+  forms_at(op, most < kMostByteRows ? most : kMostByteRows, nullptr, &few);
+  forms_at(op, most, nullptr, &many);
+  return few > many ? few : many;
+}
+
+// ---- phase 0: activations ----
+
+int64_t convert_jobs(const void* data, const Step& step, int32_t) {
+  const auto& op = *static_cast<const LinearOp*>(data);
+  const int64_t rows = step.rows(op.x);
+  int64_t bytes = 0;
+  if (rows > kFewRows) forms_at(op, rows, nullptr, &bytes);
+  return bytes == 0 ? 0 : rows;
+}
+
+void convert(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
+  const auto& op = *static_cast<const LinearOp*>(data);
+  int64_t bytes;
+  Rows rows = forms_at(op, step.rows(op.x), step.shared, &bytes);
+  rows.floats = step.row(op.x, 0);
+  for (int64_t row = first; row < last; row++) fill_forms(rows, row);
+}
+
+// ---- phase 1: tiles ----
+
+int64_t tiles_of(const LinearOp& op) {
+  int64_t tiles = 0;
+  for (int32_t i = 0; i < op.count; i++) tiles += WeightLayout(op.projections[i].weight).tiles;
+  return tiles;
+}
+
+int64_t tile_jobs(const void* data, const Step& step, int32_t) {
+  const auto& op = *static_cast<const LinearOp*>(data);
+  return tiles_of(op) * ((step.rows(op.x) + kRowBlock - 1) / kRowBlock);
+}
+
+// out [rows][outputs] = sums [rows][64] + bias, in the columns of one tile.
+void write_tile(const Projection& projection, const Step& step, int64_t tile, int64_t first, int64_t last,
+                const float* sums) {
+  const int64_t column = tile * kTileOutputs, outputs = projection.weight.outputs;
+  for (int64_t row = first; row < last; row++) {
+    float* out = step.row(projection.out, row) + column;
+    for (int64_t c = 0; c < kTileOutputs && column + c < outputs; c += Vec::kLanes) {
+      const int64_t lanes = outputs - column - c < Vec::kLanes ? outputs - column - c : Vec::kLanes;
+      Vec x = Vec::load(sums + (row - first) * kTileOutputs + c);
+      if (projection.bias != nullptr) x = x + Vec::load_first(projection.bias + column + c, lanes);
+      x.store_first(out + c, lanes);
+    }
+  }
+}
+
+void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_t last, std::byte* room) {
+  auto* sums = reinterpret_cast<float*>(room);
+  std::byte* piece = room + kSumBytes;
+  switch (way) {
+#ifdef __AVX512F__
+    case kBytes:
+      return byte_tile(tile, rows, first, last, sums);
+#endif
+#ifdef __AVX512BF16__
+    case kPairs:
+      return pair_tile(tile, rows, first, last, sums);
+#endif
+#ifdef __AMX_BF16__
+    case kTiles:
+      return amx_tile(tile, rows, first, last, sums, piece);
+#endif
+    default:
+      return float_tile(tile, rows, first, last, sums, piece);
+  }
+}
+
+// The activations of the step: those that all threads share, or this thread's own.
+Rows rows_of(const LinearOp& op, const Step& step, Thread& thread) {
+  const int64_t count = step.rows(op.x);
+  const bool own = count <= kFewRows;
+  int64_t bytes;
+  Rows rows = forms_at(op, count, own ? thread.room + kSumBytes + kPieceBytes : step.shared, &bytes);
+  rows.floats = step.row(op.x, 0);
+  for (int64_t row = 0; own && !thread.begun && row < count; row++) fill_forms(rows, row);
+  return rows;
+}
+
+void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t last, Thread& thread) {
+  const auto& op = *static_cast<const LinearOp*>(data);
+  const int64_t count = step.rows(op.x), tiles = tiles_of(op);
+  const Rows rows = rows_of(op, step, thread);
+#ifdef __AMX_BF16__
+  configure_tiles();
+#endif
+  for (int64_t job = first; job < last; job++) {
+    int64_t number = job % tiles;
+    const int64_t begin = job / tiles * kRowBlock, end = begin + kRowBlock < count ? begin + kRowBlock : count;
+    const Projection* projection = op.projections;
+    while (number >= WeightLayout(projection->weight).tiles) number -= WeightLayout(projection++->weight).tiles;
+    const WeightLayout layout(projection->weight);
+    const Way way = way_of(projection->weight, count);
+    const auto* weights = static_cast<const std::byte*>(projection->weight.data) + number * layout.tile_bytes;
+    // A tile that several passes read is worth the whole next one.
+    const bool once = (end - begin) * (rows.planes.count == 2 ? 2 : 1) <= 4;
+    const Tile tile{&projection->weight, &layout, weights, once ? kStreamAhead : layout.tile_bytes};
+    multiply(tile, rows, way, begin, end, thread.room);
+    write_tile(*projection, step, number, begin, end, reinterpret_cast<float*>(thread.room));
+  }
+#ifdef __AMX_BF16__
+  _tile_release();
+#endif
+}
+
+const Kernel kLinear = {{{convert_jobs, convert}, {tile_jobs, multiply_tiles}}, linear_shared, linear_room};

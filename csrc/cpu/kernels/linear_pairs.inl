@@ -1,0 +1,158 @@
+// Products of bfloat16 pairs: vdpbf16ps for one row of activations, AMX tiles for many. Only for files compiled with
+// AVX512_BF16; the tiles also want AMX.
+
+template <int kRows>
+void pair_rows(const Tile& tile, const BFloat16* x, int64_t stride, float* sums) {
+  __m512 total[kRows][4];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; r++)
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) total[r][c] = _mm512_setzero_ps();
+  const std::byte* w = tile.data;
+  for (int64_t k = 0; k < tile.layout->inputs; k += 2, w += 256) {
+    __m512bh weights[4];
+    fetch_ahead(w, tile.ahead);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) weights[c] = reinterpret_cast<__m512bh>(_mm512_load_si512(w + c * 64));
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++) {
+      int32_t pair;
+      __builtin_memcpy(&pair, x + r * stride + k, sizeof(pair));
+      const __m512bh all = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; c++) total[r][c] = _mm512_dpbf16_ps(total[r][c], weights[c], all);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; r++)
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) _mm512_storeu_ps(sums + r * kTileOutputs + c * 16, total[r][c]);
+}
+
+// sums [rows][64] = the tile's products with rows first ... last - 1.
+void pair_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums) {
+  for (int64_t row = first; row < last;) {
+    const BFloat16* x = rows.pairs + row * rows.stride;
+    float* out = sums + (row - first) * kTileOutputs;
+    if (last - row >= 4) {
+      pair_rows<4>(tile, x, rows.stride, out);
+      row += 4;
+    } else if (last - row >= 2) {
+      pair_rows<2>(tile, x, rows.stride, out);
+      row += 2;
+    } else {
+      pair_rows<1>(tile, x, rows.stride, out);
+      row += 1;
+    }
+  }
+}
+
+#ifdef __AMX_BF16__
+
+constexpr int64_t kPairPiece = 1024;  // inputs whose pairs fit a second-level cache
+constexpr int64_t kTileRows = 16;
+
+// Tile registers of full size: 16 rows of 64 bytes.
+void configure_tiles() {
+  alignas(64) struct {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } config;
+  _tile_loadconfig(&config);
+}
+
+// Four inputs of 16 outputs as two pairs; rounded to nearest, ties away from zero.
+void put_pairs(const Vec (&four)[4], std::byte* out) {
+  const __m512i half = _mm512_set1_epi32(0x8000), high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  for (int i = 0; i < 4; i += 2) {
+    const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(four[i].v), half), 16);
+    const __m512i top = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(four[i + 1].v), half), high);
+    _mm512_store_si512(out + i / 2 * kTileOutputs * 4, _mm512_or_si512(low, top));
+  }
+}
+
+// Inputs first ... last - 1 as pairs, [inputs / 2][64][2]: where they lie, or in the room.
+const std::byte* paired(const Tile& tile, int64_t first, int64_t last, std::byte* room) {
+  if (tile.weight->format == CORE_FORMAT_BFLOAT16) return tile.data + first * kTileOutputs * 2;
+  widen_integers(tile, first, last, [room](int64_t k, int64_t column, const Vec(&four)[4]) {
+    put_pairs(four, room + (k / 2 * kTileOutputs + column * 16) * 4);
+  });
+  return room;
+}
+
+// sums [32][64] += two tiles of rows times all outputs of a piece, 32 outputs at a time.
+void add_two_tiles(const std::byte* w, const BFloat16* x, int64_t stride, int64_t inputs, float* sums) {
+  constexpr int kSumStride = kTileOutputs * 4;
+  for (int64_t column = 0; column < kTileOutputs; column += 32) {
+    float* place = sums + column;
+    _tile_loadd(0, place, kSumStride);
+    _tile_loadd(1, place + 16, kSumStride);
+    _tile_loadd(2, place + kTileRows * kTileOutputs, kSumStride);
+    _tile_loadd(3, place + kTileRows * kTileOutputs + 16, kSumStride);
+    for (int64_t k = 0; k < inputs; k += 32) {
+      const std::byte* pairs = w + (k / 2 * kTileOutputs + column) * 4;
+      _tile_loadd(4, x + k, static_cast<int>(stride * 2));
+      _tile_loadd(6, pairs, kTileOutputs * 4);
+      _tile_loadd(7, pairs + 64, kTileOutputs * 4);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(5, x + kTileRows * stride + k, static_cast<int>(stride * 2));
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, place, kSumStride);
+    _tile_stored(1, place + 16, kSumStride);
+    _tile_stored(2, place + kTileRows * kTileOutputs, kSumStride);
+    _tile_stored(3, place + kTileRows * kTileOutputs + 16, kSumStride);
+  }
+}
+
+// sums [16][64] += one tile of rows times all outputs of a piece.
+void add_one_tile(const std::byte* w, const BFloat16* x, int64_t stride, int64_t inputs, float* sums) {
+  constexpr int kSumStride = kTileOutputs * 4;
+  _tile_loadd(0, sums, kSumStride);
+  _tile_loadd(1, sums + 16, kSumStride);
+  _tile_loadd(2, sums + 32, kSumStride);
+  _tile_loadd(3, sums + 48, kSumStride);
+  for (int64_t k = 0; k < inputs; k += 32) {
+    const std::byte* pairs = w + k / 2 * kTileOutputs * 4;
+    _tile_loadd(4, x + k, static_cast<int>(stride * 2));
+    _tile_loadd(5, pairs, kTileOutputs * 4);
+    _tile_loadd(6, pairs + 64, kTileOutputs * 4);
+    _tile_loadd(7, pairs + 128, kTileOutputs * 4);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_loadd(5, pairs + 192, kTileOutputs * 4);
+    _tile_dpbf16ps(1, 4, 6);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  _tile_stored(0, sums, kSumStride);
+  _tile_stored(1, sums + 16, kSumStride);
+  _tile_stored(2, sums + 32, kSumStride);
+  _tile_stored(3, sums + 48, kSumStride);
+}
+
+// sums [rows][64] = the tile's products with rows first ... last - 1. Rows are filled up to a multiple of 16: there is
+// room for them in sums, and rows of pairs beyond the last may hold anything.
+void amx_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room) {
+  const int64_t tiles = (last - first + kTileRows - 1) / kTileRows;
+  __builtin_memset(sums, 0, static_cast<size_t>(tiles * kTileRows * kTileOutputs) * sizeof(float));
+  for (int64_t begin = 0; begin < tile.layout->inputs; begin += kPairPiece) {
+    const int64_t end = begin + kPairPiece < tile.layout->inputs ? begin + kPairPiece : tile.layout->inputs;
+    const std::byte* w = paired(tile, begin, end, room);
+    for (int64_t at = 0; at < tiles;) {
+      const BFloat16* x = rows.pairs + (first + at * kTileRows) * rows.stride + begin;
+      float* out = sums + at * kTileRows * kTileOutputs;
+      if (tiles - at >= 2) {
+        add_two_tiles(w, x, rows.stride, end - begin, out);
+        at += 2;
+      } else {
+        add_one_tile(w, x, rows.stride, end - begin, out);
+        at += 1;
+      }
+    }
+  }
+}
+
+#endif

@@ -1,0 +1,172 @@
+// Weights of a tile as numbers: a piece of its inputs as float32, [inputs][64], or as bfloat16 pairs.
+
+// A tile of a matrix.
+struct Tile {
+  const CoreWeight* weight;
+  const WeightLayout* layout;
+  const std::byte* data;
+  int64_t ahead;  // bytes from what is read to what is worth fetching meanwhile
+};
+
+constexpr int64_t kColumns = kTileOutputs / Vec::kLanes;  // registers of a row of a tile
+
+Vec widen(const uint16_t* half) {
+#ifdef __AVX512F__
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(half)))};
+#else
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(half)))};
+#endif
+}
+
+// Scales or offsets of one register of outputs.
+Vec scales_at(const CoreWeight& weight, const std::byte* scales, int64_t column) {
+  if (weight.scales == CORE_FLOAT32) return Vec::load(reinterpret_cast<const float*>(scales) + column * Vec::kLanes);
+  return widen(reinterpret_cast<const uint16_t*>(scales) + column * Vec::kLanes);
+}
+
+// weight = code's value * scale + offset, for one register of outputs in one group.
+struct Affine {
+  Vec scale, offset;
+
+  Affine(const CoreWeight& weight, const WeightLayout& layout, const std::byte* group, int64_t column) {
+    const std::byte* scales = group + layout.code_bytes;
+    scale = scales_at(weight, scales, column);
+    offset = Vec::zero() - scale * Vec::all(static_cast<float>(weight.zero));
+    if (weight.offsets != 0) offset = offset + scales_at(weight, scales + layout.scale_bytes, column);
+  }
+};
+
+#ifdef __AVX512F__
+using Codes = __m512i;
+Codes load_codes(const std::byte* p) {
+  return _mm512_loadu_si512(p);
+}
+template <int kShift>
+Codes field(Codes codes, int mask) {
+  return _mm512_and_si512(_mm512_srli_epi32(codes, kShift), _mm512_set1_epi32(mask));
+}
+Vec number(Codes code) {
+  return {_mm512_cvtepi32_ps(code)};
+}
+
+struct Codebook {
+  __m512 values;
+  explicit Codebook(const CoreWeight& weight) : values(_mm512_loadu_ps(weight.values)) {}
+  Vec operator()(Codes code) const { return {_mm512_permutexvar_ps(code, values)}; }
+};
+#else
+using Codes = __m256i;
+Codes load_codes(const std::byte* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+template <int kShift>
+Codes field(Codes codes, int mask) {
+  return _mm256_and_si256(_mm256_srli_epi32(codes, kShift), _mm256_set1_epi32(mask));
+}
+Vec number(Codes code) {
+  return {_mm256_cvtepi32_ps(code)};
+}
+
+struct Codebook {
+  __m256 low, high;
+  explicit Codebook(const CoreWeight& weight)
+      : low(_mm256_loadu_ps(weight.values)), high(_mm256_loadu_ps(weight.values + 8)) {}
+  Vec operator()(Codes code) const {
+    const __m256 in_high = _mm256_castsi256_ps(_mm256_slli_epi32(code, 28));  // the sign of each lane: bit 3
+    return {_mm256_blendv_ps(_mm256_permutevar8x32_ps(low, code), _mm256_permutevar8x32_ps(high, code), in_high)};
+  }
+};
+#endif
+
+struct Linear {
+  explicit Linear(const CoreWeight&) {}
+  Vec operator()(Codes code) const { return number(code); }
+};
+
+// Four inputs of one register of outputs.
+template <int kHalf, typename Value>
+void widen_four(Codes codes, int mask, const Value& value, const Affine& affine, Vec (&out)[4]) {
+  out[0] = fma(value(field<0 + kHalf>(codes, mask)), affine.scale, affine.offset);
+  out[1] = fma(value(field<8 + kHalf>(codes, mask)), affine.scale, affine.offset);
+  out[2] = fma(value(field<16 + kHalf>(codes, mask)), affine.scale, affine.offset);
+  out[3] = fma(value(field<24 + kHalf>(codes, mask)), affine.scale, affine.offset);
+}
+
+// Inputs first ... last - 1 (whole groups, or multiples of 64 inside one) of integer codes; put(input, column, four)
+// takes four inputs of one register of outputs at a time.
+template <bool kInt4, typename Value, typename Put>
+void widen_codes(const Tile& tile, int64_t first, int64_t last, Put put) {
+  constexpr int64_t kInputs = kInt4 ? 8 : 4;
+  const WeightLayout& layout = *tile.layout;
+  const Value value(*tile.weight);
+  for (int64_t at = first; at < last;) {
+    const int64_t group = at / layout.group, begin = group * layout.group;
+    const int64_t end = begin + layout.group < last ? begin + layout.group : last;
+    const std::byte* data = tile.data + group * layout.group_bytes;
+    for (int64_t column = 0; column < kColumns; column++) {
+      const Affine affine(*tile.weight, layout, data, column);
+      for (int64_t k = at; k < end; k += kInputs) {
+        const Codes codes = load_codes(data + ((k - begin) / kInputs * kTileOutputs + column * Vec::kLanes) * 4);
+        Vec four[4];
+        widen_four<0>(codes, kInt4 ? 0x0f : 0xff, value, affine, four);
+        put(k - first, column, four);
+        if constexpr (kInt4) {
+          widen_four<4>(codes, 0x0f, value, affine, four);
+          put(k - first + 4, column, four);
+        }
+      }
+    }
+    at = end;
+  }
+}
+
+template <typename Put>
+void widen_integers(const Tile& tile, int64_t first, int64_t last, Put put) {
+  if (tile.weight->format == CORE_FORMAT_INT8) return widen_codes<false, Linear>(tile, first, last, put);
+  if (tile.weight->codebook == 0) return widen_codes<true, Linear>(tile, first, last, put);
+  widen_codes<true, Codebook>(tile, first, last, put);
+}
+
+// ---- as float32 ----
+
+void widen_halves(const Tile& tile, int64_t first, int64_t last, float* out) {
+  const auto* in = reinterpret_cast<const uint16_t*>(tile.data) + first * kTileOutputs;
+  for (int64_t i = 0; i < (last - first) * kTileOutputs; i += Vec::kLanes) widen(in + i).store(out + i);
+}
+
+// Two inputs of one register of outputs lie in one register, the first in the low halves.
+void widen_pairs(const Tile& tile, int64_t first, int64_t last, float* out) {
+  const std::byte* in = tile.data + first * kTileOutputs * 2;
+  for (int64_t k = 0; k < last - first; k += 2) {
+    for (int64_t column = 0; column < kColumns; column++) {
+      const Codes both = load_codes(in + (k / 2 * kTileOutputs + column * Vec::kLanes) * 4);
+      float* place = out + k * kTileOutputs + column * Vec::kLanes;
+#ifdef __AVX512F__
+      Vec{_mm512_castsi512_ps(_mm512_slli_epi32(both, 16))}.store(place);
+      Vec{_mm512_castsi512_ps(field<0>(both, static_cast<int>(0xffff0000u)))}.store(place + kTileOutputs);
+#else
+      Vec{_mm256_castsi256_ps(_mm256_slli_epi32(both, 16))}.store(place);
+      Vec{_mm256_castsi256_ps(field<0>(both, static_cast<int>(0xffff0000u)))}.store(place + kTileOutputs);
+#endif
+    }
+  }
+}
+
+// Inputs first ... last - 1 as [inputs][64]: where they lie, or in the room.
+const float* widened(const Tile& tile, int64_t first, int64_t last, float* room) {
+  switch (tile.weight->format) {
+    case CORE_FORMAT_FLOAT32:
+      return reinterpret_cast<const float*>(tile.data) + first * kTileOutputs;
+    case CORE_FORMAT_FLOAT16:
+      widen_halves(tile, first, last, room);
+      return room;
+    case CORE_FORMAT_BFLOAT16:
+      widen_pairs(tile, first, last, room);
+      return room;
+  }
+  widen_integers(tile, first, last, [room](int64_t k, int64_t column, const Vec(&four)[4]) {
+    float* place = room + k * kTileOutputs + column * Vec::kLanes;
+    for (int i = 0; i < 4; i++) four[i].store(place + i * kTileOutputs);
+  });
+  return room;
+}
