@@ -13,13 +13,13 @@ namespace {
 
 using namespace core;
 
+// In the order in which they use one another.
+// clang-format off
 #include "cpu/vec.h"
-// The kernels proper.
 #include "cpu/kernels/rows.inl"
-
-#include "cpu/kernels/linear_float.inl"
 #include "cpu/kernels/linear_rows.inl"
 #include "cpu/kernels/linear_widen.inl"
+#include "cpu/kernels/linear_float.inl"
 #ifdef __AVX512F__
 #include "cpu/kernels/linear_bytes.inl"
 #endif
@@ -27,6 +27,7 @@ using namespace core;
 #include "cpu/kernels/linear_pairs.inl"
 #endif
 #include "cpu/kernels/linear.inl"
+// clang-format on
 
 const Kernels kTable = {kEmbed, kNorm, kLinear, {}, {}, kGated, kSelect, {}};
 
