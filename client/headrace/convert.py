@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Any, cast
 
 from google.protobuf.duration_pb2 import Duration
@@ -71,17 +73,22 @@ def merge_elements(
         prefix: the cache use of the prompt (PrefixReuse); None: unknown, which reads as 0.
     """
     reuse = prefix if prefix is not None else _NO_REUSE
-    with_logprobs = [part.logprobs for part in parts if part.HasField("logprobs")]
-    return types.GeneratedElements(
-        ids_from_generate=[token for part in parts for token in part.token_ids],
-        text="".join(part.text for part in parts) + tail,
-        token_logprobs_list=[value for one in with_logprobs for value in one.token_logprobs],
-        log_probs_list=[row for one in with_logprobs for row in top_logprobs(one)],
-        tensors_from_model_inference=[row for part in parts if part.tensors for row in _tensor_rows(part.tensors)],
+    elements = types.GeneratedElements(
+        ids_from_generate=[*chain.from_iterable([part.token_ids for part in parts])],
+        text="".join([part.text for part in parts]) + tail,
         prefix_cache_len=reuse.prefix_cache_len,
         prefix_len_gpu=reuse.prefix_len_gpu,
         prefix_len_cpu=reuse.prefix_len_cpu,
         position=position,
+    )
+    rich = [part for part in parts if part.HasField("logprobs") or part.tensors]
+    if not rich:
+        return elements
+    return replace(
+        elements,
+        token_logprobs_list=[value for part in rich for value in part.logprobs.token_logprobs],
+        log_probs_list=[row for part in rich for row in top_logprobs(part.logprobs)],
+        tensors_from_model_inference=[row for part in rich for row in _tensor_rows(part.tensors)],
     )
 
 

@@ -185,11 +185,14 @@ class Feed(BaseFeed):
         What an ended sequence still has is fetched whatever the limit is.
         """
         with self.changed, self.reader.reading():
-            deadline = Deadline(self._clock, seconds)
             self._begin()
-            while self._unanswered(deadline):
-                self._clock.wait(self.changed, self._patience(deadline))
+            if not self.reader.ready:
+                self._wait(Deadline(self._clock, seconds))
             return self._take()
+
+    def _wait(self, deadline: Deadline) -> None:
+        while self._unanswered(deadline):
+            self._clock.wait(self.changed, self._patience(deadline))
 
 
 def _nothing() -> None:

@@ -68,7 +68,7 @@ class ClientSession:
             self.remove(subscription)
         elif subscription.channel is not None and (gain := subscription.gain) > 0:
             self._moved[subscription] = None
-            self._urgent |= subscription.is_worth(gain)
+            self._urgent |= gain >= subscription.worthwhile
 
     def remove(self, subscription: Subscription) -> None:
         """Reads a sequence no more."""

@@ -29,6 +29,7 @@ class Subscription:
         window: tokens that may have arrived without having been read.
 
     Attributes:
+        worthwhile: tokens that an ack must gain to be worth a message.
         channel: its number in the present stream; None: it is not attached.
         attach_at: moment of the next attach, after one that failed; None: none is pending.
     """
@@ -54,6 +55,7 @@ class Subscription:
         self.channel: int | None = None
         self.attach_at: float | None = None
         self._recovery = recovery
+        self.worthwhile = max(1, window // 2)
         self._most = window
         self._acked = 0
         self._limit = 0
@@ -80,10 +82,6 @@ class Subscription:
     def gain(self) -> int:
         """Tokens by which an ack would open the window further; below 1 it is useless."""
         return self.reader.window_start + self._most - self._limit
-
-    def is_worth(self, gain: int) -> bool:
-        """Whether so much was read, or so little may still come, that an ack is worth a message."""
-        return gain >= max(1, self._most // 2)
 
     def attached(self, fact: session_pb2.Attached) -> None:
         """The server reads. Raises InternalServerError: not from where the reader is."""
