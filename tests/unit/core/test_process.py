@@ -80,7 +80,8 @@ def in_process(mode: str = "plain", grace: float = 30.0) -> Callable[..., Proces
     """A launcher of the simulated core in a child."""
 
     def launch(plan: CorePlan, receive: Callable[[CoreMessage], None], lost: Callable[[str], None]) -> ProcessLink:
-        return launch_process(plan, receive, lost, program=(sys.executable, str(_CORE), mode), grace=grace)
+        program = (sys.executable, str(_CORE), mode)
+        return launch_process(plan, receive, lost, program=program, grace=grace, close_grace=grace)
 
     return launch
 
