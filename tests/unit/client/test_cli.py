@@ -1,45 +1,27 @@
-"""The command line, against the scripted server."""
+"""The command line in general, and `generate`."""
 
 from __future__ import annotations
 
 import importlib.util
 import io
 import re
+import subprocess
 import sys
-from typing import Any
+import threading
+from collections.abc import Sequence
 
 import grpc
 import pytest
-from headrace import cli
-from headrace.cli_options import read_options
-from headrace.v1 import (
-    engine_service_pb2,
-    model_pb2,
-    model_service_pb2,
-    request_pb2,
-    request_service_pb2,
-    stat_pb2,
-    status_pb2,
-)
+from command_line import RELEASED, run, script_answer
+from headrace import HeadraceError, NotFoundError, StateError, cli
+from headrace.cli_options import advice_for_flag, read_options
+from headrace.cli_words import sentence
+from headrace.v1 import engine_service_pb2, generation_pb2, model_service_pb2, request_pb2
 from scripted_server import Failure, Hang, ScriptedServer
-from wire_samples import accepted, end_record, ended, tokens
+from wire_samples import accepted, tokens
 
-RELEASED = request_service_pb2.ReleaseRequestResponse()
-
-
-def run(server: ScriptedServer, *arguments: str) -> int:
-    """One command."""
-    command, *rest = arguments
-    return cli.main([command, "--address", server.address, *rest])
-
-
-def script_answer(server: ScriptedServer, *texts: str) -> None:
-    """A request that answers these texts, a token each."""
-    ids = list(range(len(texts)))
-    server.expect("StartRequest", accepted())
-    steps = [tokens(ids, place, place + 1, text=text) for place, text in enumerate(texts)]
-    server.expect("GeneratedElements", [*steps, ended(ids)])
-    server.expect("ReleaseRequest", RELEASED)
+MAX_LENGTH = request_pb2.FINISH_REASON_MAX_LENGTH
+DRAINED = request_pb2.FINISH_REASON_DRAINED
 
 
 def test_generate_prints_the_answer_alone(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,121 +39,124 @@ def test_generate_reads_stdin(server: ScriptedServer, monkeypatch: pytest.Monkey
     assert server.requests("StartRequest")[0].text == "two\nlines"
 
 
-def test_chat_on_a_pipe_keeps_the_history(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("reason", "config", "words"),
+    [
+        (MAX_LENGTH, {"max_new_tokens": 2, "max_length": 9}, "(cut after 2 tokens: -o max_new_tokens=… sets another"),
+        (MAX_LENGTH, {"max_length": 5}, "(cut: prompt and answer together have max_length = 5 tokens)"),
+        (DRAINED, {}, "(cut: DRAINED)"),
+    ],
+)
+def test_an_answer_that_was_cut_is_told_on_stderr(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str], reason: int, config: dict[str, int], words: str
 ) -> None:
-    script_answer(server, "Hello ", "you.")
-    script_answer(server, "Bye.")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hi\nI go\n"))
-    assert run(server, "chat", "smol", "--system", "Be brief.") == 0
+    effective = generation_pb2.GenerationConfig(**config)
+    script_answer(server, "a", "b", reason=reason, prompt_token_count=3, effective_config=effective)
+    assert run(server, "generate", "smol", "Hi") == 0
     out, err = capsys.readouterr()
-    assert out == "Hello you.\nBye.\n"
-    assert "2 tokens" in err
-    assert "50.0 tok/s" in err
-    history = [(one.role, one.content) for one in server.requests("StartRequest")[1].chat.messages]
-    assert history == [("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello you."), ("user", "I go")]
+    assert out == "ab\n"
+    assert err.startswith(words)
+    assert err.count("\n") == 1
 
 
-def test_an_interrupt_stops_the_answer_and_not_the_chat(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stopped = end_record([0, 1], finish_reason=request_pb2.FINISH_REASON_STOPPED)
+def test_what_the_engine_finds_strange_is_told(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    warning = generation_pb2.Warning(field="text", message="the prompt begins twice")
+    script_answer(server, "a", warnings=[warning])
+    assert run(server, "generate", "smol", "Hi") == 0
+    assert capsys.readouterr() == ("a\n", "note: the prompt begins twice\n")
+
+
+def command(server: ScriptedServer, *arguments: str) -> subprocess.Popen[str]:
+    """One command as a process of its own."""
+    name, *rest = arguments
+    line = [sys.executable, "-m", "headrace.cli", name, "--address", server.address, *rest]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_closed_stdout_ends_generate_quietly_and_its_request(server: ScriptedServer) -> None:
+    """As in `headrace generate … | head -c 5`."""
+    closed = threading.Event()
     server.expect("StartRequest", accepted())
-    server.expect("GeneratedElements", [tokens([0, 1], text="Half an"), ended([0, 1], record=stopped)])
-    server.expect("StopRequest", request_service_pb2.StopRequestResponse())
+    server.expect("GeneratedElements", [tokens([0, 1], 0, 1, text="Once "), closed, tokens([0, 1], 1), Hang()])
     server.expect("ReleaseRequest", RELEASED)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hi\n"))
-    said: list[str] = []
-
-    def say(text: str) -> None:
-        said.append(text)
-        if text == "Half an":
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "_say", say)
-    assert run(server, "chat", "smol") == 0
-    assert said == ["Half an", "\n"]
-    assert "STOPPED" in capsys.readouterr().err
+    process = command(server, "generate", "smol", "Hi")
+    assert process.stdout is not None
+    assert process.stdout.read(5) == "Once "
+    process.stdout.close()
+    closed.set()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(30) == cli.CLOSED_STDOUT
+    server.wait_for("ReleaseRequest")
 
 
-def script_models(server: ScriptedServer) -> None:
-    """Two models on an engine."""
-    models = [
-        model_pb2.ModelInfo(model_name="smol", engine="e1", state=model_pb2.MODEL_STATE_RUNNING),
-        model_pb2.ModelInfo(model_name="big", engine="e1", state=model_pb2.MODEL_STATE_INITIAL),
-    ]
-    stats = [stat_pb2.EngineStat(model_name="smol", engine="e1", tokens_total=65536, running=3, waiting=1)]
-    server.expect("ListModels", model_service_pb2.ListModelsResponse(models=models))
-    server.expect("GetEngineStat", engine_service_pb2.GetEngineStatResponse(stats=stats))
-
-
-def test_models_on_a_pipe_are_columns(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
-    script_models(server)
-    assert run(server, "models") == 0
-    assert capsys.readouterr().out == "smol\te1\tRUNNING\t65,536\t3\t1\nbig\te1\tINITIAL\t\t\t\n"
-
-
-def test_models_on_a_terminal_are_a_table(
-    server: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script_models(server)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert run(server, "models") == 0
-    out = capsys.readouterr().out
-    assert all(word in out for word in ("KV tokens", "65,536", "smol", "INITIAL"))
-
-
-def info(state: int, **fields: Any) -> model_pb2.ModelInfo:
-    """A model on an engine."""
-    return model_pb2.ModelInfo(model_name="smol", engine="e1", state=state, **fields)
-
-
-def watch(*infos: model_pb2.ModelInfo) -> list[Any]:
-    """A stream of changes that goes on."""
-    return [*[model_service_pb2.WatchModelResponse(model=one) for one in infos], Hang()]
-
-
-def test_install_follows_the_model_until_it_runs(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = model_pb2.ModelProgress(phase=model_pb2.MODEL_PHASE_LOADING, bytes_done=1, bytes_total=2)
-    server.expect(
-        "InstallModel", model_service_pb2.InstallModelResponse(engines=[info(model_pb2.MODEL_STATE_INSTALLING)])
-    )
-    server.expect("StartModel", model_service_pb2.StartModelResponse(engines=[info(model_pb2.MODEL_STATE_STARTING)]))
-    server.expect(
-        "WatchModel",
-        watch(info(model_pb2.MODEL_STATE_INSTALLING), info(model_pb2.MODEL_STATE_INITIAL)),
-        watch(info(model_pb2.MODEL_STATE_STARTING, progress=progress), info(model_pb2.MODEL_STATE_RUNNING)),
-    )
-    assert run(server, "install", "smol", "x.gguf", "--start", "-o", "max_batch=8", "--engine", "e1") == 0
-    assert capsys.readouterr() == ("", "INITIAL smol  e1\nRUNNING smol  e1\n")
-    request = server.requests("InstallModel")[0]
-    assert (request.config.max_batch, list(request.engine_ids), request.no_wait) == (8, ["e1"], True)
-
-
-def test_an_install_that_fails_says_why_and_exits_with_1(
+def test_an_answer_that_breaks_off_ends_with_its_line(
     server: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failure = status_pb2.Status(code=9, message="x.gguf is no model.")
-    server.expect(
-        "InstallModel", model_service_pb2.InstallModelResponse(engines=[info(model_pb2.MODEL_STATE_INSTALLING)])
-    )
-    server.expect("WatchModel", watch(info(model_pb2.MODEL_STATE_FAILED, failure=failure)))
-    assert run(server, "install", "smol", "x.gguf", "--start") == 1
-    assert "FAILED smol  e1: x.gguf is no model." in capsys.readouterr().err
+    server.expect("StartRequest", accepted())
+    lost = Failure(grpc.StatusCode.NOT_FOUND, "the engine is gone", reason="ENGINE_LOST")
+    server.expect("GeneratedElements", [tokens([0], text="Half"), lost])
+    server.expect("ReleaseRequest", RELEASED)
+    assert run(server, "generate", "smol", "Hi") == 1
+    out, err = capsys.readouterr()
+    assert out == "Half\n"
+    assert err.startswith("headrace: the engine is gone. [ENGINE_LOST")
 
 
-def test_failures_are_a_sentence_on_stderr(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
-    server.expect("StartRequest", Failure(grpc.StatusCode.NOT_FOUND, 'no model "smol".', reason="UNKNOWN_MODEL"))
+def test_failures_are_a_sentence_on_stderr_with_the_way_out(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.expect("StartRequest", Failure(grpc.StatusCode.NOT_FOUND, 'no model "smol"', reason="UNKNOWN_MODEL"))
     assert run(server, "generate", "smol", "Hi") == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert re.fullmatch(r'headrace: no model "smol"\. \[UNKNOWN_MODEL, request [0-9a-f]{4}…\]\n', err)
+    expected = r'headrace: no model "smol"\. \[UNKNOWN_MODEL, request [0-9a-f]{4}…\] \(headrace models lists .*\)\n'
+    assert re.fullmatch(expected, err)
+
+
+def test_a_line_on_a_pipe_is_never_wrapped(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "long " * 100
+    server.expect("StartRequest", Failure(grpc.StatusCode.INVALID_ARGUMENT, text, reason="INVALID_FIELD"))
+    assert run(server, "generate", "smol", "Hi") == 1
+    err = capsys.readouterr().err
+    assert text in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            StateError("model 'smol' is INITIAL: start it first (StartModel)", reason="MODEL_NOT_RUNNING"),
+            "model 'smol' is INITIAL: start it first (headrace start smol). [MODEL_NOT_RUNNING]",
+        ),
+        (
+            StateError("ReleaseModel: model 'smol' is RUNNING", reason="WRONG_STATE", details={"state": "RUNNING"}),
+            "model 'smol' is RUNNING. [WRONG_STATE] (headrace stop smol stops it)",
+        ),
+        (
+            NotFoundError('no model "smol" on any engine: install it first (InstallModel)', reason="UNKNOWN_MODEL"),
+            'no model "smol" on any engine: install it first (headrace install smol PATH). [UNKNOWN_MODEL]',
+        ),
+        (
+            StateError("x.gguf is no model", reason="BAD_MODEL"),
+            "x.gguf is no model. [BAD_MODEL] (headrace install smol PATH installs another in its place, headrace "
+            "release smol frees the name)",
+        ),
+        (HeadraceError("the InstallModels"), "the InstallModels. [UNKNOWN]"),
+    ],
+)
+def test_failures_name_commands_not_calls(error: HeadraceError, line: str) -> None:
+    assert sentence(error, "smol") == line
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["generate", "smol", "Hi", "-o", "temprature=1"], "did you mean temperature"),
+        (["generate", "smol", "Hi", "-o", "max_tokens=5"], "did you mean max_new_tokens?"),
+        (["install", "smol", "x", "-o", "max_model_len=5"], "did you mean max_length?"),
         (["generate", "smol", "Hi", "-o", "temperature"], "write FIELD=VALUE"),
         (["generate", "smol", "Hi", "--address", "nowhere"], "cannot be parsed"),
     ],
@@ -181,16 +166,47 @@ def test_a_wrong_call_exits_with_2(arguments: list[str], words: str, capsys: pyt
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--max-tokens", "5"],
+            "unrecognized arguments: --max-tokens 5; fields are options: -o max_new_tokens=VALUE\n",
+        ),
+        (["--top_p=0.5"], "unrecognized arguments: --top_p=0.5; fields are options: -o top_p=VALUE\n"),
+        (["--zzz"], "unrecognized arguments: --zzz\n"),
+    ],
+)
+def test_a_field_given_as_a_flag_is_answered_with_how_to_give_it(
+    arguments: Sequence[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["generate", "smol", "Hi", *arguments])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(words)
+    assert advice_for_flag("temperature", ["temperature"]) == ""
+
+
+def test_help_names_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, field in (("generate", "repetition_penalty"), ("chat", "max_new_tokens"), ("install", "max_batch")):
+        with pytest.raises(SystemExit):
+            cli.main([name, "--help"])
+        assert field in capsys.readouterr().out
+
+
 def test_without_rich_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert cli.main(["models"]) == 1
-    assert "pip install 'headrace[cli]'" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "pip install 'headrace[cli]'" in err
+    assert "from a clone of Headrace pip install './client[cli]'" in err
 
 
 def test_options_are_json_or_text() -> None:
-    assert read_options(["a=1", "b=x y", "c=[1]", "d=true", "e=", "f=a=b"]) == {
+    assert read_options(["a=1", "b=x y", "c=[1]", "d=true", "e=", "f=a=b"], "abcdef") == {
         "a": 1,
         "b": "x y",
         "c": [1],
@@ -199,14 +215,14 @@ def test_options_are_json_or_text() -> None:
         "f": "a=b",
     }
     with pytest.raises(ValueError, match="a is given twice"):
-        read_options(["a=1", "a=2"])
+        read_options(["a=1", "a=2"], "a")
 
 
 def test_the_address_and_key_come_from_the_environment(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script_models(server)
+    server.expect("ListModels", model_service_pb2.ListModelsResponse())
+    server.expect("GetEngineStat", engine_service_pb2.GetEngineStatResponse())
     monkeypatch.setenv("HEADRACE_ADDRESS", server.address)
     monkeypatch.setenv("HEADRACE_API_KEY", "k1")
     assert cli.main(["models"]) == 0
-    assert "smol" in capsys.readouterr().out

@@ -1,0 +1,72 @@
+"""What the command line prints: answers to stdout and nothing else there; what happens to stderr, a line each.
+
+Lines are never wrapped: a terminal does that by itself, and a pipe gets them whole.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def say(text: str) -> None:
+    """Prints a piece of an answer, as it is.
+
+    Raises:
+        BrokenPipeError: nobody reads any more, or stdout was closed from the start.
+    """
+    if sys.stdout is None:
+        raise BrokenPipeError("stdout is closed")
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def note(text: str, style: str = "") -> None:
+    """Prints a line about what happens.
+
+    Args:
+        text: the line.
+        style: how it looks on a terminal, such as "dim" or "red".
+    """
+    if sys.stderr is None:
+        return
+    if sys.stderr.isatty() and importlib.util.find_spec("rich") is not None:
+        from rich.console import Console
+
+        Console(stderr=True, highlight=False, markup=False).print(text, style=style, soft_wrap=True)
+    else:
+        sys.stderr.write(f"{text}\n")
+
+
+def complain(text: str) -> None:
+    """Prints what went wrong."""
+    note(f"headrace: {text}", "red")
+
+
+class _Notes(logging.Handler):
+    """What the library logs is a note like others."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(record.getMessage())
+
+
+@contextmanager
+def log_as_notes() -> Iterator[None]:
+    """While it lasts, warnings of the client's library are printed as notes."""
+    logger, handler = logging.getLogger("headrace"), _Notes(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def give_up_stdout() -> None:
+    """After a write that nobody reads: Python would complain again when it flushes stdout at its exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
