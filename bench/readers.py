@@ -93,12 +93,7 @@ class Session:
             tally.take(tally.queue.Get())
 
     def read(self) -> Readings:
-        """Read until told to stop, then release all requests."""
-        with self.client:
-            self._read()
-        return self.readings
-
-    def _read(self) -> None:
+        """Read until told to stop."""
         lead, *others = self._tallies
         readings = self.readings
         while not self._stop.is_set() and (elements := lead.queue.Get()) is not None:
@@ -108,6 +103,8 @@ class Session:
             readings.arrived.append(arrived)
             readings.read.append(time.monotonic_ns())
             readings.tokens.append(tokens)
+        self.client.close()
+        return readings
 
 
 def read(pipe: Connection, share: Share) -> None:

@@ -152,9 +152,17 @@ def measured(bench: Bench, scenario: Scenario, seconds: float) -> Row:
         for _, pipe in reading:
             pipe.send("stop")
         readings = [one for _, pipe in reading for one in pipe.recv()]
+    release_all(bench.engine.address)
     steps = {token_id: step for token_id, step in bench.steps().items() if begin <= step.time < end}
     spent = {name: after[name] - before[name] for name in pids}
     return row(scenario, steps, spent, readings, (end - begin) / 1e9)
+
+
+def release_all(address: str) -> None:
+    """End what a scenario left, so that the next one begins with nothing."""
+    with Client(address) as client:
+        for request in client.list_requests():
+            client.release_request(request.request.handle)
 
 
 @contextmanager
