@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.message import Message
 from headrace.methods import CONVERSATIONS, METHODS
-from headrace.v1 import session_pb2, status_pb2
+from headrace.v1 import session_pb2
+from scripted_replies import Failure, Reply, fail, play
 from scripted_session import FOR_EVER, ScriptedSession
 
 SERVER_OPTIONS = [
@@ -22,42 +20,6 @@ SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", 64 * 2**20),
     ("grpc.max_send_message_length", 64 * 2**20),
 ]
-URL = "type.googleapis.com/google.rpc."
-
-
-@dataclass
-class Failure:
-    """A call that fails: with a code and a sentence, and with a reason and other details where they are given."""
-
-    code: grpc.StatusCode
-    message: str = "scripted"
-    reason: str = ""
-    retry_after: float | None = None
-    details: Sequence[AnyMessage] = ()
-
-    def status(self) -> status_pb2.Status:
-        """The failure as the wire carries it."""
-        details = list(self.details)
-        if self.reason:
-            details.insert(0, packed(status_pb2.ErrorInfo(reason=self.reason, domain="headrace"), URL + "ErrorInfo"))
-        if self.retry_after is not None:
-            info = status_pb2.RetryInfo()
-            info.retry_delay.FromNanoseconds(round(self.retry_after * 1e9))
-            details.append(packed(info, URL + "RetryInfo"))
-        return status_pb2.Status(code=self.code.value[0], message=self.message, details=details)
-
-
-def packed(message: Message, url: str) -> AnyMessage:
-    """A detail under its type URL."""
-    return AnyMessage(type_url=url, value=message.SerializeToString())
-
-
-class Hang:
-    """A step of a stream: nothing comes any more, until the client goes."""
-
-
-Step = Message | Failure | Hang | threading.Event | Exception | Callable[[], None]
-Reply = Message | Failure | Exception | Callable[[Any], Any] | list[Step]
 
 
 @dataclass
@@ -130,7 +92,7 @@ class ScriptedServer:
         with self._changed:
             sessions, self.sessions = self.sessions, []
         for session in sessions:
-            session.end(None if failure is None else lambda context: _fail(failure, context))
+            session.end(None if failure is None else lambda context: fail(failure, context))
 
     def expect(self, method: str, *replies: Reply, when: Callable[[Any], bool] | None = None) -> None:
         """Scripts the next replies of a method; with `when`, only for requests that it is true for."""
@@ -181,7 +143,7 @@ class ScriptedServer:
                 reply = reply(request)
             if isinstance(reply, Exception):
                 raise reply
-            return _fail(reply, context) if isinstance(reply, Failure) else reply
+            return fail(reply, context) if isinstance(reply, Failure) else reply
 
         return handle
 
@@ -194,7 +156,7 @@ class ScriptedServer:
             self._count(+1)
             try:
                 for step in steps if isinstance(steps, list) else [steps]:
-                    yield from _play(step, context, gone)
+                    yield from play(step, context, gone)
             finally:
                 self._count(-1)
 
@@ -210,7 +172,7 @@ class ScriptedServer:
                     self.sessions.append(session)
                 self._changed.notify_all()
             if isinstance(failure, Failure):
-                _fail(failure, context)
+                fail(failure, context)
             return session.answers(requests)
 
         method = CONVERSATIONS["headrace.v1.RequestService/Session"]
@@ -244,124 +206,3 @@ class ScriptedServer:
         with self._changed:
             self.live_streams += change
             self._changed.notify_all()
-
-
-def _play(step: Step, context: grpc.ServicerContext, gone: threading.Event) -> Iterator[Any]:
-    if isinstance(step, Failure):
-        _fail(step, context)
-    elif isinstance(step, Exception):
-        raise step
-    elif isinstance(step, Hang):
-        gone.wait()
-    elif isinstance(step, threading.Event):
-        while not step.is_set() and not gone.is_set():
-            step.wait(0.01)
-    elif callable(step):
-        step()
-    else:
-        yield step
-
-
-def _fail(failure: Failure, context: grpc.ServicerContext) -> None:
-    status = failure.status()
-    if status.details:
-        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-    context.abort(failure.code, failure.message)
-
-
-LONGEST_PAUSE = 5.0  # seconds; who waits longer waits for news
-
-
-class FakeClock:
-    """Time that stands still until somebody moves it.
-
-    The thread that made it moves it by waiting: its own pauses are over at once. The pauses of other threads last until
-    `step` or `advance` passes their end, or are short after `run`. Waits above LONGEST_PAUSE are no pauses: they end
-    with a notification or by `advance`. `when_owner_waits` is called first whenever that thread waits.
-    """
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.slept: list[float] = []
-        self._runs = False
-        self.when_owner_waits: Callable[[], None] = lambda: None
-        self._owner = threading.current_thread()
-        self._waits: dict[int, tuple[float, threading.Condition]] = {}
-        self._pausing: set[int] = set()
-        self._changed = threading.Condition()
-
-    def monotonic(self) -> float:
-        """Seconds."""
-        with self._changed:
-            return self.now
-
-    def sleep(self, seconds: float) -> None:
-        """Is over at once."""
-        self.slept.append(seconds)
-        self.advance(seconds)
-
-    def wait(self, condition: threading.Condition, seconds: float | None) -> None:
-        """Waits for a notification; for the owner, time passes instead."""
-        owner = threading.current_thread() is self._owner
-        if owner:
-            self.when_owner_waits()
-        if seconds is None:
-            condition.wait()
-        elif owner:
-            self.advance(seconds)
-        else:
-            self._wait_in_background(condition, seconds)
-
-    def advance(self, seconds: float) -> None:
-        """Moves time, and wakes those whose time has come."""
-        with self._changed:
-            self.now += seconds
-            due = [condition for end, condition in self._waits.values() if end <= self.now]
-            self._waits = {key: wait for key, wait in self._waits.items() if wait[0] > self.now}
-        for condition in due:
-            with condition:
-                condition.notify_all()
-
-    def step(self) -> None:
-        """Waits until another thread pauses, and moves time to the end of its pause."""
-        with self._changed:
-            assert self._changed.wait_for(self._pauses, 20.0), "no thread pauses"
-            seconds = max(0.0, min(self._pauses()) - self.now)
-        self.advance(seconds)
-
-    def run(self) -> None:
-        """From now on time goes by itself whenever a thread pauses."""
-        with self._changed:
-            self._runs = True
-            most = max(self._pauses(), default=self.now)
-        self.advance(most - self.now)
-
-    def _pauses(self) -> list[float]:
-        """Ends of the pauses that last now."""
-        return [end for key, (end, _) in self._waits.items() if key in self._pausing]
-
-    def _wait_in_background(self, condition: threading.Condition, seconds: float) -> None:
-        key, pauses = threading.get_ident(), seconds <= LONGEST_PAUSE
-        with self._changed:
-            runs = self._runs and pauses
-            if not runs:
-                self._waits[key] = (self.now + seconds, condition)
-                if pauses:
-                    self._pausing.add(key)
-                self._changed.notify_all()
-        notified = condition.wait(0.01 if runs else None)
-        if not notified:
-            self.advance(seconds)
-        with self._changed:
-            self._waits.pop(key, None)
-            self._pausing.discard(key)
-
-
-def within(seconds: float, what: Callable[[], bool]) -> bool:
-    """Whether something comes true; for what gives no sign of its own."""
-    end = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True

@@ -12,3 +12,13 @@ def wait_until(condition: Callable[[], bool], failure: str, seconds: float = 20.
     while not condition():
         assert time.monotonic() < limit, failure
         time.sleep(0.01)
+
+
+def within(seconds: float, what: Callable[[], bool]) -> bool:
+    """Whether something comes true; for what gives no sign of its own."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from fake_clock import FakeClock
 from headrace import Client
-from scripted_server import FakeClock, ScriptedServer
+from scripted_server import ScriptedServer
 
 
 @pytest.fixture(params=["session", "streams"])

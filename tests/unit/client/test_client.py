@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import headrace
 import pytest
+from fake_clock import FakeClock
 from headrace import (
     Client,
     FinishReason,
@@ -30,7 +31,8 @@ from headrace.v1 import (
     stat_pb2,
     status_pb2,
 )
-from scripted_server import Failure, FakeClock, Hang, ScriptedServer
+from scripted_replies import Failure, Hang
+from scripted_server import ScriptedServer
 from wire_samples import HANDLE, accepted, end_record, ended, ended_info, got, running_info, state, tokens
 
 IDS = [5, 6, 7]

@@ -10,7 +10,7 @@ import pytest
 from headrace import errors
 from headrace.v1 import model_pb2, status_pb2
 from headrace.wire_errors import CODE_NAMES, error_from_status
-from scripted_server import URL, Failure, packed
+from scripted_replies import URL, Failure, packed
 
 TABLE = {
     "INVALID_ARGUMENT": (

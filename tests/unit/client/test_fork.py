@@ -8,7 +8,8 @@ import textwrap
 
 import pytest
 from headrace.v1 import engine_service_pb2
-from scripted_server import Hang, ScriptedServer
+from scripted_replies import Hang
+from scripted_server import ScriptedServer
 from wire_samples import accepted, tokens
 
 BEGIN = """

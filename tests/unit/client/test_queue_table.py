@@ -6,6 +6,7 @@ import threading
 
 import grpc
 import pytest
+from fake_clock import FakeClock
 from headrace import (
     Client,
     EngineLostError,
@@ -17,7 +18,9 @@ from headrace import (
     UnavailableError,
 )
 from headrace.v1 import request_pb2, request_service_pb2
-from scripted_server import Failure, FakeClock, Hang, ScriptedServer, within
+from scripted_replies import Failure, Hang
+from scripted_server import ScriptedServer
+from waiting import within
 from wire_samples import (
     GENERATING,
     HANDLE,

@@ -6,6 +6,7 @@ import threading
 
 import grpc
 import pytest
+from fake_clock import FakeClock
 from headrace import (
     Client,
     DeadlineError,
@@ -21,7 +22,9 @@ from headrace.recovery import Recovery
 from headrace.v1 import request_pb2
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_server import Failure, FakeClock, Hang, ScriptedServer, within
+from scripted_replies import Failure, Hang
+from scripted_server import ScriptedServer
+from waiting import within
 from wire_samples import HANDLE, accepted, ended, ended_info, got, running_info, status_only, text_of, tokens
 
 IDS = list(range(40))

@@ -6,12 +6,14 @@ import logging
 
 import grpc
 import pytest
+from fake_clock import FakeClock
 from headrace import Client, DeadlineError, HeadraceError, OverloadedError, RetryPolicy, StateError, UnavailableError
 from headrace.retry import retry_delay, should_retry
 from headrace.v1 import engine_service_pb2, model_service_pb2
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_server import Failure, FakeClock, Hang, ScriptedServer
+from scripted_replies import Failure, Hang
+from scripted_server import ScriptedServer
 from wire_samples import accepted, ended
 
 DOWN = Failure(grpc.StatusCode.UNAVAILABLE, "the engine is restarting its core.", reason="CORE_RESTARTING")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from fake_clock import FakeClock
 from headrace import (
     EngineLostError,
     GenerateStatus,
@@ -18,7 +19,7 @@ from headrace.recovery import Recovery
 from headrace.session import ClientSession
 from headrace.subscription import Subscription
 from headrace.v1 import request_pb2, session_pb2, status_pb2
-from scripted_server import Failure, FakeClock
+from scripted_replies import Failure
 from wire_samples import GENERATING, crc, end_record, text_of
 
 IDS = list(range(3 * WINDOW))

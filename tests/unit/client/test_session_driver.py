@@ -6,9 +6,12 @@ import threading
 
 import grpc
 import pytest
+from fake_clock import FakeClock
 from headrace import AuthError, Client, UnavailableError
 from headrace.v1 import engine_service_pb2, request_service_pb2
-from scripted_server import Failure, FakeClock, Hang, ScriptedServer, within
+from scripted_replies import Failure, Hang
+from scripted_server import ScriptedServer
+from waiting import within
 from wire_samples import accepted, ended, got, running_info, tokens
 
 IDS = list(range(30))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+from fake_clock import FakeClock
 from headrace import GenerateStatus, UnavailableError
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
@@ -13,7 +14,6 @@ from headrace.subscription import Subscription
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from scripted_server import FakeClock
 from unit.client.session_model import PING_INTERVAL, Link, Log, ModelServer
 from wire_samples import text_of
 

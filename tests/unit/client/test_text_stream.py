@@ -8,7 +8,8 @@ import grpc
 import pytest
 from headrace import Client, RequestReleasedError, UnavailableError
 from headrace.v1 import request_service_pb2
-from scripted_server import Failure, Hang, ScriptedServer
+from scripted_replies import Failure, Hang
+from scripted_server import ScriptedServer
 from wire_samples import accepted, tokens
 
 RELEASED = request_service_pb2.ReleaseRequestResponse()
