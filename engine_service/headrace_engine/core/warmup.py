@@ -28,8 +28,8 @@ def start_up(plan: CorePlan, runner: Runner, link: Link) -> RunnerSizes:
     _check_sizes(plan, sizes)
     link.send(CoreProgress(ModelPhase.ALLOCATING, 0, sizes.kv_bytes))
     runner.allocate(sizes.num_blocks)
-    link.send(CoreProgress(ModelPhase.WARMING_UP))
     for steps in largest_steps(plan, sizes):
+        link.send(CoreProgress(ModelPhase.WARMING_UP))  # Before each: a link that was cut ends the warm-up here.
         runner.run(steps)
     link.send(_ready(sizes))
     return sizes

@@ -83,6 +83,8 @@ class CoreClient:
         self._ready = None
         self._heartbeat.stop()
         if self._link is not None:
+            if not self._launched:
+                self._link.kill()  # While it loads and warms up it hears nothing, and there is nothing to lose.
             self._closing = asyncio.create_task(self._link.close())
             self._link = None
         if self._closing is not None:

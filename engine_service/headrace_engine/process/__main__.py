@@ -1,8 +1,12 @@
 """`python -m headrace_engine.process FD`: a core on the socket that was inherited as FD."""
 
+import logging
+import os
 import sys
 
 from headrace_engine.process.child import main
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    status = main(int(sys.argv[1]))
+    logging.shutdown()
+    os._exit(status)  # With torch loaded, the interpreter takes seconds to take itself apart.

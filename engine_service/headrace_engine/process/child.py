@@ -17,7 +17,7 @@ from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan
 from headrace_engine.process.run import RunnerFactory, make_runner, run_core
 
 _CHUNK = 1 << 18
-_ORPHAN_LIMIT = 10.0
+_ORPHAN_LIMIT = 1.0
 """Seconds in which a core whose front half is gone must have ended, whatever its device is doing."""
 
 

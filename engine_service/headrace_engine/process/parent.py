@@ -25,12 +25,14 @@ def launch_process(
     *,
     program: Sequence[str] = _PROGRAM,
     grace: float = 10.0,
+    close_grace: float = 1.0,
 ) -> ProcessLink:
     """Start a core in a process of its own; a `CoreLauncher`.
 
     Args:
         program: the command line of the core, to which the number of its socket is added.
-        grace: seconds that the core may take to end once it was asked to, or hung up; then it is killed.
+        grace: seconds that a core which hung up may take to end; then it is killed.
+        close_grace: the same for a core that was asked to end: what it holds is freed just as well when it is killed.
     """
     ours, theirs = socket.socketpair()
     with theirs:
@@ -47,7 +49,7 @@ def launch_process(
         except OSError:
             ours.close()
             raise
-    link = ProcessLink(process, ours, receive, lost, grace)
+    link = ProcessLink(process, ours, receive, lost, grace, close_grace)
     link.send(plan)
     return link
 
@@ -62,6 +64,7 @@ class ProcessLink:
         receive: Callable[[CoreMessage], None],
         lost: Callable[[str], None],
         grace: float,
+        close_grace: float,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._process = process
@@ -69,6 +72,7 @@ class ProcessLink:
         self._receive = receive
         self._lost = lost
         self._grace = grace
+        self._close_grace = close_grace
         self._frames = FrameReader()
         self._outbox = bytearray()
         self._open = True
@@ -97,7 +101,7 @@ class ProcessLink:
         if not self._closing:
             self._closing = True
             self.send(Shutdown())
-        await asyncio.to_thread(self._wait)
+        await asyncio.to_thread(self._wait, self._close_grace)
         self._hang_up()
         if self._report is not None:
             await self._report
@@ -139,7 +143,7 @@ class ProcessLink:
             self._report = self._loop.create_task(self._tell(what))
 
     async def _tell(self, what: str) -> None:
-        await asyncio.to_thread(self._wait)
+        await asyncio.to_thread(self._wait, self._grace)
         if not self._closing:
             self._lost(f"the core {what} and {_manner(self._process.returncode)}")
 
@@ -150,10 +154,10 @@ class ProcessLink:
             self._loop.remove_writer(self._socket)
             self._socket.close()
 
-    def _wait(self) -> None:
+    def _wait(self, grace: float) -> None:
         """Wait for the process to end by itself, and kill it when that takes too long."""
         try:
-            self._process.wait(self._grace)
+            self._process.wait(grace)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

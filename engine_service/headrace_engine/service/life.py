@@ -97,7 +97,7 @@ class Service:
                 self._stop.set()
 
     async def _shut_down(self) -> None:
-        _log.info("draining", requests=self._engine.live_requests, limit=self._arguments.drain_limit)
+        self._say_what_is_awaited()
         await self._server.refuse()
         if not self._cut:
             self._drain = asyncio.create_task(self._engine.drain(self._arguments.drain_limit))
@@ -106,3 +106,10 @@ class Service:
         await self._server.stop(None if self._cut else FLUSH)
         await self._engine.close()
         _log.info("stopped", cut=self._cut)
+
+    def _say_what_is_awaited(self) -> None:
+        requests = self._engine.live_requests
+        if requests:
+            _log.info("draining", requests=requests, limit=self._arguments.drain_limit)
+        else:
+            _log.info("stopping")

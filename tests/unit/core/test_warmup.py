@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from headrace_engine.core.executor import StepFailed
 from headrace_engine.core.failure import failure
-from headrace_engine.core.runner import RunnerSizes
+from headrace_engine.core.link import LinkClosed
+from headrace_engine.core.runner import RunnerSizes, Sampled, SequenceStep
 from headrace_engine.core.warmup import largest_steps, start_up
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument, OutOfMemory, Unavailable
 from headrace_engine.messages import CoreFailed, CoreMessage, CorePlan, CoreProgress, CoreReady, Shutdown
@@ -21,11 +23,32 @@ def test_progress_is_told_in_order_and_ready_comes_last() -> None:
     plan = make_plan()
     start_up(plan, SimulatedRunner(plan), link)
     phases = [message.phase for message in link.messages if isinstance(message, CoreProgress)]
-    assert phases == [ModelPhase.LOADING, ModelPhase.LOADING, ModelPhase.ALLOCATING, ModelPhase.WARMING_UP]
+    assert phases == [ModelPhase.LOADING] * 2 + [ModelPhase.ALLOCATING] + [ModelPhase.WARMING_UP] * 3
     ready = link.messages[-1]
     assert isinstance(ready, CoreReady)
     assert (ready.max_length, ready.num_blocks) == (64, 64)
     assert (ready.weight_bytes, ready.workspace_bytes, ready.kv_bytes) == (1, 2, 3)
+
+
+def test_a_link_that_is_cut_ends_the_warm_up_before_the_next_step() -> None:
+    """A core in a thread cannot be killed: it ends where it talks to its front half."""
+    link, plan = ListLink(), make_plan()
+    runner = CuttingRunner(plan, link)
+    with pytest.raises(LinkClosed):
+        start_up(plan, runner, link)
+    assert len(runner.batches) == 1
+
+
+class CuttingRunner(SimulatedRunner):
+    """Its link is cut while it computes."""
+
+    def __init__(self, plan: CorePlan, link: ListLink) -> None:
+        super().__init__(plan)
+        self._link = link
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        self._link.closed = True
+        return super().run(steps)
 
 
 @pytest.mark.parametrize(

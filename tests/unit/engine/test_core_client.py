@@ -203,3 +203,19 @@ async def test_a_start_after_a_death_works(bench: Bench) -> None:
     await bench.ready()
     assert len(bench.ends) == 1
     assert bench.outputs.history.cores == 2
+
+
+async def test_a_core_that_is_not_ready_is_killed_when_it_is_closed(bench: Bench) -> None:
+    """While it loads and warms up, which may take minutes, it reads no command."""
+    launching = await bench.launch()
+    await bench.client.close()
+    assert bench.core.killed
+    assert bench.ends == []
+    launching.cancel()
+
+
+async def test_a_core_that_is_ready_is_asked_to_end(bench: Bench) -> None:
+    await bench.ready()
+    await bench.client.close()
+    assert bench.core.closed
+    assert not bench.core.killed

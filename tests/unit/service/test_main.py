@@ -115,7 +115,7 @@ def test_port_0_logs_the_real_port_and_the_engine_answers_there(run):
         assert list(models.ListModels(model_service_pb2.ListModelsRequest(), timeout=10).models) == []
     program.process.send_signal(signal.SIGINT)
     assert program.end() == 0
-    assert program.names() == ["listening", "draining", "stopped"]
+    assert program.names() == ["listening", "stopping", "stopped"]
 
 
 def test_sigterm_tells_health_first_and_lets_streams_finish(run):
