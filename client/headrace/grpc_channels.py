@@ -32,6 +32,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # Two clients in one process do not share connections, nor each other's pauses.
     ("grpc.use_local_subchannel_pool", 1),
+    # gRPC's own retries, beside ours, lose a call now and then that begins just as its connection breaks: its status
+    # comes, its messages never end, and whoever reads them waits for ever.
+    ("grpc.enable_retries", 0),
 )
 
 _STATUS_TRAILER = "grpc-status-details-bin"

@@ -40,6 +40,7 @@ _CHANNEL_OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),  # they lose calls that begin just as a connection breaks: those never end
 ]
 
 
