@@ -17,7 +17,8 @@ from headrace import HeadraceError, NotFoundError, StateError, cli
 from headrace.cli_options import advice_for_flag, read_options
 from headrace.cli_words import sentence
 from headrace.v1 import engine_service_pb2, generation_pb2, model_service_pb2, request_pb2
-from scripted_server import Failure, Hang, ScriptedServer
+from scripted_replies import Failure, Hang
+from scripted_server import ScriptedServer
 from wire_samples import accepted, tokens
 
 MAX_LENGTH = request_pb2.FINISH_REASON_MAX_LENGTH

@@ -10,7 +10,8 @@ import pytest
 from command_line import RELEASED, info, run, script_answer, script_running
 from headrace import cli_chat
 from headrace.v1 import generation_pb2, model_pb2, model_service_pb2, request_pb2, request_service_pb2, status_pb2
-from scripted_server import URL, Failure, ScriptedServer, packed
+from scripted_replies import URL, Failure, packed
+from scripted_server import ScriptedServer
 from wire_samples import accepted, end_record, ended, tokens
 
 TOO_LONG = Failure(grpc.StatusCode.INVALID_ARGUMENT, "prompt has 268 tokens; at most 159", reason="PROMPT_TOO_LONG")

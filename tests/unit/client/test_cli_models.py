@@ -14,7 +14,8 @@ import pytest
 from command_line import info, run
 from headrace import cli_models, cli_progress
 from headrace.v1 import engine_service_pb2, model_pb2, model_service_pb2, runtime_pb2, stat_pb2, status_pb2
-from scripted_server import Failure, Hang, ScriptedServer
+from scripted_replies import Failure, Hang
+from scripted_server import ScriptedServer
 
 INSTALLING, INITIAL = model_pb2.MODEL_STATE_INSTALLING, model_pb2.MODEL_STATE_INITIAL
 STARTING, RUNNING = model_pb2.MODEL_STATE_STARTING, model_pb2.MODEL_STATE_RUNNING
