@@ -63,6 +63,8 @@ class ModelCalls:
     ) -> list[ModelInfo]:
         """Checks a config, fetches and reads the model; then it is INITIAL. An equal config again changes nothing.
 
+        Progress is shown as for `start_model`; the watch of an install ends at INITIAL or FAILED.
+
         Args:
             name: name for all later calls.
             path: directory, file or hub name, on the engine's host.
@@ -84,6 +86,14 @@ class ModelCalls:
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
     ) -> list[ModelInfo]:
         """Loads an installed model onto its devices and warms it up; then it is RUNNING and takes requests.
+
+        That may take minutes. To show how far it is, do not wait, and watch:
+
+            client.start_model("smol", no_wait=True)
+            for model in client.watch_model("smol"):
+                print(model.engine, model.state, model.progress)  # phase, bytes done, bytes in all
+                if model.state in ("RUNNING", "FAILED"):
+                    break
 
         Raises:
             NotFoundError: no such model or engine.
