@@ -1,28 +1,40 @@
-"""What an operator reads while models load: one line a state, and one each tenth of the way."""
+"""What an operator reads of models: one line a state, a lost core, a new core; steps that last say so in between."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import fields
 from typing import Any
 
 from headrace_engine.engine.engine import Engine
-from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
+from headrace_engine.model_types import EffectiveConfig, ModelState, ModelView
 from headrace_engine.service.failures import closing
 from headrace_engine.service.logs import logger
+from headrace_engine.service.step_log import StepLog
 
 _log = logger(__name__)
 
 
 class Announcer:
-    """Logs how the models of an engine change."""
+    """Logs how the models of an engine change.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        steps: tells of what lasts.
+    """
+
+    def __init__(self, engine: Engine, steps: StepLog | None = None) -> None:
         self._engine = engine
+        self._steps = StepLog() if steps is None else steps
         self._told: dict[str, ModelView] = {}
         self._began: dict[str, float] = {}
 
     async def run(self) -> None:
         """Log until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._steps.run())
+            group.create_task(self._follow())
+
+    async def _follow(self) -> None:
         async with closing(self._engine.watch_model("")) as views:
             async for view in views:
                 self._announce(view)
@@ -33,8 +45,7 @@ class Announcer:
         if before is None or before.state is not view.state:
             self._announce_state(view)
         _announce_core(before, view)
-        if view.progress is not None and _step(view) != _step(before):
-            _announce_progress(view.model_name, view.progress)
+        self._steps.note(view)
 
     def _announce_state(self, view: ModelView) -> None:
         log = _log.bind(model=view.model_name)
@@ -62,12 +73,6 @@ class Announcer:
             )
 
 
-def _step(view: ModelView | None) -> tuple[ModelPhase, int] | None:
-    """Phase and tenth of the way."""
-    progress = view.progress if view is not None else None
-    return None if progress is None else (progress.phase, 10 * progress.bytes_done // (progress.bytes_total or 1))
-
-
 def _announce_core(before: ModelView | None, view: ModelView) -> None:
     """One line when a core is lost, one when the next one has taken its sequences over."""
     loss, known = view.core_loss, before.core_loss if before is not None else None
@@ -75,12 +80,6 @@ def _announce_core(before: ModelView | None, view: ModelView) -> None:
         _log.error("core_lost", model=view.model_name, epoch=loss.epoch, reason=loss.reason)
     elif loss is None and known is not None and view.state is ModelState.RUNNING:
         _log.info("core_restarted", model=view.model_name, epoch=view.core_epoch, reason=known.reason)
-
-
-def _announce_progress(model: str, progress: ModelProgress) -> None:
-    counts = {"bytes_done": progress.bytes_done, "bytes_total": progress.bytes_total}
-    known = {name: count for name, count in counts.items() if count}
-    _log.info("model_progress", model=model, phase=progress.phase.value, **known)
 
 
 def _shown(effective: EffectiveConfig) -> dict[str, Any]:
