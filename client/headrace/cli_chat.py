@@ -40,9 +40,20 @@ def chat(client: Client, options: argparse.Namespace) -> int:
     while (line := _next_line()) is not None:
         if _COMMAND.fullmatch(line):
             _obey(line, conversation)
-        elif line.strip() and not conversation.ask(line):
+        elif line.strip() and not _ask(conversation, line):
             unanswered += 1
     return 1 if unanswered and not sys.stdin.isatty() else 0
+
+
+def _ask(conversation: Conversation, line: str) -> bool:
+    """Asks; at a terminal an interrupt ends no more than this, whether it comes before, in or after the answer."""
+    try:
+        return conversation.ask(line)
+    except KeyboardInterrupt:
+        if not sys.stdin.isatty():
+            raise
+        note("")
+        return False
 
 
 def _check_running(models: list[ModelInfo], name: str) -> None:
@@ -114,32 +125,34 @@ class Conversation:
         """
         asked = [*self._messages, {"role": "user", "content": message}]
         try:
-            answer = self._answer(asked)
+            self._answer(asked)
         except HeadraceError as error:
             if not self._goes_on(error):
                 raise
             complain(sentence(error, self._model))
             self._advise(error)
             return False
-        self._messages = [*asked, {"role": "assistant", "content": answer}]
-        self._answered = True
         return True
 
-    def _answer(self, messages: list[dict[str, Any]]) -> str:
+    def _answer(self, messages: list[dict[str, Any]]) -> None:
         handle, queue = self._client.start_request(self._model, messages=messages, **self._fields)
         if not self._answered:
             warn(queue)
         try:
             answer = _stream(self._client, queue)
         except HeadraceError:
-            # What cannot be read may be past releasing too; its lease ends it then.
-            with suppress(HeadraceError):
-                self._client.release_request(handle, timeout=_RELEASE_TIMEOUT)
+            self._release(handle)
             raise
+        self._messages = [*messages, {"role": "assistant", "content": answer}]
+        self._answered = True
         note(speed(queue), "dim")
         _tell_end(queue)
-        self._client.release_request(handle)
-        return answer
+        self._release(handle)
+
+    def _release(self, handle: str) -> None:
+        # What cannot be released now is tried again at the end, and then left to its lease.
+        with suppress(HeadraceError):
+            self._client.release_request(handle, timeout=_RELEASE_TIMEOUT)
 
     def _goes_on(self, error: HeadraceError) -> bool:
         """Whether another message may fare better."""

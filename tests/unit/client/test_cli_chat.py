@@ -201,6 +201,25 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
+def test_at_a_terminal_a_late_interrupt_ends_neither_the_conversation_nor_what_was_said(
+    server: ScriptedServer, typed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was meant for an answer which had just ended."""
+    typed += ["Hi", "I go"]
+    script_running(server)
+    script_answer(server, "Hello.")
+    script_answer(server, "Bye.", handle="e1/i1/2")
+    interrupts = [KeyboardInterrupt]
+
+    def note(text: str, style: str = "") -> None:
+        if "tok/s" in text and interrupts:
+            raise interrupts.pop()
+
+    monkeypatch.setattr(cli_chat, "note", note)
+    assert run(server, "chat", "smol") == 0
+    assert history(server, 1) == [("user", "Hi"), ("assistant", "Hello."), ("user", "I go")]
+
+
 def test_at_a_terminal_an_answer_that_failed_leaves_the_conversation_as_it_was(
     server: ScriptedServer, typed: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
