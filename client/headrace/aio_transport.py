@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from google.protobuf.message import Message
 
-from headrace.transport import Transport, open_registered, registered_scheme
+from headrace.transport import Transport, check_options, open_registered, registered_scheme
 
 
 class AsyncMessageStream(Protocol):
@@ -80,6 +80,7 @@ def open_async_transport(address: str, options: dict[str, Any]) -> AsyncTranspor
         return for_asyncio(open_registered(scheme, options))
     from headrace.aio_grpc import AsyncGrpcTransport
 
+    check_options("AsyncClient", AsyncGrpcTransport, options)
     return AsyncGrpcTransport(address, **options)
 
 

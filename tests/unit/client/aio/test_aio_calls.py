@@ -1,0 +1,308 @@
+"""Calls of the asynchronous client: tried again like the other's, and what cancelling them leaves behind: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from typing import Any
+
+import grpc
+import pytest
+from async_clock import FakeAsyncClock, eventually
+from headrace import AsyncClient, DeadlineError, OverloadedError, RequestReleasedError, RetryPolicy, UnavailableError
+from headrace.v1 import engine_service_pb2, model_pb2, model_service_pb2
+from headrace.v1 import request_service_pb2 as wire
+from scripted_replies import Failure, Hang
+from scripted_server import ScriptedServer
+from wire_samples import HANDLE, accepted, ended, got, running_info, text_of, tokens
+
+IDS = list(range(12))
+DOWN = Failure(grpc.StatusCode.UNAVAILABLE, "the engine is restarting its core.", reason="CORE_RESTARTING")
+FULL = Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "256 requests wait.", reason="QUEUE_FULL", retry_after=1.25)
+INFO = engine_service_pb2.GetServerInfoResponse(name="e1")
+RELEASED = wire.ReleaseRequestResponse()
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancels a task, and waits until it has ended so."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+class Gate:
+    """An answer that waits until it is let through; `asked` is set when it is wanted."""
+
+    def __init__(self, answer: Any) -> None:
+        self.asked = threading.Event()
+        self.open = threading.Event()
+        self._answer = answer
+
+    def __call__(self, request: Any) -> Any:
+        self.asked.set()
+        assert self.open.wait(20)
+        return self._answer
+
+
+def released_once_read(server: ScriptedServer) -> Any:
+    """Answers a release when its stream is there, so that what ends it can be seen."""
+
+    def answer(request: Any) -> Any:
+        server.wait_for_streams(1)
+        return RELEASED
+
+    return answer
+
+
+# Tried again.
+
+
+async def test_a_lost_start_is_sent_again_under_the_same_id_with_the_next_attempt(
+    client: AsyncClient, server: ScriptedServer
+) -> None:
+    server.expect("StartRequest", DOWN, DOWN, accepted())
+    server.expect("GeneratedElements", [ended([])])
+    await (await client.start_request("smol", "Hello"))[1].Get()
+    sent = server.requests("StartRequest")
+    assert [request.attempt for request in sent] == [0, 1, 2]
+    assert len({request.request_id for request in sent}) == 1
+
+
+async def test_the_servers_delay_wins_and_patience_ends(
+    client: AsyncClient, server: ScriptedServer, clock: FakeAsyncClock
+) -> None:
+    later = Failure(grpc.StatusCode.UNAVAILABLE, reason="NO_ENGINE", retry_after=7.5)
+    server.expect("GetServerInfo", later, INFO, *[later] * 4)
+    assert (await client.server_info()).name == "e1"
+    assert clock.slept == [7.5]
+    with pytest.raises(UnavailableError):
+        await client.server_info(timeout=29.0)
+
+
+async def test_overload_is_told_at_once_unless_asked_otherwise(server: ScriptedServer, clock: FakeAsyncClock) -> None:
+    server.expect("GetServerInfo", FULL, FULL, INFO)
+    async with AsyncClient(server.address, clock=clock) as client:
+        with pytest.raises(OverloadedError):
+            await client.server_info()
+    async with AsyncClient(server.address, clock=clock, retry=RetryPolicy(retry_overload=True)) as client:
+        assert (await client.server_info()).name == "e1"
+    assert clock.slept == [1.25]
+
+
+async def test_a_call_ends_with_its_timeout(client: AsyncClient, server: ScriptedServer) -> None:
+    gate = Gate(INFO)
+    server.expect("GetServerInfo", gate)
+    with pytest.raises(DeadlineError):
+        await client.server_info(timeout=0.1)
+    gate.open.set()
+
+
+# Cancelled.
+
+
+@pytest.mark.parametrize("verb", ["sync_request", "get_request", "stop_request", "release_request"])
+async def test_a_cancelled_call_ends_on_the_wire_and_the_client_goes_on(
+    client: AsyncClient, server: ScriptedServer, verb: str
+) -> None:
+    name = "".join(part.capitalize() for part in verb.split("_"))
+    gate = Gate(wire.ReleaseRequestResponse())
+    server.expect(name, gate)
+    call = asyncio.create_task(getattr(client, verb)(HANDLE))
+    await asyncio.to_thread(gate.asked.wait, 20)
+    await cancelled(call)
+    gate.open.set()
+    server.expect("GetServerInfo", INFO)
+    assert (await client.server_info()).name == "e1"
+
+
+async def test_a_pause_between_attempts_can_be_cancelled(server: ScriptedServer) -> None:
+    """In real time, so that it lasts: nothing is asked after it."""
+    later = Failure(grpc.StatusCode.UNAVAILABLE, reason="NO_ENGINE", retry_after=25.0)
+    server.expect("GetServerInfo", later)
+    async with AsyncClient(server.address) as client:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await client.server_info()
+    assert len(server.requests("GetServerInfo")) == 1
+
+
+async def test_a_request_whose_start_was_cancelled_is_released(client: AsyncClient, server: ScriptedServer) -> None:
+    """Nobody will ever know its handle. The cancellation itself waits for nothing."""
+    gate = Gate(accepted())
+    server.expect("StartRequest", gate)
+    server.expect("GeneratedElements", [Hang()])
+    server.expect("ReleaseRequest", released_once_read(server))
+    call = asyncio.create_task(client.start_request("smol", "Hello"))
+    await asyncio.to_thread(gate.asked.wait, 20)
+    await cancelled(call)
+    gate.open.set()
+    released = await asyncio.to_thread(server.wait_for, "ReleaseRequest")
+    assert released[0].handle == HANDLE
+    await asyncio.to_thread(server.wait_for_streams, 0)
+
+
+async def test_a_cancelled_start_under_the_callers_own_id_is_left_to_the_caller(
+    client: AsyncClient, server: ScriptedServer
+) -> None:
+    """The same id finds it again."""
+    gate = Gate(accepted())
+    server.expect("StartRequest", gate)
+    call = asyncio.create_task(client.start_request("smol", "Hello", request_id="r1"))
+    await asyncio.to_thread(gate.asked.wait, 20)
+    await cancelled(call)
+    gate.open.set()
+    server.expect("StartRequest", accepted(joined=True))
+    server.expect("GeneratedElements", [tokens(IDS), ended(IDS)])
+    _, queue = await client.start_request("smol", "Hello", request_id="r1")
+    assert [token async for one in queue for token in one.ids_from_generate] == IDS
+    assert server.requests("ReleaseRequest") == []
+
+
+# Streams of text.
+
+
+async def test_generate_starts_with_the_first_step_and_releases_at_the_end(
+    client: AsyncClient, server: ScriptedServer
+) -> None:
+    stream = client.generate("smol", "Hello", seed=7)
+    with pytest.raises(RuntimeError, match="not started yet"):
+        _ = stream.queue
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [tokens(IDS, 0, 5), tokens(IDS, 5), ended(IDS, "…")])
+    server.expect("ReleaseRequest", RELEASED)
+    assert "".join([text async for text in stream]) == text_of(IDS) + "…"
+    assert server.requests("StartRequest")[0].config.seed == 7
+    assert stream.queue.finish_reason == "EOS"
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    await stream.close()
+
+
+async def test_a_cancelled_step_of_generate_releases_before_it_ends(
+    client: AsyncClient, server: ScriptedServer
+) -> None:
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [tokens(IDS, 0, 5), Hang()])
+    server.expect("ReleaseRequest", RELEASED)
+    stream = client.generate("smol", "Hello")
+    assert await anext(stream) == text_of(IDS[:5])
+    step = asyncio.create_task(anext(stream))
+    await asyncio.sleep(0)
+    await cancelled(step)
+    assert [request.handle for request in server.requests("ReleaseRequest")] == [HANDLE]
+    await asyncio.to_thread(server.wait_for_streams, 0)
+
+
+async def test_a_cancelled_first_step_leaves_nothing_behind(client: AsyncClient, server: ScriptedServer) -> None:
+    gate = Gate(accepted())
+    server.expect("StartRequest", gate)
+    server.expect("GeneratedElements", [Hang()])
+    server.expect("ReleaseRequest", released_once_read(server))
+    step = asyncio.create_task(anext(client.generate("smol", "Hello")))
+    await asyncio.to_thread(gate.asked.wait, 20)
+    await cancelled(step)
+    gate.open.set()
+    await asyncio.to_thread(server.wait_for, "ReleaseRequest")
+    await asyncio.to_thread(server.wait_for_streams, 0)
+
+
+@pytest.mark.parametrize("way", ["left", "dropped", "closed"])
+async def test_generate_releases_when_it_is_not_read_to_the_end(
+    client: AsyncClient, server: ScriptedServer, way: str
+) -> None:
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [tokens(IDS, 0, 5), Hang()])
+    server.expect("ReleaseRequest", RELEASED)
+    if way == "left":
+        async with client.generate("smol", "Hello") as stream:
+            assert stream.queue.handle == HANDLE
+            assert await anext(stream)
+    else:
+        stream = client.generate("smol", "Hello")
+        async for text in stream:
+            assert text
+            break
+        if way == "closed":
+            await stream.close()
+        del stream
+        gc.collect()
+    await asyncio.to_thread(server.wait_for, "ReleaseRequest")
+    await asyncio.to_thread(server.wait_for_streams, 0)
+
+
+async def test_a_failed_start_raises_from_the_first_step(client: AsyncClient, server: ScriptedServer) -> None:
+    server.expect("StartRequest", Failure(grpc.StatusCode.UNAVAILABLE, reason="NO_ENGINE", retry_after=100.0))
+    with pytest.raises(UnavailableError):
+        async for _ in client.generate("smol", "Hi"):
+            pass
+
+
+async def test_a_release_that_fails_is_told_in_the_log_and_hides_nothing(
+    client: AsyncClient, server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [Hang()])
+    stream = client.generate("smol", "Hi")
+    step = asyncio.create_task(anext(stream))
+    await asyncio.to_thread(server.wait_for_streams, 1)
+    await client.close()
+    with pytest.raises(UnavailableError):
+        await step
+    assert "could not release a request, its lease will" in caplog.text
+
+
+# Watching.
+
+
+async def test_a_watch_iterates_can_be_left_cancelled_and_dropped(client: AsyncClient, server: ScriptedServer) -> None:
+    change = model_service_pb2.WatchModelResponse(model=model_pb2.ModelInfo(model_name="smol"))
+    server.expect("WatchModel", [change, change], [change, Hang()], [change, Hang()], [change, Hang()])
+    assert [info.model_name async for info in client.watch_model("smol")] == ["smol"] * 2
+    async with client.watch_model() as watch:
+        assert (await anext(watch)).model_name == "smol"
+    assert [info async for info in watch] == []
+    await asyncio.to_thread(server.wait_for_streams, 0)
+    watch = client.watch_model()
+    await anext(watch)
+    step = asyncio.create_task(anext(watch))
+    await asyncio.sleep(0)
+    await cancelled(step)
+    await asyncio.to_thread(server.wait_for_streams, 0)
+    watch = client.watch_model()
+    await anext(watch)
+    del watch
+    await asyncio.to_thread(server.wait_for_streams, 0)
+
+
+# Leaving the client.
+
+
+async def test_leaving_releases_what_was_started_and_no_more(server: ScriptedServer, clock: FakeAsyncClock) -> None:
+    server.expect("StartRequest", accepted("e1/i1/1"), accepted("e1/i1/2"))
+    server.expect("GeneratedElements", [Hang()], [Hang()], [Hang()])
+    server.expect("GetRequest", got(running_info(), handle="e1/i1/3"))
+    server.expect("ReleaseRequest", RELEASED, RELEASED)
+    async with AsyncClient(server.address, clock=clock) as client:
+        first, _ = await client.start_request("smol", "1")
+        second, queue = await client.start_request("smol", "2")
+        third = await client.open_queue("e1/i1/3")
+        await asyncio.to_thread(server.wait_for_streams, 3)
+        await client.release_request(first)
+    assert [request.handle for request in server.requests("ReleaseRequest")] == [first, second]
+    with pytest.raises(RequestReleasedError):
+        await queue.Get()
+    with pytest.raises(UnavailableError):
+        await third.Get()
+
+
+async def test_a_dropped_client_lets_go_of_its_server(server: ScriptedServer) -> None:
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [Hang()])
+    client = AsyncClient(server.address)
+    await client.start_request("smol", "1")
+    await asyncio.to_thread(server.wait_for_streams, 1)
+    del client
+    gc.collect()
+    await asyncio.to_thread(server.wait_for_streams, 0)
+    await eventually(lambda: not [one for one in asyncio.all_tasks() if one.get_name().startswith("headrace-")])
