@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tiny_models import make_tiny_llama
 from unit.engine.bench import Bench
+from unit.engine.held import Held
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +32,11 @@ async def bench(model_path: Path) -> AsyncIterator[Bench]:
     if left:
         await asyncio.wait(left, timeout=10)
     assert not [task for task in left if not task.done()]
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    """What installs read is held until the test lets it go."""
+    held = Held(monkeypatch)
+    yield held
+    held.go()

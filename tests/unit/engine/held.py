@@ -1,0 +1,28 @@
+"""Installs that wait for the test."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from headrace_engine.engine.prepare import prepare
+
+PREPARE = "headrace_engine.engine.model.prepare"
+
+
+class Held:
+    """Holds what installs read until the test lets it go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._go = threading.Event()
+        self.count = 0
+        monkeypatch.setattr(PREPARE, self)
+
+    def __call__(self, *args: Any) -> Any:
+        self.count += 1
+        assert self._go.wait(60)
+        return prepare(*args)
+
+    def go(self) -> None:
+        self._go.set()

@@ -1,0 +1,255 @@
+"""Which verb is possible from which state, verbs that meet, and who watches."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from headrace_engine.errors import (
+    NotFound,
+    Unavailable,
+)
+from headrace_engine.model_types import ModelState, ModelView
+from unit.engine.bench import NAME, Bench
+from unit.engine.clock import settle
+from unit.engine.held import Held
+from unit.engine.refusals import refused
+
+ALLOWED = {
+    "start_model": {
+        ModelState.INSTALLING,
+        ModelState.INITIAL,
+        ModelState.STARTING,
+        ModelState.RUNNING,
+        ModelState.STOPPED,
+    },
+    "stop_model": {ModelState.STARTING, ModelState.RUNNING, ModelState.STOPPING, ModelState.STOPPED},
+    "release_model": {ModelState.INSTALLING, ModelState.INITIAL, ModelState.STOPPED, ModelState.FAILED},
+}
+STATES = [state for state in ModelState if state is not ModelState.RELEASED]
+
+
+async def bring(bench: Bench, held: Held, state: ModelState) -> None:
+    """Bring the model into a state, and keep it there."""
+    bench.launcher.lingers = True
+    await bench.engine.install_model(bench.config(), no_wait=True)
+    await settle()
+    if state is ModelState.INSTALLING:
+        return
+    held.go()
+    await bench.engine.install_model(bench.config())
+    if state is ModelState.INITIAL:
+        return
+    if state is ModelState.STARTING:
+        bench.launcher.ready_at_once = None
+    await bench.engine.start_model(NAME, no_wait=state is ModelState.STARTING)
+    await settle()
+    if state is ModelState.FAILED:
+        await bench.launcher.fail_restart()
+    if state in (ModelState.STOPPING, ModelState.STOPPED):
+        await bench.engine.stop_model(NAME, no_wait=True)
+        await settle()
+    if state is ModelState.STOPPED:
+        bench.core.end_close()
+        await bench.engine.stop_model(NAME)
+    assert bench.state is state
+
+
+class TestTable:
+    @pytest.mark.parametrize("state", STATES)
+    @pytest.mark.parametrize("verb", ALLOWED)
+    async def test_which_verb_is_possible_from_which_state(
+        self, bench: Bench, held: Held, verb: str, state: ModelState
+    ) -> None:
+        await bring(bench, held, state)
+        call = getattr(bench.engine, verb)
+        if state in ALLOWED[verb]:
+            await call(NAME, no_wait=True)
+            return
+        error = await refused(call(NAME, no_wait=True))
+        assert (error.reason, error.state) == ("WRONG_STATE", state)
+        assert f"{NAME!r} is {state}" in error.message
+        assert error.metadata == {"model_name": NAME}
+        assert bench.state is state
+
+    @pytest.mark.parametrize("verb", ALLOWED)
+    async def test_an_unknown_name_is_not_found(self, bench: Bench, verb: str) -> None:
+        await bench.install("other")
+        with pytest.raises(NotFound, match="installed: other") as caught:
+            await getattr(bench.engine, verb)(NAME)
+        assert caught.value.reason == "UNKNOWN_MODEL"
+
+    @pytest.mark.parametrize("state", [state for state in STATES if state is not ModelState.RUNNING])
+    async def test_only_a_running_model_takes_requests(self, bench: Bench, held: Held, state: ModelState) -> None:
+        await bring(bench, held, state)
+        error = await refused(bench.start())
+        assert (error.reason, error.state) == ("MODEL_NOT_RUNNING", state)
+        assert error.metadata == {"model_name": NAME}
+
+    @pytest.mark.parametrize(
+        ("state", "advice"),
+        [
+            (ModelState.INSTALLING, "wait until it is INITIAL (WatchModel), then start it (StartModel)"),
+            (ModelState.INITIAL, "start it first (StartModel)"),
+            (ModelState.STOPPED, "start it first (StartModel)"),
+            (ModelState.STARTING, "wait until it is RUNNING (WatchModel)"),
+            (
+                ModelState.STOPPING,
+                "it takes no more requests. Wait until it is STOPPED (WatchModel), then start it (StartModel)",
+            ),
+            (
+                ModelState.FAILED,
+                "lower one of them. Install it again, with another config where that helps (InstallModel), "
+                "then start it (StartModel)",
+            ),
+        ],
+    )
+    async def test_the_refusal_says_what_to_do(self, bench: Bench, held: Held, state: ModelState, advice: str) -> None:
+        await bring(bench, held, state)
+        assert (await refused(bench.start())).message == f"model {NAME!r} is {state}: {advice}"
+
+    async def test_a_model_that_will_be_started_is_waited_for(self, bench: Bench, held: Held) -> None:
+        await bring(bench, held, ModelState.INSTALLING)
+        await bench.engine.start_model(NAME, no_wait=True)
+        said = (await refused(bench.start())).message
+        assert said == f"model {NAME!r} is INSTALLING: wait until it is RUNNING (WatchModel)"
+
+    @pytest.mark.parametrize(
+        ("state", "advice"),
+        [
+            (ModelState.STOPPING, "wait until it is STOPPED (WatchModel)"),
+            (ModelState.FAILED, "lower one of them. Install it again, with another config where that helps"),
+        ],
+    )
+    async def test_a_start_that_is_impossible_says_what_to_do(
+        self, bench: Bench, held: Held, state: ModelState, advice: str
+    ) -> None:
+        await bring(bench, held, state)
+        said = (await refused(bench.engine.start_model(NAME))).message
+        assert said.startswith(f"StartModel: model {NAME!r} is {state}: {advice}")
+        assert said.endswith("The call is possible from INSTALLING, INITIAL, STARTING, STOPPED")
+
+
+class TestMeetings:
+    async def test_a_stop_ends_a_start_and_those_who_wait_for_it_are_told(self, bench: Bench) -> None:
+        bench.launcher.ready_at_once = None
+        await bench.install()
+        starts = [asyncio.create_task(bench.engine.start_model(NAME)) for _ in range(2)]
+        await settle()
+        view = await bench.engine.stop_model(NAME)
+        assert view.state is ModelState.STOPPED
+        assert bench.core.closed
+        for start in starts:
+            assert (await refused(start)).reason == "WRONG_STATE"
+
+    async def test_a_core_that_gets_ready_as_it_is_stopped_does_not_run(self, bench: Bench) -> None:
+        bench.launcher.ready_at_once = None
+        await bench.install()
+        start = asyncio.create_task(bench.engine.start_model(NAME))
+        await settle()
+        bench.core.ready()
+        assert (await bench.engine.stop_model(NAME)).state is ModelState.STOPPED
+        await refused(start)
+        assert bench.state is ModelState.STOPPED
+
+    async def test_a_start_after_a_stop_that_ended_a_start_works(self, bench: Bench) -> None:
+        bench.launcher.ready_at_once = None
+        await bench.install()
+        await bench.engine.start_model(NAME, no_wait=True)
+        await settle()
+        await bench.engine.stop_model(NAME)
+        start = asyncio.create_task(bench.engine.start_model(NAME))
+        await settle()
+        bench.core.ready()
+        assert (await start).state is ModelState.RUNNING
+        assert len(bench.launcher.cores) == 2
+
+    async def test_a_start_during_a_stop_is_refused(self, bench: Bench) -> None:
+        bench.launcher.lingers = True
+        core = await bench.run()
+        stop = asyncio.create_task(bench.engine.stop_model(NAME))
+        await settle()
+        await refused(bench.engine.start_model(NAME))
+        core.end_close()
+        assert (await stop).state is ModelState.STOPPED
+
+    async def test_verbs_of_one_model_do_not_hold_up_those_of_another(self, bench: Bench, held: Held) -> None:
+        await bench.engine.install_model(bench.config(), no_wait=True)
+        await bench.engine.install_model(bench.config("other"), no_wait=True)
+        await settle()
+        await bench.engine.release_model("other")
+        assert [view.model_name for view in bench.engine.list_models()] == [NAME]
+
+    async def test_a_new_model_in_the_place_of_a_failed_one_starts_while_its_core_is_leaving(
+        self, bench: Bench
+    ) -> None:
+        bench.launcher.lingers = True
+        await bench.run()
+        old = await bench.launcher.fail_restart()
+        await bench.run(max_batch=1)
+        assert bench.state is ModelState.RUNNING
+        assert old.closing
+        close = asyncio.create_task(bench.engine.close())
+        bench.core.end_close()
+        await settle()
+        assert not close.done()
+        old.end_close()
+        await close
+
+    @pytest.mark.parametrize("verb", ["install", "start", "stop"])
+    async def test_the_end_of_the_engine_ends_a_verb_in_progress(self, bench: Bench, held: Held, verb: str) -> None:
+        states = {"install": ModelState.INSTALLING, "start": ModelState.STARTING, "stop": ModelState.STOPPING}
+        await bring(bench, held, states[verb])
+        close = asyncio.create_task(bench.engine.close())
+        await settle()
+        assert close.done() is (verb == "install")
+        for core in bench.launcher.cores:
+            core.end_close()
+        await close
+        assert all(core.closed for core in bench.launcher.cores)
+
+
+class TestDraining:
+    async def test_an_engine_that_goes_away_installs_and_starts_nothing(self, bench: Bench) -> None:
+        await bench.install()
+        await bench.engine.drain(0)
+        for call in (bench.engine.install_model(bench.config("other")), bench.engine.start_model(NAME)):
+            with pytest.raises(Unavailable) as caught:
+                await call
+            assert caught.value.reason == "DRAINING"
+            assert caught.value.retry_after is not None
+
+
+class TestWatching:
+    async def test_every_state_is_seen_up_to_the_release(self, bench: Bench) -> None:
+        await bench.install()
+        seen: list[ModelView] = []
+
+        async def watch() -> None:
+            seen.extend([view async for view in bench.engine.watch_model(NAME)])
+
+        watching = asyncio.create_task(watch())
+        await settle()
+        await bench.engine.start_model(NAME)
+        await bench.engine.stop_model(NAME)
+        await bench.engine.release_model(NAME)
+        await watching
+        assert [view.state for view in seen] == [
+            ModelState.INITIAL,
+            ModelState.STARTING,
+            ModelState.RUNNING,
+            ModelState.STOPPING,
+            ModelState.STOPPED,
+            ModelState.RELEASED,
+        ]
+        assert all(view.effective is None for view in seen)
+
+    async def test_an_unknown_model_is_told_at_the_call(self, bench: Bench) -> None:
+        with pytest.raises(NotFound):
+            bench.engine.watch_model(NAME)
+
+    async def test_a_model_that_is_released_before_the_first_view_ends_the_stream(self, bench: Bench) -> None:
+        await bench.install()
+        views = bench.engine.watch_model(NAME)
+        await bench.engine.release_model(NAME)
+        assert [view async for view in views] == []
