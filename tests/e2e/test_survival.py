@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
+from crowd import LENGTH, PATIENT, assert_whole, balanced, serve, start_all, undisturbed_answers
 from gate import Gate
 from headrace import Client, EngineLostError, ResultQueue, RetryPolicy, UnavailableError
 from headrace.types import FinishReason, GenerateStatus, RequestInfo
-from reading import Answer, Reading
+from reading import Reading
 from servers import Server, core_of, free_port, gated_engine_server, gateway_server
-from tiny_models import make_tiny_llama
 from waiting import wait_until
-from wire import Wire
-
-STREAMS = 32
-LENGTH = 200
-PATIENT = RetryPolicy(give_up_after=120)
-ENDLESS: dict[str, Any] = {"ignore_eos": True, "do_sample": False}
 
 CLIENT = """
 import sys
@@ -35,73 +27,6 @@ print(*(queue.handle for queue in queues), flush=True)
 for queue in queues:
     list(queue)
 """
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("survival") / "tiny", max_position_embeddings=2048)
-
-
-@pytest.fixture(scope="module")
-def gate(tmp_path_factory: pytest.TempPathFactory) -> Gate:
-    return Gate(tmp_path_factory.mktemp("gate") / "steps")
-
-
-@pytest.fixture(scope="module")
-def shared_engine(folder: Path, gate: Gate) -> Iterator[Server]:
-    with gated_engine_server("e1", gate) as engine, Client(engine.address) as client:
-        serve(client, folder)
-        yield engine
-
-
-@pytest.fixture
-def engine(shared_engine: Server, gate: Gate) -> Iterator[Server]:
-    """An engine whose steps wait at the gate. Afterwards nothing is left of any request."""
-    yield shared_engine
-    gate.open()
-    with Client(shared_engine.address) as client:
-        for request in client.list_requests():
-            client.release_request(request.handle)
-        wait_until(lambda: balanced(client), "blocks and requests are not back")
-
-
-def serve(client: Client, folder: Path) -> None:
-    client.install_model("tiny", path=str(folder), max_batch=STREAMS, max_length=512, num_threads=1)
-    client.start_model("tiny")
-
-
-def balanced(client: Client) -> bool:
-    """Nothing runs or waits, and every block is free or kept by the prefix cache alone."""
-    (stat,) = client.engine_stats("tiny")
-    idle = stat.running == stat.waiting == stat.blocks_used == 0
-    return idle and stat.blocks_total == stat.blocks_cached + stat.blocks_free
-
-
-def start_all(client: Client, count: int = STREAMS) -> list[ResultQueue]:
-    """Queues of greedy and of sampled answers, by turns."""
-    sampled = {"do_sample": True, "temperature": 1.5, "ignore_eos": True}
-    configs = [sampled | {"seed": number} if number % 2 else ENDLESS for number in range(count)]
-    return [
-        client.start_request("tiny", ids=[1, 2, number], max_new_tokens=LENGTH, **config)[1]
-        for number, config in enumerate(configs)
-    ]
-
-
-def undisturbed_answers(client: Client, count: int = STREAMS) -> list[Answer]:
-    """The answers of `start_all` where nothing goes wrong."""
-    answers = [reading.whole() for reading in map(Reading, start_all(client, count))]
-    assert {len(answer.ids) for answer in answers} == {LENGTH}
-    return answers
-
-
-def assert_whole(readings: list[Reading], expected: list[Answer], engine: Server) -> None:
-    """Every queue has all of its answer once, in order and with the checksum that the engine knows."""
-    wire = Wire(engine.address)
-    for reading, answer in zip(readings, expected, strict=True):
-        assert reading.whole() == answer
-        assert reading.queue.finish_reason is FinishReason.MAX_LENGTH
-        assert wire.state(reading.queue.handle).sequences[0].checksum == answer.checksum
-    wire.close()
 
 
 def test_a_gateway_killed_three_times_under_many_streams_costs_no_token(engine: Server, gate: Gate) -> None:
@@ -149,7 +74,7 @@ def test_bc175_core_and_gateway_killed_at_once_cost_no_token(engine: Server, gat
         assert client.engine_stats("tiny")[0].core_epoch == before.core_epoch + 1
 
 
-def test_a_killed_engine_leaves_readers_what_came_and_then_an_error(folder: Path, gate: Gate, tmp_path: Path) -> None:
+def test_a_killed_engine_leaves_readers_what_came_and_then_an_error(tiny: Path, tmp_path: Path) -> None:
     """Nobody can tell while it is away; once its successor answers, the results are known to be gone."""
     port = free_port()
     at_port = ("--listen", f"127.0.0.1:{port}")
@@ -161,7 +86,7 @@ def test_a_killed_engine_leaves_readers_what_came_and_then_an_error(folder: Path
             stack.enter_context(Client(address, retry=impatient)) for address in (f"127.0.0.1:{port}", gateway.address)
         ]
         with gated_engine_server("e1", own_gate, *at_port) as engine:
-            serve(clients[0], folder)
+            serve(clients[0], tiny)
             wait_until(lambda: clients[1].server_info().engines[0].reachable, "the gateway does not find the engine")
             own_gate.shut()
             queues = [start_all(client, 2) for client in clients]

@@ -1,0 +1,45 @@
+"""An engine whose steps wait at a gate, shared by the tests that strike while answers are on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from crowd import balanced, serve
+from gate import Gate
+from headrace import Client
+from servers import Server, gated_engine_server
+from tiny_models import make_tiny_llama
+from waiting import wait_until
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model on disk."""
+    return make_tiny_llama(tmp_path_factory.mktemp("models") / "tiny", max_position_embeddings=2048)
+
+
+@pytest.fixture(scope="session")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Gate:
+    """The gate of `engine`."""
+    return Gate(tmp_path_factory.mktemp("gate") / "steps")
+
+
+@pytest.fixture(scope="session")
+def shared_engine(tiny: Path, gate: Gate) -> Iterator[Server]:
+    """An engine that serves the model."""
+    with gated_engine_server("e1", gate) as engine, Client(engine.address) as client:
+        serve(client, tiny)
+        yield engine
+
+
+@pytest.fixture
+def engine(shared_engine: Server, gate: Gate) -> Iterator[Server]:
+    """The same. Afterwards nothing is left of any request, and the books balance."""
+    yield shared_engine
+    gate.open()
+    with Client(shared_engine.address) as client:
+        for request in client.list_requests():
+            client.release_request(request.handle)
+        wait_until(lambda: balanced(client), "blocks and requests are not back")
