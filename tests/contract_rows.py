@@ -14,6 +14,7 @@ FAILURE = "conformance/test_failure.py"
 LEASES = "conformance/test_leases.py"
 HANDOVER = "conformance/test_handover.py"
 PROCESSES = "e2e/test_processes.py"
+START_UP = "e2e/test_start_up.py"
 RESTARTS = "e2e/test_core_restarts.py"
 REFERENCE = "e2e/test_reference.py"
 
@@ -64,6 +65,7 @@ CONTRACT: dict[str, dict[str, tuple[str, ...]]] = {
         "configs and wanted states survive a restart; --model installs and starts": (
             f"{PROCESSES}::test_an_engine_returns_to_its_models_after_a_restart",
             f"{PROCESSES}::test_models_of_the_command_line_are_installed_and_started",
+            f"{START_UP}::test_the_command_line_replaces_what_was_kept",
         ),
         "a request that passed the length rules can run to max_length when it runs alone": (
             f"{MODELS}::test_a_request_to_max_length_runs_when_it_runs_alone",
