@@ -31,6 +31,17 @@ struct LinearOp {
 
 // ---- one step ----
 
+// Rows of one sequence that attend together: count rows from `first` on, in the sequence.
+struct QueryTile {
+  int32_t sequence;
+  int32_t first;
+  int32_t count;
+};
+
+// Positions of a tile, so that it has at most kTileQueries queries of one KV head.
+constexpr int64_t kTileQueries = 64;
+constexpr int64_t kTilePositions = 16;
+
 // What the kernels know of the step, the same for all threads.
 struct Step {
   const CoreShape* shape;
@@ -38,6 +49,10 @@ struct Step {
   const int32_t* positions;  // [num_tokens]
   const int32_t* sequence;   // [num_tokens] number of each row's sequence
   const int32_t* first_row;  // [num_sequences] row of its first token
+  const QueryTile* tiles;    // [num_tiles]
+  int32_t num_tiles;
+  int32_t threads;
+  int32_t longest;  // positions of the longest sequence, this step's included
   float* workspace;
   std::byte* shared;  // room of the op that runs, aligned to 64
   KvPool kv;
@@ -62,7 +77,7 @@ struct Thread {
 // A part of an op. Its jobs may run in any order, on any thread, and write nothing that another of them reads.
 struct Phase {
   // Number of jobs; 0 skips the phase.
-  int64_t (*jobs)(const void* op, const Step& step, int32_t threads);
+  int64_t (*jobs)(const void* op, const Step& step);
   // Runs jobs first ... last - 1.
   void (*run)(const void* op, const Step& step, int64_t first, int64_t last, Thread& thread);
 };
@@ -72,8 +87,8 @@ struct Kernel {
   static constexpr int kPhases = 2;
   Phase phases[kPhases];
   // Bytes of Step::shared and of Thread::room that the op needs for the largest batch; null: none.
-  int64_t (*shared_bytes)(const void* op, const CoreShape& shape);
-  int64_t (*room_bytes)(const void* op, const CoreShape& shape);
+  int64_t (*shared_bytes)(const void* op, const CoreShape& shape, int32_t threads);
+  int64_t (*room_bytes)(const void* op, const CoreShape& shape, int32_t threads);
 };
 
 struct Kernels {

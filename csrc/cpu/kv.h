@@ -10,11 +10,34 @@ namespace core {
 
 constexpr int32_t kPageTokens = 16;
 
-// Bytes of one page of one head: keys, then values.
-//   FLOAT32:  keys [head_dim][16], values [16][head_dim]
-//   BFLOAT16: keys [head_dim / 2][16][2], values [8][head_dim][2]: pairs along the sum, as products of pairs want them
-//   INT8, UINT4: see kernels/kv_codes.inl
+// A page of one head: keys, then values, token = its place among the 16.
+//   FLOAT32   keys [head_dim][16], values [16][head_dim]
+//   BFLOAT16  keys [head_dim / 2][16][2], values [8][head_dim][2]: pairs along the sum, as products of pairs want them
+//   INT8      keys: codes [head_dim][16], then floats steps [16] and lows [16]; values: codes [16][head_dim], likewise
+//   UINT4     keys: codes [head_dim / 2][16], entries 2i and 2i + 1 in a byte; values: codes [16][head_dim / 2],
+//             entries i and i + head_dim / 2 in a byte
+// In every byte of UINT4 the first entry lies in the low half. An entry is low + step * code of its token.
 int64_t page_bytes(CoreKv kv, int32_t head_dim);
+
+// Where the parts of a page of codes begin.
+struct CodePage {
+  uint8_t* keys;
+  float* key_steps;
+  float* key_lows;
+  uint8_t* values;
+  float* value_steps;
+  float* value_lows;
+
+  [[gnu::always_inline]] CodePage(std::byte* page, CoreKv kv, int64_t head_dim) {
+    const int64_t codes = kPageTokens * head_dim / (kv == CORE_KV_INT8 ? 1 : 2);
+    keys = reinterpret_cast<uint8_t*>(page);
+    key_steps = reinterpret_cast<float*>(page + codes);
+    key_lows = key_steps + kPageTokens;
+    values = reinterpret_cast<uint8_t*>(key_lows + kPageTokens);
+    value_steps = reinterpret_cast<float*>(values + codes);
+    value_lows = value_steps + kPageTokens;
+  }
+};
 
 // The pool of a program: [layers][num_blocks][kv_heads][block_size / 16] pages.
 struct KvPool {

@@ -121,8 +121,9 @@ CoreProgram::CoreProgram(CoreCpu& cpu, const CoreShape& shape) : cpu(cpu), shape
 void CoreProgram::append(const core::Op& op, const core::Kernel& kernel) {
   ops.push_back({op, &kernel});
   const void* data = ops.back().data();
-  if (kernel.shared_bytes != nullptr) shared_bytes = std::max(shared_bytes, kernel.shared_bytes(data, shape));
-  if (kernel.room_bytes != nullptr) room_bytes = std::max(room_bytes, kernel.room_bytes(data, shape));
+  if (kernel.shared_bytes != nullptr)
+    shared_bytes = std::max(shared_bytes, kernel.shared_bytes(data, shape, cpu.pool.size()));
+  if (kernel.room_bytes != nullptr) room_bytes = std::max(room_bytes, kernel.room_bytes(data, shape, cpu.pool.size()));
 }
 
 CoreStatus core_program_create(CoreCpu* cpu, const CoreShape* shape, CoreProgram** program) {

@@ -17,16 +17,22 @@ int64_t up_to_line(int64_t bytes) {
 
 // Where things lie in the memory of a program.
 struct Places {
-  int64_t positions, sequence, first_row, shared, rooms, end;
+  int64_t positions, sequence, first_row, tiles, shared, rooms, end;
 
   Places(const CoreProgram& program)
       : positions(up_to_line(program.shape.workspace * int64_t{sizeof(float)})),
         sequence(positions + up_to_line(program.shape.max_tokens * int64_t{sizeof(int32_t)})),
         first_row(sequence + up_to_line(program.shape.max_tokens * int64_t{sizeof(int32_t)})),
-        shared(first_row + up_to_line(program.shape.max_sequences * int64_t{sizeof(int32_t)})),
+        tiles(first_row + up_to_line(program.shape.max_sequences * int64_t{sizeof(int32_t)})),
+        shared(tiles + up_to_line(program.shape.max_tokens * int64_t{sizeof(QueryTile)})),
         rooms(shared + up_to_line(program.shared_bytes)),
         end(rooms + program.cpu.pool.size() * up_to_line(program.room_bytes)) {}
 };
+
+int32_t tile_positions(const CoreShape& shape) {
+  const int64_t group = shape.heads / shape.kv_heads;
+  return static_cast<int32_t>(std::clamp<int64_t>(kTileQueries / group, 1, kTilePositions));
+}
 
 CoreStatus check_sequences(const CoreProgram& program, const CoreBatch& batch) {
   const CoreShape& shape = program.shape;
@@ -108,16 +114,25 @@ core::Step CoreProgram::step_of(const CoreBatch& batch) {
   auto* positions = reinterpret_cast<int32_t*>(memory.get() + places.positions);
   auto* number = reinterpret_cast<int32_t*>(memory.get() + places.sequence);
   auto* first_row = reinterpret_cast<int32_t*>(memory.get() + places.first_row);
-  int32_t row = 0;
+  auto* tiles = reinterpret_cast<core::QueryTile*>(memory.get() + places.tiles);
+  const int32_t tile_positions = core::tile_positions(shape);
+  int32_t row = 0, num_tiles = 0, longest = 0;
   for (int32_t i = 0; i < batch.num_sequences; i++) {
+    const CoreSequence& sequence = batch.sequences[i];
     first_row[i] = row;
-    for (int32_t offset = 0; offset < batch.sequences[i].length; offset++, row++) {
-      positions[row] = batch.sequences[i].start + offset;
+    longest = std::max(longest, sequence.start + sequence.length);
+    for (int32_t offset = 0; offset < sequence.length; offset++, row++) {
+      positions[row] = sequence.start + offset;
       number[row] = i;
+    }
+    for (int32_t first = 0; first < sequence.length; first += tile_positions) {
+      tiles[num_tiles++] = {i, first, std::min(tile_positions, sequence.length - first)};
     }
   }
   auto* workspace = reinterpret_cast<float*>(memory.get());
-  return {&shape, &batch, positions, number, first_row, workspace, memory.get() + places.shared, kv};
+  std::byte* shared = memory.get() + places.shared;
+  return {&shape,    &batch,          positions, number,    first_row, tiles,
+          num_tiles, cpu.pool.size(), longest,   workspace, shared,    kv};
 }
 
 void CoreProgram::replay(const core::Step& step, int32_t number) {
@@ -128,7 +143,7 @@ void CoreProgram::replay(const core::Step& step, int32_t number) {
   for (const core::RecordedOp& op : ops) {
     for (const core::Phase& phase : op.kernel->phases) {
       std::atomic<int64_t>& next = *cursor++;
-      const int64_t jobs = phase.jobs == nullptr ? 0 : phase.jobs(op.data(), step, threads);
+      const int64_t jobs = phase.jobs == nullptr ? 0 : phase.jobs(op.data(), step);
       if (jobs == 0) continue;
       thread.begun = false;
       const int64_t chunk = std::max<int64_t>(1, jobs / (threads * core::kChunksPerThread));

@@ -80,7 +80,7 @@ constexpr int64_t kPieceBytes = kPairPiece * kTileOutputs * 2;
 constexpr int64_t kPieceBytes = kFloatPiece * kTileOutputs * 4;
 #endif
 
-int64_t linear_room(const void* data, const CoreShape&) {
+int64_t linear_room(const void* data, const CoreShape&, int32_t) {
   int64_t bytes = 0, most = 0;
   for (int64_t rows = 1; rows <= kFewRows; rows++) {
     forms_at(*static_cast<const LinearOp*>(data), rows, nullptr, &bytes);
@@ -89,7 +89,7 @@ int64_t linear_room(const void* data, const CoreShape&) {
   return kSumBytes + kPieceBytes + most;
 }
 
-int64_t linear_shared(const void* data, const CoreShape& shape) {
+int64_t linear_shared(const void* data, const CoreShape& shape, int32_t) {
   const auto& op = *static_cast<const LinearOp*>(data);
   const int64_t most = op.x.rows == CORE_ROWS_TOKENS ? shape.max_tokens : shape.max_logits;
   int64_t few = 0, many = 0;
@@ -100,7 +100,7 @@ int64_t linear_shared(const void* data, const CoreShape& shape) {
 
 // ---- phase 0: activations ----
 
-int64_t convert_jobs(const void* data, const Step& step, int32_t) {
+int64_t convert_jobs(const void* data, const Step& step) {
   const auto& op = *static_cast<const LinearOp*>(data);
   const int64_t rows = step.rows(op.x);
   int64_t bytes = 0;
@@ -124,7 +124,7 @@ int64_t tiles_of(const LinearOp& op) {
   return tiles;
 }
 
-int64_t tile_jobs(const void* data, const Step& step, int32_t) {
+int64_t tile_jobs(const void* data, const Step& step) {
   const auto& op = *static_cast<const LinearOp*>(data);
   return tiles_of(op) * ((step.rows(op.x) + kRowBlock - 1) / kRowBlock);
 }

@@ -8,7 +8,7 @@ int64_t blocks_of(int64_t width) {
 
 // ---- embedding ----
 
-int64_t embed_jobs(const void* op, const Step& step, int32_t) {
+int64_t embed_jobs(const void* op, const Step& step) {
   return step.rows(static_cast<const EmbedOp*>(op)->out);
 }
 
@@ -56,7 +56,7 @@ void norm_row(const CoreNorm& op, const Step& step, int64_t row) {
   }
 }
 
-int64_t norm_jobs(const void* op, const Step& step, int32_t) {
+int64_t norm_jobs(const void* op, const Step& step) {
   return step.rows(static_cast<const CoreNorm*>(op)->x);
 }
 
@@ -99,7 +99,7 @@ void gate_entries(const float* gate, const float* up, float* out, int64_t n, Act
   }
 }
 
-int64_t gated_jobs(const void* data, const Step& step, int32_t) {
+int64_t gated_jobs(const void* data, const Step& step) {
   const auto& op = *static_cast<const CoreGated*>(data);
   return step.rows(op.gate) * blocks_of(op.gate.width);
 }
@@ -122,7 +122,7 @@ const Kernel kGated = {{{gated_jobs, gated}, {}}, nullptr, nullptr};
 
 // ---- selection ----
 
-int64_t select_jobs(const void* op, const Step& step, int32_t) {
+int64_t select_jobs(const void* op, const Step& step) {
   return step.rows(static_cast<const CoreSelect*>(op)->out);
 }
 

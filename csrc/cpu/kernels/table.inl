@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cpu/kernels.h"
+#include "cpu/kv.h"
 #include "cpu/number.h"
 #include "cpu/weight.h"
 
@@ -27,8 +28,12 @@ using namespace core;
 #include "cpu/kernels/linear_pairs.inl"
 #endif
 #include "cpu/kernels/linear.inl"
+#include "cpu/kernels/rope_append.inl"
+#include "cpu/kernels/attention_pages.inl"
+#include "cpu/kernels/attention.inl"
+#include "cpu/kernels/attention_jobs.inl"
 // clang-format on
 
-const Kernels kTable = {kEmbed, kNorm, kLinear, {}, {}, kGated, kSelect, {}};
+const Kernels kTable = {kEmbed, kNorm, kLinear, kRopeAppend, kAttention, kGated, kSelect, {}};
 
 }  // namespace

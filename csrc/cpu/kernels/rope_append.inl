@@ -1,0 +1,120 @@
+// Rotary embedding of queries and keys, and keys and values into their pages. A job is a row.
+
+// out = head, its leading entries rotated; out may be head.
+void rotate_head(const CoreRopeAppend& op, int64_t position, const float* head, float* out, int64_t head_dim) {
+  const int64_t half = op.rotary_dim / 2;
+  const float *cos = op.cos + position * half, *sin = op.sin + position * half;
+  for (int64_t i = 0; i < half; i += Vec::kLanes) {
+    const int64_t lanes = half - i < Vec::kLanes ? half - i : Vec::kLanes;
+    const Vec c = Vec::load_first(cos + i, lanes), s = Vec::load_first(sin + i, lanes);
+    const Vec a = Vec::load_first(head + i, lanes), b = Vec::load_first(head + half + i, lanes);
+    (a * c - b * s).store_first(out + i, lanes);
+    (b * c + a * s).store_first(out + half + i, lanes);
+  }
+  if (out == head) return;
+  for (int64_t i = op.rotary_dim; i < head_dim; i++) out[i] = head[i];
+}
+
+// ---- codes ----
+
+struct Scale {
+  float step;
+  float low;
+};
+
+// The scale that puts the smallest entry at code 0 and the largest at `most`.
+Scale scale_of(const float* entries, int64_t n, float most) {
+  float low = entries[0], high = entries[0];
+  for (int64_t i = 1; i < n; i++) {
+    low = entries[i] < low ? entries[i] : low;
+    high = entries[i] > high ? entries[i] : high;
+  }
+  return {(high - low) / most, low};
+}
+
+uint8_t code_of(float entry, Scale scale, float most) {
+  const float code = scale.step > 0 ? __builtin_rintf((entry - scale.low) / scale.step) : 0.0f;
+  return static_cast<uint8_t>(code < most ? code : most);
+}
+
+void put_codes(const CoreShape& shape, std::byte* page, int64_t token, const float* k, const float* v) {
+  const auto kv = static_cast<CoreKv>(shape.kv);
+  const int64_t dim = shape.head_dim, half = dim / 2;
+  const CodePage codes(page, kv, dim);
+  const float most = kv == CORE_KV_INT8 ? 255.0f : 15.0f;
+  const Scale key = scale_of(k, dim, most), value = scale_of(v, dim, most);
+  codes.key_steps[token] = key.step;
+  codes.key_lows[token] = key.low;
+  codes.value_steps[token] = value.step;
+  codes.value_lows[token] = value.low;
+  if (kv == CORE_KV_INT8) {
+    for (int64_t d = 0; d < dim; d++) codes.keys[d * kPageTokens + token] = code_of(k[d], key, most);
+    for (int64_t d = 0; d < dim; d++) codes.values[token * dim + d] = code_of(v[d], value, most);
+    return;
+  }
+  for (int64_t i = 0; i < half; i++) {
+    const int key_pair = code_of(k[2 * i], key, most) | code_of(k[2 * i + 1], key, most) << 4;
+    const int value_pair = code_of(v[i], value, most) | code_of(v[i + half], value, most) << 4;
+    codes.keys[i * kPageTokens + token] = static_cast<uint8_t>(key_pair);
+    codes.values[token * half + i] = static_cast<uint8_t>(value_pair);
+  }
+}
+
+// ---- numbers ----
+
+template <typename T>
+void put_numbers(const CoreShape& shape, std::byte* page, int64_t token, const float* k, const float* v) {
+  constexpr int64_t kTogether = sizeof(T) == 2 ? 2 : 1;
+  const int64_t dim = shape.head_dim;
+  auto* keys = reinterpret_cast<T*>(page);
+  T* values = keys + kPageTokens * dim;
+  for (int64_t d = 0; d < dim; d++) {
+    keys[(d / kTogether * kPageTokens + token) * kTogether + d % kTogether] = from_float<T>(k[d]);
+  }
+  for (int64_t d = 0; d < dim; d++) {
+    values[(token / kTogether * dim + d) * kTogether + token % kTogether] = from_float<T>(v[d]);
+  }
+}
+
+void put_token(const CoreShape& shape, std::byte* page, int64_t token, const float* k, const float* v) {
+  switch (shape.kv) {
+    case CORE_KV_FLOAT32:
+      return put_numbers<float>(shape, page, token, k, v);
+    case CORE_KV_BFLOAT16:
+      return put_numbers<BFloat16>(shape, page, token, k, v);
+    default:
+      return put_codes(shape, page, token, k, v);
+  }
+}
+
+void rope_append_row(const CoreRopeAppend& op, const Step& step, int64_t row, float* rotated) {
+  const CoreShape& shape = *step.shape;
+  const int64_t dim = shape.head_dim, position = step.positions[row];
+  const float *q = step.row(op.q, row), *k = step.row(op.k, row), *v = step.row(op.v, row);
+  float* q_out = step.row(op.q_out, row);
+  for (int64_t head = 0; head < shape.heads; head++) {
+    rotate_head(op, position, q + head * dim, q_out + head * dim, dim);
+  }
+  const CoreSequence& sequence = step.batch->sequences[step.sequence[row]];
+  const int64_t block = sequence.blocks[position / shape.block_size], slot = position % shape.block_size;
+  for (int64_t head = 0; head < shape.kv_heads; head++) {
+    rotate_head(op, position, k + head * dim, rotated, dim);
+    put_token(shape, step.kv.page(op.layer, block, head, slot), slot % kPageTokens, rotated, v + head * dim);
+  }
+}
+
+int64_t rope_append_jobs(const void*, const Step& step) {
+  return step.batch->num_tokens;
+}
+
+void rope_append(const void* data, const Step& step, int64_t first, int64_t last, Thread& thread) {
+  for (int64_t row = first; row < last; row++) {
+    rope_append_row(*static_cast<const CoreRopeAppend*>(data), step, row, reinterpret_cast<float*>(thread.room));
+  }
+}
+
+int64_t rope_append_room(const void*, const CoreShape& shape, int32_t) {
+  return shape.head_dim * 4;
+}
+
+const Kernel kRopeAppend = {{{rope_append_jobs, rope_append}, {}}, nullptr, rope_append_room};
