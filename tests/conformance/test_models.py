@@ -108,7 +108,8 @@ def test_a_failed_start_says_what_to_lower(client: Client, folders: Folders) -> 
     assert refusal.value.reason == "OUT_OF_MEMORY"
     assert "num_blocks" in str(refusal.value)
     assert _state(client) is ModelState.FAILED
-    client.release_model(NAME)
+    released = client.release_model(NAME)[0]
+    assert (released.state, released.failure) == (ModelState.RELEASED, None)
 
 
 def test_no_wait_returns_at_once_and_a_repeated_call_joins(client: Client, second: str) -> None:

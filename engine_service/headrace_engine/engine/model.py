@@ -134,6 +134,7 @@ class Model:
         self._allow("ReleaseModel", ModelState.INSTALLING, ModelState.INITIAL, ModelState.STOPPED, ModelState.FAILED)
         self._verbs.cancel("start", "install")
         self.prepared = None
+        self.failure = None  # This one succeeded.
         self.wanted = ModelState.RELEASED
         self._enter(ModelState.RELEASED)
 
