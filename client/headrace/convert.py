@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from headrace import types
 from headrace.errors import HeadraceError
 from headrace.fill import enum_name
+from headrace.parts import Part, part_of
 from headrace.tensor import Tensor
 from headrace.unfill import to_datetime, to_fields
 from headrace.v1 import generation_pb2, request_pb2, request_service_pb2, stat_pb2
@@ -61,9 +62,7 @@ def top_logprobs(logprobs: request_pb2.Logprobs) -> list[list[tuple[int, float]]
     return [pairs[i * top : (i + 1) * top] for i in range(len(logprobs.token_logprobs))]
 
 
-def merge_elements(
-    parts: Sequence[request_pb2.GeneratedElements], position: int, tail: str = "", prefix: Any = None
-) -> types.GeneratedElements:
+def merge_elements(parts: Sequence[Part], position: int, tail: str = "", prefix: Any = None) -> types.GeneratedElements:
     """Consecutive parts of a sequence as one element.
 
     Args:
@@ -74,21 +73,21 @@ def merge_elements(
     """
     reuse = prefix if prefix is not None else _NO_REUSE
     elements = types.GeneratedElements(
-        ids_from_generate=[*chain.from_iterable([part.token_ids for part in parts])],
+        ids_from_generate=[*chain.from_iterable([part.ids for part in parts])],
         text="".join([part.text for part in parts]) + tail,
         prefix_cache_len=reuse.prefix_cache_len,
         prefix_len_gpu=reuse.prefix_len_gpu,
         prefix_len_cpu=reuse.prefix_len_cpu,
         position=position,
     )
-    rich = [part for part in parts if part.HasField("logprobs") or part.tensors]
+    rich = [part.details for part in parts if part.details is not None]
     if not rich:
         return elements
     return replace(
         elements,
-        token_logprobs_list=[value for part in rich for value in part.logprobs.token_logprobs],
-        log_probs_list=[row for part in rich for row in top_logprobs(part.logprobs)],
-        tensors_from_model_inference=[row for part in rich for row in _tensor_rows(part.tensors)],
+        token_logprobs_list=[value for one in rich for value in one.logprobs.token_logprobs],
+        log_probs_list=[row for one in rich for row in top_logprobs(one.logprobs)],
+        tensors_from_model_inference=[row for one in rich for row in _tensor_rows(one.tensors)],
     )
 
 
@@ -170,8 +169,8 @@ def get_request_answer(answer: request_service_pb2.GetRequestResponse) -> types.
     info = request_of(answer.request)
     elements = prompt = None
     if answer.HasField("elements"):
-        part = answer.elements
-        elements = merge_elements([part], part.position, prefix=part.prefix)
+        part = part_of(answer.elements)
+        elements = merge_elements([part], part.position, prefix=answer.elements.prefix)
     if answer.HasField("prompt_logprobs"):
         piece = answer.prompt_logprobs
         values = list(piece.logprobs.token_logprobs)

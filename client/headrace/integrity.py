@@ -6,7 +6,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from headrace.v1 import request_pb2
+from headrace.parts import Details
 
 
 def checksum(ids: Sequence[int], before: int = 0) -> int:
@@ -16,15 +16,12 @@ def checksum(ids: Sequence[int], before: int = 0) -> int:
     return zlib.crc32(data, before)
 
 
-def columns_fit(part: request_pb2.GeneratedElements) -> bool:
-    """Whether what comes by token has an entry for each token."""
-    if not (part.HasField("logprobs") or part.tensors):
-        return True
-    count = len(part.token_ids)
-    logprobs = part.logprobs
+def columns_fit(details: Details, count: int) -> bool:
+    """Whether what comes by token has an entry for each of `count` tokens."""
+    logprobs = details.logprobs
     entries = len(logprobs.token_logprobs) * logprobs.top_count
     return (
-        (not part.HasField("logprobs") or len(logprobs.token_logprobs) == count)
+        (not details.HasField("logprobs") or len(logprobs.token_logprobs) == count)
         and len(logprobs.top_ids) == len(logprobs.top_logprobs) == entries
-        and all(list(named.tensor.shape[:1]) == [count] for named in part.tensors)
+        and all(list(named.tensor.shape[:1]) == [count] for named in details.tensors)
     )

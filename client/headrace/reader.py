@@ -6,6 +6,7 @@ from headrace import types
 from headrace.convert import error_of, merge_elements, status_of
 from headrace.errors import EngineLostError, HeadraceError, InternalServerError, RequestReleasedError, UnavailableError
 from headrace.integrity import checksum, columns_fit
+from headrace.parts import Part, part_of
 from headrace.reads import Reads
 from headrace.v1 import request_pb2, request_service_pb2
 
@@ -26,7 +27,7 @@ class SequenceReader:
 
     def __init__(self, position: int = 0, request_id: str = "") -> None:
         self._request_id = request_id
-        self._parts: list[request_pb2.GeneratedElements] = []
+        self._parts: list[Part] = []
         self._taken = position
         self._arrived = position
         # Only a reader that begins at 0 knows the checksum before its first token.
@@ -54,7 +55,9 @@ class SequenceReader:
         """
         self._interruption = None
         if response.HasField("elements"):
-            self.append(response.elements)
+            self.append(part_of(response.elements))
+            if response.elements.HasField("prefix"):
+                self._prefix = response.elements.prefix
         if response.HasField("end"):
             self.finish(response.end)
         else:
@@ -71,14 +74,12 @@ class SequenceReader:
             raise self._fault(f"they go on at {position} after other tokens than the {self._arrived} that came")
         self._checksum = checksum
 
-    def append(self, part: request_pb2.GeneratedElements) -> None:
+    def append(self, part: Part) -> None:
         """Takes tokens. Raises as `feed`."""
         self._check(part)
         self._parts.append(part)
-        self._arrived += len(part.token_ids)
-        self._checksum = part.checksum_after
-        if part.HasField("prefix"):
-            self._prefix = part.prefix
+        self._arrived += len(part.ids)
+        self._checksum = part.after
 
     def finish(self, end: request_pb2.EndRecord) -> None:
         """Takes the end record; one more of them changes nothing. Raises as `feed`."""
@@ -247,18 +248,16 @@ class SequenceReader:
         """The end record; None while the sequence runs."""
         return self._end
 
-    def _check(self, part: request_pb2.GeneratedElements) -> None:
-        count = len(part.token_ids)
+    def _check(self, part: Part) -> None:
+        count = len(part.ids)
         if part.position != self._arrived:
             raise self._fault(f"token {self._arrived} was to come next, and token {part.position} came")
-        if self._checksum not in (None, part.checksum_before) or part.checksum_after != checksum(
-            part.token_ids, part.checksum_before
-        ):
+        if self._checksum not in (None, part.before) or part.after != checksum(part.ids, part.before):
             raise self._fault(f"the checksum of tokens {part.position} to {part.position + count - 1} does not match")
-        if not columns_fit(part):
+        if part.details is not None and not columns_fit(part.details, count):
             raise self._fault(f"lists by token do not have the {count} entries of the ids")
         if self._end is not None:
-            self._check_end(self._end, part.position + count, part.checksum_after)
+            self._check_end(self._end, part.position + count, part.after)
 
     def _check_end(self, end: request_pb2.EndRecord, arrived: int, known: int | None) -> None:
         if arrived > end.position:

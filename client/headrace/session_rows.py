@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.errors import InternalServerError
-from headrace.v1 import request_pb2, session_pb2
+from headrace.parts import Part
+from headrace.v1 import session_pb2
 
 
-def rows(step: session_pb2.StepBatch) -> Iterator[tuple[int, request_pb2.GeneratedElements]]:
-    """Channel and tokens of each row. `checksum_before` is left out: it is the row's before.
+def rows(step: session_pb2.StepBatch) -> Iterator[tuple[int, Part]]:
+    """Channel and tokens of each row. The checksum before a row is left at 0: it is the row's before.
 
     Raises:
         InternalServerError: the columns do not fit together.
@@ -19,19 +20,16 @@ def rows(step: session_pb2.StepBatch) -> Iterator[tuple[int, request_pb2.Generat
     begin, ids = 0, list(step.token_ids)
     columns = zip(step.channels, step.positions, step.counts, step.texts, step.checksums, strict=True)
     for row, (channel, position, count, text, checksum) in enumerate(columns):
-        part = request_pb2.GeneratedElements(
-            position=position, token_ids=ids[begin : begin + count], text=text, checksum_after=checksum
-        )
-        if row in details:
-            _add_details(part, details[row])
-        begin += count
-        yield channel, part
+        end = begin + count
+        yield channel, Part(position, ids[begin:end], text, 0, checksum, _own(details[row]) if row in details else None)
+        begin = end
 
 
-def _add_details(part: request_pb2.GeneratedElements, details: session_pb2.RowDetails) -> None:
-    if details.HasField("logprobs"):
-        part.logprobs.CopyFrom(details.logprobs)
-    part.tensors.extend(details.tensors)
+def _own(details: session_pb2.RowDetails) -> session_pb2.RowDetails:
+    """A copy: a part would keep all of the message that it came in."""
+    own = session_pb2.RowDetails()
+    own.CopyFrom(details)
+    return own
 
 
 def _check(step: session_pb2.StepBatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from headrace.errors import HeadraceError
 from headrace.feed import BaseFeed
+from headrace.parts import Part
 from headrace.reader import WINDOW, SequenceReader
 from headrace.recovery import Recovery
 from headrace.v1 import request_pb2, session_pb2, status_pb2
@@ -89,11 +90,11 @@ class Subscription:
         self.reader.begin(fact.position, fact.checksum)
         self._learn(fact.generated_length, fact.status, fact.prefix if fact.HasField("prefix") else None)
 
-    def take(self, part: request_pb2.GeneratedElements) -> None:
+    def take(self, part: Part) -> None:
         """Takes a row. Raises InternalServerError: it does not go on where the reader is."""
         self._recovery.progressed()
         # On a session the checksum before a row is that of the row before it.
-        part.checksum_before = self.reader.running_checksum or 0
+        part.before = self.reader.running_checksum or 0
         self.reader.append(part)
 
     def end(self, record: request_pb2.EndRecord) -> None:
