@@ -59,13 +59,13 @@ class Reading:
         """What was read."""
         return joined(list(self._elements))
 
-    def error(self, seconds: float = 60.0) -> HeadraceError | None:
+    def error(self, seconds: float = 120.0) -> HeadraceError | None:
         """What reading ended with; None: nothing went wrong."""
         self._thread.join(seconds)
         assert not self._thread.is_alive(), f"still reading after {self.length} tokens"
         return self._error
 
-    def whole(self, seconds: float = 60.0) -> Answer:
+    def whole(self, seconds: float = 120.0) -> Answer:
         """All of it, once it ended. Raises what reading raised."""
         if (error := self.error(seconds)) is not None:
             raise error

@@ -25,6 +25,7 @@ from crowd import (
 from cut_proxy import cut_proxy
 from gate import Gate
 from headrace import Client, UnavailableError
+from headrace.fields import Lease
 from headrace.types import FinishReason, GenerateStatus, RequestInfo
 from idle_session import IdleSession
 from reading import Reading, joined
@@ -33,28 +34,31 @@ from waiting import wait_until
 from wire import Wire
 
 MIB = 1 << 20
+SHORT = 0.3
+"""Seconds of both parts of a lease."""
 
 
 def test_an_unread_queue_of_a_living_client_outlives_every_lease(engine: Server, gate: Gate) -> None:
     """Others with the same lease, whose client is gone, are stopped and released meanwhile, one after the other."""
-    lease = {"running": 0.3, "ended": 0.3}
     with gateway_server({"e1": engine.address}) as gateway, Client(gateway.address) as client:
         gate.shut()
+        lease: Lease = {"running": SHORT, "ended": SHORT}
         _, unread = client.start_request("tiny", ids=[1, 2], max_new_tokens=LENGTH, lease=lease, **GREEDY)
-        see_leases_expire(gateway, lease)
+        see_leases_expire(gateway)
         gate.open()
         wait_until(lambda: not client.list_requests(running_only=True), "the request does not end", 60)
-        see_leases_expire(gateway, lease)
+        see_leases_expire(gateway)
         answer = joined([elements for elements in (unread.Get(), unread.Get()) if elements])
         assert len(answer.ids) == LENGTH
         assert unread.finish_reason is FinishReason.MAX_LENGTH
 
 
-def see_leases_expire(gateway: Server, lease: dict[str, float]) -> None:
+def see_leases_expire(gateway: Server) -> None:
     wire = Wire(gateway.address)
-    parts = {part: {"nanos": round(seconds * 1e9)} for part, seconds in lease.items()}
+    short = {"nanos": round(SHORT * 1e9)}
+    config = GREEDY | {"lease": {"running": short, "ended": short}}
     for _ in range(2):
-        handle = wire.start("tiny", [3, 4], config={**GREEDY, "lease": parts}).handle
+        handle = wire.start("tiny", [3, 4], config=config).handle
         wait_until(lambda h=handle: wire.state(h) is None, "a request that nobody is there for stays")  # type: ignore[misc]
     wire.close()
 
@@ -64,7 +68,8 @@ def test_bc172_a_reader_that_stops_reading_slows_nobody_takes_little_and_loses_n
     channels, length = 3000, 2000
     with gateway_server({"e1": engine.address}) as gateway, Client(gateway.address) as client:
         handle, queue = client.start_request("tiny", ids=[1, 2], max_new_tokens=length, logprobs=True, **GREEDY)
-        ids = list(Reading(queue).whole(120).ids)
+        client.sync_request(handle)
+        ids = list(Reading(queue).whole().ids)
         before = [peak_memory(server) for server in (gateway, engine)]
         idle = IdleSession(gateway.address)
         idle.attach([handle] * channels)
