@@ -69,7 +69,7 @@ bench-service: $(VENV)/.tests $(VENV)/.model  ## measure what serving costs besi
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy client/headrace gateway/headrace_gateway engine_service/headrace_engine deploy/*.py
+	$(BIN)/mypy client/headrace gateway/headrace_gateway engine_service/headrace_engine deploy/*.py bench/*.py
 	$(BIN)/lint-imports
 	$(BIN)/hadolint deploy/*.Dockerfile
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.binpb

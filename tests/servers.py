@@ -137,4 +137,4 @@ def health_of(address: str, service: str = "") -> str:
     with grpc.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
-    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
