@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/philox.h"
 #include "cpu/kernels.h"
 #include "cpu/kv.h"
 #include "cpu/number.h"
@@ -32,8 +33,11 @@ using namespace core;
 #include "cpu/kernels/attention_pages.inl"
 #include "cpu/kernels/attention.inl"
 #include "cpu/kernels/attention_jobs.inl"
+#include "cpu/kernels/sampling_random.inl"
+#include "cpu/kernels/sampling_cuts.inl"
+#include "cpu/kernels/sampling.inl"
 // clang-format on
 
-const Kernels kTable = {kEmbed, kNorm, kLinear, kRopeAppend, kAttention, kGated, kSelect, {}};
+const Kernels kTable = {kEmbed, kNorm, kLinear, kRopeAppend, kAttention, kGated, kSelect, kSample};
 
 }  // namespace

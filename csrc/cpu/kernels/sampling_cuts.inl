@@ -1,0 +1,97 @@
+// Thresholds of top-k, top-p and min-p without sorting: histograms over the bits of the logits, from the top down.
+
+// Orders like the number itself; equal for equal numbers (a zero's sign aside).
+uint32_t key_of(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x + 0.0f);
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+
+float number_of(uint32_t key) {
+  return __builtin_bit_cast(float, key >> 31 != 0 ? key & 0x7fffffffu : ~key);
+}
+
+constexpr int kDigitBits[] = {11, 11, 10};
+constexpr int64_t kMostDigits = 1 << 11;
+
+// Numbers that are told apart by their keys, each with a weight. `weights` null: each counts 1.
+struct Weighted {
+  const float* numbers;
+  const float* weights;
+  int64_t count;
+  float floor;  // what is below does not count
+};
+
+// The largest number t such that the weights of numbers >= t come to `wanted`; the smallest number that counts where
+// all together do not. bins: room for kMostDigits.
+float threshold(const Weighted& all, double wanted, double* bins) {
+  uint32_t prefix = 0;
+  int shift = 32;
+  double above = 0;
+  for (const int bits : kDigitBits) {
+    const uint32_t known = shift == 32 ? 0 : ~uint32_t{0} << shift;
+    shift -= bits;
+    const int64_t digits = int64_t{1} << bits;
+    for (int64_t digit = 0; digit < digits; digit++) bins[digit] = 0;
+    for (int64_t i = 0; i < all.count; i++) {
+      const uint32_t key = key_of(all.numbers[i]);
+      if ((key & known) != prefix || all.numbers[i] < all.floor) continue;
+      bins[key >> shift & static_cast<uint32_t>(digits - 1)] += all.weights == nullptr ? 1.0 : all.weights[i];
+    }
+    int64_t lowest = -1, chosen = -1;
+    for (int64_t digit = digits - 1; digit >= 0 && chosen < 0; digit--) {
+      if (bins[digit] == 0) continue;
+      lowest = digit;
+      if (above + bins[digit] >= wanted) {
+        chosen = digit;
+      } else {
+        above += bins[digit];
+      }
+    }
+    if (chosen < 0) {  // by rounding, or since there is no more: the lowest of what there is
+      chosen = lowest < 0 ? 0 : lowest;
+      above -= lowest < 0 ? 0 : bins[lowest];
+    }
+    prefix |= static_cast<uint32_t>(chosen) << shift;
+  }
+  return number_of(prefix);
+}
+
+// exp((logit - top) / temperature) of every logit, and their sum over those not below `floor`.
+double fill_weights(const float* logits, int64_t n, float top, double temperature, float floor, float* weights) {
+  const Vec highest = Vec::all(top), rate = Vec::all(static_cast<float>(1.0 / temperature));
+  const Vec lowest = Vec::all(floor);
+  double total = 0;
+  for (int64_t i = 0; i < n; i += Vec::kLanes) {
+    const int64_t lanes = n - i < Vec::kLanes ? n - i : Vec::kLanes;
+    const Vec x = Vec::load_first(logits + i, lanes);
+    Vec w = exp((x - highest) * rate);
+    w = where_less(x, lowest, Vec::zero(), w);
+    w.store_first(weights + i, lanes);
+    if (lanes < Vec::kLanes) w = Vec::load_first(weights + i, lanes);
+    total += static_cast<double>(sum(w));
+  }
+  return total;
+}
+
+// The lowest logit that top-k, top-p and min-p leave, where top is the highest. weights, bins: room.
+float lowest_left(const CoreSampling& sampling, const float* logits, int64_t n, float top, float* weights,
+                  double* bins) {
+  // What is masked is -inf, and never left.
+  float floor = -__FLT_MAX__;
+  if (sampling.top_k > 0 && sampling.top_k < n) {
+    floor = threshold({logits, nullptr, n, floor}, sampling.top_k, bins);
+  }
+  if (sampling.top_p < 1) {
+    const double total = fill_weights(logits, n, top, sampling.temperature, floor, weights);
+    const float edge = threshold({logits, weights, n, floor}, sampling.top_p * total, bins);
+    floor = edge > floor ? edge : floor;
+  }
+  if (sampling.min_p > 0) {
+    // exp((logit - top) / temperature) < min_p, in float64 and turned round; the next float up where it is no float.
+    const double least = static_cast<double>(top) + sampling.temperature * __builtin_log(sampling.min_p);
+    const float rounded = static_cast<float>(least);
+    const float edge = rounded < least ? number_of(key_of(rounded) + 1) : rounded;
+    floor = edge > floor ? edge : floor;
+  }
+  return floor < top ? floor : top;
+}
