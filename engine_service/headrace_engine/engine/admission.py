@@ -22,6 +22,7 @@ from headrace_engine.engine.requests import Request, Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.result_room import Reservation
 from headrace_engine.engine.resume import check_delivered, check_handover, reason_of_end, resumed_times
+from headrace_engine.engine.start_keys import Key
 from headrace_engine.engine.statistics import Clock, SequenceTimes
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
@@ -65,13 +66,13 @@ class Admission:
         _check_start(request)
         if not request.request_id:
             return await self.accept(request)
-        key = (request.owner, request.request_id, request.handover)
-        earlier = self._book.begun(key, request.content)
+        key = Key(request.owner, request.request_id, request.handover)
+        earlier = self._book.keys.begun(key, request.content)
         if earlier is not None:
             return replace(await asyncio.shield(earlier), joined=True)
         # A task of its own: a call that is cut leaves the start going, so that its retry finds the request.
         start = asyncio.create_task(self.accept(request))
-        self._book.begin(key, request.content, start)
+        self._book.keys.begin(key, request.content, start)
         return await asyncio.shield(start)
 
     async def accept(self, request: StartRequest) -> AcceptedRequest:

@@ -44,6 +44,7 @@ class Engine:
         self._draining = False
         self._models = ModelRegistry(options, launcher, clock)
         self._book = RequestBook(options.name, self.instance_id, clock)
+        self.arriving = self._book.keys.arriving
         self._admission = Admission(self._book, self._models.get, self._refuse_while_draining, clock)
         self._reading = Reading()
         self.sessions = Sessions(self._book.find, lambda: model_loads(self._models.all(), draining=self._draining))
@@ -178,7 +179,7 @@ class Engine:
         from_position: int | None = None,
     ) -> tuple[RequestView, Elements | None]:
         """A request as it stands; waits up to `wait` seconds for something unread, without a position for the end."""
-        request = self._book.find_either(handle, request_id, owner)
+        request = await self._book.find_either(handle, request_id, owner)
         elements = await self._reading.get(request, index, from_position, wait)
         return request.view(with_config=True), elements
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import cast
 
@@ -11,17 +12,24 @@ from headrace_engine.engine.model import Model
 from headrace_engine.engine.request_book import RequestBook
 from headrace_engine.engine.requests import Request, Sequence
 from headrace_engine.engine.result_log import ResultLog
+from headrace_engine.engine.start_keys import KEY_MEMORY, Key
 from headrace_engine.engine.statistics import SequenceTimes
-from headrace_engine.errors import NotFound
+from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.request_types import AcceptedRequest
-from unit.engine.clock import FakeClock
+from unit.engine.clock import FakeClock, settle
+from unit.engine.refusals import not_found
 
 INSTANCE = "0123456789abcdef"
 
 
 @pytest.fixture
-async def book() -> AsyncIterator[RequestBook]:
-    book = RequestBook("e1", INSTANCE, FakeClock())
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def book(clock: FakeClock) -> AsyncIterator[RequestBook]:
+    book = RequestBook("e1", INSTANCE, clock)
     yield book
     book.leases.close()
 
@@ -46,6 +54,49 @@ async def test_of_several_hand_overs_the_highest_answers(book: RequestBook) -> N
     for handover in (0, 2, 1):
         add(book, handover=handover)
     assert book.find_by_id("r1", "").accepted.handover == 2
+
+
+async def test_by_id_a_request_is_found_once_its_start_is_over(book: RequestBook) -> None:
+    with book.keys.arriving("", "r1"):
+        looking = asyncio.create_task(book.find_either(None, "r1", ""))
+        elsewhere = [
+            await not_found(book.find_either(None, "r1", "you")),
+            await not_found(book.find_either(None, "r2", "")),
+        ]
+        assert {error.reason for error in elsewhere} == {"UNKNOWN_REQUEST"}
+        answer = asyncio.get_running_loop().create_future()
+        book.keys.begin(Key("", "r1", 0), b"", answer)
+    await settle()
+    assert not looking.done()
+    request = add(book)
+    answer.set_result(request.accepted)
+    assert await looking is request
+
+
+async def test_who_looks_for_a_start_that_is_refused_learns_that_there_is_none(book: RequestBook) -> None:
+    answer = asyncio.get_running_loop().create_future()
+    book.keys.begin(Key("", "r1", 0), b"", answer)
+    looking = asyncio.create_task(book.find_either(None, "r1", ""))
+    await settle()
+    answer.set_exception(InvalidArgument("no"))
+    assert (await not_found(looking)).metadata == {}
+
+
+async def test_of_a_released_request_the_id_still_tells_the_handle_while_its_key_is_remembered(
+    book: RequestBook, clock: FakeClock
+) -> None:
+    for handover in (0, 1):
+        request = add(book, handover=handover)
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(request.accepted)
+        book.keys.begin(Key("", "r1", handover), b"", answer)
+        book.release(request)
+    clock.advance(KEY_MEMORY)
+    error = await not_found(book.find_either(None, "r1", ""))
+    assert (error.reason, error.metadata) == ("UNKNOWN_REQUEST", {"handle": request.accepted.handle, "handover": "1"})
+    clock.advance(1)
+    assert (await not_found(book.find_either(None, "r1", ""))).metadata == {}
+    assert len(book.keys) == 0
 
 
 async def test_requests_of_an_owner_come_in_order_of_arrival(book: RequestBook) -> None:

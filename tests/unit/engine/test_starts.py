@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.engine.request_book import KEY_MEMORY
+from headrace_engine.engine.start_keys import KEY_MEMORY
 from headrace_engine.engine.text import INLINE_CHARACTERS, TextProcessor
 from headrace_engine.errors import (
     AlreadyExists,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NoReturn
 from zlib import crc32
@@ -137,6 +138,9 @@ class ScriptedEngine:
         )
 
     # Requests.
+
+    def arriving(self, owner: str, request_id: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def start_request(self, request: StartRequest) -> AcceptedRequest:
         self._called("start_request", request)

@@ -1,0 +1,123 @@
+"""The keys of starts: what makes a start idempotent, while its request is there and for a while after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from headrace_engine.engine.statistics import Clock
+from headrace_engine.errors import AlreadyExists
+from headrace_engine.request_types import AcceptedRequest
+
+KEY_MEMORY = 600.0
+"""Seconds after release for which the key of a request still answers a retry."""
+
+
+class Key(NamedTuple):
+    """What a start is told by when it comes again."""
+
+    owner: str
+    request_id: str
+    handover: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What is known of a start: the digest of its content, and its answer once there is one."""
+
+    content: bytes
+    answer: asyncio.Future[AcceptedRequest]
+
+
+class StartKeys:
+    """Starts by key: those on their way, those accepted, and those released not long ago."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._starts: dict[tuple[str, str], dict[int, _Start]] = {}
+        self._released: deque[tuple[float, Key]] = deque()
+        self._arriving: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
+
+    def __len__(self) -> int:
+        """Keys that are remembered."""
+        return sum(map(len, self._starts.values()))
+
+    def begun(self, key: Key, content: bytes) -> asyncio.Future[AcceptedRequest] | None:
+        """The answer of an earlier start with this key, or the one in progress; None: there was none.
+
+        Raises:
+            AlreadyExists: the earlier start had other content.
+        """
+        self._forget()
+        start = self._starts.get(key[:2], {}).get(key.handover)
+        if start is None:
+            return None
+        if start.content != content:
+            text = f"request_id {key.request_id!r} was used for a request with other content"
+            raise AlreadyExists(text, reason="REQUEST_ID_REUSED")
+        return start.answer
+
+    def begin(self, key: Key, content: bytes, answer: asyncio.Future[AcceptedRequest]) -> None:
+        """Note a start in progress. If it comes to nothing its key is free again."""
+        self._starts.setdefault(key[:2], {})[key.handover] = _Start(content, answer)
+        answer.add_done_callback(lambda done: self._keep_or_free(key, done))
+
+    def release(self, key: Key) -> None:
+        """The request of a key is gone; from now on its time runs. One that has no start: nothing."""
+        self._forget()
+        if key.handover in self._starts.get(key[:2], {}):
+            self._released.append((self._clock(), key))
+
+    def latest(self, owner: str, request_id: str) -> AcceptedRequest | None:
+        """What the start with this id was answered, of several hand-overs the highest, whether released or not."""
+        self._forget()
+        starts = self._starts.get((owner, request_id), {})
+        accepted = [handover for handover, start in starts.items() if _was_accepted(start.answer)]
+        return starts[max(accepted)].answer.result() if accepted else None
+
+    @contextmanager
+    def arriving(self, owner: str, request_id: str) -> Iterator[None]:
+        """While this lasts, a start with this id is on its way here: `settle` waits for it."""
+        arrived = asyncio.get_running_loop().create_future()
+        on_their_way = self._arriving.setdefault((owner, request_id), set())
+        on_their_way.add(arrived)
+        try:
+            yield
+        finally:
+            arrived.set_result(None)
+            on_their_way.discard(arrived)
+            if not on_their_way:
+                self._arriving.pop((owner, request_id), None)
+
+    async def settle(self, owner: str, request_id: str) -> None:
+        """Wait until every start with this id that came before was accepted or refused."""
+        while pending := self._pending(owner, request_id):
+            await asyncio.wait(pending)
+
+    def _pending(self, owner: str, request_id: str) -> list[asyncio.Future[Any]]:
+        starts = self._starts.get((owner, request_id), {}).values()
+        undone = [start.answer for start in starts if not start.answer.done()]
+        return [*undone, *self._arriving.get((owner, request_id), ())]
+
+    def _keep_or_free(self, key: Key, answer: asyncio.Future[AcceptedRequest]) -> None:
+        if not _was_accepted(answer):
+            self._free(key)
+
+    def _forget(self) -> None:
+        horizon = self._clock() - KEY_MEMORY
+        while self._released and self._released[0][0] < horizon:
+            self._free(self._released.popleft()[1])
+
+    def _free(self, key: Key) -> None:
+        starts = self._starts.get(key[:2], {})
+        starts.pop(key.handover, None)
+        if not starts:
+            self._starts.pop(key[:2], None)
+
+
+def _was_accepted(answer: asyncio.Future[AcceptedRequest]) -> bool:
+    return answer.done() and not answer.cancelled() and answer.exception() is None
