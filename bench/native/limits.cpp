@@ -1,0 +1,230 @@
+// What this machine can do at best: bytes read from memory, and products of each kind, on one thread and on all.
+// Prints one JSON object. Built for the machine that it runs on: g++ -O3 -march=native -pthread.
+#include <immintrin.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr size_t kHuge = size_t{1} << 21;
+constexpr size_t kMemory = size_t{1} << 30;  // beyond what a cache holds, or is given, on most machines
+constexpr size_t kSlice = size_t{32} << 20;  // read in one go; its predecessor was read kMemory / kSlice goes before
+
+std::atomic<int64_t> sink{0};  // so that nothing is computed in vain
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Seconds that the slowest of all threads takes for its part: the best of many goes, and the median.
+struct Timing {
+  double best, median;
+};
+
+Timing timed(int threads, int goes, const std::function<void(int thread, int go)>& part) {
+  std::vector<double> seconds(static_cast<size_t>(goes));
+  std::barrier meet(threads);
+  double begin = 0;
+  auto body = [&](int thread) {
+    for (int go = 0; go < goes; go++) {
+      meet.arrive_and_wait();
+      if (thread == 0) begin = now();
+      part(thread, go);
+      meet.arrive_and_wait();
+      if (thread == 0) seconds[static_cast<size_t>(go)] = now() - begin;
+    }
+  };
+  std::vector<std::thread> others;
+  for (int thread = 1; thread < threads; thread++) others.emplace_back(body, thread);
+  body(0);
+  for (std::thread& thread : others) thread.join();
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds.front(), seconds[seconds.size() / 2]};
+}
+
+const char* memory() {
+  static const char* const base = [] {
+    void* mapping = mmap(nullptr, kMemory + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED) std::exit(1);
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(mapping) + kHuge - 1) / kHuge * kHuge;
+    auto* bytes = reinterpret_cast<char*>(first);
+    madvise(bytes, kMemory, MADV_HUGEPAGE);
+    std::fill_n(bytes, kMemory, 1);
+    return bytes;
+  }();
+  return base;
+}
+
+// Four streams, as a core reads fastest.
+void read_all(const char* from, size_t bytes) {
+  const size_t quarter = bytes / 4;
+  __m256i sums[4] = {};
+  for (size_t i = 0; i < quarter; i += 64) {
+    for (size_t stream = 0; stream < 4; stream++) {
+      const char* place = from + stream * quarter + i;
+      _mm_prefetch(place + 2048, _MM_HINT_T0);
+      sums[stream] = _mm256_xor_si256(sums[stream], _mm256_load_si256(reinterpret_cast<const __m256i*>(place)));
+      sums[stream] = _mm256_xor_si256(sums[stream], _mm256_load_si256(reinterpret_cast<const __m256i*>(place + 32)));
+    }
+  }
+  for (const __m256i& sum : sums) sink += _mm256_extract_epi64(sum, 0);
+}
+
+Timing read_memory(int threads) {
+  const size_t part = kSlice / static_cast<size_t>(threads) / 4096 * 4096;
+  return timed(threads, 160, [&](int thread, int go) {
+    const size_t slice = static_cast<size_t>(go) % (kMemory / kSlice) * kSlice;
+    read_all(memory() + slice + static_cast<size_t>(thread) * part, part);
+  });
+}
+
+// Ten independent chains keep every unit busy; the empty asm keeps each result.
+constexpr int kChains = 10;
+constexpr int kRounds = 20000;
+
+template <typename Register, typename Operation>
+void run_chains(Register zero, Operation operation) {
+  Register chains[kChains];
+  for (Register& chain : chains) chain = zero;
+  for (int round = 0; round < kRounds; round++) {
+#pragma GCC unroll 10
+    for (int i = 0; i < kChains; i++) {
+      chains[i] = operation(chains[i]);
+      asm volatile("" : "+v"(chains[i]));
+    }
+  }
+  int64_t first;
+  __builtin_memcpy(&first, &chains[0], sizeof(first));
+  sink += first;
+}
+
+#ifdef __AVX512F__
+void fma_chains() {
+  const __m512 x = _mm512_set1_ps(1e-3f);
+  run_chains(_mm512_setzero_ps(), [x](__m512 sum) { return _mm512_fmadd_ps(x, x, sum); });
+}
+constexpr double kFmaOperations = 32;
+#else
+void fma_chains() {
+  const __m256 x = _mm256_set1_ps(1e-3f);
+  run_chains(_mm256_setzero_ps(), [x](__m256 sum) { return _mm256_fmadd_ps(x, x, sum); });
+}
+constexpr double kFmaOperations = 16;
+#endif
+
+#ifdef __AVX512VNNI__
+void vnni_chains() {
+  const __m512i x = _mm512_set1_epi8(3);
+  run_chains(_mm512_setzero_si512(), [x](__m512i sum) { return _mm512_dpbusd_epi32(sum, x, x); });
+}
+#endif
+
+#ifdef __AVX512BF16__
+void bf16_chains() {
+  const auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3c00));
+  run_chains(_mm512_setzero_ps(), [x](__m512 sum) { return _mm512_dpbf16_ps(sum, x, x); });
+}
+#endif
+
+#ifdef __AMX_TILE__
+bool amx_granted() {
+  constexpr int kRequest = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
+
+void configure_tiles() {
+  // Static: GCC 12 takes the instruction to read eight bytes only, and would leave out stores to the others.
+  struct Config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+  };
+  alignas(64) static const Config config = {
+      1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+  _tile_loadconfig(&config);
+  alignas(64) static const uint8_t zeros[1024] = {};
+  _tile_loadd(4, zeros, 64);
+  _tile_loadd(5, zeros, 64);
+  _tile_loadd(6, zeros, 64);
+  _tile_loadd(7, zeros, 64);
+}
+
+void amx_bf16_chains() {
+  configure_tiles();
+  for (int round = 0; round < kRounds / 8; round++) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+}
+
+void amx_int8_chains() {
+  configure_tiles();
+  for (int round = 0; round < kRounds / 8; round++) {
+    _tile_dpbusd(0, 4, 6);
+    _tile_dpbusd(1, 4, 7);
+    _tile_dpbusd(2, 5, 6);
+    _tile_dpbusd(3, 5, 7);
+  }
+}
+#endif
+
+void print_rate(const char* name, const char* unit, double amount, int threads,
+                const std::function<Timing(int)>& measure) {
+  for (int count : {1, threads}) {
+    const Timing timing = measure(count);
+    const double all = amount * count / 1e9;
+    std::printf("  \"%s_%s_%s\": {\"best\": %.1f, \"median\": %.1f},\n", name, unit, count == 1 ? "one" : "all",
+                all / timing.best, all / timing.median);
+    if (threads == 1) return;
+  }
+}
+
+void print_products(const char* name, double operations, int threads, void (*chains)()) {
+  print_rate(name, "gops", operations, threads,
+             [chains](int count) { return timed(count, 60, [chains](int, int) { chains(); }); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int threads =
+      argc > 1 ? std::max(1, std::atoi(argv[1])) : static_cast<int>(std::thread::hardware_concurrency());
+  std::printf("{\n  \"threads\": %d,\n", threads);
+  for (int count : {1, threads}) {
+    const Timing timing = read_memory(count);
+    std::printf("  \"memory_read_gbs_%s\": {\"best\": %.1f, \"median\": %.1f},\n", count == 1 ? "one" : "all",
+                kSlice / timing.best / 1e9, kSlice / timing.median / 1e9);
+  }
+  constexpr double kChained = double{kRounds} * kChains;
+  print_products("fma_float32", kChained * kFmaOperations, threads, fma_chains);
+#ifdef __AVX512VNNI__
+  print_products("vnni_int8", kChained * 128, threads, vnni_chains);
+#endif
+#ifdef __AVX512BF16__
+  print_products("dot_bf16", kChained * 64, threads, bf16_chains);
+#endif
+#ifdef __AMX_TILE__
+  constexpr double kTileProducts = double{kRounds} / 8 * 4;
+  if (amx_granted()) {
+    print_products("amx_bf16", kTileProducts * 16 * 16 * 32 * 2, threads, amx_bf16_chains);
+    print_products("amx_int8", kTileProducts * 16 * 16 * 64 * 2, threads, amx_int8_chains);
+  }
+#endif
+  std::printf("  \"cores\": %u\n}\n", std::thread::hardware_concurrency());
+}
