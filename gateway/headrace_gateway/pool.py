@@ -39,6 +39,10 @@ class EnginePool:
         for engine in self.engines:
             await engine.channel.close()
 
+    def has(self, name: str) -> bool:
+        """Whether the list has an engine of that name."""
+        return name in self._by_name
+
     def named(self, name: str) -> Engine:
         """The engine of that name.
 

@@ -6,18 +6,18 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-import grpc
 from headrace.v1 import request_service_pb2 as wire
 from headrace.v1 import request_service_pb2_grpc
 
 from headrace_gateway import status
 from headrace_gateway.calls import LiveCalls
 from headrace_gateway.engines import Engine
-from headrace_gateway.fan_out import Outcome, ask_each, together
+from headrace_gateway.fan_out import together
 from headrace_gateway.forward import Context, Forward
+from headrace_gateway.keys import Keys
 from headrace_gateway.paging import merged_page
 from headrace_gateway.pool import EnginePool
-from headrace_gateway.routing import Router, is_handle
+from headrace_gateway.routing import Router
 from headrace_gateway.sessions import Sessions
 from headrace_gateway.status import CallError
 
@@ -36,21 +36,23 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         self._sessions = sessions
         self._pool = pool
         self._router = router
+        self._keys = Keys(pool)
         self._calls = calls
 
     async def StartRequest(self, request: wire.StartRequestRequest, context: Context) -> Any:
-        """Places a request; a retry goes to the engine that knows it already, if one does."""
+        """Places a request; one that came before goes to the engine that knows it already, if one does."""
         self._calls.refuse_if_draining()
         forward = Forward(context)
 
         async def begin(engine: Engine) -> Any:
             return await forward.ask(engine, engine.requests.StartRequest, request)
 
-        holder = await self._holder(forward, request) if request.attempt and request.request_id else None
-        if holder is None:
-            return await self._router.place(request.model_name, begin)
-        with holder.load.placing():
-            return await begin(holder)
+        async with self._keys.turn(request) as may_be_known:
+            holder = await self._keys.holder(forward, request) if may_be_known else None
+            if holder is None:
+                return await self._router.place(request.model_name, begin)
+            with holder.load.placing():
+                return await begin(holder)
 
     async def Generate(self, request: wire.GenerateRequest, context: Context) -> None:
         """Places a request and passes its stream on. When the client drops it, the engine's is cancelled."""
@@ -85,8 +87,11 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         return await self._to_holder("StopRequest", request, context)
 
     async def ReleaseRequest(self, request: wire.ReleaseRequestRequest, context: Context) -> Any:
-        """Passes the call to the handle's engine, which says OK also for a handle that it lost. No handle: OK."""
-        if not is_handle(request.handle):
+        """Passes the call to the handle's engine, which says OK also for a handle that it lost.
+
+        What is no handle, or one of an engine that is not in the list (any more), is lost too: OK.
+        """
+        if not self._router.knows(request.handle):
             return wire.ReleaseRequestResponse()
         return await self._to_holder("ReleaseRequest", request, context)
 
@@ -108,7 +113,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         if key == "handle":
             engine = self._router.of_handle(request.handle)
         else:
-            engine = await self._latest_holder(forward, request)
+            engine = await self._keys.latest_holder(forward, request.request_id)
         return await forward.ask(engine, engine.requests.GetRequest, request)
 
     async def ListRequests(self, request: wire.ListRequestsRequest, context: Context) -> Any:
@@ -141,37 +146,3 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         if not answers:
             raise status.unknown_model(request.model_name)
         return wire.SyncRequestResponse(requests=[state for answer in answers for state in answer.requests])
-
-    async def _ask_for(self, forward: Forward, request_id: str, owner: str) -> list[Outcome[wire.GetRequestResponse]]:
-        """Asks every reachable engine whether it knows a request_id."""
-        await self._pool.settle()
-        question = wire.GetRequestRequest(request_id=request_id, owner=owner)
-
-        async def ask(engine: Engine) -> Any:
-            return await forward.ask(engine, engine.requests.GetRequest, question)
-
-        return await ask_each(self._pool.reachable(), ask)
-
-    async def _holder(self, forward: Forward, request: wire.StartRequestRequest) -> Engine | None:
-        """The engine on which an earlier attempt of this start arrived; one that knows a later hand-over will do."""
-        outcomes = await self._ask_for(forward, request.request_id, request.owner)
-        known = [
-            (found.answer.request.request.handover, found.engine) for found in outcomes if found.answer is not None
-        ]
-        fitting = [(handover, engine) for handover, engine in known if handover >= request.handover]
-        return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
-
-    async def _latest_holder(self, forward: Forward, request: wire.GetRequestRequest) -> Engine:
-        outcomes = await self._ask_for(forward, request.request_id, request.owner)
-        known = [
-            (found.answer.request.request.handover, found.engine) for found in outcomes if found.answer is not None
-        ]
-        if known:
-            return max(known, key=lambda pair: pair[0])[1]
-        for outcome in outcomes:
-            if outcome.error is not None and outcome.error.code is not grpc.StatusCode.NOT_FOUND:
-                raise outcome.error
-        for engine in self._pool.engines:
-            if not engine.view.reachable:
-                raise status.engine_unreachable(engine.name, reached=True)
-        raise status.unknown_request(request.request_id)

@@ -76,6 +76,10 @@ class Router:
         """
         return self._pool.named(Handle.parse(handle).engine)
 
+    def knows(self, handle: str) -> bool:
+        """Whether a text is a handle that names an engine of the list."""
+        return is_handle(handle) and self._pool.has(Handle.parse(handle).engine)
+
     async def place(self, model_name: str, begin: Callable[[Engine], Awaitable[T]]) -> T:
         """Starts a request on the least loaded engine that runs the model, equally loaded ones by turns.
 

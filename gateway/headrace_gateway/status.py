@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import grpc
 from google.protobuf.any_pb2 import Any as PackedAny
 from google.protobuf.duration_pb2 import Duration
@@ -39,17 +41,26 @@ class CallError(Exception):
     @property
     def reason(self) -> str:
         """Reason of the ErrorInfo among the details; "" if none came with it."""
-        info = status_pb2.ErrorInfo()
-        for detail in self.status.details:
-            if detail.type_url.endswith("/google.rpc.ErrorInfo"):
-                info.ParseFromString(detail.value)
-                return info.reason if info.domain == DOMAIN else ""
-        return ""
+        return self._info.reason
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Metadata of that ErrorInfo."""
+        return self._info.metadata
 
     @property
     def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
         """What carries the details in the trailers; empty if there are none."""
         return ((DETAILS_KEY, self.status.SerializeToString()),) if self.status.details else ()
+
+    @property
+    def _info(self) -> status_pb2.ErrorInfo:
+        """Our own ErrorInfo; an empty one if there is none."""
+        for detail in self.status.details:
+            if detail.type_url.endswith("/google.rpc.ErrorInfo"):
+                info = status_pb2.ErrorInfo.FromString(detail.value)
+                return info if info.domain == DOMAIN else status_pb2.ErrorInfo()
+        return status_pb2.ErrorInfo()
 
 
 def from_rpc(error: grpc.aio.AioRpcError) -> CallError:

@@ -83,6 +83,7 @@ class Known:
     def __init__(self, **models: Any) -> None:
         self.models: dict[str, Any] = dict(models)
         self.requests: dict[str, Held] = {}
+        self.released: dict[tuple[str, int], Held] = {}
         self.instance_id = secrets.token_hex(4)
         self.restarting: set[str] = set()
         self.running = self.waiting = 0
@@ -204,7 +205,7 @@ class RequestAnswers(Known):
 
     async def StartRequest(self, request: Any, context: Any) -> Any:
         await self._check_takes(request.model_name, context)
-        for held in self.requests.values():
+        for held in (*self.requests.values(), *self.released.values()):
             if request.request_id and held.request_id == request.request_id and held.handover == request.handover:
                 return wire.StartRequestResponse(request=held.accepted())
         held = self.hold(
@@ -242,7 +243,9 @@ class RequestAnswers(Known):
         return wire.StopRequestResponse(sequences=held.state().sequences)
 
     async def ReleaseRequest(self, request: Any, context: Any) -> Any:
-        self.requests.pop(request.handle.rpartition("/")[2], None)
+        held = self.requests.pop(request.handle.rpartition("/")[2], None)
+        if held is not None:
+            self.released[held.request_id, held.handover] = held
         return wire.ReleaseRequestResponse()
 
     async def SyncRequest(self, request: Any, context: Any) -> Any:
@@ -266,9 +269,17 @@ class RequestAnswers(Known):
                 if held.request_id == request.request_id and held.owner == request.owner
             ]
             if not known:
-                await refuse(context, grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST")
+                await refuse(context, grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST", **self._remembered(request))
             held = max(known, key=lambda each: each.handover)
         return wire.GetRequestResponse(request=held.state())
+
+    def _remembered(self, request: Any) -> dict[str, str]:
+        """What an engine tells of a request_id whose request was released."""
+        released = [held for (request_id, _), held in self.released.items() if request_id == request.request_id]
+        if not released:
+            return {}
+        held = max(released, key=lambda each: each.handover)
+        return {"handle": held.handle, "handover": str(held.handover)}
 
     async def ListRequests(self, request: Any, context: Any) -> Any:
         """Pages by place in the list; the token is the arrival of the last one before the page."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import grpc
 import pytest
 from headrace.v1 import engine_service_pb2 as facts_wire
 from headrace.v1 import request_service_pb2 as wire
+from unit.gateway.conftest import until
 from unit.gateway.failures import failing
 from unit.gateway.scripted_answers import INITIAL, RUNNING, refuse
 
@@ -77,6 +80,55 @@ class TestRetries:
         second.hold("r1")
         await first.stop()
         assert await placed(front, request_id="r1", attempt=2) == "e2"
+
+    async def test_a_released_request_is_still_where_its_key_is_remembered(self, front, second):
+        held = second.hold("r1", handover=2)
+        await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=f"e2{held.handle.removeprefix('self')}"))
+        second.running = 100
+        await front.gateway.pool.refresh()
+        assert await placed(front, request_id="r1", attempt=1, handover=2) == "e2"
+        assert await placed(front, request_id="r1", attempt=1, handover=3) == "e1"
+
+    async def test_a_request_that_lives_goes_before_a_released_one_of_the_same_key(self, front, first, second):
+        first.hold("r1")
+        first.released["r1", 0] = first.requests.popitem()[1]
+        second.hold("r1")
+        assert await placed(front, request_id="r1", attempt=1) == "e2"
+
+    @pytest.mark.parametrize("attempt", [0, 1])
+    async def test_a_repeated_start_waits_for_the_one_in_progress_and_joins_it(self, front, first, second, attempt):
+        """Its question must not be there before the start: that one may be on its way, however long its prompt is."""
+        arrived, go = asyncio.Event(), asyncio.Event()
+
+        async def held(message, context):
+            arrived.set()
+            await go.wait()
+            return await first.StartRequest(message, context)
+
+        first.script["StartRequest"] = held
+        one = asyncio.ensure_future(placed(front, request_id="r1"))
+        await arrived.wait()
+        two = asyncio.ensure_future(placed(front, request_id="r1", attempt=attempt))
+        while front.gateway.calls.count < 2:  # noqa: ASYNC110 (a call tells nobody that it arrived)
+            await asyncio.sleep(0)
+        assert await placed(front, request_id="another") == "e2"  # only starts of one key wait for one another
+        go.set()
+        assert [await one, await two] == ["e1", "e1"]
+        assert len(first.requests) == 1
+        assert [held.request_id for held in second.requests.values()] == ["another"]
+
+    async def test_one_that_was_cut_lets_the_next_go_on(self, front, first, second):
+        async def stuck(message, context):
+            await asyncio.Event().wait()
+
+        first.script["StartRequest"] = stuck
+        one = front.requests.StartRequest(request("r1"))
+        await until(first, lambda: first.asked("StartRequest"))
+        two = asyncio.ensure_future(placed(front, request_id="r1", attempt=1))
+        first.models.clear()
+        await front.gateway.pool.refresh()
+        one.cancel()
+        assert await two == "e2"
 
 
 class TestTokenizers:

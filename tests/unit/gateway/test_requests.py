@@ -102,6 +102,13 @@ async def test_a_handle_of_an_engine_that_is_not_in_the_list_is_an_unknown_engin
     assert "e1" in failure.message
 
 
+@pytest.mark.parametrize("handle", [f"e9/x/{ID}", "ä" * 100_000 + "/x/y"])
+async def test_releasing_a_handle_of_an_engine_that_is_not_in_the_list_succeeds(front, engine, handle):
+    """The list was changed, say: it is lost like a handle of an earlier start of an engine."""
+    await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=handle))
+    assert not engine.asked("ReleaseRequest")
+
+
 async def test_a_huge_handle_is_refused_within_the_bounds_of_trailers(front):
     failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(handle="ä" * 100_000 + "/x/y")))
     assert failure.told == (NOT_FOUND, "UNKNOWN_ENGINE")

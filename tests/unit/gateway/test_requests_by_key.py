@@ -55,6 +55,16 @@ class TestByRequestId:
         failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(request_id="r7", owner="bob")))
         assert failure.told == (NOT_FOUND, "UNKNOWN_REQUEST")
 
+    async def test_of_a_released_one_its_handle_and_handover_are_told(self, two):
+        first, second, front = two
+        first.hold("r7")
+        held = second.hold("r7", handover=1)
+        for engine in (first, second):
+            engine.released["r7", int(engine is second)] = engine.requests.popitem()[1]
+        failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(request_id="r7")))
+        assert failure.told == (NOT_FOUND, "UNKNOWN_REQUEST")
+        assert failure.facts == {"handle": f"e2{held.handle.removeprefix('self')}", "handover": "1"}
+
     async def test_while_an_engine_does_not_answer_nobody_can_say_that_it_is_unknown(self, two):
         first, second, front = two
         first.hold("r1")
