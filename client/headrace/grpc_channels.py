@@ -24,6 +24,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
     # A peer that vanished is noticed within 30 s; reading gives up 30 s later, which makes a minute in all.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # what counts: gRPC waits a minute for the answer to a ping otherwise
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # A server that comes back is found within 2 s (and a fifth, which gRPC adds at random).
