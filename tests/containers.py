@@ -24,9 +24,10 @@ def run(command: Sequence[str], **environment: str) -> str:
     return done.stdout
 
 
-def in_image(image: str, *command: str) -> str:
-    """What a command prints in a fresh container of an image."""
-    return run(["docker", "run", "--rm", "--network", "none", "--entrypoint", command[0], image, *command[1:]])
+def in_image(image: str, *command: str, options: Sequence[str] = ()) -> str:
+    """What a command prints in a fresh container of an image; `options` are those of `docker run`."""
+    docker = ["docker", "run", "--rm", "--network", "none", *options]
+    return run([*docker, "--entrypoint", command[0], image, *command[1:]])
 
 
 class Stack:

@@ -1,4 +1,4 @@
-"""A TCP proxy that can keep the answers to itself, and then break every connection."""
+"""A TCP proxy that can keep bytes to itself, and break every connection."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ class CutProxy:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._swallows = False
         self._open: list[socket.socket] = []
+        self._stranded: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def swallow(self) -> None:
         """Let no more of the server's bytes reach a client. What clients say still reaches the server."""
         self._swallows = True
+
+    def strand(self) -> None:
+        """Let nothing pass either way on the connections that there are, which stay open. New ones are served."""
+        self._stranded.update(self._open)
 
     def cut(self) -> None:
         """Break all connections and take no more."""
@@ -50,7 +55,7 @@ class CutProxy:
     def _pass_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK):
-                if not (answers and self._swallows):
+                if not (answers and self._swallows) and source not in self._stranded:
                     target.sendall(data)
             target.shutdown(socket.SHUT_WR)
 

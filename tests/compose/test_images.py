@@ -22,6 +22,14 @@ def test_the_cpu_image_has_no_part_of_cuda() -> None:
     assert [name for name in found if name.startswith(("nvidia", "cuda", "cupy", "triton"))] == []
 
 
+def test_bc200_threads_follow_the_share_of_the_processors_that_a_container_has() -> None:
+    question = (
+        "from headrace_engine.backends.host import compute_threads, cpu_quota; print(compute_threads(), cpu_quota())"
+    )
+    assert in_image(ENGINE, "python", "-c", question, options=["--cpus", "1"]).split() == ["1", "1.0"]
+    assert in_image(ENGINE, "python", "-c", question).split()[1] == "None"
+
+
 def test_the_gateway_image_has_no_engine() -> None:
     found = _distributions(GATEWAY)
     assert "headrace-gateway" in found

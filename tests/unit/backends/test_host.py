@@ -35,7 +35,7 @@ def test_without_control_groups_all_memory_and_physical_cores_count(host):
     assert threads(host) == 4
 
 
-def test_version_2_limits(host):
+def test_bc200_version_2_limits(host):
     host("proc/self/cgroup", "0::/box")
     host("sys/fs/cgroup/box/memory.max", str(3 * GIB))
     host("sys/fs/cgroup/box/cpu.max", "250000 100000")
@@ -44,7 +44,7 @@ def test_version_2_limits(host):
     assert threads(host) == 2
 
 
-def test_version_1_limits(host):
+def test_bc200_version_1_limits(host):
     host("proc/self/cgroup", "4:memory:/box\n1:cpu,cpuacct:/box")
     host("sys/fs/cgroup/memory/box/memory.limit_in_bytes", str(3 * GIB))
     host("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "300000")
@@ -84,7 +84,7 @@ def test_in_a_container_the_mount_itself_is_the_group(host, path):
     assert threads(host) == 2
 
 
-def test_a_quota_below_one_processor_leaves_one_thread(host):
+def test_bc200_a_quota_below_one_processor_leaves_one_thread(host):
     host("proc/self/cgroup", "0::/")
     host("sys/fs/cgroup/cpu.max", "50000 100000")
     assert threads(host) == 1
@@ -95,7 +95,7 @@ def test_affinity_counts_cores_not_processors(host):
     assert threads(host, [0, 1, 5]) == 2
 
 
-def test_where_the_topology_is_hidden_each_processor_counts(host):
+def test_bc209_where_the_topology_is_hidden_each_processor_counts(host):
     assert threads(host, [20, 21, 22]) == 3
 
 

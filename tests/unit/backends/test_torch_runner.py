@@ -149,7 +149,7 @@ def test_bc111_what_overflows_float16_is_right_in_bfloat16(tmp_path, memory):
     assert runner.run([SequenceStep([10, 20, 30, 5], 0, [0], GREEDY)])[0].error == ""
 
 
-def test_without_a_cuda_device_cuda_is_refused(tiny_llama, monkeypatch):
+def test_bc204_without_a_cuda_device_cuda_is_refused(tiny_llama, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     failure = refusal(tiny_llama, compute_unit=ComputeUnit.CUDA)
     assert failure.violations[0].field == "config.compute_unit"
