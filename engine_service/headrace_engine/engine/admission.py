@@ -94,7 +94,7 @@ class Admission:
         limits = _limits(effective, len(prompt.ids))
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
         ahead = check_queue(model)
-        resumed = check_delivered(request, generation, effective.vocab_size)
+        resumed = check_delivered(request, generation, effective.vocab_size, len(prompt.ids))
         times = resumed_times(SequenceTimes(arrival, len(prompt.ids)), request, resumed)
         sequence = _sequence(model, prepared.text, generation, times, resumed)
         warnings = (*prompt.warnings, *generation.warnings, *_not_applied(prepared, request.config))
@@ -103,7 +103,7 @@ class Admission:
         serial, leases = self._book.new_serial(), self._book.leases
         self._book.add(Request(request.owner, serial, model, accepted, [sequence], leases))
         if resumed.ended:
-            sequence.finish(reason_of_end(resumed, generation), times.kept.finished_time or arrival)
+            sequence.finish(reason_of_end(resumed, generation), arrival)
         else:
             model.add(sequence, _message(sequence, prompt, generation, resumed))
         return accepted

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from headrace_engine.engine.fields import UINT32, Field, check, table
 from headrace_engine.engine.generation import Generation, check_ids
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import ResumedSequence, StartRequest
 from headrace_engine.result_types import FinishReason, RequestStat
 
+LAST_TIME = 253_402_300_799
+"""The last second of the year 9999, where Timestamps end."""
+
+LONGEST_TIME = 315_576_000_000
+"""Seconds of the longest Duration."""
+
+MOST_COUNTED = 2**31 - 1
+"""What a count of an engine before may be: it goes on here."""
+
 _NOTHING = ResumedSequence()
+
+_STAT = table(
+    Field("arrival_time", 0, LAST_TIME),
+    Field("scheduled_time", 0, LAST_TIME),
+    Field("first_token_time", 0, LAST_TIME),
+    Field("last_token_time", 0, LAST_TIME),
+    Field("finished_time", 0, LAST_TIME),
+    Field("time_in_queue", 0, LONGEST_TIME),
+    Field("time_to_first_token", 0, LONGEST_TIME),
+    Field("context_token_length", 0, UINT32),
+    Field("generated_token_length", 0, UINT32),
+    Field("context_cached_length", 0, UINT32),
+    Field("context_tps", 0),
+    Field("generate_tps", 0),
+    Field("inter_token_p50", 0, LONGEST_TIME),
+    Field("inter_token_p99", 0, LONGEST_TIME),
+    Field("preemptions", 0, MOST_COUNTED),
+    Field("handovers", 0, MOST_COUNTED),
+)
 
 
 def check_handover(request: StartRequest) -> None:
@@ -29,9 +60,13 @@ def check_handover(request: StartRequest) -> None:
     if indices != [0]:
         text = f"are those of {indices or 'no sequence'}; the request has one, with index 0"
         raise InvalidArgument.field("resume.sequences", text)
+    if request.resume[0].stat is not None:
+        check(request.resume[0].stat, _STAT, "resume.sequences[0].stat.")
 
 
-def check_delivered(request: StartRequest, generation: Generation, vocab_size: int) -> ResumedSequence:
+def check_delivered(
+    request: StartRequest, generation: Generation, vocab_size: int, prompt_length: int
+) -> ResumedSequence:
     """What was delivered of the one sequence; nothing where the request is no hand-over.
 
     Raises:
@@ -41,20 +76,26 @@ def check_delivered(request: StartRequest, generation: Generation, vocab_size: i
         return _NOTHING
     resumed, path = request.resume[0], "resume.sequences[0].delivered_ids"
     ids = resumed.delivered_ids
-    check_ids(path, ids, vocab_size)
     if len(ids) > generation.max_new:
         raise InvalidArgument.field(path, f"has {len(ids)} ids; the request generates at most {generation.max_new}")
+    check_ids(path, ids, vocab_size)
     ends = [place for place, token_id in enumerate(ids[:-1]) if token_id in generation.eos_ids]
     if ends:
         text = f"goes on after id {ids[ends[0]]} at position {ends[0]}, which ends the sequence"
         raise InvalidArgument.field(path, text)
+    cached = resumed.stat.context_cached_length if resumed.stat is not None else None
+    if cached is not None and cached > prompt_length:
+        text = f"= {cached} is out of range; the prompt has {prompt_length} tokens"
+        raise InvalidArgument.field("resume.sequences[0].stat.context_cached_length", text)
     return resumed
 
 
 def resumed_times(times: SequenceTimes, request: StartRequest, resumed: ResumedSequence) -> SequenceTimes:
     """The same times, with the first ones of a hand-over kept and its counts going on."""
     if request.resume is not None:
-        times.kept = resumed.stat or RequestStat()
+        kept = resumed.stat or RequestStat()
+        # One whose end was not delivered ends here, and not when it did elsewhere.
+        times.kept = kept if resumed.ended else replace(kept, finished_time=None)
         before = request.handover - 1 if times.kept.handovers is None else times.kept.handovers
         times.handovers = before + 1
     return times

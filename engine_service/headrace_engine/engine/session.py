@@ -132,6 +132,14 @@ class EngineSession:
 
     # What happens to it.
 
+    def lose(self, number: int, error: HeadraceError) -> None:
+        """What a channel told could not be passed on: it ends with an error, and touches no other."""
+        channel = self._channels.get(number)
+        if channel is not None:
+            self.detach(number)
+            self._channels[number] = refused = Refused(channel.place, error)
+            self._mark(refused)
+
     def fail(self, error: Exception) -> None:
         """Let `next` raise an error."""
         self._failure = self._failure or error

@@ -33,6 +33,10 @@ class Channel(Protocol):
     """What a session asks for news."""
 
     @property
+    def place(self) -> Place:
+        """Its number, and what it was attached to."""
+
+    @property
     def done(self) -> bool:
         """Everything was told, and nothing new can come."""
 
@@ -52,12 +56,12 @@ class Refused:
     done = False
 
     def __init__(self, place: Place, error: HeadraceError) -> None:
-        self._place = place
+        self.place = place
         self._error = error
 
     def tell(self, update: SessionUpdate) -> bool:
         """Add the failure."""
-        update.refuse(HandleError(self._place.channel, self._place.handle, self._place.index, self._error))
+        update.refuse(HandleError(self.place.channel, self.place.handle, self.place.index, self._error))
         return False
 
     def ack(self, position: int, window: int | None, path: str) -> None:

@@ -52,7 +52,7 @@ class Reader:
     ) -> None:
         self._log = request.sequence(place.index).log
         self._log.check_position(from_position)
-        self._place, self._channel, self._request = place, place.channel, request
+        self.place, self._channel, self._request = place, place.channel, request
         self._position = self._acked = from_position
         self._window = self._open_window = window
         self._limit = from_position + window
@@ -126,8 +126,8 @@ class Reader:
         return False
 
     def _refuse(self, update: SessionUpdate) -> None:
-        error = NotFound("the request was released", metadata={"handle": self._place.handle})
-        update.refuse(HandleError(self._channel, self._place.handle, self._place.index, error))
+        error = NotFound("the request was released", metadata={"handle": self.place.handle})
+        update.refuse(HandleError(self._channel, self.place.handle, self.place.index, error))
 
     def _tell_attached(self, update: SessionUpdate) -> None:
         log = self._log

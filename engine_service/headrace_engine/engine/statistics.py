@@ -67,7 +67,7 @@ class SequenceTimes:
             scheduled_time=scheduled,
             first_token_time=first_token,
             last_token_time=last_token,
-            finished_time=self.finished,
+            finished_time=_first(kept.finished_time, self.finished),
             time_in_queue=_since(arrival, scheduled),
             time_to_first_token=_since(arrival, first_token),
             context_token_length=self.prompt_length,

@@ -5,8 +5,10 @@ Names in capitals turn both ways.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
+from google.protobuf.message import Message
 from headrace.v1 import session_pb2
 from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 
@@ -24,6 +26,11 @@ STATUS_CHANGE = Codec(told.StatusChange, session_pb2.StatusChange, PREFIX_REUSE)
 SEQUENCE_END = Codec(told.SequenceEnd, session_pb2.SequenceEnd, END_RECORD)
 WINDOW_STATE = Codec(told.WindowState, session_pb2.WindowState)
 MODEL_LOAD = Codec(told.ModelLoad, session_pb2.ModelLoad)
+
+
+M = TypeVar("M", bound=Message)
+Lost = Callable[[int, Exception], None]
+"""Takes the number of a channel, and what went wrong with it."""
 
 
 def check_options(message: SessionRequest) -> None:
@@ -57,24 +64,40 @@ def apply(message: SessionRequest, session: EngineSession) -> None:
         session.ping(message.ping.number)
 
 
-def session_response(update: told.SessionUpdate, server: str, instance_id: str) -> SessionResponse:
-    """An update as a message."""
+def _raise(channel: int, error: Exception) -> None:
+    raise error
+
+
+def session_response(update: told.SessionUpdate, server: str, instance_id: str, lost: Lost = _raise) -> SessionResponse:
+    """An update as a message.
+
+    Args:
+        lost: told of each channel with a fact that cannot be turned; the message then lacks the fact.
+    """
     message = SessionResponse()
     if update.opened:
         _fill_opened(message.opened, server, instance_id)
-    message.attached.extend(map(ATTACHED.to_wire, update.attached))
+    message.attached.extend(_turned(ATTACHED, update.attached, lost))
     if update.rows.channels:
         _fill_step(message.step, update.rows)
-    message.status_changes.extend(map(STATUS_CHANGE.to_wire, update.statuses))
-    message.ends.extend(map(SEQUENCE_END.to_wire, update.ends))
+    message.status_changes.extend(_turned(STATUS_CHANGE, update.statuses, lost))
+    message.ends.extend(_turned(SEQUENCE_END, update.ends, lost))
     for failure in update.errors:
         _fill_error(message.errors.add(), failure)
-    message.windows.extend(map(WINDOW_STATE.to_wire, update.windows))
+    message.windows.extend(_turned(WINDOW_STATE, update.windows, lost))
     message.load.extend(map(MODEL_LOAD.to_wire, update.loads))
     if update.pong is not None:
         message.pong.number = update.pong
         message.pong.SetInParent()
     return message
+
+
+def _turned(codec: Codec[Any, M], facts: Iterable[Any], lost: Lost) -> Iterator[M]:
+    for fact in facts:
+        try:
+            yield codec.to_wire(fact)
+        except Exception as error:  # A defect, but one request's: all others are read in the same stream.
+            lost(fact.channel, error)
 
 
 def _fill_opened(opened: Any, server: str, instance_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn, TypeVar
 
@@ -79,7 +79,7 @@ def _fail(name: str, request: Any, error: Exception | asyncio.CancelledError) ->
     if isinstance(error, HeadraceError) and not isinstance(error, Internal):
         _log_refusal(log, error)
         raise CallFailed(to_status(error)) from None
-    raise CallFailed(to_status(_fault(log, facts, error))) from None
+    raise CallFailed(to_status(fault(log, error, facts))) from None
 
 
 def _cancelled_from_outside() -> bool:
@@ -102,8 +102,12 @@ def _log_refusal(log: Any, error: HeadraceError) -> None:
     log.debug("refusal_text", text=error.message)
 
 
-def _fault(log: Any, facts: dict[str, str], error: BaseException) -> Internal:
-    """A defect, told apart for two readers: the log gets the trace, the client a number to ask for it."""
+def fault(log: Any, error: BaseException, facts: Mapping[str, str]) -> Internal:
+    """A defect, told apart for two readers: the log gets the trace, the client a number to ask for it.
+
+    Args:
+        facts: what names the request, for the client.
+    """
     error_id = secrets.token_hex(8)
     log.error("request_failed", error_id=error_id, kind=type(error).__name__, exception=trace(error))
     log.debug("fault_text", error_id=error_id, text=str(error))

@@ -16,7 +16,7 @@ from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.session import EngineSession
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.convert_session import apply, check_options, session_response
-from headrace_engine.service.failures import closing
+from headrace_engine.service.failures import closing, fault
 from headrace_engine.service.logs import logger
 
 _log = logger(__name__)
@@ -30,10 +30,14 @@ async def serve_session(engine: Engine, requests: AsyncIterator[SessionRequest])
         Unavailable: it was silent for too long, or the engine goes away.
     """
     session = engine.sessions.open()
+
+    def lose(channel: int, error: Exception) -> None:
+        session.lose(channel, fault(_log.bind(method="Session"), error, {}))
+
     listening = asyncio.create_task(_listen(requests, session))
     try:
         while (update := await session.next()) is not None:
-            yield session_response(update, engine.name, engine.instance_id)
+            yield session_response(update, engine.name, engine.instance_id, lose)
     finally:
         session.close()
         listening.cancel()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 from zlib import crc32
 
 import pytest
+from headrace_engine.engine import resume
 from headrace_engine.errors import InvalidArgument, OutOfRange
 from headrace_engine.request_types import AcceptedRequest, ResumedSequence
 from headrace_engine.result_types import FinishReason, GenerateStatus, RequestStat
+from headrace_engine.service.convert_results import REQUEST
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 
@@ -160,9 +163,10 @@ class TestEnded:
         assert (result.end.finish_reason, result.end.position, result.end.checksum) == (reason, 3, CHECKSUM)
         assert result.end.stat.finished_time == 1005.0
 
-    async def test_its_lease_runs_from_now(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("finished", [1005.0, 2e11])
+    async def test_its_lease_runs_from_now_whatever_the_clock_elsewhere(self, bench: Bench, finished: float) -> None:
         await bench.run()
-        await resumed(bench, sequence={"ended": True, "stat": RequestStat(finished_time=1005.0)})
+        await resumed(bench, sequence={"ended": True, "stat": RequestStat(finished_time=finished)})
         bench.pass_time(599)
         assert bench.engine.list_requests("")[0]
         bench.pass_time(1)
@@ -173,6 +177,13 @@ class TestEnded:
         await resumed(bench, config={"max_new_tokens": 3})
         await resumed(bench, handover=2, config={"eos_token_id": (13,)})
         assert [command.generated for command in bench.core.added] == [DELIVERED, DELIVERED]
+
+    async def test_one_that_ended_elsewhere_unseen_is_not_ended_before_it_ends_here(self, bench: Bench) -> None:
+        await bench.run()
+        accepted = await resumed(bench, sequence={"stat": RequestStat(finished_time=1005.0)})
+        assert (await bench.sequence(accepted.handle)).stat.finished_time is None
+        bench.core.step(ended={bench.added().key: FinishReason.EOS})
+        assert (await bench.sequence(accepted.handle)).stat.finished_time == bench.clock.now
 
 
 class TestKeys:
@@ -220,3 +231,42 @@ class TestRefusals:
         assert caught.value.violations[0].field == "resume.sequences[0].delivered_ids"
         assert not bench.core.added
         assert not bench.engine.list_requests("")[0]
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("handovers", 2**32 - 1),
+            ("preemptions", 2**31),
+            ("arrival_time", 2.0**63),
+            ("arrival_time", -1.0),
+            ("scheduled_time", 253402300800.0),
+            ("first_token_time", -(2.0**63)),
+            ("last_token_time", 2.0**63),
+            ("finished_time", 2.0**63),
+            ("time_in_queue", -1.0),
+            ("time_to_first_token", 2.0**63),
+            ("inter_token_p50", 2.0**63),
+            ("inter_token_p99", -0.001),
+            ("context_tps", float("nan")),
+            ("generate_tps", float("inf")),
+            ("context_cached_length", 4),
+        ],
+    )
+    async def test_statistics_that_no_engine_can_have_told(self, bench: Bench, name: str, value: float) -> None:
+        await bench.run()
+        with pytest.raises(InvalidArgument, match=str(value).replace("+", r"\+")) as caught:
+            await resumed(bench, sequence={"stat": RequestStat(**{name: value})})
+        assert caught.value.violations[0].field == f"resume.sequences[0].stat.{name}"
+        assert not bench.engine.list_requests("")[0]
+
+    async def test_every_number_of_the_statistics_has_a_range(self) -> None:
+        assert set(resume._STAT) == {field.name for field in fields(RequestStat)}
+
+    async def test_the_largest_statistics_can_be_told_on(self, bench: Bench) -> None:
+        await bench.run()
+        largest = {name: field.high for name, field in resume._STAT.items() if field.high is not None}
+        stat = RequestStat(**{**largest, "context_cached_length": 3})  # type: ignore[arg-type]
+        accepted = await resumed(bench, sequence={"stat": stat})
+        bench.core.step(preempted=[bench.added().key])
+        view, _ = await bench.engine.get_request(handle=accepted.handle)
+        assert REQUEST.to_wire(view).sequences[0].stat.handovers == 2**31

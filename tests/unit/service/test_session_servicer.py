@@ -179,6 +179,24 @@ async def test_bc159_a_failed_attach_is_told_and_the_others_go_on(stream):
     assert list((await stream.hear()).step.token_ids) == [9]
 
 
+async def test_what_cannot_be_told_of_one_sequence_ends_its_channel_and_touches_no_other(stream, log):
+    (broken, broken_key), (sound, sound_key) = [await stream.start() for _ in range(2)]
+    await stream.say(OPEN)
+    await stream.say(attach=[{"channel": 1, "handle": broken}, {"channel": 2, "handle": sound}])
+    await stream.hear_until("attached")
+    stream.bench.engine._book.find(broken, "").sequences[0].times.handovers = 2**32
+    ended = {broken_key: FinishReason.EOS, sound_key: FinishReason.EOS}
+    stream.core.step({broken_key: 5, sound_key: 6}, ended=ended)
+    heard = await stream.hear_until("errors")
+    assert [end.channel for message in heard for end in message.ends] == [2]
+    (failure,) = heard[-1].errors
+    assert (failure.channel, failure.handle) == (1, broken)
+    assert to_error(failure.status).reason == "ENGINE_FAULT"
+    assert [event["kind"] for event in log if event["event"] == "request_failed"] == ["ValueError"]
+    await stream.say(attach=[{"channel": 3, "handle": sound}])
+    assert [end.channel for message in await stream.hear_until("ends") for end in message.ends] == [3]
+
+
 async def test_releasing_a_request_ends_its_channels(stream):
     handle, _ = await stream.start()
     await stream.open(handle=handle)
