@@ -31,14 +31,14 @@ MAX_NEW_TOKENS = 200
 HOW_TO = """
 headrace: serving model "{model}" at {address}. Ctrl-C ends it. To talk to it, in another terminal:
 
-  .venv/bin/headrace chat {model} --address {address} -o temperature=0.2
+  .venv/bin/headrace chat {model} --address {address} -o do_sample=false
 
 or in Python (.venv/bin/python):
 
   from headrace import Client
   with Client("{address}") as client:
       messages = [{{"role": "user", "content": "What is the capital of France?"}}]
-      for text in client.generate("{model}", messages=messages, temperature=0.2, max_new_tokens=100):
+      for text in client.generate("{model}", messages=messages, do_sample=False, max_new_tokens=100):
           print(text, end="", flush=True)
 """
 
