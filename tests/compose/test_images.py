@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
-from containers import in_image, run
+from containers import LIMIT, in_image, run
 
 ENGINE, GATEWAY = "headrace-engine:cpu", "headrace-gateway:latest"
 LIST_DISTRIBUTIONS = "from importlib.metadata import distributions\nfor d in distributions(): print(d.name, d.version)"
@@ -49,6 +51,15 @@ def test_images_hold_no_settings_of_the_machine_that_built_them(image: str) -> N
     assert "PIP" not in settings
     assert "INDEX" not in settings
     assert in_image(image, "sh", "-c", "ls /usr/local/share/ca-certificates") == ""
+
+
+def test_bc203_an_engine_whose_model_is_not_there_ends_and_says_why_in_one_line() -> None:
+    """With a restart policy the container comes back, and the log shows the reason again."""
+    command = ["docker", "run", "--rm", "--network", "none", ENGINE, "--model", "smol=/models/none.gguf", "--no-hub"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode != 0
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert "/models/none.gguf: no such file or directory" in line
 
 
 def test_the_probe_tells_a_server_that_is_not_there() -> None:
