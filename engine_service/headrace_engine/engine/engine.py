@@ -187,8 +187,8 @@ class Engine:
         self, owner: str, *, model_name: str = "", running_only: bool = False, page_size: int = 0, page_token: str = ""
     ) -> tuple[list[RequestView], str]:
         """A page of the owner's requests, newest first, and the token of the next page ("" after the last)."""
-        newest_first = reversed(self._book.of_owner(owner, model_name))
-        return page_of([each for each in newest_first if not (running_only and each.ended)], page_size, page_token)
+        mine = self._book.of_owner(owner, model_name)
+        return page_of([each for each in mine if not (running_only and each.ended)], page_size, page_token)
 
     def read(self, handle: str, index: int, from_position: int, owner: str) -> AsyncGenerator[ReadResult, None]:
         """The tokens of one sequence from a position, then its end.

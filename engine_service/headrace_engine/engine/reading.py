@@ -16,7 +16,7 @@ from headrace_engine.result_types import Elements, ReadResult
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
 
-_TOKEN = re.compile(r"[0-9]{1,18}")
+_TOKEN = re.compile(r"(?P<arrival>[0-9]{1,21})-(?P<serial>[0-9]{1,18})")
 
 
 class Reading:
@@ -89,19 +89,32 @@ class Reading:
 
 
 def page_of(requests: Sequence[Request], page_size: int, page_token: str) -> tuple[list[RequestView], str]:
-    """A page of requests in falling order of arrival, and the token of the next page ("" after the last).
+    """A page of requests, those that arrived last first, and the token of the next page ("" after the last).
 
     Raises:
         InvalidArgument: the size is out of range, or the token was never given.
     """
     if not 0 <= page_size <= MAX_PAGE:
         raise InvalidArgument.field("page_size", f"= {page_size} is out of range; allowed: 0 to {MAX_PAGE}")
-    if page_token and not _TOKEN.fullmatch(page_token):
-        raise InvalidArgument.field("page_token", f"= {page_token!r} is no token of an earlier page")
-    left = [request for request in requests if not page_token or request.serial < int(page_token)]
+    left = sorted(_after(requests, page_token), key=_place, reverse=True)
     page = left[: page_size or DEFAULT_PAGE]
-    following = str(page[-1].serial) if len(left) > len(page) else ""
+    following = "{}-{}".format(*page[-1].place) if len(left) > len(page) else ""
     return [request.view(with_config=False) for request in page], following
+
+
+def _after(requests: Sequence[Request], page_token: str) -> Sequence[Request]:
+    """Those that come after a page."""
+    if not page_token:
+        return requests
+    parts = _TOKEN.fullmatch(page_token)
+    if parts is None:
+        raise InvalidArgument.field("page_token", f"= {page_token!r} is no token of an earlier page")
+    last = int(parts["arrival"]), int(parts["serial"])
+    return [request for request in requests if request.place < last]
+
+
+def _place(request: Request) -> tuple[int, int]:
+    return request.place
 
 
 @contextmanager

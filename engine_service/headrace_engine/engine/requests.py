@@ -104,6 +104,16 @@ class Request:
         return all(sequence.log.end is not None for sequence in self.sequences)
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Its place in lists: by arrival in nanoseconds, a hand-over by that of its first start; then by number.
+
+        Whoever joins the lists of several engines sees the arrivals alone, so nothing else may come first.
+        """
+        times = self.sequences[0].times
+        arrival = times.arrival if times.kept.arrival_time is None else times.kept.arrival_time
+        return round(arrival * 1e9), self.serial
+
+    @property
     def lease(self) -> Lease:
         """Its lease, with both parts."""
         config = self.accepted.effective_config

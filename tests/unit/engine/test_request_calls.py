@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
-from headrace_engine.result_types import FinishReason, GenerateStatus, ReadResult
+from headrace_engine.request_types import ResumedSequence
+from headrace_engine.result_types import FinishReason, GenerateStatus, ReadResult, RequestStat
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 from unit.engine.refusals import not_found
@@ -59,6 +60,22 @@ class TestList:
         second, _ = bench.engine.list_requests("", page_size=2, page_token=token)
         assert [view.request.handle for view in (*first, *second)] == handles[::-1]
 
+    async def test_a_handover_stands_where_its_first_start_arrived(self, bench: Bench) -> None:
+        """As gateways that join lists see arrivals alone: one out of order would hide those behind it."""
+        await bench.run()
+        arrived = bench.clock()
+        handles = []
+        for _ in range(3):
+            bench.clock.advance(10)
+            handles.append((await bench.start()).handle)
+        resume = (ResumedSequence(stat=RequestStat(arrival_time=arrived + 15)),)
+        handles.insert(1, (await bench.start(request_id="r1", handover=1, resume=resume)).handle)
+        first, token = bench.engine.list_requests("", page_size=2)
+        second, last = bench.engine.list_requests("", page_size=2, page_token=token)
+        assert [view.request.handle for view in (*first, *second)] == handles[::-1]
+        arrivals = [view.sequences[0].stat.arrival_time for view in (*first, *second)]
+        assert (arrivals, last) == ([arrived + 30, arrived + 20, arrived + 15, arrived + 10], "")
+
     async def test_only_of_a_model_or_only_running(self, bench: Bench) -> None:
         await bench.run("other")
         elsewhere = await bench.start(model_name="other")
@@ -85,7 +102,7 @@ class TestList:
         with pytest.raises(InvalidArgument, match=f"page_size = {size} is out of range"):
             bench.engine.list_requests("", page_size=size)
 
-    @pytest.mark.parametrize("token", ["x", "-1", "1.5", "٣", "9" * 5000])
+    @pytest.mark.parametrize("token", ["x", "-1", "1.5", "7", "1-2-3", "٣-1", "9" * 5000 + "-1"])
     async def test_a_token_that_was_never_given_is_refused(self, bench: Bench, token: str) -> None:
         with pytest.raises(InvalidArgument, match="no token of an earlier page"):
             bench.engine.list_requests("", page_token=token)
