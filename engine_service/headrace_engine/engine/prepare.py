@@ -81,7 +81,7 @@ def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
     """
     check_config(config)
     check_root(config.model_path, options)
-    if not options.allow_hub or not is_name(config.model_path) or Path(config.model_path).expanduser().exists():
+    if not options.allow_hub or not is_name(config.model_path) or _exists(config.model_path):
         _check_length(config, _open(config, options))
 
 
@@ -135,15 +135,29 @@ def _as_inspection(error: InvalidArgument) -> InvalidArgument:
 def _open(config: RuntimeConfig, options: EngineOptions) -> ModelFiles:
     if not options.allow_hub and config.hub:
         raise InvalidArgument.field("config.hub", f"= {config.hub!r}: this engine uses no hub")
-    if not options.allow_hub and not Path(config.model_path).expanduser().exists():
+    if not options.allow_hub and not _exists(config.model_path):
         raise BadModel(f"{config.model_path}: no such file or directory, and this engine uses no hub")
-    return open_model(
-        config.model_path,
-        format=config.format or ModelFormat.AUTO,
-        file_prefix=config.file_prefix,
-        revision=config.revision,
-        hub=config.hub,
-    )
+    try:
+        return open_model(
+            config.model_path,
+            format=config.format or ModelFormat.AUTO,
+            file_prefix=config.file_prefix,
+            revision=config.revision,
+            hub=config.hub,
+        )
+    except OSError as error:
+        raise _unreadable(config.model_path, error) from error
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).expanduser().exists()
+    except OSError as error:  # a name that is too long, or a directory that may not be looked into
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> BadModel:
+    return BadModel(f"{error.strerror or error}: {path}")  # A long path is cut where it is told.
 
 
 def _check_length(config: RuntimeConfig, files: ModelFiles) -> None:

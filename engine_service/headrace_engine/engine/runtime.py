@@ -80,7 +80,7 @@ def check_root(path: str, options: EngineOptions, field: str = "config.model_pat
         if not options.model_roots or not (local.is_absolute() or local.exists()):
             return
         resolved = local.resolve()
-    except (RuntimeError, ValueError) as error:  # an unknown home directory, or a zero byte
+    except (OSError, RuntimeError, ValueError) as error:  # too long, an unknown home directory, or a zero byte
         raise InvalidArgument.field(field, f"= {path!r} is no path: {error}") from error
     if not any(resolved.is_relative_to(root.resolve()) for root in options.model_roots):
         raise InvalidArgument.field(field, f"= {path!r} lies outside this engine's model roots")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from headrace_engine.config import ModelFormat, RopeScaling, RopeScalingType, RuntimeConfig
 from headrace_engine.engine.options import EngineOptions
-from headrace_engine.engine.prepare import Prepared, describe, prepare
+from headrace_engine.engine.prepare import Prepared, check_model, describe, prepare
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
 from headrace_engine.model_types import ModelDescription
 from tiny_models import read_json, write_json
@@ -75,6 +75,17 @@ class TestPrepare:
         found = prepared(copy)
         assert [warning.field for warning in found.effective.warnings] == ["config.repetition_penalty"]
         assert found.not_applied == found.effective.warnings
+
+    @pytest.mark.parametrize("allow_hub", [True, False])
+    @pytest.mark.parametrize("path", ["/" + "z" * 300, "/a" * 3000])
+    def test_a_path_that_no_file_system_takes_is_refused(self, path: str, allow_hub: bool) -> None:
+        options, config = EngineOptions(allow_hub=allow_hub), RuntimeConfig(model_name="smol", model_path=path)
+        for read in (prepare, check_model, describe):
+            with pytest.raises(BadModel, match="File name too long"):
+                read(config, options)
+
+    def test_so_is_a_prefix_of_file_names(self, copy: Path) -> None:
+        assert "File name too long" in refused(copy, BadModel, file_prefix="z" * 300).message
 
     @pytest.mark.parametrize(("max_length", "shown"), [(None, 512), (512, 512), (100, 100)])
     def test_the_longest_sequence_is_as_configured_else_the_model_s_own(

@@ -123,7 +123,7 @@ class TestRoot:
         monkeypatch.setenv("HOME", str(tmp_path / "models"))
         check_root("~/smol", options)
 
-    @pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "/models/a\0b"])
+    @pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "/models/a\0b", "z" * 300])
     def test_what_is_no_path_is_refused(self, options: EngineOptions, path: str) -> None:
         with pytest.raises(InvalidArgument, match="is no path") as caught:
             check_root(path, options, "model_path")
