@@ -116,6 +116,17 @@ def get_request(
     return request
 
 
+def open_queue(handle: str, index: int, from_position: int | None) -> request_service_pb2.GetRequestRequest:
+    """A request of which a queue is to read a sequence from a position on.
+
+    Raises:
+        InvalidRequestError: a value of the wrong kind, or one that the wire cannot carry.
+    """
+    place = {"handle": handle, "index": index, "from_position": from_position}
+    fill(request_service_pb2.GeneratedElementsRequest(), place)
+    return get_request(handle)
+
+
 def sync_request(handle: str | None, model: str | None) -> request_service_pb2.SyncRequestRequest:
     """Requests whose end is wanted.
 

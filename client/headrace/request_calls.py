@@ -109,9 +109,9 @@ class RequestCalls(ModelCalls):
         Raises:
             RequestReleasedError: no such request any more.
             EngineLostError: its engine is gone.
-            InvalidRequestError: it has no such sequence.
+            InvalidRequestError: it has no such sequence, or the position is none.
         """
-        request = calls.get_request(handle)
+        request = calls.open_queue(handle, index, from_position)
 
         def opened(answer: wire.GetRequestResponse) -> ResultQueue:
             state = self._observed(answer).request

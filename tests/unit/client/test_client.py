@@ -283,6 +283,18 @@ def test_a_queue_of_a_sequence_that_is_not_there_is_refused(client: Client, serv
         client.open_queue(HANDLE)
 
 
+@pytest.mark.parametrize(
+    "place", [{"from_position": -1}, {"from_position": 2**32}, {"from_position": "0"}, {"index": "0"}, {"index": -1}]
+)
+def test_a_place_that_no_sequence_has_is_refused_before_anything_is_asked(
+    client: Client, server: ScriptedServer, place: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"^{next(iter(place))} = "):
+        client.open_queue(HANDLE, **place)
+    server.expect("ReleaseRequest", request_service_pb2.ReleaseRequestResponse())
+    client.release_request(HANDLE)
+
+
 def test_a_position_beyond_the_end_is_refused_by_the_server(client: Client, server: ScriptedServer) -> None:
     beyond = Failure(grpc.StatusCode.OUT_OF_RANGE, "position 9 is beyond the end, 3.", reason="POSITION_OUT_OF_RANGE")
     server.expect("GetRequest", got(ended_info(IDS)))
