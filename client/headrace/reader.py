@@ -212,11 +212,12 @@ class SequenceReader:
         tail = self._tail if self.complete else ""
         if self._parts or tail:
             return self._take(tail)
-        if self._interruption is not None:
+        if self.complete:
+            # Whatever was out of reach for a while, there was nothing more to come from it.
+            self._raise_error()
+        elif self._interruption is not None:
             interruption, self._interruption = self._interruption, None
             raise interruption
-        if self.complete:
-            self._raise_error()
         elif self._closed:
             raise UnavailableError("the client was closed", reason="CLIENT_CLOSED", request_id=self._request_id)
         return None

@@ -342,6 +342,24 @@ class TestFailure:
         reader.feed(status_only(GENERATING))
         assert take(reader) is None
 
+    @pytest.mark.parametrize("how", ["ended", "told of its end", "failed"])
+    def test_an_interruption_is_not_told_where_nothing_more_can_come(self, how: str) -> None:
+        """Nobody read during an outage; then the engine was there again, with its answer or without the request."""
+        reader = SequenceReader()
+        reader.feed(tokens(IDS))
+        reader.interrupt(UnavailableError("nobody there."))
+        assert take(reader) is not None
+        if how == "ended":
+            reader.finish(end_record(IDS))
+        elif how == "told of its end":
+            reader.observe(ended_info(IDS))
+        else:
+            reader.fail(EngineLostError("the engine is gone."))
+            with pytest.raises(EngineLostError):
+                take(reader)
+            return
+        assert take(reader) is None
+
     def test_release_beats_everything(self) -> None:
         reader = SequenceReader()
         reader.feed(tokens(IDS))
