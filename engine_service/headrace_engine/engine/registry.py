@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.advice import way_out
@@ -21,6 +22,18 @@ from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArg
 from headrace_engine.model_types import ModelDescription, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 
+RELEASE_MEMORY = 600.0
+"""Seconds for which releasing a model again succeeds, unless its name is taken again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """A release: what it answers, what it waits for, and when it was."""
+
+    view: ModelView
+    leaving: asyncio.Task[None]
+    time: float
+
 
 class ModelRegistry:
     """Models by name. A name is taken from InstallModel until ReleaseModel."""
@@ -33,6 +46,8 @@ class ModelRegistry:
         self._watchers = Watchers()
         self._kept = KeptModels(StateStore(options.state_dir))
         self._leaving: set[asyncio.Task[None]] = set()
+        self._releases: dict[str, _Release] = {}
+        self._clock = clock
 
     def all(self) -> list[Model]:
         """All models, by name."""
@@ -95,15 +110,12 @@ class ModelRegistry:
         return model.view()
 
     async def release(self, model_name: str, *, no_wait: bool) -> ModelView:
-        """The name is free again."""
-        model = self.get(model_name)
-        model.release()
-        del self._models[model_name]
-        self._save()
-        leaving = self._let_go(model)
+        """The name is free again. A repeated call joins this one, or finds it done for RELEASE_MEMORY."""
+        self._forget_releases()
+        release = self._releases.get(model_name) or self._release(model_name)
         if not no_wait:
-            await asyncio.shield(leaving)
-        return model.view()
+            await asyncio.shield(release.leaving)
+        return release.view
 
     def watch(self, model_name: str) -> AsyncGenerator[ModelView, None]:
         """Views as they change.
@@ -173,8 +185,22 @@ class ModelRegistry:
 
     def _new(self, config: RuntimeConfig) -> Model:
         name = config.model_name
+        self._releases.pop(name, None)
         model = self._models[name] = Model(config, self._surroundings, self._histories[name])
         return model
+
+    def _release(self, model_name: str) -> _Release:
+        model = self.get(model_name)
+        model.release()
+        del self._models[model_name]
+        self._save()
+        release = _Release(model.view(), self._let_go(model), self._clock())
+        self._releases[model_name] = release
+        return release
+
+    def _forget_releases(self) -> None:
+        horizon = self._clock() - RELEASE_MEMORY
+        self._releases = {name: release for name, release in self._releases.items() if release.time >= horizon}
 
     def _let_go(self, model: Model) -> asyncio.Task[None]:
         """A model is not ours any more; what it still holds is freed."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace_engine.errors import (
-    NotFound,
-)
+from headrace_engine.engine.registry import RELEASE_MEMORY
+from headrace_engine.errors import NotFound
 from headrace_engine.model_types import ModelPhase, ModelState
 from headrace_engine.result_types import FinishReason, GenerateStatus
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 from unit.engine.held import Held
-from unit.engine.refusals import refused
+from unit.engine.refusals import not_found, refused
 
 
 class TestStop:
@@ -103,10 +102,37 @@ class TestRelease:
         view = await bench.engine.release_model(NAME)
         assert (view.state, view.wanted_state) == (ModelState.RELEASED, ModelState.RELEASED)
         with pytest.raises(NotFound) as caught:
-            await bench.engine.release_model(NAME)
+            bench.engine.get_model(NAME)
         assert caught.value.reason == "UNKNOWN_MODEL"
         await bench.install(max_batch=1)
         assert bench.state is ModelState.INITIAL
+
+    @pytest.mark.parametrize("lingers", [True, False])
+    async def test_of_several_at_once_all_succeed_when_the_core_is_gone(self, bench: Bench, lingers: bool) -> None:
+        bench.launcher.lingers = lingers
+        await bench.run()
+        core = await bench.launcher.fail_restart()
+        releases = [asyncio.create_task(bench.engine.release_model(NAME)) for _ in range(4)]
+        await settle()
+        assert [release.done() for release in releases] == [not lingers] * 4
+        core.end_close()
+        assert {(await release).state for release in releases} == {ModelState.RELEASED}
+
+    async def test_repeated_it_succeeds_for_ten_minutes(self, bench: Bench) -> None:
+        await bench.install()
+        await bench.engine.release_model(NAME)
+        bench.clock.advance(RELEASE_MEMORY)
+        assert (await bench.engine.release_model(NAME)).state is ModelState.RELEASED
+        bench.clock.advance(1)
+        assert (await not_found(bench.engine.release_model(NAME))).reason == "UNKNOWN_MODEL"
+
+    async def test_of_a_name_that_is_taken_again_it_is_a_new_one(self, bench: Bench) -> None:
+        for _ in range(2):
+            await bench.run()
+            assert (await refused(bench.engine.release_model(NAME))).state is ModelState.RUNNING
+            await bench.engine.stop_model(NAME)
+            await bench.engine.release_model(NAME)
+        assert bench.engine.list_models() == []
 
     async def test_during_an_install_it_ends_it_and_those_who_wait_are_told(self, bench: Bench, held: Held) -> None:
         install = asyncio.create_task(bench.engine.install_model(bench.config()))
