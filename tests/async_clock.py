@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -20,7 +21,7 @@ class FakeAsyncClock:
     def __init__(self) -> None:
         self.now = 1000.0
         self.slept: list[float] = []
-        self._waits: dict[asyncio.Future[None], float] = {}
+        self._waits: dict[asyncio.Timeout, float] = {}
 
     def monotonic(self) -> float:
         """Seconds."""
@@ -37,22 +38,21 @@ class FakeAsyncClock:
         if seconds is None:
             await signal.wait()
             return
-        due = asyncio.get_running_loop().create_future()
-        news = asyncio.ensure_future(signal.wait())
-        self._waits[due] = self.now + seconds
-        try:
-            await asyncio.wait([news, due], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            del self._waits[due]
-            due.cancel()
-            news.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as limit:
+                self._waits[limit] = self.now + seconds
+                try:
+                    # Without a task in between: news that come right now must find somebody who waits.
+                    await signal.wait()
+                finally:
+                    del self._waits[limit]
 
     def advance(self, seconds: float) -> None:
         """Moves time, and ends the waits whose time has come."""
         self.now += seconds
-        for due, end in self._waits.items():
-            if end <= self.now and not due.done():
-                due.set_result(None)
+        for limit, end in self._waits.items():
+            if end <= self.now:
+                limit.reschedule(asyncio.get_running_loop().time())
 
     def waits(self, seconds: float) -> bool:
         """Whether somebody waits for news until just so far from now."""

@@ -7,8 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace import Client
+from headrace.transport import Transport
 
 PATHS = ("inprocess", "direct", "gateway")
+ASYNC = {
+    "test_results.py": ("inprocess-async", "gateway-async"),
+    "test_requests.py": ("gateway-async",),
+}
+"""Files whose tests are run with the asynchronous client too, and where."""
+
+SYNC_ONLY = (
+    "test_one_get_returns_an_answer_of_ten_thousand_tokens",
+    "test_preemption_is_invisible",
+    "test_policy_return_ends_what_there_is_no_memory_for",
+)
+"""But not these, which take long and are the engine's affair."""
+
 MODEL = "tiny"
 LONG_MODEL = "long"
 SMALL_POOL_MODEL = "small-pool"
@@ -34,8 +48,15 @@ class Place:
         path: one of PATHS.
         client: a client that all tests on this path share.
         connect: makes another client to the same server; takes the keywords of Client.
+        target: what it connects to.
     """
 
     path: str
     client: Client
     connect: Callable[..., Client]
+    target: str | Transport
+
+
+def paths_of(file: str, test: str) -> tuple[str, ...]:
+    """Where a test runs, by the names of its file and itself."""
+    return PATHS if test in SYNC_ONLY else (*PATHS, *ASYNC.get(file, ()))

@@ -33,7 +33,8 @@ class ScriptedServer:
 
     A reply is an answer, a Failure, an exception (a handler with a bug), a function of the request, or for a stream
     the list of its steps: answers, Failures, exceptions, events to wait for, functions to call, Hang. In a session each
-    channel plays the steps scripted for GeneratedElements; a Failure scripted for Session itself ends one.
+    channel plays the steps scripted for GeneratedElements; a Failure scripted for Session itself ends one, and the
+    one set as `session_refusal` ends all others.
 
     Args:
         workers: threads.
@@ -48,6 +49,7 @@ class ScriptedServer:
         self.sessions: list[ScriptedSession] = []
         self.said: list[session_pb2.SessionRequest] = []
         self.session_times = (FOR_EVER, FOR_EVER)
+        self.session_refusal: Failure | None = None
         self.answers_pings = True
         self._offers_sessions = sessions
         self._script: dict[str, list[_Entry]] = defaultdict(list)
@@ -166,7 +168,7 @@ class ScriptedServer:
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             with self._changed:
                 script = self._script["Session"]
-                failure = script.pop(0).reply if script else None
+                failure = script.pop(0).reply if script else self.session_refusal
                 session = ScriptedSession(self, context)
                 if failure is None:
                     self.sessions.append(session)

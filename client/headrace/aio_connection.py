@@ -26,12 +26,7 @@ Answer = TypeVar("Answer", bound=Message)
 class AsyncConnection(BaseConnection):
     """A transport, and what is going on over it.
 
-    Args:
-        transport: carries the calls; closed with the connection.
-        timeout: limit of a call that brings none of its own, in seconds; None: none.
-        owner: whose requests they are; set in every message that has the field.
-        policy: how failed calls are tried again.
-        clock: time.
+    The arguments are those of `Connection`.
 
     Attributes:
         home: the loop in which all of this happens.

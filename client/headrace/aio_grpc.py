@@ -12,6 +12,9 @@ from google.protobuf.message import Message
 
 from headrace.aio_waiting import being_cancelled
 from headrace.grpc_channels import Channel, Channels, Failover, check_size, closed
+from headrace.transport import CallError, broke_off
+
+_LOST_STATUS = "Internal error from Core"
 
 
 class AsyncGrpcTransport:
@@ -91,6 +94,17 @@ class AsyncGrpcChannel(AsyncGrpcStream):
         super().__init__(call, channel, failover)
         self._waiting: deque[Message] = deque()
         self._sending: asyncio.Task[None] | None = None
+
+    async def __anext__(self) -> Message:
+        """The next answer. Raises CallError."""
+        try:
+            return await super().__anext__()
+        except CallError as failure:
+            # Where a question meets a call that the server has just ended, gRPC puts this in the place of the true
+            # status, which is lost. So nobody knows why; asking again will tell.
+            if failure.status.message == _LOST_STATUS:
+                raise broke_off("the session") from None
+            raise
 
     def send(self, message: Message) -> None:
         """Sends a question; does not wait for it to leave."""

@@ -30,12 +30,7 @@ class AsyncSessionDriver:
     The tasks begin with the first queue. The stream stays as long as the client; one that breaks is opened again once
     there is something to read.
 
-    Args:
-        transport: where streams are opened.
-        owner: whose requests they are.
-        client: name and version, for the server's logs.
-        policy: how broken streams are tried again.
-        clock: time.
+    The arguments are those of `SessionDriver`.
     """
 
     def __init__(

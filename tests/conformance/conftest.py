@@ -1,15 +1,22 @@
-"""The three paths on which the contract holds: in process, to an engine, and through a gateway."""
+"""The three paths on which the contract holds: in process, to an engine, and through a gateway.
+
+What concerns requests and results is tested with the asynchronous client too, where its way differs: in process, and
+over the network.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headrace import Client
+from headrace.aio_transport import AsyncTransport, for_asyncio
 from headrace.transport import SessionTransport, Transport, open_transport
-from places import BROKEN_MODEL, LONG_LENGTH, LONG_MODEL, MAX_LENGTH, MODEL, PATHS, SMALL_POOL_MODEL, Folders, Place
+from loop_client import LoopThread, loop_client
+from places import BROKEN_MODEL, LONG_LENGTH, LONG_MODEL, MAX_LENGTH, MODEL, SMALL_POOL_MODEL, Folders, Place, paths_of
 from servers import Server, engine_server, gateway_server
 from tiny_models import make_tiny_llama, make_tiny_mistral
 from waiting import wait_until
@@ -55,21 +62,40 @@ def gateway(engine: Server) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="session", params=PATHS)
+@pytest.fixture(scope="session")
+def inprocess() -> Iterator[Transport]:
+    """An engine in this process, with the native core's norms."""
+    transport = open_transport("inprocess:", {"name": "e1", "native_ops": True})
+    yield _Shared(transport)
+    transport.close()
+
+
+@pytest.fixture(scope="session")
+def loop_thread() -> Iterator[LoopThread]:
+    """Where asynchronous clients live."""
+    thread = LoopThread()
+    yield thread
+    thread.close()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Has tests run on each path, and those of ASYNC with the asynchronous client too."""
+    if "place" in metafunc.fixturenames:
+        paths = paths_of(Path(metafunc.module.__file__).name, metafunc.function.__name__)
+        metafunc.parametrize("place", paths, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def place(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Place]:
-    """One of the three paths, with the models installed and running. In process with the native core's norms."""
-    if request.param == "inprocess":
-        transport = open_transport("inprocess:", {"name": "e1", "native_ops": True})
-        connect = partial(Client, _Shared(transport))
-    else:
-        transport = None
-        server: Server = request.getfixturevalue("engine" if request.param == "direct" else "gateway")
-        connect = partial(Client, server.address)
+    """One of the three paths, with the models installed and running."""
+    path, _, kind = request.param.partition("-")
+    target = request.getfixturevalue({"direct": "engine"}.get(path, path))
+    target = target.address if isinstance(target, Server) else target
+    make: Any = partial(loop_client, request.getfixturevalue("loop_thread")) if kind == "async" else Client
+    connect = partial(make, target)
     with connect() as client:
         _install(client, folders)
-        yield Place(request.param, client, connect)
-    if transport is not None:
-        transport.close()
+        yield Place(path, client, connect, target)
 
 
 class _Shared:
@@ -80,9 +106,20 @@ class _Shared:
         self.stream = transport.stream
         if isinstance(transport, SessionTransport):
             self.session = transport.session
+        self._transport = transport
+
+    def for_asyncio(self) -> AsyncTransport:
+        """The same for event loops."""
+        transport = for_asyncio(self._transport)
+        transport.close = _stay  # type: ignore[method-assign]
+        return transport
 
     def close(self) -> None:
         """The transport's owner closes it."""
+
+
+async def _stay() -> None:
+    """The transport's owner closes it."""
 
 
 def _install(client: Client, folders: Folders) -> None:
@@ -108,7 +145,7 @@ def client(place: Place) -> Iterator[Client]:
 @pytest.fixture
 def wire(place: Place, client: Client) -> Iterator[Wire]:
     """The path's messages, as they are."""
-    wire = Wire(place.connect.args[0])  # type: ignore[attr-defined]
+    wire = Wire(place.target)
     yield wire
     wire.close()
 

@@ -311,7 +311,7 @@ def test_session_streams_tell_who_serves_them(place: Place) -> None:
     import grpc
     from headrace.v1 import session_pb2
 
-    with grpc.insecure_channel(place.connect.args[0]) as channel:  # type: ignore[attr-defined]
+    with grpc.insecure_channel(place.target) as channel:  # type: ignore[arg-type]
         call = channel.stream_stream(
             "/headrace.v1.RequestService/Session",
             request_serializer=session_pb2.SessionRequest.SerializeToString,

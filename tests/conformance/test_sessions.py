@@ -71,7 +71,7 @@ class Stream:
 def stream(place: Place) -> Iterator[Stream]:
     if place.path == "inprocess":
         pytest.skip("its sessions are seen through the client")
-    with grpc.insecure_channel(place.connect.args[0]) as channel:  # type: ignore[attr-defined]
+    with grpc.insecure_channel(place.target) as channel:  # type: ignore[arg-type]
         stream = Stream(channel)
         yield stream
         stream.close()

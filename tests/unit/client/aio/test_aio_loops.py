@@ -39,7 +39,7 @@ def run(server: ScriptedServer, body: str) -> str:
 def reading(server: ScriptedServer) -> ScriptedServer:
     """A server whose requests do not end."""
     server.expect("StartRequest", accepted("e1/i1/1"), accepted("e1/i1/2"))
-    server.expect("GeneratedElements", *[[tokens(IDS, 0, 5), Hang()]] * 2)
+    server.expect("GeneratedElements", [tokens(IDS, 0, 5), Hang()], [tokens(IDS, 0, 5), Hang()])
     return server
 
 

@@ -88,6 +88,7 @@ async def test_get_with_timeout_waits_that_long_and_no_longer(
     client: AsyncClient, server: ScriptedServer, clock: FakeAsyncClock
 ) -> None:
     queue = await start(client, server, [Hang()])
+    await asyncio.to_thread(server.wait_for_streams, 1)
     waiting = asyncio.create_task(queue.GetWithTimeout(1500))
     await eventually(lambda: clock.waits(1.5))
     clock.advance(1.4)
@@ -179,10 +180,11 @@ async def test_an_unread_queue_tells_its_length_and_its_end(
     parts = [tokens(ids, at, at + 1024) for at in range(0, len(ids), 1024)]
     queue = await start(client, server, [*parts, ended(ids)])
     if path == "streams":
-        for length in (2 * WINDOW, 3 * WINDOW):
-            await eventually(lambda: clock.waits(1.0))
-            clock.advance(1.0)
-            await eventually(lambda length=length: queue.GeneratedLength() == length)
+        await eventually(lambda: clock.waits(1.0))
+        clock.advance(1.0)
+        await eventually(lambda: queue.GeneratedLength() == 2 * WINDOW)
+        await eventually(lambda: clock.waits(1.0))
+        clock.advance(1.0)
     await eventually(lambda: queue.GeneratedLength() == len(ids))
     assert queue.GenerateStatus() is GenerateStatus.Generating
     assert await rest(queue) == ids
@@ -218,7 +220,12 @@ async def test_dropping_the_first_queue_keeps_the_request_and_dropping_another_d
 
 async def test_a_queue_belongs_to_its_loop(client: AsyncClient, server: ScriptedServer) -> None:
     queue = await start(client, server, [tokens(IDS), ended(IDS)])
-    for call in (queue.Get, client.server_info):
+    calls: list[Callable[[], Any]] = [queue.Get, client.server_info]
+    for call in calls:
         with pytest.raises(RuntimeError, match="another event loop"):
-            await asyncio.to_thread(lambda call=call: asyncio.run(call()))
+            await asyncio.to_thread(_run_elsewhere, call)
     assert await rest(queue) == IDS
+
+
+def _run_elsewhere(call: Callable[[], Any]) -> None:
+    asyncio.run(call())

@@ -86,6 +86,12 @@ async def test_a_cut_session_goes_on_in_another_from_where_everybody_was(
     assert [request.from_position for request in server.requests("GeneratedElements")[5:]] == [1, 2, 3, 4, 5]
 
 
+def gone(server: ScriptedServer, clock: FakeAsyncClock) -> bool:
+    """Whether nobody reads there any more, after five more seconds."""
+    clock.advance(5)
+    return server.live_streams == 0
+
+
 async def test_a_silent_server_is_left_for_another(server: ScriptedServer, clock: FakeAsyncClock) -> None:
     other = ScriptedServer().start()
     server.session_times, server.answers_pings = (10.0, 25.0), False
@@ -96,7 +102,7 @@ async def test_a_silent_server_is_left_for_another(server: ScriptedServer, clock
     await eventually(lambda: clock.waits(10.0))
     clock.advance(10)
     await asyncio.to_thread(server.wait_until_said, lambda request: request.HasField("ping"))
-    await eventually(lambda: clock.advance(5) or server.live_streams == 0)
+    await eventually(lambda: gone(server, clock))
     assert await rest(queue) == IDS[7:]
     assert other.requests("GeneratedElements")[0].from_position == 7
     await client.close()
@@ -135,7 +141,7 @@ def _released() -> Any:
 async def test_a_server_without_sessions_is_read_by_streams(
     client: AsyncClient, server: ScriptedServer, refusal: Failure
 ) -> None:
-    server.expect("Session", refusal)
+    server.session_refusal = refusal
     queues = [await start(client, server, number, [tokens(IDS), ended(IDS)]) for number in range(3)]
     assert [await rest(queue) for queue in queues] == [IDS] * 3
     assert server.said == []
@@ -143,11 +149,12 @@ async def test_a_server_without_sessions_is_read_by_streams(
 
 
 async def test_a_session_without_permission_fails_its_queues(client: AsyncClient, server: ScriptedServer) -> None:
-    server.expect("Session", Failure(grpc.StatusCode.UNAUTHENTICATED, "no key.", reason="BAD_API_KEY"))
+    server.session_refusal = Failure(grpc.StatusCode.UNAUTHENTICATED, "no key.", reason="BAD_API_KEY")
     server.expect("StartRequest", accepted("e1/i1/1"))
     queue = (await client.start_request("smol", "Hello"))[1]
     with pytest.raises(AuthError, match="no key"):
         await queue.Get()
+    server.session_refusal = None
     assert await rest(await start(client, server, 2, [tokens(IDS), ended(IDS)])) == IDS
 
 

@@ -99,9 +99,8 @@ async def test_starting_answers_handle_and_queue_and_several_are_choices(
     client: AsyncClient, server: ScriptedServer
 ) -> None:
     server.expect("StartRequest", accepted(effective_config=generation_pb2.GenerationConfig(n=2)))
-    for index in range(2):
-        ids = [index, index + 1]
-        server.expect("GeneratedElements", [tokens(ids), ended(ids)], when=lambda r, index=index: r.index == index)
+    server.expect("GeneratedElements", [tokens([0, 1]), ended([0, 1])], when=lambda request: request.index == 0)
+    server.expect("GeneratedElements", [tokens([1, 2]), ended([1, 2])], when=lambda request: request.index == 1)
     handle, queue = await client.start_request("smol", messages=MESSAGES, n=2)
     assert (handle, queue.request_id, queue.index) == (HANDLE, "r1", 0)
     assert queue.choices[0] is queue
