@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio
@@ -21,6 +23,25 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
+class _Servicer(aio.HealthServicer):  # type: ignore[misc]
+    """Answers checks with what holds at that moment; watchers hear of a change soon after.
+
+    Args:
+        now: the status of a service that follows the engine; None: as it was set.
+    """
+
+    def __init__(self, now: Callable[[str], int | None]) -> None:
+        super().__init__()
+        self._now = now
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> Any:  # noqa: N802
+        """The status of one service."""
+        status = self._now(request.service)
+        return (
+            await super().Check(request, context) if status is None else health_pb2.HealthCheckResponse(status=status)
+        )
+
+
 class Health:
     """Keeps a health servicer in step with an engine.
 
@@ -29,8 +50,9 @@ class Health:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.servicer = aio.HealthServicer()
+        self.servicer = _Servicer(self._now)
         self._engine = engine
+        self._refusing = False
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -42,6 +64,7 @@ class Health:
 
     async def refuse(self) -> None:
         """NOT_SERVING for every service, for good: the server is going away."""
+        self._refusing = True
         await self.servicer.enter_graceful_shutdown()
 
     async def stop(self) -> None:
@@ -56,10 +79,16 @@ class Health:
                 await self._tell()
 
     async def _tell(self) -> None:
+        for service in (OVERALL, REQUESTS):
+            await self.servicer.set(service, self._status())
+
+    def _now(self, service: str) -> int | None:
+        return self._status() if service in (OVERALL, REQUESTS) and not self._refusing else None
+
+    def _status(self) -> int:
         serving = any(view.serving for view in self._engine.list_models())
-        status = _SERVING if serving and not self._engine.draining else _NOT_SERVING
-        await self.servicer.set(OVERALL, status)
-        await self.servicer.set(REQUESTS, status)
+        status: int = _SERVING if serving and not self._engine.draining else _NOT_SERVING
+        return status
 
 
 def _report_end(task: asyncio.Task[None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
@@ -32,6 +34,15 @@ async def test_bc177_health_is_serving_while_a_model_runs(front, service):
     front.engine.set_state(ModelState.STOPPING)
     assert (await watch.read()).status == NOT_SERVING
     watch.cancel()
+
+
+@pytest.mark.parametrize("service", FOLLOWING)
+async def test_a_check_tells_what_holds_at_that_moment(front, service):
+    """Not only once the change came by: whoever started a model and then checks sees that it runs."""
+    assert await check(front, service) == NOT_SERVING
+    for state, status in [(ModelState.RUNNING, SERVING), (ModelState.STOPPING, NOT_SERVING)]:
+        front.engine.models["smol"] = replace(front.engine.models["smol"], state=state)
+        assert await check(front, service) == status
 
 
 async def test_health_is_not_serving_while_a_core_is_replaced(front):
