@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import grpc
 from google.protobuf.message import Message
 from headrace.fill import unknown_name
-from headrace.transport import CallError, MessageChannel, MessageStream
+from headrace.transport import CallError, MessageChannel, MessageStream, client_closed
 
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
@@ -134,7 +134,7 @@ class InProcessTransport:
 
     def _rpc(self, method: str, *, converses: bool) -> Rpc:
         if self._closed:
-            raise CallError(plain_status(grpc.StatusCode.CANCELLED, "the in-process engine was closed"))
+            raise CallError(client_closed())
         rpc: Rpc | None = self._rpcs.get(method)
         if rpc is None or rpc.converses is not converses:
             kind = "method with a stream of questions" if converses else "method with one question"
@@ -148,7 +148,7 @@ class InProcessTransport:
 
     async def _shut_down(self) -> None:
         for call in list(self._calls):
-            call.cancel()
+            call.close()
             await call.ended.wait()
         await self._engine.close()
 

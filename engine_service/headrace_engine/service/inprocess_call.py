@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from headrace.transport import CallError
+from headrace.transport import CallError, client_closed
 from headrace.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 from headrace.v1.status_pb2 import Status
 
@@ -82,6 +82,7 @@ class Call:
         self._end: End | None = None
         self._room = asyncio.Semaphore(ANSWERS_AHEAD)
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
 
     def start(self, done: Callable[[Call], None]) -> None:
         """Begin; `done` is called on the loop when the call has ended."""
@@ -91,6 +92,11 @@ class Call:
         """End the call: what it has answered stays readable, then comes CallError. An ended one stays as it is."""
         with suppress(RuntimeError):  # The loop is closed: so every call has ended.
             self._loop.call_soon_threadsafe(self._cancel)
+
+    def close(self) -> None:
+        """Cancel it because its client is closed, which its reader is told. On the engine's loop."""
+        self._closing = True
+        self._cancel()
 
     def __iter__(self) -> Call:
         return self
@@ -145,7 +151,7 @@ class Call:
                 yield answer
 
     def _finish(self, task: asyncio.Task[None], done: Callable[[Call], None]) -> None:
-        self._deliver(End(_failure(task)))
+        self._deliver(End(client_closed() if self._closing and task.cancelled() else _failure(task)))
         self.ended.set()
         done(self)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -51,6 +51,7 @@ class ScriptedEngine:
         failures: by method, the exception that it raises.
         script: what readers find, item after item; an exception is raised; an event is waited for.
         closed: by method, set when its iterator was closed.
+        noted: called at each call.
     """
 
     def __init__(self, name: str = "e1") -> None:
@@ -65,10 +66,12 @@ class ScriptedEngine:
         self.models = {"smol": _view("smol", ModelState.INITIAL)}
         self.live_requests = 0
         self.sessions = Sessions(_unknown, list)
+        self.noted: Callable[[], None] = lambda: None
         self._watchers: list[asyncio.Queue[ModelView]] = []
 
     def _called(self, method: str, *arguments: Any) -> None:
         self.calls.append((method, arguments))
+        self.noted()
         if method in self.failures:
             raise self.failures[method]
 

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import grpc
 import pytest
-from headrace.transport import CallError
+from headrace import Client, UnavailableError
+from headrace.transport import CallError, client_closed
 from headrace.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 from headrace.v1.session_pb2 import SessionRequest
 from headrace.v1.status_pb2 import Status
@@ -301,12 +303,35 @@ def test_closing_ends_calls_in_progress_and_refuses_later_ones(engine):
     transport.close()
     assert engine.closed["generate"].is_set()
     assert engine.calls[-1] == ("close", ())
-    with pytest.raises(CallError):
+    with pytest.raises(CallError) as ended:
         next(stream)
     stream.cancel()
-    with pytest.raises(CallError) as caught:
+    with pytest.raises(CallError) as refused:
         transport.unary(REQUESTS + "StopRequest", request_service_pb2.StopRequestRequest(handle="x"), timeout=None)
-    assert code(caught) is grpc.StatusCode.CANCELLED
+    assert ended.value.status == refused.value.status == client_closed()
+
+
+@pytest.mark.parametrize("close", ["SyncRequest", "GetRequest"])
+def test_closing_a_client_wakes_its_blocked_calls_which_are_not_tried_again(close):
+    engine = ScriptedEngine()
+    engine.get_request = lambda **arguments: engine.sync_request(handle=arguments["handle"])  # type: ignore[method-assign]
+    client = Client(InProcessTransport(lambda: engine))
+    asked, failures = threading.Event(), []
+    engine.noted = asked.set
+    call = {"SyncRequest": client.sync_request, "GetRequest": partial(client.get_request, wait=100)}[close]
+
+    def block() -> None:
+        try:
+            call("h")
+        except UnavailableError as error:
+            failures.append(error.reason)
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    assert asked.wait(30)
+    client.close()
+    thread.join(20)
+    assert failures == ["CLIENT_CLOSED"]
 
 
 def test_an_engine_that_cannot_start_is_an_error_of_connecting(engine):
