@@ -68,8 +68,6 @@ def tokenize(
     _check_names("tokenize", fields, _CHAT)
     request = engine_service_pb2.TokenizeRequest()
     fill(request, {"model_name": model})
-    if prompt is not None and not isinstance(prompt, str) and all(isinstance(item, int) for item in prompt):
-        raise invalid("prompt", prompt, "text or messages; these are ids already")
     set_prompt(request, prompt, text=text, ids=None, messages=messages, options=fields)
     return request
 

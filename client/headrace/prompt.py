@@ -47,8 +47,11 @@ def set_prompt(
     named = [name for name, value in given.items() if value is not None]
     if len(named) != 1:
         raise TypeError(f"give exactly one of prompt, text, ids and messages, not {' and '.join(named) or 'none'}")
-    kind = named[0] if prompt is None else _kind_of(prompt)
-    value = given[named[0]]
+    # What can be iterated over only once is looked at twice here.
+    value = _listed(given[named[0]])
+    kind = named[0] if prompt is None else _kind_of(value)
+    if kind == "ids" and "token_ids" not in request.DESCRIPTOR.fields_by_name:
+        raise invalid("prompt", value, "text or messages; these are ids already")
     _check_options(kind, options)
     if kind == "messages":
         fill(request, {"chat": build_chat(value, options)})
@@ -61,9 +64,24 @@ def set_prompt(
 def _kind_of(prompt: Any) -> str:
     if isinstance(prompt, str):
         return "text"
-    if isinstance(prompt, bytes) or not hasattr(prompt, "__iter__") or isinstance(prompt, Mapping):
+    if not isinstance(prompt, list):
         raise invalid("prompt", prompt, "a string, a list of token ids, or a list of messages")
     return "messages" if any(isinstance(item, Mapping) for item in prompt) else "ids"
+
+
+def _listed(value: Any) -> Any:
+    """Anything that can be iterated over as a list; text, bytes, mappings and what cannot as they are."""
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
+        return value
+    return list(value)
+
+
+def _list(path: str, value: Any, what: str) -> list[Any]:
+    """A list that callers may leave out."""
+    items = [] if value is None else _listed(value)
+    if not isinstance(items, list):
+        raise invalid(path, value, f"a list of {what}")
+    return items
 
 
 def _check_options(kind: str, options: Mapping[str, Any]) -> None:
@@ -84,12 +102,23 @@ def build_chat(messages: Any, options: Mapping[str, Any]) -> generation_pb2.Chat
     chat = generation_pb2.Chat()
     for place, message in enumerate(messages):
         _add_message(chat.messages.add(), message, f"messages[{place}]")
-    for name, value in (options.get("template_variables") or {}).items():
-        chat.template_variables[name] = to_json(value, f"template_variables[{name!r}]")
-    for place, tool in enumerate(options.get("tools") or ()):
-        chat.tools.append(tool if isinstance(tool, str) else to_json(tool, f"tools[{place}]"))
-    fill(chat, {name: options.get(name) for name in ("add_generation_prompt", "continue_final_message")})
+    flags = {name: options.get(name) for name in ("add_generation_prompt", "continue_final_message")}
+    variables = _variables(options.get("template_variables"))
+    fill(chat, {**flags, "template_variables": variables, "tools": _tools(options.get("tools"))})
     return chat
+
+
+def _variables(given: Any) -> dict[Any, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise invalid("template_variables", given, 'a mapping such as {"enable_thinking": False}')
+    return {name: to_json(value, f"template_variables[{name!r}]") for name, value in given.items()}
+
+
+def _tools(given: Any) -> list[str]:
+    tools = enumerate(_list("tools", given, "functions, as mappings or as JSON text"))
+    return [tool if isinstance(tool, str) else to_json(tool, f"tools[{place}]") for place, tool in tools]
 
 
 def _add_message(target: generation_pb2.ChatMessage, message: Any, path: str) -> None:
@@ -97,7 +126,8 @@ def _add_message(target: generation_pb2.ChatMessage, message: Any, path: str) ->
         raise invalid(path, message, 'a mapping such as {"role": "user", "content": "Hello"}')
     if not isinstance(message.get("role"), str):
         raise invalid(f"{path}.role", message.get("role"), '"system", "user", "assistant", "tool" or another role')
-    calls = [_tool_call(call, f"{path}.tool_calls[{i}]") for i, call in enumerate(message.get("tool_calls") or ())]
+    listed = _list(f"{path}.tool_calls", message.get("tool_calls"), "tool calls")
+    calls = [_tool_call(call, f"{path}.tool_calls[{place}]") for place, call in enumerate(listed)]
     extra = {key: value for key, value in message.items() if key not in _MESSAGE_KEYS}
     fields = {
         "role": message["role"],

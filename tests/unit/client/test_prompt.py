@@ -156,6 +156,36 @@ def test_variables_that_json_cannot_hold_are_named() -> None:
         build_chat([USER], {"template_variables": {"now": object()}})
 
 
-def test_ids_are_not_tokenized() -> None:
+def test_variables_are_a_mapping_of_names() -> None:
+    for given in ([("a", 1)], 0, ""):
+        with pytest.raises(InvalidRequestError, match=r"template_variables = .*: must be a mapping"):
+            build_chat([USER], {"template_variables": given})
+    with pytest.raises(InvalidRequestError, match=r"template_variables\[1\] = 1: must be a string"):
+        build_chat([USER], {"template_variables": {1: 2}})
+
+
+@pytest.mark.parametrize("given", [5, 0, "", "add", {"name": "add"}, b"x"])
+def test_tools_and_tool_calls_are_lists(given: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=r"^tools = .*: must be a list of functions"):
+        build_chat([USER], {"tools": given})
+    with pytest.raises(InvalidRequestError, match=r"^messages\[0\]\.tool_calls = .*: must be a list of tool calls"):
+        build_chat([{"role": "assistant", "tool_calls": given}], {})
+
+
+def test_a_tool_that_the_wire_cannot_carry_is_named() -> None:
+    with pytest.raises(InvalidRequestError, match=r"tools\[1\] = .*lone surrogates"):
+        build_chat([USER], {"tools": ["{}", "\ud800"]})
+
+
+def test_what_can_be_iterated_over_once_is_taken_whole() -> None:
+    assert list(start(iter([5, 6, 7])).token_ids.ids) == [5, 6, 7]
+    assert list(start(ids=iter([5, 6, 7])).token_ids.ids) == [5, 6, 7]
+    chat = start(message for message in [USER, {"role": "assistant", "tool_calls": iter(())}]).chat
+    assert [message.role for message in chat.messages] == ["user", "assistant"]
+    assert len(build_chat(iter([USER]), {"tools": iter([{}])}).tools) == 1
+
+
+@pytest.mark.parametrize("prompt", [[1, 2], iter([1, 2]), iter(["a"]), []])
+def test_ids_are_not_tokenized(prompt: Any) -> None:
     with pytest.raises(InvalidRequestError, match="ids already"):
-        calls.tokenize("smol", [1, 2], text=None, messages=None, fields={})
+        calls.tokenize("smol", prompt, text=None, messages=None, fields={})
