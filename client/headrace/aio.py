@@ -11,6 +11,7 @@ from headrace.aio_calls import AsyncRequestCalls
 from headrace.aio_connection import AsyncConnection
 from headrace.aio_transport import AsyncTransport, open_async_transport
 from headrace.aio_waiting import AsyncClock, AsyncSystemClock
+from headrace.connection import check_timeout
 from headrace.errors import HeadraceError
 from headrace.retry import RetryPolicy
 
@@ -40,7 +41,7 @@ class AsyncClient(AsyncRequestCalls):
         **options: of the transport, as for `Client`.
 
     Raises:
-        ValueError: the address cannot be parsed; the message names it.
+        ValueError: the address cannot be parsed, or the timeout is no number; the message names it.
         TypeError: the transport has no such option.
         ImportError: "inprocess:" needs the package headrace-engine.
         RuntimeError: this process was forked from one that used gRPC.
@@ -58,9 +59,10 @@ class AsyncClient(AsyncRequestCalls):
         clock: AsyncClock | None = None,
         **options: Any,
     ) -> None:
+        limit = check_timeout(timeout)
         transport = open_async_transport(address, options) if isinstance(address, str) else address
         self._connection = AsyncConnection(
-            transport, timeout=timeout, owner=owner, policy=retry or RetryPolicy(), clock=clock or AsyncSystemClock()
+            transport, timeout=limit, owner=owner, policy=retry or RetryPolicy(), clock=clock or AsyncSystemClock()
         )
         dropped = self._connection.requests.client_dropped
         weakref.finalize(self, self._connection.home.ask, dropped).atexit = False

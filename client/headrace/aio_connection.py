@@ -14,7 +14,7 @@ from headrace.aio_tasks import Tasks
 from headrace.aio_transport import AsyncMessageStream, AsyncTransport
 from headrace.aio_waiting import AsyncClock, HomeLoop
 from headrace.attempts import Attempts
-from headrace.connection import BaseConnection, client_name
+from headrace.connection import BaseConnection, check_timeout, client_name
 from headrace.fork import check_process, current_process
 from headrace.retry import RetryPolicy
 from headrace.transport import CallError, client_closed
@@ -65,12 +65,12 @@ class AsyncConnection(BaseConnection):
     ) -> Answer:
         """The answer to a call, as `Connection.call`. Cancelling it ends the call."""
         self._prepare(request)
-        attempts = Attempts(policy or self.policy, self.clock, timeout)
+        attempts = Attempts(policy or self.policy, self.clock, check_timeout(timeout))
         while True:
             try:
                 return cast(Answer, await self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
-                error = error_from_status(failure.status, request_id=request_id, handle=handle)
+                error = self.failed(failure, request_id=request_id, handle=handle)
             await self.clock.sleep(attempts.pause(error))
             if before_retry is not None:
                 before_retry(attempts.failures)
@@ -83,7 +83,7 @@ class AsyncConnection(BaseConnection):
     @property
     def ending(self) -> bool:
         """Whether this is over, or its loop is ending: nothing that begins now would be waited for."""
-        return self.session.ended or not self._finalizer.alive
+        return self.session.ended or self.closed
 
     async def close(self) -> None:
         """Ends everything; blocked reads wake."""
@@ -105,7 +105,7 @@ class AsyncConnection(BaseConnection):
     def _prepare(self, request: Message) -> None:
         check_process(self._process)
         self.home.enter()
-        if not self._finalizer.alive:
+        if self.closed:
             raise error_from_status(client_closed())
         self.sign(request)
 

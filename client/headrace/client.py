@@ -7,7 +7,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.connection import Connection
+from headrace.connection import Connection, check_timeout
 from headrace.errors import HeadraceError
 from headrace.request_calls import RequestCalls
 from headrace.retry import Clock, RetryPolicy, SystemClock
@@ -37,7 +37,7 @@ class Client(RequestCalls):
             "inprocess:": those of the engine.
 
     Raises:
-        ValueError: the address cannot be parsed; the message names it.
+        ValueError: the address cannot be parsed, or the timeout is no number; the message names it.
         TypeError: the transport has no such option.
         ImportError: "inprocess:" needs the package headrace-engine.
         RuntimeError: this process was forked from one that used gRPC.
@@ -55,9 +55,10 @@ class Client(RequestCalls):
         clock: Clock | None = None,
         **options: Any,
     ) -> None:
+        limit = check_timeout(timeout)
         transport = open_transport(address, options) if isinstance(address, str) else address
         self._connection = Connection(
-            transport, timeout=timeout, owner=owner, policy=retry or RetryPolicy(), clock=clock or SystemClock()
+            transport, timeout=limit, owner=owner, policy=retry or RetryPolicy(), clock=clock or SystemClock()
         )
         dropped = self._connection.requests.client_dropped
         weakref.finalize(self, self._connection.janitor.ask, dropped).atexit = False

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numbers
 import weakref
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from google.protobuf.message import Message
 
 from headrace.attempts import Attempts
+from headrace.deadline import FOR_EVER
+from headrace.errors import HeadraceError, UnavailableError
+from headrace.fill import invalid
 from headrace.fork import check_process, current_process
 from headrace.janitor import Janitor
 from headrace.open_requests import OpenRequests
@@ -29,6 +33,9 @@ class BaseConnection:
         policy: how failed calls are tried again.
     """
 
+    _finalizer: weakref.finalize[Any, Any]
+    """Ends everything, once."""
+
     def __init__(self, *, timeout: float | None, owner: str, policy: RetryPolicy) -> None:
         self.timeout = timeout
         self.policy = policy
@@ -37,13 +44,25 @@ class BaseConnection:
 
     def limit(self, timeout: float | None, *, waiting: float = 0.0) -> float | None:
         """The limit of a call that ends by itself: its own, else the connection's; beside what it waits on purpose."""
-        limit = self.timeout if timeout is None else timeout
+        limit = self.timeout if timeout is None else check_timeout(timeout)
         return None if limit is None else limit + waiting
 
     def sign(self, request: Message) -> None:
         """Says whose request it is."""
         if self._owner and "owner" in request.DESCRIPTOR.fields_by_name:
             request.owner = self._owner  # type: ignore[attr-defined]
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return not self._finalizer.alive
+
+    def failed(self, failure: CallError, *, request_id: str, handle: str) -> HeadraceError:
+        """What the failure of a call means. One that is cut by closing says so, however its transport puts it."""
+        error = error_from_status(failure.status, request_id=request_id, handle=handle)
+        if self.closed and isinstance(error, UnavailableError):
+            return error_from_status(client_closed(), request_id=request_id)
+        return error
 
 
 class Connection(BaseConnection):
@@ -94,16 +113,17 @@ class Connection(BaseConnection):
             policy: another one than the connection's.
 
         Raises:
+            InvalidRequestError: the timeout is no number.
             HeadraceError: the failure of the last attempt.
             RuntimeError: this is a fork of the process that made the connection.
         """
         self._prepare(request)
-        attempts = Attempts(policy or self.policy, self.clock, timeout)
+        attempts = Attempts(policy or self.policy, self.clock, check_timeout(timeout))
         while True:
             try:
                 return cast(Answer, self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
-                error = error_from_status(failure.status, request_id=request_id, handle=handle)
+                error = self.failed(failure, request_id=request_id, handle=handle)
             self.clock.sleep(attempts.pause(error))
             if before_retry is not None:
                 before_retry(attempts.failures)
@@ -128,9 +148,23 @@ class Connection(BaseConnection):
 
     def _prepare(self, request: Message) -> None:
         check_process(self._process)
-        if not self._finalizer.alive:
+        if self.closed:
             raise error_from_status(client_closed())
         self.sign(request)
+
+
+def check_timeout(timeout: Any) -> float | None:
+    """The limit of a call, out of what callers give; FOR_EVER and more: none.
+
+    Raises:
+        InvalidRequestError: it is no number of seconds.
+    """
+    if timeout is None:
+        return None
+    real = isinstance(timeout, numbers.Real) and not isinstance(timeout, bool)
+    if not real or not (timeout < 0 or timeout >= 0):  # NaN is neither.
+        raise invalid("timeout", timeout, "a number of seconds, or None")
+    return float(min(max(timeout, 0), FOR_EVER))
 
 
 def client_name() -> str:

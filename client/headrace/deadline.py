@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from headrace.retry import Time
 
+FOR_EVER = 1e9
+"""Seconds (31 years) from which on a limit is none: gRPC's own deadlines overflow somewhere beyond."""
+
 
 class Deadline:
     """A moment after which waiting ends.
 
     Args:
         clock: time.
-        seconds: from now; None: never.
+        seconds: from now; None, or FOR_EVER and more: never.
     """
 
     def __init__(self, clock: Time, seconds: float | None) -> None:
         self._clock = clock
-        self._end = None if seconds is None else clock.monotonic() + seconds
+        self._end = None if seconds is None or seconds >= FOR_EVER else clock.monotonic() + seconds
 
     def left(self) -> float | None:
         """Seconds left, at least 0; None: no end."""

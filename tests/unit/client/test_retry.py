@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import logging
+import math
+import re
+from functools import partial
+from typing import Any
 
 import grpc
 import pytest
 from fake_clock import FakeClock
-from headrace import Client, DeadlineError, HeadraceError, OverloadedError, RetryPolicy, StateError, UnavailableError
+from headrace import (
+    Client,
+    DeadlineError,
+    HeadraceError,
+    InvalidRequestError,
+    OverloadedError,
+    RetryPolicy,
+    StateError,
+    UnavailableError,
+)
 from headrace.retry import retry_delay, should_retry
 from headrace.v1 import engine_service_pb2, model_service_pb2
 from hypothesis import given
@@ -106,6 +119,22 @@ def test_without_a_timeout_it_gives_up_after_the_policys_time(
     with pytest.raises(UnavailableError):
         client.start_model("smol")
     assert clock.slept == [9.0] * 3
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e30, 10**400, 1e9], ids=["inf", "1e30", "10**400", "1e9"])
+def test_a_timeout_beyond_all_bounds_is_none(client: Client, server: ScriptedServer, timeout: float) -> None:
+    server.expect("GetServerInfo", INFO)
+    client.server_info(timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", [math.nan, "5", True, [1]])
+def test_a_timeout_that_is_no_number_is_refused(client: Client, timeout: Any) -> None:
+    words = rf"timeout = {re.escape(repr(timeout))}: must be a number of seconds, or None"
+    for call in (client.list_requests, partial(client.get_request, "h", wait=1), partial(client.sync_request, "h")):
+        with pytest.raises(InvalidRequestError, match=words):
+            call(timeout=timeout)
+    with pytest.raises(InvalidRequestError, match=words):
+        Client("localhost:1", timeout=timeout)
 
 
 def test_a_model_verb_that_is_cut_joins_the_work_again(client: Client, server: ScriptedServer) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -216,6 +218,7 @@ def test_a_cancelled_session_fails_and_leaves_no_thread_behind() -> None:
 @pytest.mark.parametrize("attempt", range(5))
 def test_a_session_to_a_lost_server_is_followed_by_one_to_another(attempt: int) -> None:
     """Also where a session begins just as its connection breaks, which gRPC's own retries did not survive."""
+
     def talk(number: int) -> Any:
         def answer(questions: Iterator[Any], context: Any) -> Iterator[Any]:
             yield pong(number)
@@ -299,6 +302,38 @@ def test_any_transport_carries_the_client() -> None:
     assert [one.ids_from_generate for one in queue] == [[1, 2]]
     client.close()
     assert echo.closed
+
+
+class Stuck(Echo):
+    """Answers nothing until it is closed; then it says that the call was cancelled, as some transports do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = threading.Event()
+        self._over = threading.Event()
+
+    def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
+        self.asked.append((method, request, timeout))
+        self.waits.set()
+        assert self._over.wait(60)
+        raise seam.CallError(status_pb2.Status(code=1, message="the call was cancelled"))
+
+    def close(self) -> None:
+        self._over.set()
+
+
+def test_closing_ends_calls_at_once_whatever_the_transport_says(caplog: pytest.LogCaptureFixture) -> None:
+    stuck = Stuck()
+    client = Client(stuck)
+    with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING):
+        call = pool.submit(client.sync_request, HANDLE)
+        assert stuck.waits.wait(60)
+        client.close()
+        with pytest.raises(UnavailableError) as caught:
+            call.result(60)
+    assert caught.value.reason == "CLIENT_CLOSED"
+    assert len(stuck.asked) == 1
+    assert caplog.records == []
 
 
 def test_inprocess_is_found_by_its_entry_point_and_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:

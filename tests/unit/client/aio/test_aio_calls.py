@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import threading
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
 from async_clock import FakeAsyncClock, eventually
-from headrace import AsyncClient, DeadlineError, OverloadedError, RequestReleasedError, RetryPolicy, UnavailableError
-from headrace.v1 import engine_service_pb2, model_pb2, model_service_pb2
+from headrace import (
+    AsyncClient,
+    DeadlineError,
+    InvalidRequestError,
+    OverloadedError,
+    RequestReleasedError,
+    RetryPolicy,
+    UnavailableError,
+)
+from headrace.transport import CallError
+from headrace.v1 import engine_service_pb2, model_pb2, model_service_pb2, status_pb2
 from headrace.v1 import request_service_pb2 as wire
 from scripted_replies import Failure, Hang
 from scripted_server import ScriptedServer
@@ -67,6 +78,50 @@ async def test_a_lost_start_is_sent_again_under_the_same_id_with_the_next_attemp
     sent = server.requests("StartRequest")
     assert [request.attempt for request in sent] == [0, 1, 2]
     assert len({request.request_id for request in sent}) == 1
+
+
+async def test_a_timeout_is_a_number_or_without_bounds(client: AsyncClient, server: ScriptedServer) -> None:
+    server.expect("GetServerInfo", INFO, INFO)
+    for timeout in (math.inf, 1e30):
+        assert (await client.server_info(timeout=timeout)).name == "e1"
+    for call in (client.server_info, partial(client.sync_request, HANDLE)):
+        with pytest.raises(InvalidRequestError, match="timeout = nan: must be a number of seconds"):
+            await call(timeout=math.nan)
+
+
+class Stuck:
+    """A transport that answers nothing until it is closed; then it says that the call was cancelled."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.waits = asyncio.Event()
+        self._over = asyncio.Event()
+
+    async def unary(self, method: str, request: Any, *, timeout: float | None) -> Any:  # noqa: ASYNC109
+        self.asked += 1
+        self.waits.set()
+        await self._over.wait()
+        raise CallError(status_pb2.Status(code=1, message="the call was cancelled"))
+
+    def stream(self, method: str, request: Any, *, timeout: float | None) -> Any:
+        raise NotImplementedError
+
+    def session(self, method: str) -> Any:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        self._over.set()
+
+
+async def test_closing_ends_calls_at_once_whatever_the_transport_says() -> None:
+    stuck = Stuck()
+    client = AsyncClient(stuck)
+    call = asyncio.ensure_future(client.sync_request(HANDLE))
+    await stuck.waits.wait()
+    await client.close()
+    with pytest.raises(UnavailableError) as caught:
+        await call
+    assert (caught.value.reason, stuck.asked) == ("CLIENT_CLOSED", 1)
 
 
 async def test_the_servers_delay_wins_and_patience_ends(
