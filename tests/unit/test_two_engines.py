@@ -1,0 +1,156 @@
+"""Two engines behind gateways, over gRPC, with cores that nobody plays: keys and lists that concern both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from headrace.v1 import request_service_pb2 as wire
+from headrace_engine.engine.admission import Admission
+from headrace_engine.service.server import EngineServer
+from headrace_gateway.options import Address, EngineAddress, GatewayOptions
+from headrace_gateway.server import Gateway
+from tiny_models import make_tiny_llama
+from unit.engine.bench import NAME, Bench
+from unit.gateway.conftest import Front
+from unit.gateway.failures import failing
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
+
+
+class Pair:
+    """Two engines that run a model, and gateways in front of both."""
+
+    def __init__(self, model_path: Path, stack: AsyncExitStack) -> None:
+        self.benches = [Bench(model_path), Bench(model_path)]
+        self._stack = stack
+        self._addresses: list[EngineAddress] = []
+
+    async def start(self) -> None:
+        for number, bench in enumerate(self.benches, start=1):
+            self._stack.push_async_callback(close, bench)
+            await bench.run()
+            server = EngineServer(bench.engine)
+            self._addresses.append(EngineAddress.parse(f"e{number}={server.listen('127.0.0.1:0')}"))
+            await server.start()
+            self._stack.push_async_callback(server.stop, None)
+
+    async def front(self) -> Front:
+        """Another gateway."""
+        options = GatewayOptions(
+            Address("127.0.0.1", 0), tuple(self._addresses), poll_interval=3600.0, poll_timeout=5.0, drain_limit=30.0
+        )
+        gateway = Gateway(options)
+        await gateway.start()
+        self._stack.push_async_callback(gateway.close)
+        front = Front(gateway)
+        self._stack.push_async_callback(front.channel.close)
+        await gateway.pool.settle()
+        return front
+
+    @property
+    def held(self) -> int:
+        """Requests that were started and not released."""
+        return sum(len(bench.engine.list_requests("")[0]) for bench in self.benches)
+
+
+async def close(bench: Bench) -> None:
+    for core in bench.launcher.cores:
+        core.end_close()
+    await bench.engine.close()
+
+
+@pytest.fixture
+async def pair(model_path: Path) -> AsyncIterator[Pair]:
+    async with AsyncExitStack() as stack:
+        pair = Pair(model_path, stack)
+        await pair.start()
+        yield pair
+
+
+def question(request_id: str, *ids: int, **fields: Any) -> wire.StartRequestRequest:
+    request = wire.StartRequestRequest(model_name=NAME, request_id=request_id, **fields)
+    request.token_ids.ids.extend(ids or (5, 6, 7))
+    return request
+
+
+async def started(front: Front, request_id: str, *ids: int, **fields: Any) -> Any:
+    """What a start is answered."""
+    return (await front.requests.StartRequest(question(request_id, *ids, **fields))).request
+
+
+class Held:
+    """Starts wait at their engines until the test lets them go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.arrived = asyncio.Event()
+        self.go = asyncio.Event()
+        accept = Admission.accept
+
+        async def held(admission: Admission, request: Any) -> Any:
+            self.arrived.set()
+            await self.go.wait()
+            return await accept(admission, request)
+
+        monkeypatch.setattr(Admission, "accept", held)
+
+
+@pytest.mark.parametrize("first_gateway", ["answers", "is left"])
+async def test_a_retry_through_another_gateway_joins_the_start_in_progress(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, first_gateway: str
+) -> None:
+    held = Held(monkeypatch)
+    one, two = await pair.front(), await pair.front()
+    first = one.requests.StartRequest(question("r1"))
+    await held.arrived.wait()
+    if first_gateway == "is left":
+        first.cancel()
+    retry = asyncio.ensure_future(started(two, "r1", attempt=1))
+    held.go.set()
+    again = await retry
+    assert again.joined
+    if first_gateway == "answers":
+        assert (await first).request.handle == again.handle
+    assert pair.held == 1
+
+
+async def test_the_key_of_a_released_request_is_found_on_its_engine(pair: Pair) -> None:
+    front = await pair.front()
+    for number in range(2):  # one on each engine
+        request_id = f"r{number}"
+        accepted = await started(front, request_id)
+        await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=accepted.handle))
+        again = await started(front, request_id, attempt=1)
+        assert (again.joined, again.handle) == (True, accepted.handle)
+        failure = await failing(front.requests.StartRequest(question(request_id, 8, 9, attempt=1)))
+        assert failure.told == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    assert pair.held == 0
+
+
+async def test_a_handover_that_is_released_between_two_pages_hides_nothing(pair: Pair) -> None:
+    front = await pair.front()
+    handles = set()
+    for number in range(3):
+        for bench in pair.benches:
+            bench.clock.advance(10)
+        handles.add((await started(front, f"r{number}")).handle)
+    resumed = question("r9", handover=1)
+    arrived = resumed.resume.sequences.add().stat.arrival_time
+    arrived.FromNanoseconds(round((pair.benches[0].clock() - 15) * 1e9))
+    handles.add((await front.requests.StartRequest(resumed)).request.handle)
+    told, token, places = [], "", []
+    while token or not told:
+        page = await front.requests.ListRequests(wire.ListRequestsRequest(page_size=1, page_token=token))
+        (state,), token = page.requests, page.next_page_token
+        told.append(state.request.handle)
+        places.append(state.request.request_id)
+        await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=told[-1]))
+    assert (set(told), places) == (handles, ["r2", "r1", "r9", "r0"])
