@@ -2,11 +2,13 @@
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from headrace_engine.native import FOLDER_VARIABLE, Native, load
+from headrace_engine.native import FOLDER_VARIABLE, Cpu, Isa, Native, choose_isa, load
 from native.build import HAS_NVCC, cmake
 
 SANITIZE = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
@@ -39,7 +41,7 @@ def sanitized_programs() -> Path:
     """Folder of the C++ test programs, built with AddressSanitizer and UndefinedBehaviorSanitizer."""
     need_sim()
     options = ("-DCORE_CUDA=OFF", sim_option(), "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_CXX_FLAGS={SANITIZE}")
-    return cmake("native-sanitized", "tests/native", *options, targets=("norm_cpu", "norm_sim", "program_cpu", "sim_cases"))
+    return cmake("native-sanitized", "tests/native", *options, targets=("norm_cpu", "norm_sim", "sim_cases"))
 
 
 @pytest.fixture(scope="session")
@@ -69,3 +71,25 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     folder: Path = request.getfixturevalue("cuda_libraries" if library == "cuda" else "libraries")
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
     return load(library)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random inputs that the seed printed at the head of the run brings back."""
+    return np.random.default_rng(random.getrandbits(32))
+
+
+@pytest.fixture
+def native(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Native:
+    """core_cpu."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+    return load("cpu")
+
+
+@pytest.fixture(params=[isa for isa in Isa if isa is not Isa.NONE], ids=lambda isa: isa.name.lower())
+def cpu(request: pytest.FixtureRequest, native: Native) -> Iterator[Cpu]:
+    """Three threads with the kernels of each instruction set that this machine has."""
+    if request.param > choose_isa(native, {}):
+        pytest.skip(f"this machine has no {request.param.name}")
+    with Cpu(native, 3, isa=request.param) as cpu:
+        yield cpu

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from typing import Any
 
 
 class Dtype(IntEnum):
@@ -65,9 +67,16 @@ Abi = dict[str, tuple[int, int]]
 
 
 def abi_here() -> Abi:
-    """The facts that this module relies on."""
-    abi: Abi = {f"CORE_{member.name}": (member.value, 0) for enum in (Dtype, Code) for member in enum}
-    for name, record in RECORDS.items():
+    """The facts of core.h that this package relies on."""
+    return facts_of({"CORE_": (Dtype, Code)}, RECORDS)
+
+
+def facts_of(enums: Mapping[str, Sequence[type[IntEnum]]], records: Mapping[str, type[ctypes.Structure]]) -> Abi:
+    """The facts of some enums, by the prefix of their constants, and of some structs, by their names in C."""
+    abi: Abi = {
+        f"{prefix}{member.name}": (member.value, 0) for prefix in enums for enum in enums[prefix] for member in enum
+    }
+    for name, record in records.items():
         abi[name] = (ctypes.alignment(record), ctypes.sizeof(record))
         for field, *_ in record._fields_:
             place = getattr(record, field)
@@ -75,12 +84,13 @@ def abi_here() -> Abi:
     return abi
 
 
-def abi_there(handle: ctypes.CDLL) -> Abi:
-    """The facts that a library states."""
-    handle.core_abi.argtypes = ()
-    handle.core_abi.restype = ctypes.POINTER(_AbiEntry)
+def abi_there(handle: ctypes.CDLL, function: str = "core_abi") -> Abi:
+    """The facts that a library states through one of its functions."""
+    entries = getattr(handle, function)
+    entries.argtypes = ()
+    entries.restype = ctypes.POINTER(_AbiEntry)
     abi: Abi = {}
-    for entry in handle.core_abi():
+    for entry in entries():
         if entry.name is None:
             break
         abi[entry.name.decode()] = (entry.value, entry.size)
@@ -97,5 +107,30 @@ def abi_differences(here: Abi, there: Abi) -> list[str]:
 
 
 def field_at(record: type[ctypes.Structure], offset: int) -> str:
-    """Name of the field that lies at an offset."""
-    return next(field for field, *_ in record._fields_ if getattr(record, field).offset == offset)
+    """Name of the field that lies at an offset, such as "rows" or "projections[1].out".
+
+    A struct in a struct is one field, unless the offset lies behind its first byte or it is an entry of an array.
+    """
+    for field, kind, *_ in record._fields_:
+        place = getattr(record, field)
+        if not place.offset <= offset < place.offset + place.size:
+            continue
+        inside = offset - place.offset
+        entry: Any = getattr(kind, "_type_", None) if issubclass(kind, ctypes.Array) else None
+        if isinstance(entry, type) and issubclass(entry, ctypes.Structure):
+            number, inside = divmod(inside, ctypes.sizeof(entry))
+            return f"{field}[{number}].{field_at(entry, inside)}"
+        if inside and issubclass(kind, ctypes.Structure):
+            return f"{field}.{field_at(kind, inside)}"
+        return field
+    raise ValueError(f"{record.__name__} has no field at byte {offset}")
+
+
+def value_at(record: ctypes.Structure, field: str) -> Any:
+    """The value of a field that `field_at` named."""
+    value: Any = record
+    for part in field.split("."):
+        name, _, number = part.rstrip("]").partition("[")
+        value = getattr(value, name)
+        value = value[int(number)] if number else value
+    return value

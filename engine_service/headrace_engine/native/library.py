@@ -9,7 +9,18 @@ from typing import Literal
 
 import headrace_engine
 from headrace_engine.errors import Internal
-from headrace_engine.native.abi import Code, Dtype, RmsNorm, abi_differences, abi_here, abi_there, field_at
+from headrace_engine.native.abi import (
+    Code,
+    Dtype,
+    RmsNorm,
+    abi_differences,
+    abi_here,
+    abi_there,
+    field_at,
+    value_at,
+)
+from headrace_engine.native.functions import PROTOTYPES, declare
+from headrace_engine.native.program_abi import program_abi_here
 
 Library = Literal["cpu", "cuda", "sim"]
 """Names of the libraries: g++ on the CPU, nvcc on a GPU, and the CUDA sources simulated on the CPU (tests only)."""
@@ -41,11 +52,13 @@ class Native:
 
     Attributes:
         library: which one it is.
+        handle: its functions, for the other modules of this package.
         device: type of the device whose memory its ops work on, "cpu" or "cuda".
     """
 
     def __init__(self, library: Library, handle: ctypes.CDLL) -> None:
         self.library = library
+        self.handle = handle
         self.device = "cuda" if library == "cuda" else "cpu"
         self._rms_norm = handle.core_rms_norm
         self._rms_norm.argtypes = (ctypes.POINTER(RmsNorm), ctypes.c_void_p)
@@ -79,7 +92,7 @@ class Native:
             NativeError: an argument is wrong, or the device refused the launch.
         """
         args = RmsNorm(x=x, weight=weight, out=out, rows=rows, hidden=hidden, eps=eps, dtype=dtype)
-        self._check("rms_norm", args, self._rms_norm(ctypes.byref(args), stream))
+        self.check("rms_norm", self._rms_norm(ctypes.byref(args), stream), args)
 
     def add_rms_norm(
         self,
@@ -116,18 +129,37 @@ class Native:
             raise NativeError(
                 "add_rms_norm: residual = None: the pointer must not be null", code=Code.NULL_POINTER, field="residual"
             )
-        self._check("add_rms_norm", args, self._rms_norm(ctypes.byref(args), stream))
+        self.check("add_rms_norm", self._rms_norm(ctypes.byref(args), stream), args)
 
-    def _check(self, op: str, args: ctypes.Structure, status: int) -> None:
-        """Raises what a status says."""
+    def check(self, op: str, status: int, args: ctypes.Structure | None = None) -> None:
+        """Raise what a status says.
+
+        Args:
+            op: what was called, for the message.
+            status: what it returned.
+            args: its parameter struct, where it has one.
+
+        Raises:
+            NativeError: the status is no success; names the op, and the field at fault with its value.
+        """
         code, detail = Code(status & 0xFF), status >> 8
         if code is Code.OK:
             return
         text = self._status_text(status).decode()
         if code is Code.DEVICE_ERROR:
             raise NativeError(f"{op}: {text} (device error {detail})", code=code)
+        if args is None or not detail:
+            raise NativeError(f"{op}: {text}", code=code)
         field = field_at(type(args), detail - 1)
-        raise NativeError(f"{op}: {field} = {getattr(args, field)}: {text}", code=code, field=field)
+        shown = _shown(value_at(args, field))
+        raise NativeError(f"{op}: {field}{shown}: {text}", code=code, field=field)
+
+
+def _shown(value: object) -> str:
+    """A field's value in a message; "" for pointers to structs, whose address tells nothing."""
+    if isinstance(value, ctypes.Structure):
+        return " = " + ", ".join(f"{name} {getattr(value, name)}" for name, *_ in value._fields_)
+    return "" if isinstance(value, ctypes._Pointer | ctypes.Array) and value else f" = {value}"
 
 
 def load(library: Library) -> Native:
@@ -143,10 +175,22 @@ def load(library: Library) -> Native:
         raise NativeUnavailable(f"{path} cannot be loaded: {error}") from error
     if not hasattr(handle, "core_abi"):
         raise NativeUnavailable(f"{path} is no library of the native core")
-    differences = abi_differences(abi_here(), abi_there(handle))
+    differences = _differences(library, handle)
     if differences:
         raise NativeUnavailable(f"{path} was built from another core.h; build it again: " + "; ".join(differences))
+    if library == "cpu":
+        declare(handle)
     return Native(library, handle)
+
+
+def _differences(library: Library, handle: ctypes.CDLL) -> list[str]:
+    """What a library and this package see differently in the headers that the library implements."""
+    differences = abi_differences(abi_here(), abi_there(handle))
+    if library != "cpu":
+        return differences
+    functions = ("core_program_abi", *PROTOTYPES)
+    missing = [f"{name} is missing in the library" for name in functions if not hasattr(handle, name)]
+    return missing or differences + abi_differences(program_abi_here(), abi_there(handle, "core_program_abi"))
 
 
 def _find(name: str) -> Path:

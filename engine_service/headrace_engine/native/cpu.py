@@ -1,0 +1,147 @@
+"""Threads and memory of core_cpu."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.native.abi import Code
+from headrace_engine.native.library import Native, NativeError, NativeUnavailable
+from headrace_engine.native.program_abi import CpuOptions
+from headrace_engine.native.program_enums import Isa
+
+ISA_VARIABLE = "HEADRACE_ISA"
+"""Environment variable that forces an instruction set: avx2, avx512, avx512_bf16 or amx."""
+
+
+def choose_isa(native: Native, environment: Mapping[str, str] | None = None) -> Isa:
+    """The instruction set to compute with: what the environment names, else the best of this machine.
+
+    Raises:
+        InvalidArgument: the environment names none, or one that this machine does not have.
+        NativeUnavailable: this machine has not even AVX2.
+    """
+    best = Isa(native.handle.core_cpu_best_isa())
+    if best is Isa.NONE:
+        raise NativeUnavailable("this machine has no AVX2 with FMA and F16C, which core_cpu needs")
+    text = (os.environ if environment is None else environment).get(ISA_VARIABLE, "")
+    if not text:
+        return best
+    allowed = [isa.name.lower() for isa in Isa if Isa.NONE < isa <= best]
+    if text not in allowed:
+        description = f'= "{text}" in the environment is no instruction set of this machine; allowed: '
+        raise InvalidArgument.field(ISA_VARIABLE, description + ", ".join(allowed))
+    return Isa[text.upper()]
+
+
+class Cpu:
+    """A pool of threads, and the kernels that they run. A context manager.
+
+    Args:
+        native: core_cpu.
+        threads: how many compute; the caller of a program is one of them.
+        cpus: the logical processor of each thread; None: the system places them. The caller is never moved.
+        isa: the kernels; NONE: the best that the machine has.
+
+    Attributes:
+        native: the library.
+        threads: how many compute.
+        isa: the kernels that it runs.
+
+    Raises:
+        NativeError: the machine does not have the instruction set, or gives no more threads.
+    """
+
+    def __init__(self, native: Native, threads: int, *, cpus: Sequence[int] | None = None, isa: Isa = Isa.NONE) -> None:
+        self.native = native
+        self.threads = threads
+        if cpus is not None and len(cpus) != threads:
+            raise ValueError(f"{len(cpus)} processors for {threads} threads")
+        places = (ctypes.c_int32 * threads)(*cpus) if cpus is not None else None
+        options = CpuOptions(ctypes.addressof(places) if places is not None else None, threads, isa)
+        pool = ctypes.c_void_p()
+        status = native.handle.core_cpu_create(ctypes.byref(options), ctypes.byref(pool))
+        native.check("cpu_create", status, options)
+        self.isa = Isa(native.handle.core_cpu_isa(pool))
+        self._pool = pool
+        self._free = weakref.finalize(self, native.handle.core_cpu_destroy, pool)
+
+    @property
+    def address(self) -> ctypes.c_void_p:
+        """The CoreCpu, for the other modules of this package.
+
+        Raises:
+            ValueError: it is closed.
+        """
+        if not self._free.alive:
+            raise ValueError("the threads of this Cpu have ended")
+        return self._pool
+
+    def close(self) -> None:
+        """End the threads. Closing twice is allowed; what uses them is closed before."""
+        self._free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Memory:
+    """Zeroed memory in huge pages where the system has them, aligned to 2 MiB. Freed by close(), or when unused.
+
+    Args:
+        native: core_cpu.
+        nbytes: how much.
+
+    Attributes:
+        nbytes: how much.
+
+    Raises:
+        NativeError: the system has no more.
+    """
+
+    def __init__(self, native: Native, nbytes: int) -> None:
+        address = native.handle.core_cpu_allocate(nbytes)
+        if not address:
+            raise NativeError(f"cpu_allocate: the system gives no {nbytes} bytes", code=Code.NO_MEMORY)
+        self.nbytes = nbytes
+        self._address = int(address)
+        self._free = weakref.finalize(self, native.handle.core_cpu_free, address)
+
+    @property
+    def address(self) -> int:
+        """Of the first byte.
+
+        Raises:
+            ValueError: it is freed.
+        """
+        if not self._free.alive:
+            raise ValueError("this memory is freed")
+        return self._address
+
+    def view(self, offset: int, nbytes: int) -> NDArray[np.uint8]:
+        """A part of it as bytes; not to be touched after close()."""
+        if not 0 <= offset <= offset + nbytes <= self.nbytes:
+            raise ValueError(f"bytes {offset} to {offset + nbytes} of {self.nbytes}")
+        buffer = (ctypes.c_uint8 * nbytes).from_address(self.address + offset)
+        buffer.owner = self  # type: ignore[attr-defined]  # Keeps the memory while the array lives.
+        return np.ctypeslib.as_array(buffer)
+
+    def close(self) -> None:
+        """Free it. Closing twice is allowed."""
+        self._free()
+
+
+def allocations(native: Native) -> int:
+    """How often core_cpu has allocated since it was loaded: stands still once models are warm."""
+    return int(native.handle.core_cpu_allocations())

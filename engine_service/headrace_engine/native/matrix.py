@@ -1,0 +1,174 @@
+"""Packed matrices of core_cpu."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace_engine.native.abi import Dtype
+from headrace_engine.native.cpu import Cpu, Memory
+from headrace_engine.native.library import Native
+from headrace_engine.native.program_abi import Pack, Weight
+from headrace_engine.native.program_enums import Format
+
+ALIGNMENT = 64
+"""Of packed matrices in memory."""
+
+_ROW_TYPES: dict[Format, type[np.generic]] = {
+    Format.FLOAT32: np.float32,
+    Format.BFLOAT16: np.uint16,
+    Format.FLOAT16: np.float16,
+    Format.INT8: np.uint8,
+    Format.INT4: np.uint8,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """How a matrix is stored: weight = scale · (value − zero) + offset, or the numbers themselves.
+
+    Attributes:
+        outputs, inputs: its rows and columns.
+        group: inputs that share a scale, 16, 32, 64 or 128; 0: all inputs, and for float formats.
+        scales: how scales and offsets are stored; None for float formats.
+        offsets: groups have offsets.
+        zero: of the codes.
+        codebook: 16 values of INT4 codes; empty: a code is its own value.
+    """
+
+    outputs: int
+    inputs: int
+    format: Format
+    group: int = 0
+    scales: Dtype | None = None
+    offsets: bool = False
+    zero: int = 0
+    codebook: tuple[float, ...] = ()
+
+    @property
+    def is_integer(self) -> bool:
+        """It is stored as codes."""
+        return self.format in (Format.INT8, Format.INT4)
+
+    @property
+    def groups(self) -> int:
+        """Groups of a row; 0 for float formats."""
+        if not self.is_integer:
+            return 0
+        return -(-self.inputs // self.group) if self.group else 1
+
+    def struct(self, address: int | None = None) -> Weight:
+        """The CoreWeight whose data lies at an address."""
+        values = (ctypes.c_float * 16)(*self.codebook)
+        return Weight(
+            data=address,
+            outputs=self.outputs,
+            inputs=self.inputs,
+            format=self.format,
+            group=self.group,
+            scales=self.scales or 0,
+            offsets=self.offsets,
+            zero=self.zero,
+            codebook=bool(self.codebook),
+            values=values,
+        )
+
+    def packed_bytes(self, native: Native) -> int:
+        """Bytes that it takes when packed.
+
+        Raises:
+            ValueError: there is no such storage.
+        """
+        nbytes = int(native.handle.core_weight_bytes(ctypes.byref(self.struct())))
+        if not nbytes:
+            raise ValueError(f"core_cpu has no {self}")
+        return nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRows:
+    """Rows of a matrix before they are packed.
+
+    Attributes:
+        numbers: [rows, inputs] as float32, float16, uint16 (bits of bfloat16), or uint8 (one code an entry).
+        scales, offsets: float32 [rows, groups], where the matrix has them.
+    """
+
+    numbers: NDArray[np.generic]
+    scales: NDArray[np.float32] | None = None
+    offsets: NDArray[np.float32] | None = None
+
+
+class PackedMatrix:
+    """A matrix in memory as core_cpu's kernels read it.
+
+    Args:
+        native: core_cpu.
+        matrix: how it is stored.
+        memory: where; kept as long as this is.
+        offset: of its first byte, a multiple of ALIGNMENT.
+    """
+
+    def __init__(self, native: Native, matrix: Matrix, memory: Memory, offset: int = 0) -> None:
+        self.matrix = matrix
+        self.nbytes = matrix.packed_bytes(native)
+        if offset % ALIGNMENT or offset + self.nbytes > memory.nbytes:
+            raise ValueError(f"{self.nbytes} bytes at {offset} of {memory.nbytes}")
+        self._native = native
+        self._memory = memory
+        self.struct = matrix.struct(memory.address + offset)
+
+    def pack(self, cpu: Cpu, rows: MatrixRows, first_row: int = 0) -> None:
+        """Store some rows, on all threads.
+
+        Args:
+            rows: a multiple of 64, or up to the last row.
+            first_row: where they go, a multiple of 64.
+
+        Raises:
+            ValueError: the arrays are not those of the matrix.
+            NativeError: the rows do not begin or end where they may.
+        """
+        count = len(rows.numbers)
+        self._check(rows.numbers, (count, self.matrix.inputs), _ROW_TYPES[self.matrix.format])
+        scales = (count, self.matrix.groups) if self.matrix.is_integer else None
+        for array, shape in ((rows.scales, scales), (rows.offsets, scales if self.matrix.offsets else None)):
+            self._check(array, shape, np.float32)
+        pack = Pack(
+            weight=ctypes.pointer(self.struct),
+            rows_data=rows.numbers.ctypes.data,
+            row_scales=_address(rows.scales),
+            row_offsets=_address(rows.offsets),
+            first_row=first_row,
+            rows=count,
+        )
+        self._native.check("weight_pack", self._native.handle.core_weight_pack(cpu.address, ctypes.byref(pack)), pack)
+
+    def row(self, number: int) -> NDArray[np.float32]:
+        """One row as float32, [inputs]: what every kernel computes with, to its own rounding."""
+        values = np.empty(self.matrix.inputs, dtype=np.float32)
+        status = self._native.handle.core_weight_row(ctypes.byref(self.struct), number, values.ctypes.data)
+        self._native.check("weight_row", status)
+        return values
+
+    def _check(self, array: NDArray[np.generic] | None, shape: tuple[int, int] | None, kind: type[np.generic]) -> None:
+        if array is None and shape is None:
+            return
+        if array is None or shape is None:
+            raise ValueError(f"{self.matrix} {'needs more' if array is None else 'takes less'} than was given")
+        if array.shape != shape or array.dtype != kind or not array.flags.c_contiguous:
+            raise ValueError(
+                f"rows of {self.matrix} are {array.dtype} {array.shape}, not contiguous {kind.__name__} {shape}"
+            )
+
+
+def _address(array: NDArray[np.generic] | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+def weight_version(native: Native) -> int:
+    """Number of the layout in memory: what was packed under another number has to be packed again."""
+    return int(native.handle.core_weight_version())

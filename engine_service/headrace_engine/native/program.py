@@ -1,0 +1,179 @@
+"""Programs of core_cpu: ops that are recorded once and replayed as one call a step."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace_engine.native import program_abi as abi
+from headrace_engine.native.cpu import Cpu, Memory
+from headrace_engine.native.matrix import PackedMatrix
+from headrace_engine.native.program_abi import Batch, Shape, Value
+from headrace_engine.native.program_enums import Activations, Gate
+
+NO_VALUE = Value()
+"""Where an op has an input less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One of the products of an x: out = x · weightᵀ + bias, where bias is float32 [outputs]."""
+
+    weight: PackedMatrix
+    out: Value
+    bias: NDArray[np.float32] | None = None
+
+
+class Program:
+    """A recorded step. Every op is checked when it is recorded; what it points to is kept.
+
+    Args:
+        cpu: the threads that run it; closed after it.
+        shape: the largest batch, and the model's numbers.
+
+    Raises:
+        NativeError: from every method: a number is wrong; names op and field.
+    """
+
+    def __init__(self, cpu: Cpu, shape: Shape) -> None:
+        self.shape = shape
+        self._native = cpu.native
+        self._cpu = cpu
+        self._kept: list[Any] = []
+        self._pool: Memory | None = None
+        program = ctypes.c_void_p()
+        status = self._native.handle.core_program_create(cpu.address, ctypes.byref(shape), ctypes.byref(program))
+        self._native.check("program_create", status, shape)
+        self._program: ctypes.c_void_p | None = program
+        self._free = weakref.finalize(self, self._native.handle.core_program_destroy, program)
+
+    def embed(self, table: PackedMatrix, out: Value) -> None:
+        """Out is the row of the table for each token."""
+        self._record("embed", abi.Embed(ctypes.pointer(table.struct), out), table)
+
+    def norm(
+        self,
+        weight: NDArray[np.float32],
+        x: Value,
+        out: Value,
+        eps: float,
+        *,
+        residual: Value = NO_VALUE,
+        residual_out: Value = NO_VALUE,
+    ) -> None:
+        """Out is rms_norm(sum) · weight, where sum = x + residual is stored in residual_out, or sum = x."""
+        op = abi.Norm(self._floats(weight, x.width), x, residual, residual_out, out, eps)
+        self._record("norm", op, weight)
+
+    def linear(self, x: Value, products: Sequence[Product], activations: Activations = Activations.FULL) -> None:
+        """Up to three products of one x."""
+        if len(products) > 3:
+            raise ValueError(f"{len(products)} products; at most 3")
+        op = abi.Linear(x=x, count=len(products), activations=activations)
+        for number, product in enumerate(products):
+            bias = None if product.bias is None else self._floats(product.bias, product.weight.matrix.outputs)
+            op.projections[number] = abi.Projection(ctypes.pointer(product.weight.struct), bias, product.out)
+        self._record("linear", op, list(products))
+
+    def rope_append(
+        self,
+        layer: int,
+        q: Value,
+        k: Value,
+        v: Value,
+        q_out: Value,
+        cos: NDArray[np.float32],
+        sin: NDArray[np.float32],
+    ) -> None:
+        """Rotates q into q_out and k, and appends k and v to the blocks. cos, sin: [max_positions, rotary_dim / 2]."""
+        half = cos.shape[1]
+        places = [self._floats(table, self.shape.max_positions, half) for table in (cos, sin)]
+        self._record("rope_append", abi.RopeAppend(*places, q, k, v, q_out, 2 * half, layer), (cos, sin))
+
+    def attention(
+        self, layer: int, q: Value, out: Value, scale: float, *, window: int = 0, soft_cap: float = 0.0
+    ) -> None:
+        """Causal attention to the keys and values in the blocks; window 0 and soft_cap 0 mean none."""
+        self._record("attention", abi.Attention(q, out, layer, window, scale, soft_cap))
+
+    def gated(self, gate: Value, up: Value, out: Value, activation: Gate = Gate.SILU) -> None:
+        """Out is activation(gate) · up."""
+        self._record("gated", abi.Gated(gate, up, out, activation))
+
+    def select(self, x: Value, out: Value) -> None:
+        """Out is the rows of x whose logits are wanted."""
+        self._record("select", abi.Select(x, out))
+
+    def sample(self, logits: Value) -> None:
+        """Draws a token for each row of logits."""
+        self._record("sample", abi.Sample(logits))
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes that bind() allocates: for all values of the largest batch, and the kernels' own room."""
+        return int(self._native.handle.core_program_workspace_bytes(self._program))
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block of keys and values in all layers."""
+        return int(self._native.handle.core_program_block_bytes(self._program))
+
+    def bind(self, pool: Memory, num_blocks: int) -> None:
+        """Allocate the workspace at the first call, and take a pool of blocks, which is kept."""
+        if pool.nbytes < num_blocks * self.block_bytes:
+            raise ValueError(f"{num_blocks} blocks of {self.block_bytes} bytes do not fit into {pool.nbytes}")
+        status = self._native.handle.core_program_bind(self._program, pool.address, num_blocks)
+        self._native.check("program_bind", status)
+        self._pool = pool
+
+    def run(self, batch: Batch) -> None:
+        """Run every op on the batch; returns when the step is done. One run at a time."""
+        status = self._native.handle.core_program_run(self._program, batch)
+        if status:
+            self._native.check("program_run", status, batch)
+
+    def value(self, value: Value, rows: int) -> NDArray[np.float32]:
+        """What a value holds after a run, [rows, width], until the next: not a copy.
+
+        Raises:
+            ValueError: nothing is bound yet.
+        """
+        address = self._native.handle.core_program_value(self._program, ctypes.byref(value))
+        if not address:
+            raise ValueError("the program is not bound")
+        floats = (ctypes.c_float * (rows * value.width)).from_address(address)
+        floats.owner = self  # Keeps the workspace while the array lives.
+        return np.ctypeslib.as_array(floats).reshape(rows, value.width)
+
+    def kv(self, layer: int, block: int, slot: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Keys and values of one token in one layer as float32, [kv_heads, head_dim] each."""
+        found = np.empty((2, self.shape.kv_heads, self.shape.head_dim), dtype=np.float32)
+        for values in (0, 1):
+            place = found[values].ctypes.data
+            status = self._native.handle.core_program_kv(self._program, layer, values, block, slot, place)
+            self._native.check("program_kv", status)
+        return found[0], found[1]
+
+    def close(self) -> None:
+        """Free everything. Closing twice is allowed."""
+        self._free()
+        self._program = self._pool = None  # What is called from now on is refused.
+        self._kept.clear()
+
+    def _record(self, name: str, op: ctypes.Structure, kept: Any = None) -> None:
+        function = getattr(self._native.handle, f"core_program_{name}")
+        self._native.check(name, function(self._program, ctypes.byref(op)), op)
+        self._kept.append(kept)
+
+    @staticmethod
+    def _floats(array: NDArray[np.float32], *shape: int) -> int:
+        """Address of contiguous float32 of a shape."""
+        if array.shape != shape or array.dtype != np.float32 or not array.flags.c_contiguous:
+            raise ValueError(f"{array.dtype} {array.shape} where contiguous float32 {shape} is needed")
+        return array.ctypes.data

@@ -1,0 +1,182 @@
+"""Rotation, appending and paged attention against float64, at every instruction set of this machine.
+
+Every sequence comes in two steps: what is in the pool already, then the rows whose results are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from headrace_engine.native import Cpu, Kv, Memory, NativeError, Program
+from native.one_program import OneProgram, Values
+
+MODELS = [(9, 3, 64), (2, 2, 16), (14, 2, 64), (8, 1, 128), (4, 2, 80), (3, 1, 96), (2, 1, 256)]
+"""Query heads, KV heads, entries of a head."""
+BATCHES = [
+    [(0, 1)],
+    [(0, 40), (17, 1), (100, 15)],
+    [(1000, 1)],
+    [(530, 1), (1023, 1), (3, 1)],
+    [(600, 30)],
+]
+"""Start and length of each sequence."""
+VARIANTS = [{}, {"window": 100, "soft_cap": 5.0, "rotary": 0.5}, {"block_size": 64}]
+MAX_POSITIONS = 1040
+KV_ERROR = {Kv.FLOAT32: 1e-6, Kv.BFLOAT16: 2**-8, Kv.INT8: 0.5 / 255, Kv.UINT4: 0.5 / 15}
+"""Largest error of an entry: relative to itself for numbers, to the range of its head for codes."""
+
+
+@dataclass
+class Case:
+    """Sequences in shuffled blocks, with random queries, keys and values."""
+
+    rng: np.random.Generator
+    kv: Kv
+    model: tuple[int, int, int]
+    batch: list[tuple[int, int]]
+    window: int = 0
+    soft_cap: float = 0.0
+    rotary: float = 1.0
+    block_size: int = 16
+
+    def __post_init__(self) -> None:
+        heads, kv_heads, dim = self.model
+        self.half = int(dim * self.rotary) // 2
+        counts = [-(-(start + length) // self.block_size) for start, length in self.batch]
+        self.num_blocks = sum(counts) + 3
+        order = self.rng.permutation(self.num_blocks).astype(np.int32)
+        ends = np.cumsum(counts)
+        self.tables = [order[end - count : end].copy() for end, count in zip(ends, counts, strict=True)]
+        widths = {"q": heads * dim, "k": kv_heads * dim, "v": kv_heads * dim}
+        self.inputs = [
+            {name: self.rng.standard_normal((start + length, width), np.float32) for name, width in widths.items()}
+            for start, length in self.batch
+        ]
+        self.angles = np.outer(np.arange(MAX_POSITIONS), 1e4 ** (-np.arange(self.half) / max(1, self.half)))
+
+    def run(self, cpu: Cpu) -> tuple[np.ndarray, OneProgram]:
+        """Results of the last rows, and the program that has the pool."""
+        before = [(i, 0, start) for i, (start, _) in enumerate(self.batch) if start]
+        pool = self._step(cpu, before, None)[1] if before else None
+        program, _ = self._step(cpu, [(i, start, length) for i, (start, length) in enumerate(self.batch)], pool)
+        return self.out, program
+
+    def _step(self, cpu: Cpu, rows: list[tuple[int, int, int]], pool: Memory | None) -> tuple[OneProgram, Memory]:
+        heads, kv_heads, dim = self.model
+        inputs = {
+            name: np.concatenate([self.inputs[i][name][start : start + length] for i, start, length in rows])
+            for name in ("q", "k", "v")
+        }
+        cos, sin = np.cos(self.angles).astype(np.float32), np.sin(self.angles).astype(np.float32)
+
+        def record(program: Program, v: Values) -> None:
+            program.rope_append(0, v["q"], v["k"], v["v"], v["turned"], cos, sin)
+            scale = dim**-0.5
+            program.attention(0, v["turned"], v["out"], scale, window=self.window, soft_cap=self.soft_cap)
+
+        program = OneProgram(
+            cpu,
+            inputs,
+            {"turned": heads * dim, "out": heads * dim},
+            record,
+            max_positions=MAX_POSITIONS,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=dim,
+            block_size=self.block_size,
+            kv=self.kv,
+        )
+        pool = pool or program.pool(self.num_blocks)
+        sequences = [(self.tables[i], start, length) for i, start, length in rows]
+        self.out = program.run(pool, self.num_blocks, sequences)["out"]
+        return program, pool
+
+    def rotated(self, sequence: int, name: str) -> np.ndarray:
+        """Queries or keys of a sequence after rotation, float64 [positions, heads, dim]."""
+        dim = self.model[2]
+        x = self.inputs[sequence][name].astype(np.float64).reshape(-1, self.inputs[sequence][name].shape[1] // dim, dim)
+        cos, sin = np.cos(self.angles[: len(x), None]), np.sin(self.angles[: len(x), None])
+        a, b = x[..., : self.half], x[..., self.half : 2 * self.half]
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin, x[..., 2 * self.half :]], axis=-1)
+
+    def stored(self, program: OneProgram, sequence: int) -> tuple[np.ndarray, np.ndarray]:
+        """Keys and values of a sequence as the pool holds them, float64 [positions, kv_heads, dim]."""
+        start, length = self.batch[sequence]
+        places = [divmod(position, self.block_size) for position in range(start + length)]
+        pairs = [program.program.kv(0, int(self.tables[sequence][block]), slot) for block, slot in places]
+        keys, values = (np.stack(half).astype(np.float64) for half in zip(*pairs, strict=True))
+        return keys, values
+
+    def attention(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, start: int) -> np.ndarray:
+        """What the rows from start on come to."""
+        heads, kv_heads, dim = self.model
+        k, v = (np.repeat(x, heads // kv_heads, axis=1) for x in (k, v))
+        scores = np.einsum("qhd,khd->hqk", q[start:], k) * dim**-0.5
+        if self.soft_cap:
+            scores = self.soft_cap * np.tanh(scores / self.soft_cap)
+        at, key = np.arange(start, len(q))[:, None], np.arange(len(q))
+        hidden = (key > at) | ((key <= at - self.window) if self.window else False)
+        weights = np.exp(np.where(hidden, -np.inf, scores - scores.max(-1, keepdims=True)))
+        weights /= weights.sum(-1, keepdims=True)
+        out: np.ndarray = np.einsum("hqk,khd->qhd", weights, v)
+        return out.reshape(len(q) - start, -1)
+
+
+kvs = pytest.mark.parametrize("kv", list(Kv), ids=lambda kv: kv.name.lower())
+
+
+@kvs
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_attends_to_what_the_pool_holds(cpu: Cpu, rng: np.random.Generator, kv: Kv, variant: dict[str, Any]) -> None:
+    for batch in (BATCHES[i] for i in rng.choice(len(BATCHES), 2, replace=False)):
+        case = Case(rng, kv, MODELS[rng.integers(len(MODELS))], batch, **variant)
+        out, program = case.run(cpu)
+        expected = []
+        for i, (start, _) in enumerate(batch):
+            keys, values = case.stored(program, i)
+            expected.append(case.attention(case.rotated(i, "q"), keys, values, start))
+        np.testing.assert_allclose(out, np.concatenate(expected), rtol=0, atol=1e-4)
+
+
+@kvs
+def test_keys_are_rotated_and_stored_to_the_formats_rounding(cpu: Cpu, rng: np.random.Generator, kv: Kv) -> None:
+    case = Case(rng, kv, (4, 2, 80), [(0, 40), (17, 1)], rotary=0.5)
+    _, program = case.run(cpu)
+    for i in range(2):
+        given = (case.rotated(i, "k"), case.inputs[i]["v"].astype(np.float64).reshape(-1, 2, 80))
+        for expected, stored in zip(given, case.stored(program, i), strict=True):
+            size = np.abs(expected) if kv in (Kv.FLOAT32, Kv.BFLOAT16) else np.ptp(expected, axis=-1, keepdims=True)
+            assert (np.abs(stored - expected) <= KV_ERROR[kv] * size * 1.01 + 1e-6).all()
+
+
+@pytest.mark.parametrize("kv", [Kv.FLOAT32, Kv.INT8], ids=["float32", "int8"])
+def test_a_row_has_the_same_bits_alone_and_among_others(cpu: Cpu, rng: np.random.Generator, kv: Kv) -> None:
+    """Whoever computes its parts, and however many rows are computed with it."""
+    batch = [(700, 1), (530, 9), (0, 20)]
+    case = Case(rng, kv, (6, 2, 64), batch)
+    together, _ = case.run(cpu)
+    row = 0
+    for i, (start, length) in enumerate(batch):
+        alone = Case(rng, kv, case.model, [(start + length - 1, 1)])
+        alone.inputs = [case.inputs[i]]
+        row += length
+        np.testing.assert_array_equal(alone.run(cpu)[0][0], together[row - 1])
+
+
+def test_what_does_not_fit_the_shape_is_refused_by_name(cpu: Cpu) -> None:
+    x = np.zeros((2, 32), dtype=np.float32)
+    cos = np.ones((64, 9), dtype=np.float32)
+
+    def record(program: Program, v: Values) -> None:
+        with pytest.raises(NativeError, match=r"^rope_append: rotary_dim = 18: does not fit") as caught:
+            program.rope_append(0, v["q"], v["k"], v["k"], v["q"], cos, cos)
+        assert caught.value.field == "rotary_dim"
+        with pytest.raises(NativeError, match=r"^attention: layer = 1: does not fit"):
+            program.attention(1, v["q"], v["q"], 1.0)
+        with pytest.raises(ValueError, match=r"where contiguous float32 \(64, 9\) is needed"):
+            program.rope_append(0, v["q"], v["k"], v["k"], v["q"], cos, cos[:32])
+
+    OneProgram(cpu, {"q": x, "k": x[:, :16].copy()}, {}, record, heads=2)
