@@ -42,6 +42,8 @@ def start_request(
     _check_names("start_request", fields, _GENERATION | _CHAT, _PROMPTS)
     request = request_service_pb2.StartRequestRequest()
     fill(request, {"model_name": model, "request_id": _request_id(request_id)})
+    # An id of the caller's may have been sent before, by anybody: so gateways are to look for it as for a retry's.
+    request.attempt = 0 if request_id is None else 1
     set_prompt(request, prompt, text=text, ids=ids, messages=messages, options=_only(fields, _CHAT))
     fill(request.config, _only(fields, _GENERATION))
     request.config.SetInParent()

@@ -84,7 +84,7 @@ class RequestCalls(ModelCalls):
             self._started,
             timeout,
             request_id=request.request_id,
-            before_retry=lambda attempt: setattr(request, "attempt", attempt),
+            before_retry=lambda attempt: setattr(request, "attempt", request.attempt + 1),
         )
 
     def _started(self, answer: wire.StartRequestResponse) -> tuple[str, ResultQueue]:

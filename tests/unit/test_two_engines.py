@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from headrace import AsyncClient
 from headrace.v1 import request_service_pb2 as wire
 from headrace_engine.engine.admission import Admission
 from headrace_engine.service.server import EngineServer
@@ -133,6 +134,13 @@ async def test_the_key_of_a_released_request_is_found_on_its_engine(pair: Pair) 
         failure = await failing(front.requests.StartRequest(question(request_id, 8, 9, attempt=1)))
         assert failure.told == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
     assert pair.held == 0
+
+
+async def test_a_client_that_brings_an_id_finds_what_was_started_with_it(pair: Pair) -> None:
+    one, two = await pair.front(), await pair.front()
+    async with AsyncClient(str(one.gateway.address)) as client, AsyncClient(str(two.gateway.address)) as other:
+        handles = {(await each.start_request(NAME, [5, 6], request_id="mine"))[0] for each in (client, client, other)}
+        assert len(handles) == pair.held == 1
 
 
 async def test_a_handover_that_is_released_between_two_pages_hides_nothing(pair: Pair) -> None:

@@ -54,6 +54,14 @@ def test_a_request_id_of_the_callers_is_sent_as_it_is(client: Client, server: Sc
     assert server.requests("StartRequest")[0].request_id == "mine"
 
 
+def test_a_start_with_an_id_of_the_callers_is_looked_for_like_a_retry(client: Client, server: ScriptedServer) -> None:
+    """It may have been sent before; a gateway with several engines asks them all only where `attempt` is above 0."""
+    server.expect("StartRequest", DOWN, accepted())
+    server.expect("GeneratedElements", [ended([])])
+    client.start_request("smol", "Hello", request_id="mine")[1].Get()
+    assert [request.attempt for request in server.requests("StartRequest")] == [1, 2]
+
+
 def test_every_start_draws_an_id_of_its_own(client: Client, server: ScriptedServer) -> None:
     server.expect("StartRequest", accepted("a/b/1"), accepted("a/b/2"))
     server.expect("GeneratedElements", [ended([])], [ended([])])
