@@ -83,6 +83,10 @@ class Ops(Protocol[Tensor, Prepared]):
         """The product x · weightᵀ + bias; weight is [out, in], bias is [out]: [rows, out]."""
         ...
 
+    def linears(self, x: Tensor, projections: Sequence[tuple[Tensor, Tensor | None]]) -> Sequence[Tensor]:
+        """`linear` of one x with several pairs of weight and bias: one op, so that a backend may take them together."""
+        ...
+
     def rotate(self, q: Tensor, k: Tensor, batch: Prepared) -> tuple[Tensor, Tensor]:
         """Rotary embedding of queries [rows, heads · head_dim] and keys [rows, kv_heads · head_dim] by position."""
         ...
@@ -138,8 +142,7 @@ class Decoder(Generic[Tensor, Prepared]):
         return self._ops.linear(self._ops.select_rows(x, rows), head)
 
     def _attention(self, layer: int, x: Tensor, rows: Prepared) -> Tensor:
-        bias = self._spec.qkv_bias
-        q, k, v = (self._linear(layer, name, x, bias) for name in ("q", "k", "v"))
+        q, k, v = self._linears(layer, ("q", "k", "v"), x, self._spec.qkv_bias)
         q, k = self._ops.rotate(q, k, rows)
         self._ops.append_kv(layer, k, v, rows)
         out = self._ops.paged_attention(layer, q, rows, self._window(layer))
@@ -147,12 +150,19 @@ class Decoder(Generic[Tensor, Prepared]):
 
     def _mlp(self, layer: int, x: Tensor) -> Tensor:
         bias = self._spec.mlp_bias
-        gate, up = (self._linear(layer, name, x, bias) for name in ("gate", "up"))
+        gate, up = self._linears(layer, ("gate", "up"), x, bias)
         return self._linear(layer, "down", self._ops.silu_mul(gate, up), bias)
 
     def _linear(self, layer: int, name: str, x: Tensor, bias: bool) -> Tensor:
+        return self._ops.linear(x, *self._projection(layer, name, bias))
+
+    def _linears(self, layer: int, names: Sequence[str], x: Tensor, bias: bool) -> Sequence[Tensor]:
+        return self._ops.linears(x, [self._projection(layer, name, bias) for name in names])
+
+    def _projection(self, layer: int, name: str, bias: bool) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias of one linear layer."""
         name = f"layers.{layer}.{name}"
-        return self._ops.linear(x, self._weights[name], self._weights[f"{name}_bias"] if bias else None)
+        return self._weights[name], self._weights[f"{name}_bias"] if bias else None
 
     def _add_norm(self, x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         return self._ops.add_rms_norm(x, residual, weight, self._spec.norm_eps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -74,6 +76,10 @@ class TorchOps:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """See Ops."""
         return linear(x, weight, bias)
+
+    def linears(self, x: Tensor, projections: Sequence[tuple[Tensor, Tensor | None]]) -> list[Tensor]:
+        """See Ops. One after the other."""
+        return [linear(x, weight, bias) for weight, bias in projections]
 
     def rotate(self, q: Tensor, k: Tensor, batch: TorchBatch) -> tuple[Tensor, Tensor]:
         """See Ops."""
