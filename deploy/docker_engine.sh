@@ -80,7 +80,8 @@ stop() {
     fi
     kill "$pid"
     timeout 60 tail --pid="$pid" -f /dev/null || kill -KILL "$pid"
-    # The engine leaves a mount behind, which would keep the folder from being removed.
+    # The engine leaves empty control groups behind, and a mount, which would keep the folder from being removed.
+    rmdir /sys/fs/cgroup/docker /sys/fs/cgroup/*/docker 2>/dev/null || true
     grep -F " $home/" /proc/mounts | cut -d ' ' -f 2 | sort --reverse | xargs --no-run-if-empty umount || true
 }
 
