@@ -27,6 +27,8 @@ class Lease(TypedDict, total=False):
 class GenerationFields(TypedDict, total=False):
     """How to generate. What is left out is the model's own generation_config.json, else the default named here.
 
+    Lists of stops, bad words and EOS ids have at most 4096 entries each; all fields but mm_info together at most 1 MiB.
+
     Attributes:
         do_sample: draw tokens; False = the most likely. Default True.
         temperature: divides the logits; at least 0; 0 = the most likely. Default 1.0.
@@ -69,7 +71,7 @@ class GenerationFields(TypedDict, total=False):
         enable_tensors_from_model_inference: return input embedding and last hidden state. Default False.
         skip_special_tokens: leave special tokens out of the text. Default True.
         use_prefix_cache: read and fill the prefix cache. Default True.
-        cache_salt: share cached prefixes only with the same salt. Default "".
+        cache_salt: share cached prefixes only with the same salt; at most 1024 bytes. Default "".
         priority: higher is served first. Default 0.
         deadline: seconds after which the request ends with DEADLINE.
         interrupt_policy: when memory runs out: "RESUME" (default) or "RETURN".

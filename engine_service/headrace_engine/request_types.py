@@ -5,7 +5,7 @@ Times are seconds since the Unix epoch, durations are seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace_engine.config import GenerationConfig
@@ -57,13 +57,13 @@ class ResumedSequence:
     """What the readers of one sequence already have.
 
     Attributes:
-        delivered_ids: all ids delivered, from position 0 on; they count as generated.
+        delivered_ids: all ids delivered, from position 0 on; they count as generated. A tuple once they are accepted.
         stat: its statistics as last known.
         ended: its end was delivered: it is not run again.
     """
 
     index: int = 0
-    delivered_ids: tuple[int, ...] = ()
+    delivered_ids: Sequence[int] = ()
     stat: RequestStat | None = None
     ended: bool = False
 
@@ -76,11 +76,11 @@ class StartRequest:
         request_id: chosen by the client; empty: drawn, and the start is not idempotent.
         handover: 0 = the first start; a hand-over from another engine counts up.
         resume: what that engine delivered; None: none did.
-        content: the message without `attempt` and `resume`, encoded; equal content means an equal request.
+        content: digest of the message without `attempt` and `resume`; equal content means an equal request.
     """
 
     model_name: str
-    prompt: str | tuple[int, ...] | Chat
+    prompt: str | Sequence[int] | Chat
     config: GenerationConfig = field(default_factory=GenerationConfig)
     add_special_tokens: bool | None = None
     request_id: str = ""

@@ -28,10 +28,13 @@ from headrace_engine.engine.text import TextProcessor
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
 from headrace_engine.messages import AddSequence
 from headrace_engine.model_types import EffectiveConfig, ModelState
-from headrace_engine.request_types import AcceptedRequest, ConfigWarning, ResumedSequence, StartRequest
+from headrace_engine.request_types import AcceptedRequest, Chat, ConfigWarning, ResumedSequence, StartRequest
 
 MAX_REQUEST_ID = 128
 """Characters of a request_id."""
+
+MAX_OWNER = 256
+"""Characters of an owner's name: it is kept with every request and key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +116,16 @@ class Admission:
         return _prepared(model)
 
     async def _prompt(self, request: StartRequest, model: Model, prepared: Prepared) -> _Prompt:
-        max_length = model.effective.config.max_length or 0
-        warnings: tuple[ConfigWarning, ...] = ()
-        if isinstance(request.prompt, tuple):
-            if request.add_special_tokens is not None:
-                raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
-            ids = request.prompt
-        else:
-            tokenized = await prepared.text.tokenize(request.prompt, request.add_special_tokens, max_length)
-            ids = tuple(tokenized.token_ids)
-            warnings = prepared.text.begins_twice(request.prompt, request.add_special_tokens)
-        check_prompt(ids, model.effective.vocab_size, max_length, model.name)
-        return _Prompt(ids, warnings)
+        asked, special = request.prompt, request.add_special_tokens
+        vocab_size, max_length = model.effective.vocab_size, model.effective.config.max_length or 0
+        if isinstance(asked, str | Chat):
+            ids = (await prepared.text.tokenize(asked, special, max_length)).token_ids
+            check_prompt(ids, vocab_size, max_length, model.name)
+            return _Prompt(tuple(ids), prepared.text.begins_twice(asked, special))
+        if special is not None:
+            raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
+        check_prompt(asked, vocab_size, max_length, model.name)
+        return _Prompt(tuple(asked), ())
 
     def _reserve(self, owner: str, model: Model, generation: Generation) -> Reservation:
         """Room for all that the request can bring."""
@@ -156,9 +157,10 @@ class Admission:
 def _check_start(request: StartRequest) -> None:
     """Refuse what no model could accept."""
     check_handover(request)
-    if len(request.request_id) > MAX_REQUEST_ID:
-        text = f"has {len(request.request_id)} characters; allowed: at most {MAX_REQUEST_ID}"
-        raise InvalidArgument.field("request_id", text)
+    for name, limit in (("request_id", MAX_REQUEST_ID), ("owner", MAX_OWNER)):
+        length = len(getattr(request, name))
+        if length > limit:
+            raise InvalidArgument.field(name, f"has {length} characters; allowed: at most {limit}")
 
 
 def _prepared(model: Model) -> Prepared:
@@ -205,7 +207,7 @@ def _message(sequence: Sequence, prompt: _Prompt, generation: Generation, resume
         prompt=prompt.ids,
         sampling=generation.sampling,
         max_new=generation.max_new,
-        generated=resumed.delivered_ids,
+        generated=tuple(resumed.delivered_ids),
         index=sequence.index,
         eos_ids=generation.eos_ids,
         min_new=generation.min_new,

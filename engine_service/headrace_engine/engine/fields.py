@@ -19,6 +19,12 @@ from headrace_engine.errors import FieldViolation, InvalidArgument
 
 UINT32 = 2**32 - 1
 UINT64 = 2**64 - 1
+MAX_ENTRIES = 4096
+"""Entries of a list in a config."""
+
+MAX_SALT = 1024
+"""Bytes of a cache_salt: it is kept with the request and with its cached prefixes."""
+
 NOT_YET = "is not supported by this engine yet"
 """How every refusal of what is not built yet reads."""
 
@@ -32,6 +38,8 @@ class Field:
         above_low: low itself is not allowed.
         default: the value of an unset field; None where it depends on more than the field.
         honoured: the values that this build honours; None: all in range.
+        longest: most bytes of a text.
+        most: most entries of a list.
     """
 
     name: str
@@ -40,9 +48,15 @@ class Field:
     above_low: bool = False
     default: Any = None
     honoured: tuple[Any, ...] | None = None
+    longest: int | None = None
+    most: int | None = None
 
     def violation(self, value: Any) -> str | None:
         """What is wrong with a value, in words; None: it is in range."""
+        if isinstance(value, str):
+            return _too_many(len(value.encode(errors="surrogatepass")), self.longest, "bytes")
+        if isinstance(value, tuple):
+            return self.too_many(len(value))
         if isinstance(value, float) and not math.isfinite(value):
             return f"= {value} is not finite; allowed: {self.range_text}"
         if not isinstance(value, int | float) or isinstance(value, bool):
@@ -51,6 +65,10 @@ class Field:
         if too_low or (self.high is not None and value > self.high):
             return f"= {value} is out of range; allowed: {self.range_text}"
         return None
+
+    def too_many(self, entries: int) -> str | None:
+        """What is wrong with a list of so many entries, in words; None: nothing."""
+        return _too_many(entries, self.most, "entries")
 
     @property
     def range_text(self) -> str:
@@ -78,19 +96,19 @@ GENERATION = table(
     Field("max_length", 1),
     Field("max_new_tokens", 1, UINT32),
     Field("n", 1, 64, default=1, honoured=(1,)),
-    Field("stop_words", honoured=()),
+    Field("stop_words", honoured=(), most=MAX_ENTRIES),
     Field("logprobs", default=False),
     Field("top_logprobs", 0, 20, default=0, honoured=(0,)),
     Field("min_length", 0, UINT32, default=0),
     Field("min_new_tokens", 0, UINT32, default=0),
     Field("early_stopping", default=True),
     Field("ignore_eos", default=False),
-    Field("eos_token_id"),
-    Field("stop_words_ids", honoured=()),
-    Field("stop_token_ids", honoured=()),
+    Field("eos_token_id", most=MAX_ENTRIES),
+    Field("stop_words_ids", honoured=(), most=MAX_ENTRIES),
+    Field("stop_token_ids", honoured=(), most=MAX_ENTRIES),
     Field("include_stop", default=False, honoured=(False,)),
-    Field("bad_words_ids", honoured=()),
-    Field("bad_words", honoured=()),
+    Field("bad_words_ids", honoured=(), most=MAX_ENTRIES),
+    Field("bad_words", honoured=(), most=MAX_ENTRIES),
     Field("no_repeat_ngram_size", 0, UINT32, default=0, honoured=(0,)),
     Field("repetition_penalty", 0, 2, above_low=True, default=1.0, honoured=(1.0,)),
     Field("presence_penalty", -2, 2, default=0.0, honoured=(0.0,)),
@@ -104,11 +122,11 @@ GENERATION = table(
     Field("prompt_logprobs", 0, 20, honoured=()),
     Field("response_format", honoured=()),
     Field("lora_name", default="", honoured=("",)),
-    Field("mm_info", honoured=()),
+    Field("mm_info", honoured=(), most=MAX_ENTRIES),
     Field("enable_tensors_from_model_inference", default=False, honoured=(False,)),
     Field("skip_special_tokens", default=True),
     Field("use_prefix_cache", default=True),
-    Field("cache_salt", default=""),
+    Field("cache_salt", default="", longest=MAX_SALT),
     Field("priority", -(2**31), 2**31 - 1, default=0),
     Field("deadline", 0, above_low=True, honoured=()),
     Field("interrupt_policy", default=InterruptPolicy.RESUME),
@@ -124,7 +142,7 @@ RUNTIME = table(
     Field("format", default=ModelFormat.AUTO, honoured=(ModelFormat.AUTO, ModelFormat.HF, ModelFormat.GGUF)),
     Field("dtype"),
     Field("compute_unit", honoured=(ComputeUnit.CUDA, ComputeUnit.CPU)),
-    Field("device_list"),
+    Field("device_list", most=MAX_ENTRIES),
     Field("num_threads", 0, 4096, default=0),
     Field("max_batch", 1, 4096, default=32),
     Field("max_length", 2, UINT32),
@@ -148,7 +166,7 @@ RUNTIME = table(
     Field("max_lease", 0, 2**31 - 1, above_low=True, default=3600.0),
     Field("default_seed", 0, UINT64),
     Field("max_result_bytes", 1, UINT64, default=256 * 2**20),
-    Field("adapters", honoured=()),
+    Field("adapters", honoured=(), most=MAX_ENTRIES),
     Field("lora_max_num", 0, honoured=()),
     Field("lora_max_rank", 0, honoured=()),
     Field("tensor_parallel", 1, default=1, honoured=(1,)),
@@ -197,6 +215,10 @@ def refuse(violations: Iterable[FieldViolation], reason: str = "INVALID_FIELD") 
     if found:
         text = "; ".join(f"{violation.field.removeprefix('config.')} {violation.description}" for violation in found)
         raise InvalidArgument(text, reason=reason, violations=found)
+
+
+def _too_many(size: int, limit: int | None, unit: str) -> str | None:
+    return f"has {size} {unit}; allowed: at most {limit}" if limit is not None and size > limit else None
 
 
 def _number(value: float) -> str:

@@ -87,7 +87,7 @@ def check_delivered(
     if cached is not None and cached > prompt_length:
         text = f"= {cached} is out of range; the prompt has {prompt_length} tokens"
         raise InvalidArgument.field("resume.sequences[0].stat.context_cached_length", text)
-    return resumed
+    return replace(resumed, delivered_ids=tuple(ids))
 
 
 def resumed_times(times: SequenceTimes, request: StartRequest, resumed: ResumedSequence) -> SequenceTimes:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from headrace_engine.engine.chat_template import ChatTemplate
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.tokenizer import TokenizerBundle
-from headrace_engine.request_types import Chat, ConfigWarning, Detokenized, Tokenized
+from headrace_engine.request_types import Chat, ChatMessage, ConfigWarning, Detokenized, Tokenized
 
 INLINE_CHARACTERS = 2_000
 """Longer prompts are tokenised in a worker thread: up to here it takes about a millisecond."""
+
+PART_CHARACTERS = 100
+"""What a message, a part of one or a tool call costs beside its text, in characters."""
+
+MIN_CHAT_CHARACTERS = 1 << 20
+"""Characters that a chat may have, however short its prompt must be: its template may leave most of them out."""
 
 
 class TextProcessor:
@@ -47,7 +53,9 @@ class TextProcessor:
             return await asyncio.to_thread(self._tokenize_text, prompt, add_special_tokens)
         if add_special_tokens is not None:
             raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is a chat")
-        if sum(map(len, _texts(prompt))) <= INLINE_CHARACTERS:
+        size, parts = _size(prompt)
+        self._check_chat(size, max_length)
+        if size + PART_CHARACTERS * parts <= INLINE_CHARACTERS:
             return self._tokenize_chat(prompt, max_length)
         return await asyncio.to_thread(self._tokenize_chat, prompt, max_length)
 
@@ -73,17 +81,25 @@ class TextProcessor:
         text = "".join(decoder.push(token_id) for token_id in ids) + decoder.flush()
         return Detokenized(text, [self._bundle.token_bytes(token_id) for token_id in ids])
 
+    def _check_chat(self, size: int, max_length: int) -> None:
+        limit = max(MIN_CHAT_CHARACTERS, self._bundle.max_token_bytes * (max_length - 1))
+        if size > limit:
+            text = f"has {size} characters; allowed: at most {limit}, whatever the template leaves out"
+            raise InvalidArgument.field("chat", text, reason="PROMPT_TOO_LONG")
+
     def _check_size(self, text: str, max_length: int) -> None:
         longest = self._bundle.max_token_bytes * (max_length - 1)
+        size, unit = len(text), "characters"
         try:
-            size = len(text.encode())
+            if size <= longest:  # A text that is far too long is not even encoded.
+                size, unit = len(text.encode()), "bytes"
         except UnicodeEncodeError as error:
             place = f"half of a surrogate pair at character {error.start}"
             raise InvalidArgument.field("prompt", f"holds {place}, which is no text") from error
         if size > longest:
             raise InvalidArgument.field(
                 "prompt",
-                f"has {size} bytes, more than {max_length - 1} tokens can hold (at most {longest} bytes)",
+                f"has {size} {unit}, more than {max_length - 1} tokens can hold (at most {longest} bytes)",
                 reason="PROMPT_TOO_LONG",
             )
 
@@ -120,11 +136,21 @@ class TextProcessor:
         return self._template
 
 
-def _texts(chat: Chat) -> Iterator[str]:
-    """Everything long that a chat may hold."""
-    yield from chat.tools
-    yield from chat.template_variables.values()
+def _size(chat: Chat) -> tuple[int, int]:
+    """Characters of everything that a chat says, and the number of its messages, parts, tool calls and tools."""
+    texts = [*chat.tools, *chat.template_variables, *chat.template_variables.values()]
+    parts = len(chat.tools) + len(chat.template_variables)
     for message in chat.messages:
-        yield message.extra_json
-        yield from (call.arguments_json for call in message.tool_calls)
-        yield from (message.content or "",) if not isinstance(message.content, tuple) else message.content
+        texts += _texts(message)
+        parts += 1 + len(message.tool_calls) + (len(message.content) if isinstance(message.content, tuple) else 0)
+    return sum(map(len, texts)), parts
+
+
+def _texts(message: ChatMessage) -> list[str]:
+    content = message.content if isinstance(message.content, tuple) else (message.content or "",)
+    named = [message.role, message.name or "", message.tool_call_id or "", message.extra_json]
+    return [
+        *named,
+        *content,
+        *(text for call in message.tool_calls for text in (call.id, call.name, call.arguments_json)),
+    ]

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import sha256
+
 from headrace.v1 import generation_pb2, request_pb2
 from headrace.v1.engine_service_pb2 import TokenizeRequest
 from headrace.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
 
 from headrace_engine.config import GenerationConfig
-from headrace_engine.engine.fields import NOT_YET
+from headrace_engine.engine.fields import GENERATION, NOT_YET
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
 from headrace_engine.service.codec import Codec
 from headrace_engine.service.convert_config import GENERATION_CONFIG
 from headrace_engine.service.convert_results import REQUEST_STAT
 from headrace_engine.service.refusals import refuse_unknown, required
+from headrace_engine.service.sizes import MAX_SEQUENCES, few, refuse_large_chat, refuse_large_config, refuse_more
 
 _CONTENT_EXCLUDES = ("request_id", "handover", "attempt", "resume", "owner")
 """Fields that are the request's key, or that do not count when two starts are compared."""
 
-_RESUMED = Codec(ResumedSequence, request_pb2.ResumedSequence, REQUEST_STAT)
 _TOOL_CALL = Codec(ToolCall, generation_pb2.ToolCall)
 
 
@@ -28,7 +31,8 @@ def start_request(message: StartRequestRequest) -> StartRequest:
     Raises:
         InvalidArgument: something in it is unknown, missing, or not supported.
     """
-    refuse_unknown(message)
+    refuse_more("resume.sequences", len(message.resume.sequences), MAX_SEQUENCES, "entries")
+    _check(message)
     return StartRequest(
         model_name=message.model_name,
         prompt=_prompt(message),
@@ -36,7 +40,7 @@ def start_request(message: StartRequestRequest) -> StartRequest:
         add_special_tokens=_add_special_tokens(message),
         request_id=message.request_id,
         handover=message.handover,
-        resume=tuple(map(_RESUMED.to_domain, message.resume.sequences)) if message.HasField("resume") else None,
+        resume=tuple(map(_resumed, message.resume.sequences)) if message.HasField("resume") else None,
         owner=message.owner,
         content=_content(message),
     )
@@ -48,7 +52,7 @@ def generate_request(message: GenerateRequest) -> StartRequest:
     Raises:
         InvalidArgument: something in it is unknown, missing, or not supported.
     """
-    refuse_unknown(message)
+    _check(message)
     return StartRequest(
         model_name=message.model_name,
         prompt=_prompt(message),
@@ -65,7 +69,20 @@ def tokenize_prompt(message: TokenizeRequest) -> tuple[str | Chat, bool | None]:
         InvalidArgument: no prompt is set, or it is not supported.
     """
     kind = required(message, "prompt")
+    refuse_large_chat(message.chat)
     return (message.text if kind == "text" else _chat(message.chat)), _add_special_tokens(message)
+
+
+def _check(message: StartRequestRequest | GenerateRequest) -> None:
+    """Refuse what is too large first: everything after that takes a time in proportion to the size."""
+    refuse_large_chat(message.chat)
+    refuse_large_config(message.config, GENERATION)
+    refuse_unknown(message)
+
+
+def _resumed(message: request_pb2.ResumedSequence) -> ResumedSequence:
+    stat = REQUEST_STAT.to_domain(message.stat) if message.HasField("stat") else None
+    return ResumedSequence(message.index, few(message.delivered_ids), stat, message.ended)
 
 
 def _config(message: StartRequestRequest | GenerateRequest) -> GenerationConfig:
@@ -77,18 +94,21 @@ def _add_special_tokens(message: StartRequestRequest | GenerateRequest | Tokeniz
 
 
 def _content(message: StartRequestRequest) -> bytes:
-    copy = StartRequestRequest()
-    copy.CopyFrom(message)
-    for name in _CONTENT_EXCLUDES:
-        copy.ClearField(name)
-    return copy.SerializeToString(deterministic=True)
+    """Digest of what makes two starts equal."""
+    digest = sha256()
+    for field, value in message.ListFields():
+        if field.name not in _CONTENT_EXCLUDES:
+            part = str(value).encode() if field.message_type is None else value.SerializeToString(deterministic=True)
+            digest.update(b"%d:%d:" % (field.number, len(part)))
+            digest.update(part)
+    return digest.digest()
 
 
-def _prompt(message: StartRequestRequest | GenerateRequest) -> str | tuple[int, ...] | Chat:
+def _prompt(message: StartRequestRequest | GenerateRequest) -> str | Sequence[int] | Chat:
     kind = required(message, "prompt")
     if kind == "text":
         return message.text
-    return tuple(message.token_ids.ids) if kind == "token_ids" else _chat(message.chat)
+    return few(message.token_ids.ids) if kind == "token_ids" else _chat(message.chat)
 
 
 def _chat(chat: generation_pb2.Chat) -> Chat:

@@ -9,11 +9,13 @@ from headrace.v1 import model_service_pb2 as wire
 from headrace.v1.model_service_pb2_grpc import ModelServiceServicer
 
 from headrace_engine.engine.engine import Engine
+from headrace_engine.engine.fields import RUNTIME
 from headrace_engine.service.addressing import check_addressed, model_infos
 from headrace_engine.service.convert_config import MODEL_FORMAT, RUNTIME_CONFIG
 from headrace_engine.service.convert_results import DESCRIPTION, MODEL
 from headrace_engine.service.failures import closing
 from headrace_engine.service.refusals import refuse_unknown, refuse_unknown_values
+from headrace_engine.service.sizes import refuse_large_config
 
 
 class ModelServicer(ModelServiceServicer):
@@ -25,6 +27,7 @@ class ModelServicer(ModelServiceServicer):
     async def InstallModel(self, request: wire.InstallModelRequest, context: Any) -> wire.InstallModelResponse:
         """Check a config and read the model."""
         check_addressed(self._engine.name, request.engine_ids)
+        refuse_large_config(request.config, RUNTIME)
         refuse_unknown(request)
         config = RUNTIME_CONFIG.to_domain(request.config)
         view = await self._engine.install_model(config, no_wait=request.no_wait)

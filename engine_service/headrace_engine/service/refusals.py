@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, cast
 
 from google.protobuf.message import Message
@@ -10,23 +11,26 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from headrace_engine.errors import FieldViolation, InvalidArgument
 
+MAX_NAMED = 100
+"""Wrong fields that are looked for: more help nobody."""
+
 
 def refuse_unknown(message: Message) -> None:
     """Refuse fields and enum values that this build does not know, at any depth.
 
     Raises:
-        InvalidArgument: INVALID_FIELD with every such field and value.
+        InvalidArgument: INVALID_FIELD with every such field and value, but no more than MAX_NAMED.
     """
-    _refuse([*_unknown_fields(message), *_unknown_values(message)])
+    _refuse(chain(_unknown_fields(message), _unknown_values(message)))
 
 
 def refuse_unknown_values(message: Message) -> None:
     """Refuse enum values that this build does not know, at any depth; unknown fields are let pass.
 
     Raises:
-        InvalidArgument: INVALID_FIELD with every such value.
+        InvalidArgument: INVALID_FIELD with every such value, but no more than MAX_NAMED.
     """
-    _refuse(list(_unknown_values(message)))
+    _refuse(_unknown_values(message))
 
 
 def required(message: Message, oneof: str, path: str = "") -> str:
@@ -45,7 +49,8 @@ def required(message: Message, oneof: str, path: str = "") -> str:
     return name
 
 
-def _refuse(violations: list[FieldViolation]) -> None:
+def _refuse(found: Iterator[FieldViolation]) -> None:
+    violations = list(islice(found, MAX_NAMED))
     if violations:
         text = "; ".join(f"{violation.field} {violation.description}" for violation in violations)
         raise InvalidArgument(text, violations=violations)

@@ -26,6 +26,7 @@ from headrace_engine.service.convert_results import (
 from headrace_engine.service.failures import closing
 from headrace_engine.service.refusals import required
 from headrace_engine.service.session_servicer import serve_session
+from headrace_engine.service.sizes import by_size
 
 
 class RequestServicer(RequestServiceServicer):
@@ -36,7 +37,8 @@ class RequestServicer(RequestServiceServicer):
 
     async def StartRequest(self, request: wire.StartRequestRequest, context: Any) -> wire.StartRequestResponse:
         """Validate and accept a request."""
-        accepted = await self._engine.start_request(start_request(request))
+        with self._engine.arriving(request.owner, request.request_id):
+            accepted = await self._engine.start_request(await by_size(start_request, request))
         return wire.StartRequestResponse(request=ACCEPTED.to_wire(accepted))
 
     async def StopRequest(self, request: wire.StopRequestRequest, context: Any) -> wire.StopRequestResponse:
@@ -97,7 +99,8 @@ class RequestServicer(RequestServiceServicer):
 
     async def Generate(self, request: wire.GenerateRequest, context: Any) -> AsyncIterator[wire.GenerateResponse]:
         """Start, read and release in one call. Leaving stops the request."""
-        async with closing(self._engine.generate(generate_request(request))) as items:
+        asked = await by_size(generate_request, request)
+        async with closing(self._engine.generate(asked)) as items:
             async for accepted, index, result in items:
                 yield generate_response(accepted, index, result)
 

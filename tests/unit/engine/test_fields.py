@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import pytest
 from headrace_engine.config import (
@@ -19,7 +19,7 @@ from headrace_engine.config import (
     RuntimeConfig,
     WeightQuant,
 )
-from headrace_engine.engine.fields import GENERATION, RUNTIME, Field, check, is_set
+from headrace_engine.engine.fields import GENERATION, MAX_ENTRIES, RUNTIME, Field, check, is_set
 from headrace_engine.errors import InvalidArgument
 
 
@@ -40,6 +40,21 @@ def generation(**values: Any) -> GenerationConfig:
 
 def runtime(**values: Any) -> RuntimeConfig:
     return RuntimeConfig(**values)
+
+
+class TestSizes:
+    @pytest.mark.parametrize("name", ["eos_token_id", "stop_words", "stop_words_ids", "stop_token_ids", "bad_words"])
+    def test_a_list_has_a_limit(self, name: str) -> None:
+        error = refusal(generation(**{name: (1,) * (MAX_ENTRIES + 1)}))
+        assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", f"config.{name}")
+        assert error.violations[0].description == "has 4097 entries; allowed: at most 4096"
+
+    def test_a_list_may_be_that_long(self) -> None:
+        accept(generation(eos_token_id=(1,) * MAX_ENTRIES))
+
+    def test_every_list_has_one_but_those_of_ids_of_the_whole_vocabulary(self) -> None:
+        lists = {name for name, hint in get_type_hints(GenerationConfig).items() if get_origin(hint) is tuple}
+        assert lists - {name for name, field in GENERATION.items() if field.most} == {"allowed_token_ids"}
 
 
 class TestTables:

@@ -26,7 +26,7 @@ from headrace_engine.errors import (
 )
 from headrace_engine.messages import AddSequence
 from headrace_engine.model_types import ModelState
-from headrace_engine.request_types import AcceptedRequest, Chat, ChatMessage, StartRequest
+from headrace_engine.request_types import AcceptedRequest, Chat, ChatMessage, ResumedSequence, StartRequest
 from headrace_engine.result_types import FinishReason, GenerateStatus
 from tiny_models import read_json, write_json
 from unit.engine.bench import NAME, Bench
@@ -236,6 +236,34 @@ class TestRefused:
             error = await refused(bench, prompt, add_special_tokens=adds)
             assert error.violations[0].field == "add_special_tokens"
         await bench.start("Hello", add_special_tokens=adds)
+
+    async def test_an_owner_of_more_than_256_characters(self, bench: Bench) -> None:
+        await bench.run()
+        error = await refused(bench, owner="o" * 257)
+        assert error.violations[0].field == "owner"
+        assert "has 257 characters; allowed: at most 256" in error.message
+        await bench.start(owner="ü" * 256)
+
+    async def test_a_cache_salt_of_more_than_1024_bytes(self, bench: Bench) -> None:
+        await bench.run()
+        error = await refused(bench, config={"cache_salt": "ü" * 513})
+        assert error.violations[0].field == "config.cache_salt"
+        assert "has 1026 bytes; allowed: at most 1024" in error.message
+        await bench.start(config={"cache_salt": "ü" * 512})
+
+    async def test_more_ids_than_the_model_takes_are_refused_by_their_number_alone(self, bench: Bench) -> None:
+        class Uncounted(tuple[int, ...]):
+            def __iter__(self) -> Any:
+                raise AssertionError("the ids were looked at")
+
+            def __len__(self) -> int:
+                return 10**9
+
+        await bench.run()
+        assert (await refused(bench, prompt=Uncounted())).reason == "PROMPT_TOO_LONG"
+        resume = (ResumedSequence(0, Uncounted()),)
+        error = await refused(bench, request_id="r1", handover=1, resume=resume)
+        assert error.violations[0].field == "resume.sequences[0].delivered_ids"
 
     async def test_a_request_id_of_more_than_128_characters(self, bench: Bench) -> None:
         await bench.run()

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from headrace_engine.engine.text import INLINE_CHARACTERS, TextProcessor
+from headrace_engine.engine.text import INLINE_CHARACTERS, MIN_CHAT_CHARACTERS, PART_CHARACTERS, TextProcessor
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from unit.engine.vocabularies import BOS, EOS, bundle, byte_level, sentencepiece
@@ -95,7 +95,9 @@ class TestSize:
         error = await refused(text, "x" * 20_000_000, longest=100)
         assert error.reason == "PROMPT_TOO_LONG"
         longest = 99 * bundle(BYTES).max_token_bytes
-        assert f"has 20000000 bytes, more than 99 tokens can hold (at most {longest} bytes)" in error.message
+        assert f"has 20000000 characters, more than 99 tokens can hold (at most {longest} bytes)" in error.message
+        error = await refused(text, "é" * longest, longest=100)
+        assert f"has {2 * longest} bytes, more than 99 tokens can hold (at most {longest} bytes)" in error.message
 
     async def test_the_longest_prompt_of_the_longest_tokens_passes(self) -> None:
         """The bound never refuses what would fit."""
@@ -109,13 +111,26 @@ class TestSize:
         error = await refused(text, user("<|im_end|>" * 1000), longest=100)
         assert error.reason == "PROMPT_TOO_LONG"
 
+    async def test_a_chat_far_beyond_any_prompt_is_refused_before_it_is_rendered(self) -> None:
+        text = TextProcessor(bundle(BYTES, chat_template="{{ raise_exception('rendered') }}"))
+        error = await refused(text, Chat((ChatMessage("r" * MIN_CHAT_CHARACTERS, "x"),)), longest=100)
+        assert (error.reason, error.violations[0].field) == ("PROMPT_TOO_LONG", "chat")
+        assert f"has {MIN_CHAT_CHARACTERS + 1} characters; allowed: at most {MIN_CHAT_CHARACTERS}" in error.message
+        assert "rendered" in (await refused(text, user("x" * 10_000), longest=100)).message
+
     @pytest.mark.parametrize(
         ("prompt", "elsewhere"),
         [
             ("x" * INLINE_CHARACTERS, False),
             ("x" * (INLINE_CHARACTERS + 1), True),
-            (user("x" * INLINE_CHARACTERS), False),
-            (user("x" * (INLINE_CHARACTERS + 1)), True),
+            (user("x" * (INLINE_CHARACTERS - PART_CHARACTERS - len("user"))), False),
+            (user("x" * (INLINE_CHARACTERS - PART_CHARACTERS - len("user") + 1)), True),
+            (Chat((ChatMessage("u" * INLINE_CHARACTERS, ""),)), True),
+            (user("", name="n" * INLINE_CHARACTERS), True),
+            (user("", tool_call_id="i" * INLINE_CHARACTERS), True),
+            (Chat((ChatMessage("u", ""),) * (INLINE_CHARACTERS // PART_CHARACTERS)), True),
+            (user(("",) * (INLINE_CHARACTERS // PART_CHARACTERS)), True),
+            (Chat((ChatMessage("u", ""),), tools=("{}",) * (INLINE_CHARACTERS // PART_CHARACTERS)), True),
             (user(("x" * INLINE_CHARACTERS, "y")), True),
             (user("x", extra_json='{"a": "' + "x" * INLINE_CHARACTERS + '"}'), True),
             (user("x", tool_calls=(ToolCall("1", "f", '{"a": "' + "x" * INLINE_CHARACTERS + '"}'),)), True),
