@@ -1,0 +1,120 @@
+"""How close the CPU core's kernels come to what the machine can do.
+
+    python bench/native/kernels.py [WORDS ...] [--threads 2] [--isa amx] [--against FOLDER] [--seconds 0.5] [--realtime]
+
+Each op runs in a program of its own, over copies of its weights that no cache of a core holds. A line is an op, its
+shape, format and rows; the best and the median time; the best rate, the limit that `limits.cpp` measured in the same
+run, and what percentage of that limit it is. WORDS choose the ops whose lines have all of them. With `--against`
+the same ops of another build run in turns, and the last column says how many times longer that one takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from cases import Case, attentions, products, samplers, steps
+from headrace_engine.native import FOLDER_VARIABLE, Cpu, Isa, load
+from limits import Limits, measure
+from programs import Timed
+
+_LEAST_ROUNDS = 5
+_PAUSE = 0.05
+_PRIORITY = 1
+
+
+def main() -> None:
+    """Print the table."""
+    args = _arguments()
+    prefix = ("chrt", "-f", str(_PRIORITY)) if args.realtime else ()
+    limits = measure(args.threads, prefix)
+    print(f"memory {limits.memory:.1f} GB/s,", ", ".join(f"{k} {v:.0f} GOP/s" for k, v in limits.products.items()))
+    cpus = [_cpu(folder, args.threads, args.isa) for folder in ([None, args.against] if args.against else [None])]
+    for case in _cases(limits, args.words):
+        print(_line(case, _times(cpus, case, args.seconds, args.realtime)), flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--isa", type=lambda name: Isa[name.upper()], default=Isa.NONE)
+    parser.add_argument("--against", type=Path, help="folder of another libcore_cpu.so")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each op")
+    parser.add_argument("--realtime", action="store_true", help="at real-time priority, which needs the right to it")
+    return parser.parse_args()
+
+
+def _cpu(folder: Path | None, threads: int, isa: Isa) -> Cpu:
+    before = os.environ.get(FOLDER_VARIABLE)
+    if folder is not None:
+        os.environ[FOLDER_VARIABLE] = str(folder)
+    cpu = Cpu(load("cpu"), threads, isa=isa)
+    if before is not None:
+        os.environ[FOLDER_VARIABLE] = before
+    elif folder is not None:
+        del os.environ[FOLDER_VARIABLE]
+    return cpu
+
+
+def _cases(limits: Limits, words: list[str]) -> Iterator[Case]:
+    for cases in (products, attentions, samplers, steps):
+        yield from (case for case in cases(limits) if all(word in case.name for word in words))
+
+
+def _times(cpus: list[Cpu], case: Case, seconds: float, realtime: bool) -> list[list[float]]:
+    """Seconds of one op, for each library, in turns."""
+    programs: list[Timed] = [case.timed(cpu) for cpu in cpus]
+    times: list[list[float]] = [[] for _ in programs]
+    for program in programs:
+        program.run()
+    spent, rounds = 0.0, 0
+    while spent < seconds or rounds < _LEAST_ROUNDS:
+        with _priority(realtime):
+            for program, found in zip(programs, times, strict=True):
+                began = time.perf_counter()
+                program.run()
+                taken = time.perf_counter() - began
+                found.append(taken / program.ops)
+                spent += taken / len(programs)
+        rounds += 1
+        if realtime:
+            time.sleep(min(taken, _PAUSE))
+    for program in programs:
+        program.program.close()
+    return times
+
+
+@contextmanager
+def _priority(realtime: bool) -> Iterator[None]:
+    """Gives all threads of this process priority over other programs."""
+    if realtime:
+        _schedule(os.SCHED_FIFO, _PRIORITY)
+    try:
+        yield
+    finally:
+        if realtime:
+            _schedule(os.SCHED_OTHER, 0)
+
+
+def _schedule(policy: int, priority: int) -> None:
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setscheduler(int(thread), policy, os.sched_param(priority))
+
+
+def _line(case: Case, times: list[list[float]]) -> str:
+    best, middle = min(times[0]), median(times[0])
+    rate = case.amount / best / 1e9
+    text = f"{case.op:9} | {case.shape:10} | {case.kind:20} | {case.rows:13} | "
+    text += f"{best * 1e6:9.1f} us ({middle * 1e6:9.1f}) | {rate:7.1f} of {case.limit:6.0f} {case.unit:5} | "
+    text += f"{100 * rate / case.limit:3.0f} %"
+    return text if len(times) == 1 else f"{text} | {min(times[1]) / best:.2f} ({median(times[1]) / middle:.2f})"
+
+
+if __name__ == "__main__":
+    main()
