@@ -50,18 +50,22 @@ class Lanes:
     """Sequences over one pool.
 
     Args:
-        model: the decoder.
+        model: the decoder, as the torch backend loads it; of a subclass, as `open` takes it.
         tokens: that the pool holds at least.
         block_size: tokens of a block.
         seed: of the order in which blocks are handed out.
     """
 
-    def __init__(self, model: LoadedModel, *, tokens: int = 2048, block_size: int = 16, seed: int = 0) -> None:
+    def __init__(self, model: Any, *, tokens: int = 2048, block_size: int = 16, seed: int = 0) -> None:
         self.block_size = block_size
-        self.pool = model.pool(-(-tokens // block_size), block_size)
-        self._decoder = model.decoder(self.pool)
-        self._free = list(range(len(self.pool.keys[0])))
+        self._free = list(range(-(-tokens // block_size)))
         random.Random(seed).shuffle(self._free)
+        self.open(model, len(self._free))
+
+    def open(self, model: Any, num_blocks: int) -> None:
+        """Make the pool, full of NaN."""
+        self.pool = model.pool(num_blocks, self.block_size)
+        self._decoder = model.decoder(self.pool)
         for tensor in (*self.pool.keys, *self.pool.values):
             tensor.fill_(torch.nan)
 
@@ -83,10 +87,13 @@ class Lanes:
             steps.append(SequenceStep(ids, lane.computed, lane.blocks, SamplingParams() if wanted else None))
             lane.computed += count
             wanting += [lane] if wanted else []
-        with torch.inference_mode():
-            logits = self._decoder.forward(make_batch(steps))
-        for lane, scores in zip(wanting, logits, strict=True):
+        for lane, scores in zip(wanting, self.logits(steps), strict=True):
             lane.scores.append(scores)
+
+    def logits(self, steps: Sequence[SequenceStep]) -> Tensor:
+        """Compute a batch: the logits of its wanted rows."""
+        with torch.inference_mode():
+            return self._decoder.forward(make_batch(steps))
 
     def greedy(self, lanes: Sequence[Lane], count: int, *, chunk: int = EVERYTHING, stagger: int = 0) -> None:
         """Generate `count` ids for each lane in shared batches.

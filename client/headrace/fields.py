@@ -170,13 +170,13 @@ class InstallFields(TypedDict, total=False):
         block_size: tokens in a KV block. Default 16.
         num_blocks: blocks of the KV pool; 0 (default) = sized from memory.
         num_host_blocks: blocks of the second pool in host memory; 0 (default) = sized.
-        kv_cache_mode: "DEFAULT", "INT8", "UINT4".
+        kv_cache_mode: "DEFAULT", "INT8", "UINT4". On a CPU only.
         enable_prefix_cache: reuse the KV of equal prefixes. Default True.
         prefix_cache_ttl: seconds after which unused cached blocks are dropped. Default: never.
         memory_ratio: share of the device's memory, in (0, 1]. Default 0.9 on CUDA.
-        weight_quant: "NONE" (default), "INT8", "INT4".
-        weight_quant_group_size: weights that share one scale; 0 = one a row.
-        activation_quant: "NONE" (default), "INT8", "FP8".
+        weight_quant: "NONE" (default), "INT8", "INT4". On a CPU only.
+        weight_quant_group_size: weights that share one scale; 0 = one a row. Default 128 for INT4, 0 for INT8.
+        activation_quant: "NONE" (default), "INT8" (on a CPU, with integer weights), "FP8".
         rope_scaling: {"type": "MODEL" (default), "LINEAR", "DYNAMIC", "YARN" or "LLAMA3", …factors}.
         logn_attention: scale queries by the logarithm of the length. Default: as in the model.
         chat_template: Jinja template instead of the model's own.
@@ -192,9 +192,9 @@ class InstallFields(TypedDict, total=False):
         tensor_parallel: devices that share one copy of the model. Default 1.
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
-    nothing: num_host_blocks, kv_cache_mode, prefix_cache_ttl, weight_quant, weight_quant_group_size, activation_quant,
-    logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel; of format "HEADRACE"; of compute_unit
-    "CPU_NUMA"; of rope_scaling "DYNAMIC" and "YARN".
+    nothing: num_host_blocks, prefix_cache_ttl, logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel;
+    of format "HEADRACE"; of compute_unit "CPU_NUMA"; of rope_scaling "DYNAMIC" and "YARN"; of activation_quant "FP8";
+    of weight_quant_group_size all but 0, 16, 32, 64 and 128.
     """
 
     file_prefix: str | None

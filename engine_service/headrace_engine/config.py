@@ -53,6 +53,10 @@ class WeightQuant(StrEnum):
     INT4 = "INT4"
 
 
+WEIGHT_GROUPS = {WeightQuant.INT8: 0, WeightQuant.INT4: 128}
+"""Weights that share a scale, where a config does not say; 0: one a row."""
+
+
 class ActivationQuant(StrEnum):
     """Quantisation of activations at run time."""
 

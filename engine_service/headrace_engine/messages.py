@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace_engine.config import (
+    ActivationQuant,
     ComputeDtype,
     ComputeUnit,
     InterruptPolicy,
@@ -15,6 +16,7 @@ from headrace_engine.config import (
     ModelFormat,
     RopeScaling,
     SamplingParams,
+    WeightQuant,
 )
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.result_types import FinishReason
@@ -26,13 +28,14 @@ class CorePlan:
 
     Attributes:
         path: the directory or file that holds the model, already resolved on this host.
-        backend: name of the runner: "torch".
+        backend: name of the runner: "cpu" or "torch".
         native_ops: let the backend use csrc where it can.
         num_threads: compute threads; 0 = physical cores within quota and affinity.
         max_length: tokens of the longest sequence; 0 = the model's own limit.
         max_prefill_tokens: tokens computed in one step.
         num_blocks: blocks of the KV pool; 0 = sized from memory.
         memory_ratio: share of memory, as in the runtime config; None = the backend's default.
+        weight_quant_group_size: weights that share a scale; 0 = one a row, None = the backend's default.
     """
 
     path: str
@@ -53,6 +56,9 @@ class CorePlan:
     enable_prefix_cache: bool = True
     memory_ratio: float | None = None
     rope_scaling: RopeScaling | None = None
+    weight_quant: WeightQuant = WeightQuant.NONE
+    weight_quant_group_size: int | None = None
+    activation_quant: ActivationQuant = ActivationQuant.NONE
 
 
 @dataclass(frozen=True, slots=True)

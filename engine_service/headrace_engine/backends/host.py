@@ -41,7 +41,7 @@ def compute_threads(root: Path = _ROOT, affinity: frozenset[int] | None = None) 
     """
     cpus = affinity if affinity is not None else frozenset(os.sched_getaffinity(0))
     quota = cpu_quota(root)
-    cores = _physical_cores(root, cpus)
+    cores = len(one_of_each_core(root, cpus))
     return max(1, cores if quota is None else min(cores, int(quota)))
 
 
@@ -59,10 +59,13 @@ def _quotas(directory: Path) -> Iterator[float]:
             yield int(quota) / int(period)
 
 
-def _physical_cores(root: Path, cpus: frozenset[int]) -> int:
-    """Processors that share a core count once; where the system does not tell, each is a core."""
+def one_of_each_core(root: Path, cpus: frozenset[int]) -> list[int]:
+    """The first logical processor of each physical core; where the system does not tell, each is a core."""
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    return len({_read(root / topology.format(cpu)) or str(cpu) for cpu in cpus})
+    first: dict[str, int] = {}
+    for cpu in sorted(cpus):
+        first.setdefault(_read(root / topology.format(cpu)) or str(cpu), cpu)
+    return list(first.values())
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:

@@ -48,7 +48,8 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
         BadModel: the files are missing, damaged or of an unsupported kind.
         InvalidArgument: the config does not fit the model, or this engine.
     """
-    check_config(config)  # A config that was kept over a restart may be older than this build and its options.
+    # A config that was kept over a restart may be older than this build and its options.
+    check_config(config, options.backend)
     check_root(config.model_path, options)
     files = _open(config, options)
     if config.rope_scaling is not None:
@@ -79,7 +80,7 @@ def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
         BadModel: there is no such path and no such name on a hub, or no loader reads what is there.
         InvalidArgument: the config is wrong.
     """
-    check_config(config)
+    check_config(config, options.backend)
     check_root(config.model_path, options)
     if not options.allow_hub or not is_name(config.model_path) or _exists(config.model_path):
         _check_length(config, _open(config, options))

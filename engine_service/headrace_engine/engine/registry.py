@@ -86,7 +86,7 @@ class ModelRegistry:
             InvalidArgument, BadModel: what is wrong.
             AlreadyExists: the name has another config.
         """
-        check_config(config)
+        check_config(config, self._options.backend)
         check_root(config.model_path, self._options)
         model = self._models.get(config.model_name)
         if model is None or model.state is ModelState.FAILED:

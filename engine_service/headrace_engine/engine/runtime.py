@@ -7,7 +7,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig
+from headrace_engine.config import (
+    WEIGHT_GROUPS,
+    ComputeDtype,
+    RopeScaling,
+    RopeScalingType,
+    RuntimeConfig,
+    WeightQuant,
+)
+from headrace_engine.engine.backend_fields import check_backend
 from headrace_engine.engine.fields import NOT_YET, RUNTIME, check, is_set, refuse
 from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.engine.options import EngineOptions
@@ -19,8 +27,11 @@ from headrace_engine.models.files import ModelFiles
 _NAME = re.compile(r"[A-Za-z0-9._/:-]{1,128}")
 
 
-def check_config(config: RuntimeConfig) -> None:
+def check_config(config: RuntimeConfig, backend: str = "auto") -> None:
     """Refuse a config that no model could be installed with.
+
+    Args:
+        backend: what will compute the model.
 
     Raises:
         InvalidArgument: naming every wrong field.
@@ -31,7 +42,9 @@ def check_config(config: RuntimeConfig) -> None:
     if not config.model_path:
         raise InvalidArgument.field("config.model_path", "is not set: give a directory, file or hub name")
     check(config, RUNTIME, "config.")
+    check_backend(config, backend)
     _check_block_size(config)
+    _check_group_size(config)
     _check_budget(config)
     _check_rope_scaling(config.rope_scaling)
     refuse(lease_violations(config.default_lease, _effective(config, "max_lease"), "config.default_lease"))
@@ -43,6 +56,13 @@ def _check_block_size(config: RuntimeConfig) -> None:
     size = config.block_size
     if size is not None and size & (size - 1):
         raise InvalidArgument.field("config.block_size", f"= {size} is not a power of two; allowed: 8 to 128")
+
+
+def _check_group_size(config: RuntimeConfig) -> None:
+    size = config.weight_quant_group_size
+    if size is not None and _effective(config, "weight_quant") is WeightQuant.NONE:
+        text = f"= {size} is set, but weight_quant is NONE: set it to INT8 or INT4"
+        raise InvalidArgument.field("config.weight_quant_group_size", text)
 
 
 def _check_budget(config: RuntimeConfig) -> None:
@@ -94,6 +114,8 @@ def _effective(config: RuntimeConfig, name: str) -> Any:
 def effective_config(config: RuntimeConfig) -> RuntimeConfig:
     """The config with every default filled in."""
     values = {name: _effective(config, name) for name in RUNTIME}
+    if config.weight_quant_group_size is None:
+        values["weight_quant_group_size"] = WEIGHT_GROUPS.get(values["weight_quant"])
     values["default_lease"] = resolved_lease(config.default_lease, None, values["max_lease"])
     return replace(config, **{name: value for name, value in values.items() if value is not None})
 
@@ -119,6 +141,9 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
         enable_prefix_cache=_effective(config, "enable_prefix_cache"),
         memory_ratio=config.memory_ratio,
         rope_scaling=config.rope_scaling,
+        weight_quant=_effective(config, "weight_quant"),
+        weight_quant_group_size=config.weight_quant_group_size,
+        activation_quant=_effective(config, "activation_quant"),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from headrace_engine.errors import BadModel
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
+from headrace_engine.models.mapped import map_tensor
 
 Progress = Callable[[ModelPhase, int, int | None], None]
 """Called with the phase, the bytes done, and the bytes in all."""
@@ -44,7 +44,7 @@ def read_tensor(info: TensorInfo, dtype: torch.dtype, device: torch.device) -> t
         BadModel: the file has changed since it was opened, or values do not fit into `dtype`.
     """
     stored = info.stored
-    data = _map(stored)
+    data = map_tensor(stored)
     result = torch.empty(stored.shape, dtype=dtype, device=device)
     if stored.storage in _PLAIN:
         result.copy_(_plain(stored, data))
@@ -54,20 +54,6 @@ def read_tensor(info: TensorInfo, dtype: torch.dtype, device: torch.device) -> t
         text = f"tensor {stored.name} holds values that FLOAT16 does not; use dtype BFLOAT16 or FLOAT32"
         raise BadModel(f"{stored.file.name}: {text}")
     return _half_by_half(result, info.interleaved_heads)
-
-
-def _map(stored: StoredTensor) -> memoryview:
-    """The tensor's bytes, mapped. Copy-on-write, since torch takes no read-only memory."""
-    try:
-        with stored.file.open("rb") as file:
-            size = file.seek(0, 2)
-            if size < stored.offset + stored.nbytes:
-                expected = stored.offset + stored.nbytes
-                raise BadModel(f"{stored.file.name}: truncated: {size} bytes, expected at least {expected}")
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    except OSError as error:
-        raise BadModel(f"{stored.file.name}: cannot be read: {error.strerror}") from error
-    return memoryview(mapped)[stored.offset : stored.offset + stored.nbytes]
 
 
 def _plain(stored: StoredTensor, data: memoryview) -> torch.Tensor:

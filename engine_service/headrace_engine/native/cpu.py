@@ -31,7 +31,7 @@ def choose_isa(native: Native, environment: Mapping[str, str] | None = None) -> 
     """
     best = Isa(native.handle.core_cpu_best_isa())
     if best is Isa.NONE:
-        raise NativeUnavailable("this machine has no AVX2 with FMA and F16C, which core_cpu needs")
+        raise NativeUnavailable("this machine has no AVX2 with FMA and F16C: use the torch backend")
     text = (os.environ if environment is None else environment).get(ISA_VARIABLE, "")
     if not text:
         return best

@@ -2,7 +2,16 @@
 
 from headrace_engine.process.child import main
 from headrace_engine.process.parent import launch_process
-from headrace_engine.process.run import BACKENDS, RunnerFactory, make_runner, run_core
+from headrace_engine.process.run import AUTO_BACKEND, BACKENDS, RunnerFactory, make_runner, run_core
 from headrace_engine.process.thread import launch_thread
 
-__all__ = ["BACKENDS", "RunnerFactory", "launch_process", "launch_thread", "main", "make_runner", "run_core"]
+__all__ = [
+    "AUTO_BACKEND",
+    "BACKENDS",
+    "RunnerFactory",
+    "launch_process",
+    "launch_thread",
+    "main",
+    "make_runner",
+    "run_core",
+]

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from contextlib import closing
 
+from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
 from headrace_engine.core.link import Link, LinkClosed
@@ -14,12 +15,16 @@ from headrace_engine.core.runner import Runner
 from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument
 from headrace_engine.messages import CorePlan
+from headrace_engine.process.devices import has_cuda
 
 RunnerFactory = Callable[[CorePlan], Runner]
 """Makes the runner for a plan, without loading anything yet."""
 
-BACKENDS = {"torch": "headrace_engine.backends.torch"}
+BACKENDS = {"cpu": "headrace_engine.backends.cpu", "torch": "headrace_engine.backends.torch"}
 """Modules of the backends of this build, by name."""
+
+AUTO_BACKEND = "auto"
+"""Leaves the choice of the backend to the core: "torch" on CUDA devices, "cpu" elsewhere."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,10 +35,18 @@ def make_runner(plan: CorePlan) -> Runner:
     Raises:
         InvalidArgument: there is no such backend.
     """
-    if plan.backend not in BACKENDS:
-        raise InvalidArgument.field("backend", f'is "{plan.backend}"; this build has: {", ".join(BACKENDS)}')
-    runner: Runner = importlib.import_module(BACKENDS[plan.backend]).make_runner(plan)
+    backend = chosen_backend(plan.compute_unit) if plan.backend == AUTO_BACKEND else plan.backend
+    if backend not in BACKENDS:
+        raise InvalidArgument.field("backend", f'is "{backend}"; this build has: {", ".join(BACKENDS)}')
+    runner: Runner = importlib.import_module(BACKENDS[backend]).make_runner(plan)
     return runner
+
+
+def chosen_backend(unit: ComputeUnit | None) -> str:
+    """The backend for a kind of device; None: the best kind that is here."""
+    if unit is None:
+        return "torch" if has_cuda() else "cpu"
+    return "torch" if unit is ComputeUnit.CUDA else "cpu"
 
 
 def run_core(plan: CorePlan, link: Link, make: RunnerFactory = make_runner) -> bool:

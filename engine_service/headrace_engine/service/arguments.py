@@ -13,7 +13,7 @@ from typing import NoReturn
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.options import EngineOptions
-from headrace_engine.process import BACKENDS
+from headrace_engine.process import AUTO_BACKEND, BACKENDS
 from headrace_engine.service.model_arguments import Setting, allowed_values, read_model
 
 _MODEL_FLAGS = {
@@ -90,7 +90,7 @@ def _models(given: argparse.Namespace) -> tuple[RuntimeConfig, ...]:
     settings += map(Setting.from_pair, given.set)
     if settings and not given.model:
         raise ValueError(f"{settings[0].argument} is a setting of models, but there is no --model")
-    models = tuple(read_model(text, settings) for text in given.model)
+    models = tuple(read_model(text, settings, given.backend) for text in given.model)
     names = [model.model_name for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -145,7 +145,9 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         "--model-root", type=Path, action="append", default=[], metavar="DIR", help="model paths must lie in one"
     )
     parser.add_argument("--no-hub", dest="hub", action="store_false", help="take model paths as paths only")
-    parser.add_argument("--backend", choices=list(BACKENDS), default="torch", help="what computes; default %(default)s")
+    parser.add_argument(
+        "--backend", choices=[AUTO_BACKEND, *BACKENDS], default="torch", help="what computes; default %(default)s"
+    )
     parser.add_argument("--native-ops", action="store_true", help="let the backend use the native core where it can")
     parser.add_argument(
         "--core-ping-limit",

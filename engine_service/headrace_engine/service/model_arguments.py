@@ -65,8 +65,11 @@ class Setting:
         return cls.read(f"--set {field}", field, value)
 
 
-def read_model(text: str, settings: Sequence[Setting]) -> RuntimeConfig:
+def read_model(text: str, settings: Sequence[Setting], backend: str) -> RuntimeConfig:
     """A model's config from NAME=PATH and settings.
+
+    Args:
+        backend: what will compute it.
 
     Raises:
         ValueError: one line that names argument, value, and what is allowed.
@@ -78,7 +81,7 @@ def read_model(text: str, settings: Sequence[Setting]) -> RuntimeConfig:
     try:
         message = ParseDict({"model_name": name, "model_path": path, **values}, runtime_pb2.RuntimeConfig())
         config: RuntimeConfig = RUNTIME_CONFIG.to_domain(message)
-        check_config(config)
+        check_config(config, backend)
     except ParseError as error:
         raise ValueError(f"settings of --model {text}: {_one_line(error)}") from None
     except InvalidArgument as error:

@@ -8,16 +8,15 @@ from typing import Any, get_origin, get_type_hints
 
 import pytest
 from headrace_engine.config import (
+    ActivationQuant,
     ComputeUnit,
     GenerationConfig,
     InterruptPolicy,
-    KvCacheMode,
     Lease,
     ModelFormat,
     ResponseFormat,
     ResponseFormatKind,
     RuntimeConfig,
-    WeightQuant,
 )
 from headrace_engine.engine.fields import GENERATION, MAX_ENTRIES, RUNTIME, Field, check, is_set
 from headrace_engine.errors import InvalidArgument
@@ -297,8 +296,8 @@ class TestNotSupported:
         [
             ("format", ModelFormat.HEADRACE),
             ("compute_unit", ComputeUnit.CPU_NUMA),
-            ("kv_cache_mode", KvCacheMode.INT8),
-            ("weight_quant", WeightQuant.INT4),
+            ("weight_quant_group_size", 24),
+            ("activation_quant", ActivationQuant.FP8),
             ("num_host_blocks", 5),
             ("logn_attention", True),
             ("tensor_parallel", 2),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import (
+    ActivationQuant,
     ComputeDtype,
     ComputeUnit,
     KvCacheMode,
@@ -15,6 +16,7 @@ from headrace_engine.config import (
     RopeScaling,
     RopeScalingType,
     RuntimeConfig,
+    WeightQuant,
 )
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.runtime import check_config, check_root, core_plan, effective_config, ready_config
@@ -70,6 +72,12 @@ class TestCheck:
 
     def test_a_device_is_named_once(self) -> None:
         assert "names a device twice" in refused(device_list=(0, 1, 0)).message
+
+    @pytest.mark.parametrize("quant", [None, WeightQuant.NONE])
+    def test_a_group_of_weights_needs_a_quantisation(self, quant: WeightQuant | None) -> None:
+        error = refused(weight_quant=quant, weight_quant_group_size=32)
+        assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", "config.weight_quant_group_size")
+        check_config(replace(PLAIN, weight_quant=WeightQuant.INT8, weight_quant_group_size=32))
 
     @pytest.mark.parametrize("kind", [RopeScalingType.DYNAMIC, RopeScalingType.YARN])
     def test_a_rope_scaling_that_is_not_built_is_refused_by_name(self, kind: RopeScalingType) -> None:
@@ -151,6 +159,17 @@ class TestEffective:
             0,
         )
 
+    @pytest.mark.parametrize(
+        ("quant", "group"), [(None, None), (WeightQuant.NONE, None), (WeightQuant.INT8, 0), (WeightQuant.INT4, 128)]
+    )
+    def test_the_group_of_weights_is_shown_where_they_are_quantised(
+        self, quant: WeightQuant | None, group: int | None
+    ) -> None:
+        assert effective_config(replace(PLAIN, weight_quant=quant)).weight_quant_group_size == group
+        if group is not None:
+            own = effective_config(replace(PLAIN, weight_quant=quant, weight_quant_group_size=32))
+            assert own.weight_quant_group_size == 32
+
     def test_once_ready_it_shows_what_the_core_chose(self) -> None:
         ready = CoreReady(("cpu",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 2, 512, 99, 1, 2, 3)
         config = ready_config(effective_config(replace(PLAIN, format=ModelFormat.HF)), ready)
@@ -180,6 +199,9 @@ class TestPlan:
             "enable_prefix_cache": False,
             "memory_ratio": 0.5,
             "rope_scaling": scaling,
+            "weight_quant": WeightQuant.INT4,
+            "weight_quant_group_size": 64,
+            "activation_quant": ActivationQuant.INT8,
         }
         plan = core_plan(replace(PLAIN, **values), FILES, EngineOptions(backend="cpu", native_ops=True))
         assert {name: getattr(plan, name) for name in values} == values

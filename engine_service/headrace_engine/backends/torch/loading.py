@@ -15,7 +15,7 @@ from headrace_engine.backends.torch.device import TORCH_DTYPES, choose_device, c
 from headrace_engine.backends.torch.native_ops import NativeTorchOps
 from headrace_engine.backends.torch.ops import KvPool, TorchOps
 from headrace_engine.backends.torch.rope import RotaryTable
-from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode
+from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan
@@ -27,6 +27,13 @@ from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.weights import load_weights
 from headrace_engine.native import Native
 from headrace_engine.native import load as load_native
+
+_PLAIN_STORAGE = {
+    "kv_cache_mode": KvCacheMode.DEFAULT,
+    "weight_quant": WeightQuant.NONE,
+    "weight_quant_group_size": None,
+    "activation_quant": ActivationQuant.NONE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +87,7 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
         OutOfMemory: the weights alone exceed the memory limit.
         NativeUnavailable: the plan asks for native ops, and the native core's library is not there.
     """
-    if plan.kv_cache_mode is not KvCacheMode.DEFAULT:
-        text = f"= {plan.kv_cache_mode} is not supported by the torch backend; allowed: DEFAULT"
-        raise InvalidArgument.field("config.kv_cache_mode", text, reason="NOT_SUPPORTED")
+    _check_storage(plan)
     unit, device = choose_device(plan)
     files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
     spec = apply_rope_scaling(files.spec, plan.rope_scaling) if plan.rope_scaling else files.spec
@@ -94,6 +99,16 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     torch.set_num_threads(num_threads)
     weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
     return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads, native)
+
+
+def _check_storage(plan: CorePlan) -> None:
+    """Everything is stored in the dtype."""
+    for name, plain in _PLAIN_STORAGE.items():
+        value = getattr(plan, name)
+        if value != plain:
+            allowed = "none" if plain is None else plain
+            text = f"= {value} is not supported by the torch backend; allowed: {allowed}"
+            raise InvalidArgument.field(f"config.{name}", text, reason="NOT_SUPPORTED")
 
 
 def device_memory(device: torch.device) -> tuple[int, int]:

@@ -1,0 +1,92 @@
+"""What the plan leaves open, and what this backend cannot do."""
+
+from __future__ import annotations
+
+from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.storage import Storage
+from headrace_engine.config import (
+    WEIGHT_GROUPS,
+    ActivationQuant,
+    ComputeDtype,
+    ComputeUnit,
+    KvCacheMode,
+    WeightQuant,
+)
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.messages import CorePlan
+from headrace_engine.models.files import ModelFiles
+from headrace_engine.native import Activations, Kv
+
+_GROUPS = (0, 16, 32, 64, 128)
+_OWN_DTYPES = {"F32": ComputeDtype.FLOAT32, "F64": ComputeDtype.FLOAT32, "F16": ComputeDtype.FLOAT16}
+
+
+def check_plan(plan: CorePlan) -> None:
+    """Refuse what this backend cannot do, as far as the plan alone tells.
+
+    Raises:
+        InvalidArgument: names the field.
+    """
+    if plan.compute_unit not in (None, ComputeUnit.CPU):
+        raise _unsupported("compute_unit", plan.compute_unit, "CPU")
+    if plan.device_list not in ((), (0,)):
+        text = f"= {list(plan.device_list)} is out of range; allowed for CPU: 0"
+        raise InvalidArgument.field("config.device_list", text)
+    if plan.block_size % 16:
+        raise _unsupported("block_size", plan.block_size, "16, 32, 64, 128")
+    if plan.activation_quant is ActivationQuant.FP8:
+        raise _unsupported("activation_quant", plan.activation_quant, "NONE, INT8")
+    if plan.weight_quant_group_size is None:
+        return
+    if plan.weight_quant_group_size not in _GROUPS:
+        allowed = ", ".join(map(str, _GROUPS))
+        raise _unsupported("weight_quant_group_size", plan.weight_quant_group_size, allowed)
+    if plan.weight_quant is WeightQuant.NONE:
+        text = f"= {plan.weight_quant_group_size} is set, but weight_quant is NONE: set it to INT8 or INT4"
+        raise InvalidArgument.field("config.weight_quant_group_size", text)
+
+
+def choose_dtype(plan: CorePlan, files: ModelFiles) -> ComputeDtype:
+    """The plan's number format. AUTO is the file's own; bfloat16 beside blocks."""
+    if plan.dtype is not ComputeDtype.AUTO:
+        return plan.dtype
+    return _OWN_DTYPES.get(files.tensors["embed"].stored.storage, ComputeDtype.BFLOAT16)
+
+
+def choose_storage(plan: CorePlan, dtype: ComputeDtype) -> Storage:
+    """How weights are stored."""
+    group = plan.weight_quant_group_size
+    default = WEIGHT_GROUPS.get(plan.weight_quant, 0)
+    return Storage(dtype, plan.weight_quant, default if group is None else group)
+
+
+def choose_kv(plan: CorePlan, dtype: ComputeDtype) -> Kv:
+    """How keys and values are stored. float32 holds float16 without loss; bfloat16 would not."""
+    if plan.kv_cache_mode is not KvCacheMode.DEFAULT:
+        return Kv[plan.kv_cache_mode]
+    return Kv.BFLOAT16 if dtype is ComputeDtype.BFLOAT16 else Kv.FLOAT32
+
+
+def choose_activations(plan: CorePlan, files: ModelFiles, storage: Storage) -> Activations:
+    """How activations enter products.
+
+    Raises:
+        InvalidArgument: eight bits are asked for, but no weight is an integer.
+    """
+    if plan.activation_quant is ActivationQuant.NONE:
+        return Activations.FULL
+    if storage.quant is WeightQuant.NONE and not _has_blocks(files, storage):
+        text = "= INT8 takes weights of integers, and this model's are not: set weight_quant to INT8 or INT4"
+        raise InvalidArgument.field("config.activation_quant", text)
+    return Activations.INT8
+
+
+def _has_blocks(files: ModelFiles, storage: Storage) -> bool:
+    if storage.dtype is ComputeDtype.FLOAT32:
+        return False
+    return any(info.stored.storage in BLOCK_TYPES for info in files.tensors.values() if len(info.shape) == 2)
+
+
+def _unsupported(field: str, value: object, allowed: str) -> InvalidArgument:
+    text = f"= {value} is not supported by the cpu backend; allowed: {allowed}"
+    return InvalidArgument.field(f"config.{field}", text, reason="NOT_SUPPORTED")

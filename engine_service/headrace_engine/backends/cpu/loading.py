@@ -1,0 +1,147 @@
+"""A model in memory, with its step recorded: everything before the KV pool is sized."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from headrace_engine.backends.cpu.arena import Arena
+from headrace_engine.backends.cpu.cache import WeightCache, cache_folder, cache_key
+from headrace_engine.backends.cpu.choices import (
+    check_plan,
+    choose_activations,
+    choose_dtype,
+    choose_kv,
+    choose_storage,
+)
+from headrace_engine.backends.cpu.numbers import PLAIN
+from headrace_engine.backends.cpu.recording import record_program
+from headrace_engine.backends.cpu.rope import RotaryTables, rotary_tables
+from headrace_engine.backends.cpu.storage import Storage
+from headrace_engine.backends.cpu.threads import choose_threads
+from headrace_engine.backends.cpu.weights import CpuWeights, Packer
+from headrace_engine.backends.host import memory_limit
+from headrace_engine.backends.kv_size import amount, length_limit
+from headrace_engine.config import ComputeDtype, WeightQuant
+from headrace_engine.core.runner import Progress
+from headrace_engine.errors import OutOfMemory
+from headrace_engine.messages import CorePlan
+from headrace_engine.model_types import ModelPhase
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.rope import apply_rope_scaling
+from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.native import Cpu, Program, Value, choose_isa, load, weight_version
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A decoder's weights and the program of its step.
+
+    Attributes:
+        spec: with the caller's rotary scaling applied.
+        dtype: of the weights that are stored as numbers.
+        logits: where the program leaves them.
+    """
+
+    cpu: Cpu
+    spec: DecoderSpec
+    dtype: ComputeDtype
+    weights: CpuWeights
+    rotary: RotaryTables
+    program: Program
+    logits: Value
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights, and of the rotary tables."""
+        return self.weights.nbytes + self.rotary.nbytes
+
+    def close(self) -> None:
+        """Free everything."""
+        self.program.close()
+        self.weights.arena.close()
+        self.cpu.close()
+
+
+def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
+    """Choose threads, kernels and storage, put the weights into memory, and record the step.
+
+    Raises:
+        InvalidArgument: the plan asks for what is not to be had; names the field.
+        BadModel: the files are not in order.
+        OutOfMemory: the weights alone exceed the memory limit.
+        NativeUnavailable: the native core's library is not there, or the machine cannot run it.
+    """
+    check_plan(plan)
+    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
+    spec = apply_rope_scaling(files.spec, plan.rope_scaling) if plan.rope_scaling else files.spec
+    rotary = rotary_tables(spec.rope, length_limit(plan, spec))
+    dtype = choose_dtype(plan, files)
+    storage = choose_storage(plan, dtype)
+    activations = choose_activations(plan, files, storage)
+    with ExitStack() as opened:
+        cpu = opened.enter_context(_start_threads(plan))
+        weights = _load_weights(Packer(cpu, files, spec, storage), files, storage, cpu, progress)
+        opened.callback(weights.arena.close)
+        kv = choose_kv(plan, dtype)
+        program, logits = record_program(cpu, plan, spec, weights.tensors, rotary, kv, activations)
+        opened.pop_all()
+    return LoadedModel(cpu, spec, dtype, weights, rotary, program, logits)
+
+
+def _start_threads(plan: CorePlan) -> Cpu:
+    native = load("cpu")
+    isa = choose_isa(native)
+    threads = choose_threads(plan.num_threads)
+    where = "unpinned" if threads.cpus is None else f"pinned to {', '.join(map(str, threads.cpus))}"
+    _log.info("cpu_threads: %d, %s (%s), %s", threads.count, where, threads.reason, isa.name.lower())
+    return Cpu(native, threads.count, cpus=threads.cpus, isa=isa)
+
+
+def _load_weights(packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu, progress: Progress) -> CpuWeights:
+    capacity = packer.capacity()
+    _check_room(capacity, storage)
+    arena = Arena(cpu.native, capacity)
+    try:
+        progress(ModelPhase.LOADING, 0, files.weight_bytes)
+        _fill(arena, packer, files, storage, cpu, progress)
+        return CpuWeights(arena, {**dict(arena.matrices()), **packer.vectors()})
+    except BaseException:
+        arena.close()
+        raise
+
+
+def _fill(arena: Arena, packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu, progress: Progress) -> None:
+    """From the cache where it is there, else from the files."""
+    if not _worth_keeping(files, storage):
+        packer.pack(arena, progress)
+        return
+    cache = WeightCache(cache_folder())
+    key = cache_key(files, storage, weight_version(cpu.native))
+    if cache.read(key, arena, cpu.threads):
+        progress(ModelPhase.LOADING, files.weight_bytes, files.weight_bytes)
+        return
+    packer.pack(arena, progress)
+    cache.write(key, arena)
+
+
+def _worth_keeping(files: ModelFiles, storage: Storage) -> bool:
+    """Numbers that stay numbers are read as quickly from the model's own files."""
+    if storage.quant is not WeightQuant.NONE:
+        return True
+    exact = storage.dtype is ComputeDtype.FLOAT32
+    return not exact and any(info.stored.storage not in PLAIN for info in files.tensors.values())
+
+
+def _check_room(needed: int, storage: Storage) -> None:
+    """Before anything is read: a process that takes more than its limit is killed, and says nothing."""
+    limit = memory_limit()
+    if needed > limit:
+        smaller = "set weight_quant, or take a smaller model"
+        if storage.quant is WeightQuant.INT4:
+            smaller = "take a smaller model"
+        raise OutOfMemory(f"{amount(needed)} of weights do not fit, {amount(limit)} are free: {smaller}")

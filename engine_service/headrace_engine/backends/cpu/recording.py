@@ -1,0 +1,58 @@
+"""From a decoder to the program of its step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from headrace_engine.backends.cpu.ops import RecordingOps
+from headrace_engine.backends.cpu.places import plan_places
+from headrace_engine.backends.cpu.rope import RotaryTables
+from headrace_engine.backends.cpu.rows import padded_head_dim
+from headrace_engine.messages import CorePlan
+from headrace_engine.models.decoder import Batch, Decoder
+from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.native import Activations, Cpu, Kv, Program, Rows, Shape, Value
+
+
+def record_program(
+    cpu: Cpu,
+    plan: CorePlan,
+    spec: DecoderSpec,
+    weights: Mapping[str, Any],
+    rotary: RotaryTables,
+    kv: Kv,
+    activations: Activations,
+) -> tuple[Program, Value]:
+    """The step of a decoder for the plan's largest batch, and where its logits lie.
+
+    Args:
+        weights: packed matrices, and float32 vectors, by canonical name.
+    """
+    ops = RecordingOps(spec.head_dim**-0.5, rotary, activations)
+    padded = replace(spec, head_dim=padded_head_dim(spec))
+    logits = Decoder[Any, None](padded, ops, weights).forward(Batch((), (), ()))
+    ops.sample(logits)
+    counts = {Rows.TOKENS: plan.max_prefill_tokens, Rows.LOGITS: plan.max_batch}
+    places, floats = plan_places(ops.recorded, counts)
+    program = Program(
+        cpu,
+        Shape(
+            workspace=floats,
+            max_tokens=plan.max_prefill_tokens,
+            max_sequences=plan.max_batch,
+            max_logits=plan.max_batch,
+            max_positions=len(rotary.cos),
+            layers=spec.num_layers,
+            heads=spec.num_heads,
+            kv_heads=spec.num_kv_heads,
+            head_dim=padded.head_dim,
+            block_size=plan.block_size,
+            kv=kv,
+            vocab=spec.vocab_size,
+        ),
+    )
+    for op in ops.recorded:
+        op.record(program, places)
+    return program, places[logits]

@@ -1,0 +1,136 @@
+"""Rows of stored tensors in the order, and with the padding, that this backend computes with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.numbers import PLAIN, Floats, to_float32
+from headrace_engine.errors import BadModel
+from headrace_engine.models.files import StoredTensor, TensorInfo
+from headrace_engine.models.mapped import map_tensor
+from headrace_engine.models.spec import DecoderSpec
+
+HEAD_MULTIPLE = 16
+"""Entries of a head are filled up with zeros to a multiple of this."""
+
+Order = NDArray[np.int64]
+"""Of each place, which entry of the file stands there; −1: a zero."""
+
+
+def padded_head_dim(spec: DecoderSpec) -> int:
+    """Entries of a head as this backend computes with them."""
+    return -(-spec.head_dim // HEAD_MULTIPLE) * HEAD_MULTIPLE
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """How the entries of a tensor are moved; None: they stay."""
+
+    rows: Order | None = None
+    columns: Order | None = None
+
+
+def orders_of(info: TensorInfo, spec: DecoderSpec) -> Orders:
+    """Where rotary pairs lie side by side they are put half before half; heads are filled up."""
+    part = info.name.rpartition(".")[2]
+    if part == "o":
+        return Orders(columns=_head_order(spec.num_heads, spec, interleaved=False))
+    heads = {"q": spec.num_heads, "k": spec.num_kv_heads, "v": spec.num_kv_heads}.get(part.removesuffix("_bias"))
+    if heads is None:
+        return Orders()
+    return Orders(rows=_head_order(heads, spec, interleaved=info.interleaved_heads > 0))
+
+
+def _head_order(heads: int, spec: DecoderSpec, interleaved: bool) -> Order | None:
+    dim, padded = spec.head_dim, padded_head_dim(spec)
+    if dim == padded and not interleaved:
+        return None
+    order = np.full((heads, padded), -1, dtype=np.int64)
+    inside = np.arange(dim).reshape(dim // 2, 2).T.reshape(-1) if interleaved else np.arange(dim)
+    order[:, :dim] = np.arange(heads)[:, None] * dim + inside
+    return order.reshape(-1)
+
+
+class TensorRows:
+    """One tensor, whose rows are read some at a time.
+
+    Args:
+        info: the tensor.
+        orders: how its entries are moved.
+
+    Attributes:
+        stored: how the file holds it.
+        outputs, inputs: rows and columns with padding; a vector is one row.
+
+    Raises:
+        BadModel: the file has changed since it was opened.
+    """
+
+    def __init__(self, info: TensorInfo, orders: Orders) -> None:
+        stored = info.stored
+        is_vector = len(stored.shape) == 1
+        self.stored = stored
+        self._rows = None if is_vector else orders.rows
+        self._columns = orders.rows if is_vector else orders.columns
+        self._width = stored.shape[-1]
+        count = 1 if is_vector else stored.shape[0]
+        self.outputs = count if self._rows is None else len(self._rows)
+        self.inputs = self._width if self._columns is None else len(self._columns)
+        self._packed = np.frombuffer(map_tensor(stored), dtype=np.uint8).reshape(count, -1)
+
+    @property
+    def keeps_blocks(self) -> bool:
+        """Its values are in blocks whose codes can be taken as they are."""
+        return self.stored.storage in BLOCK_TYPES and self._columns is None
+
+    def packed(self, first: int, last: int) -> NDArray[np.uint8]:
+        """Bytes of rows first to last − 1; of padding, those of any row."""
+        if self._rows is None:
+            return self._packed[first:last]
+        return self._packed[np.maximum(self._rows[first:last], 0)]
+
+    def padding(self, first: int, last: int) -> NDArray[np.bool_] | None:
+        """Which of these rows are padding; None: none is."""
+        if self._rows is None:
+            return None
+        found = self._rows[first:last] < 0
+        return found if found.any() else None
+
+    def numbers(self, first: int, last: int) -> NDArray[Any]:
+        """Rows of a plain type as its numbers, contiguous; padding is 0."""
+        return self._place(self.packed(first, last).view(PLAIN[self.stored.storage]), first, last)
+
+    def floats(self, first: int, last: int) -> Floats:
+        """Rows of any type as float32, contiguous; padding is 0."""
+        storage, packed = self.stored.storage, self.packed(first, last)
+        if storage in PLAIN:
+            values = to_float32(np.ascontiguousarray(packed).view(PLAIN[storage]), storage)
+        elif storage in BLOCK_TYPES:
+            values = BLOCK_TYPES[storage].floats(packed)
+        else:
+            values = _dequantized(self.stored, packed)
+        return self._place(values, first, last)
+
+    def _place(self, values: NDArray[Any], first: int, last: int) -> NDArray[Any]:
+        """Move the columns, and clear what is padding."""
+        if self._columns is not None:
+            values = np.where(self._columns < 0, values.dtype.type(0), values[:, self._columns])
+        padding = self.padding(first, last)
+        if padding is not None:
+            values = np.where(padding[:, None], values.dtype.type(0), values)
+        return np.require(values, requirements=["C", "A"])
+
+
+def _dequantized(stored: StoredTensor, packed: NDArray[np.uint8]) -> Floats:
+    try:
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+    except ImportError as error:
+        raise BadModel(f"{stored.file.name}: {stored.storage} weights need the package gguf: {error}") from error
+    values: Floats = dequantize(np.ascontiguousarray(packed), GGMLQuantizationType[stored.storage])
+    return values

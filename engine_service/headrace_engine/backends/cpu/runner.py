@@ -1,0 +1,99 @@
+"""The cpu backend: one native call a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace_engine.backends.cpu.batch import CpuBatch
+from headrace_engine.backends.cpu.loading import LoadedModel, load_model
+from headrace_engine.backends.host import default_memory_ratio, memory_limit
+from headrace_engine.backends.kv_size import CPU_SHARE, size_pool
+from headrace_engine.backends.kv_size import Memory as MemoryBudget
+from headrace_engine.config import ComputeUnit
+from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.errors import Internal
+from headrace_engine.messages import CorePlan
+from headrace_engine.native import Memory
+
+
+def make_runner(plan: CorePlan) -> CpuRunner:
+    """The runner for a plan whose backend is "cpu"; nothing is opened before `load`."""
+    return CpuRunner(plan)
+
+
+class CpuRunner(Runner):
+    """Runs a decoder with the native core.
+
+    With weights in FLOAT32 or FLOAT16 the logits of a sequence are the same bits in any batch and with any chunking;
+    in other formats the same within rounding.
+
+    Args:
+        plan: the model, and every size that the caller chose.
+    """
+
+    def __init__(self, plan: CorePlan) -> None:
+        self._plan = plan
+        self._model: LoadedModel | None = None
+        self._pool: Memory | None = None
+        self._batch: CpuBatch | None = None
+
+    def load(self, progress: Progress) -> None:
+        """See Runner.
+
+        Raises:
+            OutOfMemory: the weights alone exceed the memory limit.
+            NativeUnavailable: the native core's library is not there, or the machine cannot run it.
+        """
+        self._model = load_model(self._plan, progress)
+
+    def size(self) -> RunnerSizes:
+        """See Runner. The step is recorded, so that what it takes is known."""
+        model, plan = self._loaded, self._plan
+        workspace, total = model.program.workspace_bytes, memory_limit()
+        memory = MemoryBudget(total, model.weight_bytes, workspace, total - workspace - model.weight_bytes)
+        ratio = plan.memory_ratio or default_memory_ratio()
+        pool = size_pool(plan, model.spec, memory, model.program.block_bytes, ratio, CPU_SHARE)
+        return RunnerSizes(
+            devices=(f"CPU {model.cpu.isa.name.lower()}",),
+            dtype=model.dtype,
+            compute_unit=ComputeUnit.CPU,
+            num_threads=model.cpu.threads,
+            max_length=pool.max_length,
+            num_blocks=pool.num_blocks,
+            weight_bytes=model.weight_bytes,
+            workspace_bytes=workspace,
+            kv_bytes=pool.bytes,
+        )
+
+    def allocate(self, num_blocks: int) -> None:
+        """See Runner."""
+        program = self._loaded.program
+        self._pool = Memory(self._loaded.cpu.native, num_blocks * program.block_bytes)
+        program.bind(self._pool, num_blocks)
+        self._batch = CpuBatch(program.shape)
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        """See Runner."""
+        if self._batch is None:
+            raise Internal("run() before allocate()")
+        if not steps:
+            return []
+        self._batch.fill(steps)
+        self._loaded.program.run(self._batch.struct)
+        return list(self._batch.drawn(steps))
+
+    def close(self) -> None:
+        """See Runner. Closing twice is allowed."""
+        self._batch = None
+        if self._model is not None:
+            self._model.close()
+            self._model = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    @property
+    def _loaded(self) -> LoadedModel:
+        if self._model is None:
+            raise Internal("the model is not loaded")
+        return self._model

@@ -1,0 +1,121 @@
+"""How the tensors of a model are stored in memory, by what the plan asks for and what the files hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.numbers import to_bfloat16, to_float16
+from headrace_engine.backends.cpu.quantize import quantized, quantized_matrix, scale_type
+from headrace_engine.backends.cpu.rows import TensorRows
+from headrace_engine.config import ComputeDtype, WeightQuant
+from headrace_engine.errors import BadModel
+from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
+
+FORMATS = {
+    ComputeDtype.FLOAT32: Format.FLOAT32,
+    ComputeDtype.BFLOAT16: Format.BFLOAT16,
+    ComputeDtype.FLOAT16: Format.FLOAT16,
+}
+_OWN_FORMATS = {"F32": Format.FLOAT32, "BF16": Format.BFLOAT16, "F16": Format.FLOAT16}
+_TABLES = ("embed", "head")
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What holds for a whole model.
+
+    Attributes:
+        dtype: how matrices are stored that are neither quantised here nor taken in blocks.
+        quant: quantisation here; tables of the vocabulary are INT8 where it is INT4, since each of their rows
+            decides about a token of its own.
+        group: weights that share a scale; 0: one a row.
+    """
+
+    dtype: ComputeDtype
+    quant: WeightQuant = WeightQuant.NONE
+    group: int = 0
+
+    def quantizes(self, name: str) -> Format | None:
+        """The format that a matrix is quantised to; None: it is not."""
+        if self.quant is WeightQuant.NONE:
+            return None
+        return Format.INT8 if self.quant is WeightQuant.INT8 or name in _TABLES else Format.INT4
+
+    def takes_blocks(self, name: str, tensor: TensorRows) -> bool:
+        """The codes of the file are kept."""
+        exact = self.dtype is ComputeDtype.FLOAT32
+        return tensor.keeps_blocks and not exact and self.quantizes(name) is None
+
+    def largest(self, name: str, tensor: TensorRows) -> Matrix:
+        """How a matrix is stored, or the largest that it may come to where that depends on its values."""
+        if self.takes_blocks(name, tensor):
+            return BLOCK_TYPES[tensor.stored.storage].matrix(tensor.outputs, tensor.inputs)
+        kind = self.quantizes(name)
+        if kind is None:
+            return Matrix(tensor.outputs, tensor.inputs, FORMATS[self.dtype])
+        return quantized_matrix(tensor.outputs, tensor.inputs, kind, self.group, Dtype.FLOAT32)
+
+
+def block_rows(tensor: TensorRows, first: int, last: int) -> MatrixRows:
+    """Codes as the file has them; padding has scale and offset 0."""
+    rows = BLOCK_TYPES[tensor.stored.storage].rows(tensor.packed(first, last))
+    padding = tensor.padding(first, last)
+    for part in (rows.scales, rows.offsets):
+        if padding is not None and part is not None:
+            part[padding] = 0
+    return rows
+
+
+def float_rows(tensor: TensorRows, kind: Format, first: int, last: int) -> MatrixRows:
+    """Numbers in a float format.
+
+    Raises:
+        BadModel: values do not fit into float16.
+    """
+    if _OWN_FORMATS.get(tensor.stored.storage) is kind:
+        return MatrixRows(tensor.numbers(first, last))
+    values = tensor.floats(first, last)
+    if kind is Format.FLOAT32:
+        return MatrixRows(values)
+    if kind is Format.BFLOAT16:
+        return MatrixRows(to_bfloat16(values))
+    return MatrixRows(_fitting(tensor, to_float16(values)))
+
+
+def quantized_rows(tensor: TensorRows, kind: Format, group: int, first: int, last: int) -> MatrixRows:
+    """Codes of rows that are quantised here.
+
+    Raises:
+        BadModel: a weight is not finite.
+    """
+    try:
+        return quantized(tensor.floats(first, last), kind, group)
+    except ValueError as error:
+        text = f"tensor {tensor.stored.name} holds values that are not finite, and cannot be quantised"
+        raise BadModel(f"{tensor.stored.file.name}: {text}") from error
+
+
+def joined(tensor: TensorRows, kind: Format, group: int, parts: list[MatrixRows]) -> tuple[Matrix, MatrixRows]:
+    """All rows of a matrix that was quantised in parts, and how it is best stored."""
+    scales = _stacked([part.scales for part in parts])
+    offsets = _stacked([part.offsets for part in parts])
+    assert scales is not None
+    matrix = quantized_matrix(tensor.outputs, tensor.inputs, kind, group, scale_type(kind, scales, offsets))
+    return matrix, MatrixRows(np.concatenate([part.numbers for part in parts]), scales, offsets)
+
+
+def _stacked(parts: list[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+    found = [part for part in parts if part is not None]
+    return np.concatenate(found) if found else None
+
+
+def _fitting(tensor: TensorRows, values: NDArray[Any]) -> NDArray[Any]:
+    if not np.isfinite(values).all():
+        text = f"tensor {tensor.stored.name} holds values that FLOAT16 does not; use dtype BFLOAT16 or FLOAT32"
+        raise BadModel(f"{tensor.stored.file.name}: {text}")
+    return values

@@ -1,0 +1,19 @@
+"""Which devices this host has."""
+
+from __future__ import annotations
+
+import ctypes
+
+
+def has_cuda() -> bool:
+    """Torch can compute on a CUDA device. It takes seconds to import, and is asked only where a driver has a device."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        return False
+    import torch
+
+    return torch.cuda.is_available()

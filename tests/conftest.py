@@ -1,0 +1,21 @@
+"""What every test needs: nothing is kept in, or taken from, the caches of the user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+_VARIABLE = "HEADRACE_CACHE"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Packed weights of this run go into a folder of its own, also those of processes that tests start."""
+    before = os.environ.get(_VARIABLE)
+    os.environ[_VARIABLE] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    os.environ.pop(_VARIABLE)
+    if before is not None:
+        os.environ[_VARIABLE] = before
