@@ -148,7 +148,13 @@ class _Model:
         self.head = random_copies(cpu, Matrix(self.vocab, self.hidden, **head), 1)[0]
         self.ones = np.ones(self.hidden, np.float32)
         self.widths = {"x": self.hidden, "sum": self.hidden, "q": q, "k": kv, "v": kv, "mixed": q}
-        self.widths |= {"gate": self.inner, "up": self.inner, "logits_x": self.hidden, "logits": self.vocab}
+        self.widths |= {
+            "gate": self.inner,
+            "up": self.inner,
+            "gated": self.inner,
+            "logits_x": self.hidden,
+            "logits": self.vocab,
+        }
 
     def record(self, program: Program, v: dict[str, Value], only: str) -> None:
         """The ops of a step; or the products, the attention, or the rest alone."""
@@ -185,8 +191,8 @@ class _Model:
         norm()
         linear("x", gate="gate", up="up")
         if not only or only == "rest":
-            program.gated(v["gate"], v["up"], v["gate"])
-        linear("gate", down="x")
+            program.gated(v["gate"], v["up"], v["gated"])
+        linear("gated", down="x")
 
 
 def steps(limits: Limits) -> Iterator[Case]:

@@ -52,6 +52,10 @@ inline float sum(Vec a) {
 inline float largest(Vec a) {
   return _mm512_reduce_max_ps(a.v);
 }
+// a < b ? yes : no, lane by lane.
+inline Vec where_less(Vec a, Vec b, Vec yes, Vec no) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
+}
 // a * 2^n for whole n.
 inline Vec scale(Vec a, Vec n) {
   return {_mm512_scalef_ps(a.v, n.v)};
@@ -110,6 +114,11 @@ inline float largest(Vec a) {
   __m128 half = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
   half = _mm_max_ps(half, _mm_movehl_ps(half, half));
   return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+}
+
+// a < b ? yes : no, lane by lane.
+inline Vec where_less(Vec a, Vec b, Vec yes, Vec no) {
+  return {_mm256_blendv_ps(no.v, yes.v, _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
 }
 
 // a * 2^n for whole n of -126 ... 127.

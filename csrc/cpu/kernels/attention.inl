@@ -1,46 +1,8 @@
-// Causal attention over pages, with a running maximum and sum (Milakov & Gimelshein, "Online normalizer calculation
-// for softmax", 2018). A job is a tile of queries of one KV head, over all of its context or over one part of it.
+// Causal attention over pages. A job is a tile of queries of one KV head, over all of its context or over one part of
+// it.
 //
 // The context is always taken in parts of kPartTokens from position 0 on, each part in blocks of kBlockTokens, and the
 // parts are joined in order: what a row comes to depends neither on its neighbours nor on who computes its parts.
-
-constexpr int64_t kPartTokens = 512;
-constexpr int64_t kBlockTokens = 128;
-constexpr int64_t kBlockPages = kBlockTokens / kPageTokens;
-constexpr float kNothing = -__builtin_inff();  // the largest score of a row that has seen no key
-
-// What is known of rows after some keys: the weighted values, and the largest score and the sum of weights of each.
-struct Partial {
-  float* mixed;    // [queries][head_dim]
-  float* largest;  // [queries]
-  float* total;    // [queries]
-};
-
-// A tile of queries and one KV head, and the room that its job works in.
-struct Attend {
-  const CoreAttention& op;
-  const Step& step;
-  const CoreSequence& sequence;
-  int64_t head;   // KV head
-  int64_t group;  // query heads of a KV head
-  int64_t dim;
-  int64_t position;  // of the first row
-  int64_t count;     // rows
-  int64_t row;       // of the batch
-  float* queries;    // [count * group][dim], scaled
-  float* scores;     // [count * group][kBlockTokens]
-  float* pages;      // room for a block of pages of floats
-  Partial part, whole;
-
-  int64_t num_queries() const { return count * group; }
-  int64_t context() const { return position + count; }
-  // Positions that query q sees: from first_seen(q) to last_seen(q).
-  int64_t last_seen(int64_t q) const { return position + q / group; }
-  int64_t first_seen(int64_t q) const {
-    const int64_t first = last_seen(q) - op.window + 1;
-    return op.window == 0 || first < 0 ? 0 : first;
-  }
-};
 
 // ---- scores ----
 
@@ -83,39 +45,6 @@ void score_pages(const Attend& job, const std::byte* const* pages, int64_t count
       score_page<Pages, 1>(pages[p], job.queries + q * job.dim, job.dim, scores + q * kBlockTokens);
     }
   }
-}
-
-// Turns the scores of `tokens` positions from `first` on into weights, and takes them into the part's books.
-void weigh(const Attend& job, int64_t q, int64_t first, int64_t tokens) {
-  float* scores = job.scores + q * kBlockTokens;
-  const int64_t begin = job.first_seen(q) > first ? job.first_seen(q) - first : 0;
-  const int64_t seen = job.last_seen(q) + 1 - first, end = seen < tokens ? seen : tokens;
-  for (int64_t t = 0; job.op.soft_cap > 0 && t < kBlockTokens; t += Vec::kLanes) {
-    const Vec inner = Vec::load(scores + t) * Vec::all(1.0f / job.op.soft_cap);
-    (tanh(inner) * Vec::all(job.op.soft_cap)).store(scores + t);
-  }
-  for (int64_t t = 0; t < begin && t < kBlockTokens; t++) scores[t] = kNothing;
-  for (int64_t t = end > 0 ? end : 0; t < kBlockTokens; t++) scores[t] = kNothing;
-  Vec most = Vec::all(kNothing);
-  for (int64_t t = 0; t < kBlockTokens; t += Vec::kLanes) {
-    most = max(most, Vec::load(scores + t));
-  }
-  const float before = job.part.largest[q], block = largest(most), now = block > before ? block : before;
-  if (now == kNothing) {
-    __builtin_memset(scores, 0, kBlockTokens * sizeof(float));
-    return;
-  }
-  Vec total = Vec::zero();
-  const Vec top = Vec::all(now);
-  for (int64_t t = 0; t < kBlockTokens; t += Vec::kLanes) exp(Vec::load(scores + t) - top).store(scores + t);
-  for (int64_t t = 0; t < begin && t < kBlockTokens; t++) scores[t] = 0;
-  for (int64_t t = end > 0 ? end : 0; t < kBlockTokens; t++) scores[t] = 0;
-  for (int64_t t = 0; t < kBlockTokens; t += Vec::kLanes) total = total + Vec::load(scores + t);
-  const float shrink = before == kNothing ? 0.0f : __builtin_expf(before - now);
-  job.part.total[q] = job.part.total[q] * shrink + sum(total);
-  job.part.largest[q] = now;
-  float* mixed = job.part.mixed + q * job.dim;
-  for (int64_t d = 0; d < job.dim; d += Vec::kLanes) (Vec::load(mixed + d) * Vec::all(shrink)).store(mixed + d);
 }
 
 // ---- values ----
@@ -200,6 +129,13 @@ void attend_pages(const Attend& job, int64_t first, int64_t tokens, const std::b
     float* room = job.pages + 2 * kBlockPages * kPageTokens * job.dim;
     values[count - 1] = without_unused<Pages>(values[count - 1], job.dim, used, room);
   }
+#ifdef __AMX_BF16__
+  if (job.pairs != nullptr) {
+    score_tiles(job, keys, count);
+    for (int64_t q = 0; q < job.num_queries(); q++) weigh(job, q, first, tokens);
+    return mix_tiles(job, values, count);
+  }
+#endif
   score_pages<Pages>(job, keys, count);
   for (int64_t q = 0; q < job.num_queries(); q++) weigh(job, q, first, tokens);
   mix_pages<Pages>(job, values, count);
@@ -275,5 +211,8 @@ void load_queries(const Attend& job) {
     const float* in = job.step.row(job.op.q, job.row + q / job.group) + head * job.dim;
     float* out = job.queries + q * job.dim;
     for (int64_t d = 0; d < job.dim; d += Vec::kLanes) (Vec::load(in + d) * Vec::all(job.op.scale)).store(out + d);
+#ifdef __AMX_BF16__
+    if (job.pairs != nullptr) fill_query(out, job.dim, job.pairs + q * pair_stride(job.dim));
+#endif
   }
 }

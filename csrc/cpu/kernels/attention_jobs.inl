@@ -1,8 +1,22 @@
 // How attention is cut into jobs, and the room that they need.
 
+// Rows that results have room for: whole tiles of them, where there is more than one.
+int64_t rows_for(int64_t queries) {
+  return queries <= 16 ? queries : up_to(queries, 16);
+}
+
 int64_t most_queries(const CoreShape& shape) {
   const int64_t group = shape.heads / shape.kv_heads;
-  return group > kTileQueries ? group : kTileQueries;
+  return rows_for(group > kTileQueries ? group : kTileQueries);
+}
+
+// Whether AMX computes scores and mixes values.
+bool in_tiles(const CoreShape& shape) {
+#ifdef __AMX_BF16__
+  return shape.kv == CORE_KV_BFLOAT16 && shape.head_dim >= 32;
+#endif
+  (void)shape;
+  return false;
 }
 
 int64_t parts_of(int64_t positions) {
@@ -21,8 +35,7 @@ bool in_parts(const Step& step) {
 
 // Partials of one part of one tile and KV head of a single row.
 int64_t partial_floats(const CoreShape& shape) {
-  const int64_t group = shape.heads / shape.kv_heads;
-  return up_to(group * (shape.head_dim + 2), 16);
+  return up_to(rows_for(shape.heads / shape.kv_heads) * (shape.head_dim + 2), 16);
 }
 
 Partial partial_at(float* base, int64_t queries, int64_t dim) {
@@ -34,7 +47,7 @@ Partial shared_partial(const Step& step, int64_t tile, int64_t head, int64_t par
   const CoreShape& shape = *step.shape;
   const int64_t slot = (tile * shape.kv_heads + head) * parts_of(step.longest) + part;
   float* base = reinterpret_cast<float*>(step.shared) + slot * partial_floats(shape);
-  return partial_at(base, shape.heads / shape.kv_heads, shape.head_dim);
+  return partial_at(base, rows_for(shape.heads / shape.kv_heads), shape.head_dim);
 }
 
 int64_t attention_shared(const void*, const CoreShape& shape, int32_t threads) {
@@ -45,7 +58,7 @@ int64_t attention_shared(const void*, const CoreShape& shape, int32_t threads) {
 int64_t attention_room(const void*, const CoreShape& shape, int32_t) {
   const int64_t queries = most_queries(shape), dim = shape.head_dim;
   const int64_t pages = (2 * kBlockPages + 1) * kPageTokens * dim;
-  return (3 * queries * dim + queries * kBlockTokens + pages + 4 * queries) * 4 + 6 * 64;
+  return (4 * queries * up_to(dim, 32) + queries * kBlockTokens + pages + 4 * queries) * 4 + 6 * 64;
 }
 
 Attend attend_job(const CoreAttention& op, const Step& step, int64_t tile_number, int64_t head, Thread& thread) {
@@ -56,6 +69,8 @@ Attend attend_job(const CoreAttention& op, const Step& step, int64_t tile_number
   float* at = reinterpret_cast<float*>(thread.room);
   float* query_room = at;
   at += queries * dim;
+  auto* pairs = reinterpret_cast<BFloat16*>(at);
+  at += queries * up_to(dim, 32);
   const Partial part = partial_at(at, queries, dim);
   at += up_to(queries * (dim + 2), 16);
   const Partial whole = partial_at(at, queries, dim);
@@ -73,6 +88,7 @@ Attend attend_job(const CoreAttention& op, const Step& step, int64_t tile_number
           tile.count,
           row,
           query_room,
+          in_tiles(shape) ? pairs : nullptr,
           scores,
           at,
           part,
@@ -98,10 +114,16 @@ void attend_whole(const Attend& job) {
 void attention(const void* data, const Step& step, int64_t first, int64_t last, Thread& thread) {
   const auto& op = *static_cast<const CoreAttention*>(data);
   const int64_t heads = step.shape->kv_heads, parts = in_parts(step) ? parts_of(step.longest) : 1;
+#ifdef __AMX_BF16__
+  int64_t configured = 0;
+#endif
   for (int64_t number = first; number < last; number++) {
     const int64_t part = number % parts, head = number / parts % heads, tile = number / parts / heads;
     Attend job = attend_job(op, step, tile, head, thread);
     load_queries(job);
+#ifdef __AMX_BF16__
+    if (job.pairs != nullptr && configured != job.num_queries()) configure_attention(configured = job.num_queries());
+#endif
     if (!in_parts(step)) {
       attend_whole(job);
     } else if (part * kPartTokens < job.context()) {
@@ -109,6 +131,9 @@ void attention(const void* data, const Step& step, int64_t first, int64_t last, 
       attend_part(job, part);
     }
   }
+#ifdef __AMX_BF16__
+  if (configured != 0) _tile_release();
+#endif
 }
 
 // ---- phase 1: the parts together ----

@@ -52,17 +52,20 @@ void pair_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, 
 constexpr int64_t kPairPiece = 1024;  // inputs whose pairs fit a second-level cache
 constexpr int64_t kTileRows = 16;
 
+struct TileConfig {
+  uint8_t palette, start_row, reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
+};
+
+// GCC 12 takes its own intrinsic to read eight bytes only, and would leave out stores to the others.
+void load_config(const TileConfig& config) {
+  __asm__ volatile("ldtilecfg %0" ::"m"(config));
+}
+
 // Tile registers of full size: 16 rows of 64 bytes.
 void configure_tiles() {
-  // Static: GCC 12 takes the instruction to read eight bytes only, and would leave out stores to the others.
-  struct Config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-  };
-  alignas(64) static const Config config = {
-      1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
-  _tile_loadconfig(&config);
+  load_config({1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}});
 }
 
 // Four inputs of 16 outputs as two pairs; rounded to nearest, ties away from zero.

@@ -28,9 +28,6 @@ Vec fraction(Words x) {
 Words complement(Words x) {
   return {_mm512_xor_si512(x.v, _mm512_set1_epi32(-1))};
 }
-Vec where_less(Vec a, Vec b, Vec yes, Vec no) {
-  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
-}
 // The exponent and the mantissa, 1 to 2, of normal positive numbers.
 Vec exponent(Vec x) {
   return {_mm512_getexp_ps(x.v)};
@@ -70,9 +67,6 @@ Vec fraction(Words x) {
 }
 Words complement(Words x) {
   return {_mm256_xor_si256(x.v, _mm256_set1_epi32(-1))};
-}
-Vec where_less(Vec a, Vec b, Vec yes, Vec no) {
-  return {_mm256_blendv_ps(no.v, yes.v, _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
 }
 Vec exponent(Vec x) {
   const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(x.v), 23);

@@ -31,6 +31,10 @@ using namespace core;
 #include "cpu/kernels/linear.inl"
 #include "cpu/kernels/rope_append.inl"
 #include "cpu/kernels/attention_pages.inl"
+#include "cpu/kernels/attention_weights.inl"
+#ifdef __AMX_BF16__
+#include "cpu/kernels/attention_tiles.inl"
+#endif
 #include "cpu/kernels/attention.inl"
 #include "cpu/kernels/attention_jobs.inl"
 #include "cpu/kernels/sampling_random.inl"

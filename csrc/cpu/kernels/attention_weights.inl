@@ -1,0 +1,109 @@
+// What attention computes with, and how scores become weights, with a running maximum and sum (Milakov & Gimelshein,
+// "Online normalizer calculation for softmax", 2018).
+
+constexpr int64_t kPartTokens = 512;
+constexpr int64_t kBlockTokens = 128;
+constexpr int64_t kBlockPages = kBlockTokens / kPageTokens;
+constexpr float kNothing = -__builtin_inff();  // the largest score of a row that has seen no key
+
+// What is known of rows after some keys: the weighted values, and the largest score and the sum of weights of each.
+struct Partial {
+  float* mixed;    // [queries][head_dim]
+  float* largest;  // [queries]
+  float* total;    // [queries]
+};
+
+// A tile of queries and one KV head, and the room that its job works in.
+struct Attend {
+  const CoreAttention& op;
+  const Step& step;
+  const CoreSequence& sequence;
+  int64_t head;   // KV head
+  int64_t group;  // query heads of a KV head
+  int64_t dim;
+  int64_t position;  // of the first row
+  int64_t count;     // rows
+  int64_t row;       // of the batch
+  float* queries;    // [count * group][dim], scaled
+  BFloat16* pairs;   // the same as tiles want it; null where none is used
+  float* scores;     // [count * group][kBlockTokens]; weights of tiles in bfloat16 begin where a row does
+  float* pages;      // room for a block of pages of floats
+  Partial part, whole;
+
+  int64_t num_queries() const { return count * group; }
+  int64_t context() const { return position + count; }
+  // Positions that query q sees: from first_seen(q) to last_seen(q).
+  int64_t last_seen(int64_t q) const { return position + q / group; }
+  int64_t first_seen(int64_t q) const {
+    const int64_t first = last_seen(q) - op.window + 1;
+    return op.window == 0 || first < 0 ? 0 : first;
+  }
+};
+
+// Hides scores of `covered` positions but those from begin to end - 1.
+void hide_scores(float* scores, int64_t begin, int64_t end, int64_t covered) {
+  for (int64_t t = 0; t < begin; t++) scores[t] = kNothing;
+  for (int64_t t = end; t < covered; t++) scores[t] = kNothing;
+}
+
+void cap_scores(float* scores, float cap, int64_t covered) {
+  for (int64_t t = 0; t < covered; t += Vec::kLanes) {
+    (tanh(Vec::load(scores + t) * Vec::all(1.0f / cap)) * Vec::all(cap)).store(scores + t);
+  }
+}
+
+float largest_score(const float* scores, int64_t covered) {
+  Vec most = Vec::all(kNothing);
+  for (int64_t t = 0; t < covered; t += Vec::kLanes) most = max(most, Vec::load(scores + t));
+  return largest(most);
+}
+
+// Puts weights where their scores were; returns what they were rounded to.
+Vec put_weights(const Attend& job, float* scores, int64_t t, Vec weights) {
+#ifdef __AMX_BF16__
+  if (job.pairs != nullptr) {
+    const __m256i halves = bfloat16_of(weights.v);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(reinterpret_cast<BFloat16*>(scores) + t), halves);
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
+  }
+#endif
+  (void)job;
+  weights.store(scores + t);
+  return weights;
+}
+
+// e^(score - top) of every score, 0 where it is hidden; returns their sum.
+float put_all_weights(const Attend& job, float* scores, int64_t covered, float top) {
+  const Vec highest = Vec::all(top), hidden = Vec::all(-__FLT_MAX__);
+  Vec total = Vec::zero();
+  for (int64_t t = 0; t < covered; t += Vec::kLanes) {
+    const Vec score = Vec::load(scores + t);
+    total = total + put_weights(job, scores, t, where_less(score, hidden, Vec::zero(), exp(score - highest)));
+  }
+  return sum(total);
+}
+
+// Turns the scores of `tokens` positions from `first` on into weights, and takes them into the part's books.
+void weigh(const Attend& job, int64_t q, int64_t first, int64_t tokens) {
+  float* scores = job.scores + q * kBlockTokens;
+  const int64_t covered = up_to(tokens, kPageTokens), seen = job.last_seen(q) + 1 - first;
+  const int64_t begin = job.first_seen(q) > first ? job.first_seen(q) - first : 0;
+  const int64_t end = seen < 0 ? 0 : (seen < tokens ? seen : tokens);
+  if (job.op.soft_cap > 0) cap_scores(scores, job.op.soft_cap, covered);
+  hide_scores(scores, begin < covered ? begin : covered, end, covered);
+  const float before = job.part.largest[q], block = largest_score(scores, covered);
+  const float now = block > before ? block : before;
+  if (now == kNothing) {
+    __builtin_memset(scores, 0, kBlockTokens * sizeof(float));
+    return;
+  }
+  const float total = put_all_weights(job, scores, covered, now);
+  float shrink = 1;
+  if (now > before) {
+    shrink = before == kNothing ? 0.0f : __builtin_expf(before - now);
+    float* mixed = job.part.mixed + q * job.dim;
+    for (int64_t d = 0; d < job.dim; d += Vec::kLanes) (Vec::load(mixed + d) * Vec::all(shrink)).store(mixed + d);
+  }
+  job.part.total[q] = job.part.total[q] * shrink + total;
+  job.part.largest[q] = now;
+}
