@@ -93,7 +93,8 @@ class Lanes:
     def logits(self, steps: Sequence[SequenceStep]) -> Tensor:
         """Compute a batch: the logits of its wanted rows."""
         with torch.inference_mode():
-            return self._decoder.forward(make_batch(steps))
+            logits: Tensor = self._decoder.forward(make_batch(steps))
+        return logits
 
     def greedy(self, lanes: Sequence[Lane], count: int, *, chunk: int = EVERYTHING, stagger: int = 0) -> None:
         """Generate `count` ids for each lane in shared batches.
