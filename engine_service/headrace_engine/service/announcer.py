@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from headrace_engine.engine.engine import Engine
+from headrace_engine.errors import NotFound
 from headrace_engine.model_types import EffectiveConfig, ModelState, ModelView
 from headrace_engine.service.failures import closing
 from headrace_engine.service.logs import logger
@@ -59,9 +60,13 @@ class Announcer:
             self._began[view.model_name] = view.state_time
 
     def _announce_ready(self, view: ModelView) -> None:
-        effective = self._engine.get_model(view.model_name).effective
         began = self._began.pop(view.model_name, view.state_time)
         log = _log.bind(model=view.model_name)
+        try:
+            effective = self._engine.get_model(view.model_name).effective
+        except NotFound:  # Views come a moment later: it was stopped and released meanwhile.
+            log.info("model_state", state=view.state.value)
+            return
         if effective is not None:
             log.info("model_config", **_shown(effective))
             log.info(

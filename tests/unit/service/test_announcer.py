@@ -49,6 +49,19 @@ async def test_every_loss_has_its_line(announcing: ScriptedEngine, log: list[Any
     assert [(event["event"], event["epoch"]) for event in log] == [("core_lost", 1), ("core_lost", 2), ("core_lost", 3)]
 
 
+async def test_a_model_that_ran_and_is_gone_by_now_is_told_of_and_the_next_ones_too(
+    announcing: ScriptedEngine, log: list[Any]
+) -> None:
+    announcing.set_state(ModelState.STARTING)
+    announcing.set_state(ModelState.RUNNING)
+    view = announcing.models.pop("smol")
+    await settle()
+    announcing.models["smol"] = view
+    announcing.set_state(ModelState.STOPPING)
+    await settle()
+    assert [event["state"] for event in log] == ["STARTING", "RUNNING", "STOPPING"]
+
+
 @pytest.mark.parametrize("state", [ModelState.FAILED, ModelState.STOPPING])
 async def test_a_core_that_is_given_up_was_not_restarted(
     announcing: ScriptedEngine, log: list[Any], state: ModelState
