@@ -75,6 +75,14 @@ def test_a_sequence_whose_end_was_delivered_is_not_run_again(wire: Wire) -> None
         ({"handover": 1, "resume": {}}, "resume.sequences"),
         ({"handover": 1, "resume": _resume([999])}, "resume.sequences[0].delivered_ids"),
         ({"handover": 1, "resume": _resume([5] * 41)}, "resume.sequences[0].delivered_ids"),
+        (
+            {"handover": 1, "resume": _resume([5], stat={"handovers": 2**32 - 1})},
+            "resume.sequences[0].stat.handovers",
+        ),
+        (
+            {"handover": 1, "resume": _resume([5], stat={"arrival_time": {"seconds": 2**63 - 1}})},
+            "resume.sequences[0].stat.arrival_time",
+        ),
     ],
 )
 def test_half_a_hand_over_is_refused_by_name(wire: Wire, fields: dict[str, Any], field: str) -> None:
