@@ -1,11 +1,11 @@
 """How close the CPU core's kernels come to what the machine can do.
 
-    python bench/native/kernels.py [WORDS ...] [--threads 2] [--isa amx] [--against FOLDER] [--seconds 0.5] [--realtime]
+    python bench/native/kernels.py [WORDS ...] [--threads 2] [--isa amx] [--against FOLDER ...] [--seconds 0.5] [--realtime]
 
 Each op runs in a program of its own, over copies of its weights that no cache of a core holds. A line is an op, its
 shape, format and rows; the best and the median time; the best rate, the limit that `limits.cpp` measured in the same
 run, and what percentage of that limit it is. WORDS choose the ops whose lines have all of them. With `--against`
-the same ops of another build run in turns, and the last column says how many times longer that one takes.
+the same ops of other builds run in turns, and the last columns say how many times longer each takes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
     prefix = ("chrt", "-f", str(_PRIORITY)) if args.realtime else ()
     limits = measure(args.threads, prefix)
     print(f"memory {limits.memory:.1f} GB/s,", ", ".join(f"{k} {v:.0f} GOP/s" for k, v in limits.products.items()))
-    cpus = [_cpu(folder, args.threads, args.isa) for folder in ([None, args.against] if args.against else [None])]
+    cpus = [_cpu(folder, args.threads, args.isa) for folder in [None, *args.against]]
     for case in _cases(limits, args.words):
         print(_line(case, _times(cpus, case, args.seconds, args.realtime)), flush=True)
 
@@ -44,7 +44,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--isa", type=lambda name: Isa[name.upper()], default=Isa.NONE)
-    parser.add_argument("--against", type=Path, help="folder of another libcore_cpu.so")
+    parser.add_argument("--against", type=Path, nargs="+", default=[], help="folders of other libcore_cpu.so")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each op")
     parser.add_argument("--realtime", action="store_true", help="at real-time priority, which needs the right to it")
     return parser.parse_args()
@@ -113,7 +113,8 @@ def _line(case: Case, times: list[list[float]]) -> str:
     text = f"{case.op:9} | {case.shape:10} | {case.kind:20} | {case.rows:13} | "
     text += f"{best * 1e6:9.1f} us ({middle * 1e6:9.1f}) | {rate:7.1f} of {case.limit:6.0f} {case.unit:5} | "
     text += f"{100 * rate / case.limit:3.0f} %"
-    return text if len(times) == 1 else f"{text} | {min(times[1]) / best:.2f} ({median(times[1]) / middle:.2f})"
+    others = (f" | {min(other) / best:.2f} ({median(other) / middle:.2f})" for other in times[1:])
+    return text + "".join(others)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ FORMATS: dict[str, dict[str, Any]] = {
         "codebook": tuple(float(value) for value in np.linspace(-1, 1.3, 16) ** 3),
     },
 }
-SIZES = [(200, 576), (65, 130), (63, 64), (1, 33), (64, 1600)]
+SIZES = [(200, 576), (65, 130), (63, 64), (1, 33), (64, 1600), (70, 2500)]
 ROWS = [1, 2, 3, 5, 8, 16, 17, 40, 300]
 
 formats = pytest.mark.parametrize("kind", FORMATS)

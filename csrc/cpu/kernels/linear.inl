@@ -5,36 +5,42 @@
 //                     avx2     avx512   avx512_bf16   amx
 //   FLOAT32, FLOAT16  floats   floats   floats        floats
 //   BFLOAT16          floats   floats   pairs         pairs for one row, else tiles
-//   INT8, INT4        floats   bytes    bytes         bytes for few rows, else tiles
-//   INT4, codebook    floats   floats   floats        floats for few rows, else tiles
+//   INT8, INT4        floats   bytes    bytes         codes; tiles for many rows in groups; bytes for one or two of
+//                                                     INT4 in groups
+//   INT4, codebook    floats   floats   floats        floats for one row, else tiles
 //
 //   floats  weights widened to float32 a piece at a time, times float32 activations
 //   pairs   vdpbf16ps of weights and activations in bfloat16
 //   bytes   vpdpbusd of codes, and of activations in one or two planes of int8
+//   codes   AMX: codes, and activations in planes of int8
 //   tiles   AMX: weights brought to bfloat16 a piece at a time, times activations in bfloat16
 //
 // Each sum runs along the inputs in one order, whatever the number of rows, within one way to compute.
 
-enum Way { kFloats, kPairs, kBytes, kTiles };
+enum Way { kFloats, kPairs, kBytes, kCodes, kTiles };
 
 constexpr int64_t kRowBlock = 256;
 constexpr int64_t kFewRows = 2;        // that each thread converts for itself, rather than wait for the others
-constexpr int64_t kMostByteRows = 8;   // above, bringing codes to bfloat16 for AMX costs less than the products
+constexpr int64_t kFewHalves = 2;      // rows that AMX is not worth bringing halves of bytes to bytes for
+constexpr int64_t kMostCodeRows = 16;  // above, scaling every group's products costs more than widening the codes
 constexpr int64_t kMostPadding = 128;  // a multiple of what every format fills inputs up to
 constexpr int64_t kStreamAhead = 4096;
 
 Way way_of(const CoreWeight& weight, int64_t rows) {
-  const bool integer = is_integer(weight);
+  const bool integer = is_integer(weight), plain = integer && weight.codebook == 0;
 #ifdef __AMX_BF16__
-  if (rows > (integer ? kMostByteRows : 1) && (integer || weight.format == CORE_FORMAT_BFLOAT16)) return kTiles;
+  const bool few = rows <= (weight.format == CORE_FORMAT_INT4 ? kFewHalves : 0);
+  if (plain && (weight.group == 0 || (rows <= kMostCodeRows && !few))) return kCodes;
+  if (!plain && rows > 1 && (integer || weight.format == CORE_FORMAT_BFLOAT16)) return kTiles;
+  if (plain && rows > kMostCodeRows) return kTiles;
 #endif
 #ifdef __AVX512BF16__
   if (weight.format == CORE_FORMAT_BFLOAT16) return kPairs;
 #endif
 #ifdef __AVX512F__
-  if (integer && weight.codebook == 0) return kBytes;
+  if (plain) return kBytes;
 #endif
-  (void)integer, (void)rows;
+  (void)plain, (void)rows;
   return kFloats;
 }
 
@@ -48,7 +54,7 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
   for (int32_t i = 0; i < op.count; i++) {
     const Way way = way_of(op.projections[i].weight, rows);
     pairs |= way == kPairs || way == kTiles;
-    planes |= way == kBytes;
+    planes |= way == kBytes || way == kCodes;
   }
   const int64_t padded = up_to(op.x.width, kMostPadding);
   // Rows 4 KiB apart would share the lines of a cache.
@@ -62,9 +68,9 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
   if (planes) {
     const int64_t count = op.activations == CORE_ACTIVATIONS_INT8 ? 1 : 2;
     out.planes = {reinterpret_cast<int8_t*>(at), nullptr, nullptr, count};
-    at += rows * count * padded;
-    out.planes.sums = reinterpret_cast<int32_t*>(at);
-    at += up_to(rows * count * (padded / kSumInputs) * 4, 64);
+    at += up_to(rows * count, 16) * padded;
+    out.planes.sums = reinterpret_cast<float*>(at);
+    at += up_to(rows * (padded / kSumInputs) * 4, 64);
     out.planes.scales = reinterpret_cast<float*>(at);
     at += up_to(rows * 4, 64);
   }
@@ -75,7 +81,7 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
 // The room of a thread: sums of a block of rows in every plane, a widened piece of a tile, few rows' activations.
 constexpr int64_t kSumBytes = kRowBlock * 2 * kTileOutputs * 4;
 #ifdef __AMX_BF16__
-constexpr int64_t kPieceBytes = kPairPiece * kTileOutputs * 2;
+constexpr int64_t kPieceBytes = kPairPiece * kTileOutputs * 2 + kProductBytes;
 #else
 constexpr int64_t kPieceBytes = kFloatPiece * kTileOutputs * 4;
 #endif
@@ -93,7 +99,7 @@ int64_t linear_shared(const void* data, const CoreShape& shape, int32_t) {
   const auto& op = *static_cast<const LinearOp*>(data);
   const int64_t most = op.x.rows == CORE_ROWS_TOKENS ? shape.max_tokens : shape.max_logits;
   int64_t few = 0, many = 0;
-  forms_at(op, most < kMostByteRows ? most : kMostByteRows, nullptr, &few);
+  forms_at(op, most < kMostCodeRows ? most : kMostCodeRows, nullptr, &few);
   forms_at(op, most, nullptr, &many);
   return few > many ? few : many;
 }
@@ -144,7 +150,12 @@ void write_tile(const Projection& projection, const Step& step, int64_t tile, in
   }
 }
 
-void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_t last, std::byte* room) {
+#ifndef __AMX_BF16__
+struct TileShape {};
+#endif
+
+void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_t last, std::byte* room,
+              [[maybe_unused]] TileShape& shape) {
   auto* sums = reinterpret_cast<float*>(room);
   std::byte* piece = room + kSumBytes;
   switch (way) {
@@ -157,7 +168,10 @@ void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_
       return pair_tile(tile, rows, first, last, sums);
 #endif
 #ifdef __AMX_BF16__
+    case kCodes:
+      return code_tile(tile, rows, first, last, sums, piece, shape);
     case kTiles:
+      configure_tiles(shape, kTileRows, 64);
       return amx_tile(tile, rows, first, last, sums, piece);
 #endif
     default:
@@ -180,9 +194,7 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
   const auto& op = *static_cast<const LinearOp*>(data);
   const int64_t count = step.rows(op.x), tiles = tiles_of(op);
   const Rows rows = rows_of(op, step, thread);
-#ifdef __AMX_BF16__
-  configure_tiles();
-#endif
+  TileShape shape;
   for (int64_t job = first; job < last; job++) {
     int64_t number = job % tiles;
     const int64_t begin = job / tiles * kRowBlock, end = begin + kRowBlock < count ? begin + kRowBlock : count;
@@ -192,13 +204,13 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
     const Way way = way_of(projection->weight, count);
     const auto* weights = static_cast<const std::byte*>(projection->weight.data) + number * layout.tile_bytes;
     // A tile that several passes read is worth the whole next one.
-    const bool once = (end - begin) * (rows.planes.count == 2 ? 2 : 1) <= 4;
+    const bool once = way == kCodes || end - begin <= 2;
     const Tile tile{&projection->weight, &layout, weights, once ? kStreamAhead : layout.tile_bytes};
-    multiply(tile, rows, way, begin, end, thread.room);
+    multiply(tile, rows, way, begin, end, thread.room, shape);
     write_tile(*projection, step, number, begin, end, reinterpret_cast<float*>(thread.room));
   }
 #ifdef __AMX_BF16__
-  _tile_release();
+  if (shape.rows != 0) _tile_release();
 #endif
 }
 

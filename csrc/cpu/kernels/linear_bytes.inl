@@ -8,9 +8,38 @@ void fetch_ahead(const std::byte* place, int64_t ahead) {
   _mm_prefetch(next + 192, _MM_HINT_T0);
 }
 
-// Four inputs of every row times four registers of outputs.
+// ---- what becomes of the products of a group ----
+
+// The sum of a row's numbers in a group.
+float group_sum(const Planes& planes, int64_t padded, int64_t row, int64_t first, int64_t inputs) {
+  const float* sums = planes.sums + row * (padded / kSumInputs) + first / kSumInputs;
+  float total = 0;
+  for (int64_t i = 0; i < inputs / kSumInputs; i++) total += sums[i];
+  return total;
+}
+
+// sum += product * scale + x_sum * offset, where a product comes in planes.
+template <int kPlanes>
+[[gnu::always_inline]] inline Vec add_product(const __m512i* planes, int64_t apart, const Affine& affine, Vec x_sum,
+                                              Vec sum) {
+  Vec product = {_mm512_cvtepi32_ps(planes[0])};
+  if constexpr (kPlanes == 2) product = fma(product, Vec::all(256.0f), Vec{_mm512_cvtepi32_ps(planes[apart])});
+  return fma(product, affine.scale, fma(affine.offset, x_sum, sum));
+}
+
+// sums [rows][64] times the scales of the rows.
+void scale_rows(const Planes& planes, int64_t first, int64_t last, float* sums) {
+  for (int64_t row = first; row < last; row++, sums += kTileOutputs) {
+    const Vec scale = Vec::all(planes.scales[row]);
+    for (int64_t c = 0; c < kTileOutputs; c += Vec::kLanes) (Vec::load(sums + c) * scale).store(sums + c);
+  }
+}
+
+// ---- vpdpbusd ----
+
+// Four inputs of every row of codes times four registers of outputs.
 template <int kRows>
-[[gnu::always_inline]] inline void add_four(__m512i (&total)[kRows][4], const __m512i (&codes)[4], const int8_t* x,
+[[gnu::always_inline]] inline void add_four(__m512i (&total)[4][kRows], const __m512i (&codes)[4], const int8_t* x,
                                             int64_t stride) {
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; r++) {
@@ -18,13 +47,13 @@ template <int kRows>
     __builtin_memcpy(&four, x + r * stride, sizeof(four));
     const __m512i all = _mm512_set1_epi32(four);
 #pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) total[r][c] = _mm512_dpbusd_epi32(total[r][c], codes[c], all);
+    for (int c = 0; c < 4; c++) total[c][r] = _mm512_dpbusd_epi32(total[c][r], codes[c], all);
   }
 }
 
 // The codes of a group times kRows rows of codes.
 template <int kRows, bool kInt4>
-[[gnu::always_inline]] inline void add_group(__m512i (&total)[kRows][4], const std::byte* w, const int8_t* x,
+[[gnu::always_inline]] inline void add_group(__m512i (&total)[4][kRows], const std::byte* w, const int8_t* x,
                                              int64_t stride, int64_t inputs, int64_t ahead) {
   const __m512i low_halves = _mm512_set1_epi8(0x0f);
   for (int64_t k = 0; k < inputs; k += kInt4 ? 8 : 4, w += 256) {
@@ -45,88 +74,61 @@ template <int kRows, bool kInt4>
   }
 }
 
-int32_t sum_of(const int32_t* sums, int64_t count) {
-  int32_t total = 0;
-  for (int64_t i = 0; i < count; i++) total += sums[i];
-  return total;
-}
-
-// sums [kRows][64] = products with rows of codes, [kRows][stride], before the scales of the rows.
-template <int kRows, bool kInt4>
-void byte_rows(const Tile& tile, const int8_t* x, const int32_t* code_sums, int64_t stride, float* sums) {
-  const CoreWeight& weight = *tile.weight;
+// sums [kRows][64] = products with rows from `row` on, before the scales of the rows.
+template <int kRows, int kPlanes, bool kInt4>
+void byte_rows(const Tile& tile, const Rows& rows, int64_t row, float* sums) {
+  constexpr int kAll = kRows * kPlanes;
   const WeightLayout& layout = *tile.layout;
-  const int64_t parts = layout.group / kSumInputs, parts_of_row = stride / kSumInputs;
+  const int8_t* x = rows.planes.codes + row * kPlanes * rows.padded;
+  Vec sum[kRows][4];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; r++) sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = Vec::zero();
   for (int64_t group = 0; group < layout.groups; group++) {
     const std::byte* data = tile.data + group * layout.group_bytes;
-    int32_t x_sums[kRows];
-    __m512i total[kRows][4];
-#pragma GCC unroll 8
+    __m512i total[4][kAll];
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++)
+#pragma GCC unroll 4
+      for (int r = 0; r < kAll; r++) total[c][r] = _mm512_setzero_si512();
+    add_group<kAll, kInt4>(total, data, x + group * layout.group, rows.padded, layout.group, tile.ahead);
+    Vec x_sum[kRows];
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; r++) {
-      x_sums[r] = sum_of(code_sums + r * parts_of_row + group * parts, parts);
-      const __m512i zero = _mm512_set1_epi32(-weight.zero * x_sums[r]);
-      total[r][0] = total[r][1] = total[r][2] = total[r][3] = zero;
+      x_sum[r] = Vec::all(group_sum(rows.planes, rows.padded, row + r, group * layout.group, layout.group));
     }
-    add_group<kRows, kInt4>(total, data, x + group * layout.group, stride, layout.group, tile.ahead);
-    const std::byte* scales = data + layout.code_bytes;
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {
-      const Vec scale = scales_at(weight, scales, c);
-      const Vec offset = weight.offsets != 0 ? scales_at(weight, scales + layout.scale_bytes, c) : Vec::zero();
-#pragma GCC unroll 8
+      const Affine affine(*tile.weight, layout, data, c);
+#pragma GCC unroll 4
       for (int r = 0; r < kRows; r++) {
-        float* place = sums + r * kTileOutputs + c * 16;
-        const Vec before = group == 0 ? Vec::zero() : Vec::load(place);
-        const Vec product = fma(Vec{_mm512_cvtepi32_ps(total[r][c])}, scale, before);
-        fma(offset, Vec::all(static_cast<float>(x_sums[r])), product).store(place);
+        sum[r][c] = add_product<kPlanes>(&total[c][r * kPlanes], 1, affine, x_sum[r], sum[r][c]);
       }
     }
   }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; r++)
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) sum[r][c].store(sums + r * kTileOutputs + c * 16);
 }
 
-template <bool kInt4>
-void byte_rows_of(int64_t count, const Tile& tile, const int8_t* x, const int32_t* code_sums, int64_t stride,
-                  float* sums) {
-  switch (count) {
-    case 1:
-      return byte_rows<1, kInt4>(tile, x, code_sums, stride, sums);
-    case 2:
-      return byte_rows<2, kInt4>(tile, x, code_sums, stride, sums);
-    case 3:
-      return byte_rows<3, kInt4>(tile, x, code_sums, stride, sums);
-    default:
-      return byte_rows<4, kInt4>(tile, x, code_sums, stride, sums);
-  }
+template <int kRows, int kPlanes>
+void byte_rows_of(const Tile& tile, const Rows& rows, int64_t row, float* sums) {
+  if (tile.weight->format == CORE_FORMAT_INT4) return byte_rows<kRows, kPlanes, true>(tile, rows, row, sums);
+  byte_rows<kRows, kPlanes, false>(tile, rows, row, sums);
 }
 
-// Joins the planes of each row, and applies its scale: sums [rows][64] from planes [rows * count][64], in place.
-void join_planes(const Planes& planes, int64_t first, int64_t last, float* sums) {
-  for (int64_t row = first; row < last; row++) {
-    const float* high = sums + (row - first) * planes.count * kTileOutputs;
-    float* out = sums + (row - first) * kTileOutputs;
-    const Vec scale = Vec::all(planes.scales[row]);
-    for (int64_t c = 0; c < kTileOutputs; c += Vec::kLanes) {
-      Vec x = Vec::load(high + c);
-      if (planes.count == 2) x = fma(x, Vec::all(256.0f), Vec::load(high + kTileOutputs + c));
-      (x * scale).store(out + c);
-    }
-  }
-}
-
-// sums [rows][64] = the tile's products with rows first ... last - 1; sums has room for every plane.
+// sums [rows][64] = the tile's products with rows first ... last - 1.
 void byte_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums) {
-  const Planes& planes = rows.planes;
-  const int64_t count = (last - first) * planes.count;
-  for (int64_t plane = 0; plane < count; plane += 4) {
-    const int64_t at = first * planes.count + plane, now = count - plane < 4 ? count - plane : 4;
-    const int8_t* x = planes.codes + at * rows.padded;
-    const int32_t* code_sums = planes.sums + at * (rows.padded / kSumInputs);
-    float* out = sums + plane * kTileOutputs;
-    if (tile.weight->format == CORE_FORMAT_INT4) {
-      byte_rows_of<true>(now, tile, x, code_sums, rows.padded, out);
+  const bool two = rows.planes.count == 2;
+  for (int64_t row = first; row < last;) {
+    float* out = sums + (row - first) * kTileOutputs;
+    if (last - row >= 2) {
+      two ? byte_rows_of<2, 2>(tile, rows, row, out) : byte_rows_of<2, 1>(tile, rows, row, out);
+      row += 2;
     } else {
-      byte_rows_of<false>(now, tile, x, code_sums, rows.padded, out);
+      two ? byte_rows_of<1, 2>(tile, rows, row, out) : byte_rows_of<1, 1>(tile, rows, row, out);
+      row += 1;
     }
   }
-  join_planes(planes, first, last, sums);
+  scale_rows(rows.planes, first, last, sums);
 }

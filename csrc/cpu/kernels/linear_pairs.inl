@@ -63,11 +63,6 @@ void load_config(const TileConfig& config) {
   __asm__ volatile("ldtilecfg %0" ::"m"(config));
 }
 
-// Tile registers of full size: 16 rows of 64 bytes.
-void configure_tiles() {
-  load_config({1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}});
-}
-
 // Four inputs of 16 outputs as two pairs; rounded to nearest, ties away from zero.
 void put_pairs(const Vec (&four)[4], std::byte* out) {
   const __m512i half = _mm512_set1_epi32(0x8000), high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));

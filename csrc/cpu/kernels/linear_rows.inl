@@ -3,7 +3,7 @@
 // Rows in one or two planes of int8: x = scale * (256 * plane 0 + plane 1), or scale * plane 0.
 struct Planes {
   int8_t* codes;  // [rows][count][padded]
-  int32_t* sums;  // [rows][count][padded / 16], of 16 codes each
+  float* sums;    // [rows][padded / 16], of 16 numbers each, in the scale of the last plane
   float* scales;  // [rows]; NaN where a row is not finite
   int64_t count;  // 0: not wanted
 };
@@ -43,12 +43,18 @@ void fill_pairs(const Rows& rows, int64_t row) {
   }
 }
 
-// The sums of 16 codes each of 64, at sums[0 ... 3].
-void sum_codes(const int8_t* codes, int32_t* sums) {
-  const __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(codes));
+// The sums of four codes each of 64.
+__m512i sums_of_four(const int8_t* codes) {
+  return _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(codes));
+}
+
+// The sums of 16 numbers each of 64, at sums[0 ... 3].
+void sum_codes(const int8_t* codes, int64_t count, int64_t padded, float* sums) {
+  __m512i fours = sums_of_four(codes);
+  if (count == 2) fours = _mm512_add_epi32(_mm512_slli_epi32(fours, 8), sums_of_four(codes + padded));
   const __m512i eights = _mm512_add_epi32(fours, _mm512_shuffle_epi32(fours, _MM_PERM_CDAB));
   const __m512i sixteens = _mm512_add_epi32(eights, _mm512_shuffle_epi32(eights, _MM_PERM_BADC));
-  _mm512_mask_compressstoreu_epi32(sums, 0x1111, sixteens);
+  _mm512_mask_compressstoreu_ps(sums, 0x1111, _mm512_cvtepi32_ps(sixteens));
 }
 
 // The largest magnitude of a row, and 0, or NaN where a number is not finite.
@@ -75,7 +81,7 @@ void fill_planes(const Rows& rows, int64_t row) {
   planes.scales[row] = range.largest / steps + range.zero;
   const Vec factor = Vec::all(range.largest > 0 ? steps / range.largest : 0.0f);
   int8_t* high = planes.codes + row * planes.count * rows.padded;
-  int32_t* sums = planes.sums + row * planes.count * (rows.padded / kSumInputs);
+  float* sums = planes.sums + row * (rows.padded / kSumInputs);
   for (int64_t k = 0; k < rows.padded; k += 16) {
     const int64_t lanes = rows.width - k < 16 ? (rows.width > k ? rows.width - k : 0) : 16;
     const __m512i code = _mm512_cvtps_epi32((Vec::load_first(x + k, lanes) * factor).v);
@@ -87,7 +93,7 @@ void fill_planes(const Rows& rows, int64_t row) {
     }
     _mm_storeu_si128(reinterpret_cast<__m128i*>(high + k), _mm512_cvtepi32_epi8(top));
   }
-  for (int64_t k = 0; k < planes.count * rows.padded; k += 64) sum_codes(high + k, sums + k / kSumInputs);
+  for (int64_t k = 0; k < rows.padded; k += 64) sum_codes(high + k, planes.count, rows.padded, sums + k / kSumInputs);
 }
 
 void fill_forms(const Rows& rows, int64_t row) {

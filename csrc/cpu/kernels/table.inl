@@ -28,6 +28,9 @@ using namespace core;
 #ifdef __AVX512BF16__
 #include "cpu/kernels/linear_pairs.inl"
 #endif
+#ifdef __AMX_BF16__
+#include "cpu/kernels/linear_codes.inl"
+#endif
 #include "cpu/kernels/linear.inl"
 #include "cpu/kernels/rope_append.inl"
 #include "cpu/kernels/attention_pages.inl"
