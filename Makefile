@@ -44,7 +44,7 @@ run: export RUN_ENGINE_PORT = $(value ENGINE_PORT)
 test: $(VENV)/.tests $(VENV)/.model  ## run every test, with the time of each part
 	@deploy/timed_parts.sh $(PARTS)
 
-$(addprefix test-,$(PARTS)): test-%: $(VENV)/.tests $(VENV)/.model  ## run one part: test-unit, test-native, test-conformance, test-e2e, test-packaging
+$(addprefix test-,$(PARTS)): test-%: $(VENV)/.tests $(VENV)/.model
 	$(PYTEST) tests/$*
 
 native: $(VENV)/.tests  ## build the native core and its simulator for the tests
