@@ -21,6 +21,9 @@ from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 _FINAL = f"\ue002{secrets.randbits(64)}\ue003"
 """Stands where the final message ends while it is rendered to be continued."""
 
+MAX_DEPTH = 100
+"""Levels of lists and objects in a text of JSON that a chat brings."""
+
 _TAKEN = frozenset({"messages", "tools", "add_generation_prompt"})
 """Variables that the rest of the chat sets."""
 
@@ -156,9 +159,29 @@ def _object(text: str, field: str) -> dict[str, Any]:
 
 def _json(text: str, field: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = json.loads(text)
+    except ValueError as error:
         raise InvalidArgument.field(field, f"is not JSON: {error}") from error
+    except RecursionError as error:
+        raise _too_deep(field) from error
+    if not _is_shallow(value):
+        raise _too_deep(field)
+    return value
+
+
+def _too_deep(field: str) -> InvalidArgument:
+    return InvalidArgument.field(field, f"nests lists and objects more than {MAX_DEPTH} deep")
+
+
+def _is_shallow(value: Any) -> bool:
+    """Whether it has at most MAX_DEPTH levels: what walks over it later, templates too, does so by recursion."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [one for one in level if isinstance(one, (dict, list))]
+        if not level:
+            return True
+        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]
+    return False
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -176,10 +199,14 @@ def _open_final(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     content = final.get("content")
     if isinstance(content, str):
         return [*earlier, {**final, "content": f"{content}{_FINAL} "}]
-    if not content:
+    if not isinstance(content, list) or not content or not _is_text(content[-1]):
         raise InvalidArgument.field("chat.continue_final_message", "needs a final message with a text")
     *parts, last = content
     return [*earlier, {**final, "content": _Parts([*parts, {**last, "text": f"{last['text']}{_FINAL} "}])}]
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("text"), str)
 
 
 def _cut_after_final(text: str) -> str:

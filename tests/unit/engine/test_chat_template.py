@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from headrace_engine.engine.chat_template import ChatTemplate
+from headrace_engine.engine.chat_template import MAX_DEPTH, ChatTemplate
 from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
@@ -199,6 +199,37 @@ class TestBadChats:
     def test_only_a_text_can_be_continued(self) -> None:
         error = refused(CHAT_TEMPLATE, Chat((HELLO, ChatMessage("assistant")), continue_final_message=True))
         assert error.violations[0].field == "chat.continue_final_message"
+
+    @pytest.mark.parametrize("content", ["5", "true", "0", '["x"]', '{"a": 1}', '[{"text": 5}]', '[{"type": "image"}]'])
+    def test_content_of_another_shape_cannot_be_continued(self, content: str) -> None:
+        final = ChatMessage("assistant", extra_json=f'{{"content": {content}}}')
+        error = refused(PARTS, Chat((HELLO, final), continue_final_message=True))
+        assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", "chat.continue_final_message")
+
+    def test_parts_of_extra_json_can_be_continued(self) -> None:
+        final = ChatMessage("assistant", extra_json='{"content": [{"type": "text", "text": "Well"}]}')
+        assert render(PARTS, Chat((final,), continue_final_message=True)) == "<text>Well"
+
+    @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 600, 900, 2000, 100_000])
+    @pytest.mark.parametrize(
+        "nest", [lambda depth: "[" * depth + "]" * depth, lambda depth: '{"a":' * depth + "1" + "}" * depth]
+    )
+    def test_json_too_deep_is_refused_with_its_field_and_the_limit(
+        self, nest: Callable[[int], str], depth: int
+    ) -> None:
+        text = f'{{"a": {nest(depth - 1)}}}'
+        for chat, field in (
+            (Chat((HELLO,), tools=("{}", text)), "chat.tools[1]"),
+            (Chat((ChatMessage("user", "x", extra_json=text),)), "chat.messages[0].extra_json"),
+            (Chat((HELLO,), template_variables={"v": text}), "chat.template_variables.v"),
+        ):
+            error = refused("{{ tools }}", chat)
+            assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", field)
+            assert f"more than {MAX_DEPTH} deep" in error.message
+
+    def test_json_as_deep_as_allowed_is_rendered(self) -> None:
+        text = '{"a": ' * MAX_DEPTH + "1" + "}" * MAX_DEPTH
+        assert render("{{ tools[0] | tojson }}", Chat((HELLO,), tools=(text,))) == text
 
     def test_a_template_that_hides_the_final_message_cannot_continue_it(self) -> None:
         error = refused("{{ messages[0].content }}", Chat((HELLO, HELLO), continue_final_message=True))
