@@ -1,6 +1,7 @@
 """How close the CPU core's kernels come to what the machine can do.
 
-    python bench/native/kernels.py [WORDS ...] [--threads 2] [--isa amx] [--against FOLDER ...] [--seconds 0.5] [--realtime]
+    python bench/native/kernels.py [WORDS ...] [--threads 2] [--isa amx] [--against FOLDER ...] [--seconds 0.5]
+        [--realtime]
 
 Each op runs in a program of its own, over copies of its weights that no cache of a core holds. A line is an op, its
 shape, format and rows; the best and the median time; the best rate, the limit that `limits.cpp` measured in the same

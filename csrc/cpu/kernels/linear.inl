@@ -81,7 +81,7 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
 // The room of a thread: sums of a block of rows in every plane, a widened piece of a tile, few rows' activations.
 constexpr int64_t kSumBytes = kRowBlock * 2 * kTileOutputs * 4;
 #ifdef __AMX_BF16__
-constexpr int64_t kPieceBytes = kPairPiece * kTileOutputs * 2 + kProductBytes;
+constexpr int64_t kPieceBytes = kPairPiece * kTileOutputs * 2 + kProductBytes + kCodePiece * kTileOutputs;
 #else
 constexpr int64_t kPieceBytes = kFloatPiece * kTileOutputs * 4;
 #endif
@@ -155,7 +155,7 @@ struct TileShape {};
 #endif
 
 void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_t last, std::byte* room,
-              [[maybe_unused]] TileShape& shape) {
+              [[maybe_unused]] const Places& places, [[maybe_unused]] TileShape& shape) {
   auto* sums = reinterpret_cast<float*>(room);
   std::byte* piece = room + kSumBytes;
   switch (way) {
@@ -172,7 +172,7 @@ void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_
       return code_tile(tile, rows, first, last, sums, piece, shape);
     case kTiles:
       configure_tiles(shape, kTileRows, 64);
-      return amx_tile(tile, rows, first, last, sums, piece);
+      return amx_tile(tile, rows, first, last, sums, piece, places);
 #endif
     default:
       return float_tile(tile, rows, first, last, sums, piece);
@@ -206,7 +206,9 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
     // A tile that several passes read is worth the whole next one.
     const bool once = way == kCodes || end - begin <= 2;
     const Tile tile{&projection->weight, &layout, weights, once ? kStreamAhead : layout.tile_bytes};
-    multiply(tile, rows, way, begin, end, thread.room, shape);
+    const Places places = {step.row(projection->out, begin) + number * kTileOutputs, projection->out.width,
+                           end - begin};
+    multiply(tile, rows, way, begin, end, thread.room, places, shape);
     write_tile(*projection, step, number, begin, end, reinterpret_cast<float*>(thread.room));
   }
 #ifdef __AMX_BF16__

@@ -68,8 +68,10 @@ void put_pairs(const Vec (&four)[4], std::byte* out) {
   const __m512i half = _mm512_set1_epi32(0x8000), high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
   for (int i = 0; i < 4; i += 2) {
     const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(four[i].v), half), 16);
-    const __m512i top = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(four[i + 1].v), half), high);
-    _mm512_store_si512(out + i / 2 * kTileOutputs * 4, _mm512_or_si512(low, top));
+    const __m512i top = _mm512_add_epi32(_mm512_castps_si512(four[i + 1].v), half);
+    constexpr int kByFirst = 0xca;  // first ? second : third, bit by bit
+    const __m512i both = _mm512_ternarylogic_epi32(high, top, low, kByFirst);
+    _mm512_store_si512(out + i / 2 * kTileOutputs * 4, both);
   }
 }
 
@@ -82,8 +84,15 @@ const std::byte* paired(const Tile& tile, int64_t first, int64_t last, std::byte
   return room;
 }
 
+// Brings the next row into reach, so that its writing does not wait for memory.
+void reach_for_next(Places& places) {
+  if (places.rows-- <= 0) return;
+  for (int64_t i = 0; i < kTileOutputs; i += 16) __asm__ volatile("prefetchw %0" ::"m"(places.row[i]));
+  places.row += places.stride;
+}
+
 // sums [32][64] += two tiles of rows times all outputs of a piece, 32 outputs at a time.
-void add_two_tiles(const std::byte* w, const BFloat16* x, int64_t stride, int64_t inputs, float* sums) {
+void add_two_tiles(const std::byte* w, const BFloat16* x, int64_t stride, int64_t inputs, float* sums, Places places) {
   constexpr int kSumStride = kTileOutputs * 4;
   for (int64_t column = 0; column < kTileOutputs; column += 32) {
     float* place = sums + column;
@@ -93,6 +102,7 @@ void add_two_tiles(const std::byte* w, const BFloat16* x, int64_t stride, int64_
     _tile_loadd(3, place + kTileRows * kTileOutputs + 16, kSumStride);
     for (int64_t k = 0; k < inputs; k += 32) {
       const std::byte* pairs = w + (k / 2 * kTileOutputs + column) * 4;
+      reach_for_next(places);
       _tile_loadd(4, x + k, static_cast<int>(stride * 2));
       _tile_loadd(6, pairs, kTileOutputs * 4);
       _tile_loadd(7, pairs + 64, kTileOutputs * 4);
@@ -136,7 +146,8 @@ void add_one_tile(const std::byte* w, const BFloat16* x, int64_t stride, int64_t
 
 // sums [rows][64] = the tile's products with rows first ... last - 1. Rows are filled up to a multiple of 16: there is
 // room for them in sums, and rows of pairs beyond the last may hold anything.
-void amx_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room) {
+void amx_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room,
+              const Places& places) {
   const int64_t tiles = (last - first + kTileRows - 1) / kTileRows;
   __builtin_memset(sums, 0, static_cast<size_t>(tiles * kTileRows * kTileOutputs) * sizeof(float));
   for (int64_t begin = 0; begin < tile.layout->inputs; begin += kPairPiece) {
@@ -146,7 +157,9 @@ void amx_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, f
       const BFloat16* x = rows.pairs + (first + at * kTileRows) * rows.stride + begin;
       float* out = sums + at * kTileRows * kTileOutputs;
       if (tiles - at >= 2) {
-        add_two_tiles(w, x, rows.stride, end - begin, out);
+        const Places next = {places.row + at * kTileRows * places.stride, places.stride,
+                             end == tile.layout->inputs ? 2 * kTileRows : 0};
+        add_two_tiles(w, x, rows.stride, end - begin, out, next);
         at += 2;
       } else {
         add_one_tile(w, x, rows.stride, end - begin, out);

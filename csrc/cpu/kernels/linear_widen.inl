@@ -8,6 +8,13 @@ struct Tile {
   int64_t ahead;  // bytes from what is read to what is worth fetching meanwhile
 };
 
+// Where the products of a tile will be written: rows of 64 outputs.
+struct Places {
+  const float* row;
+  int64_t stride;
+  int64_t rows;
+};
+
 constexpr int64_t kColumns = kTileOutputs / Vec::kLanes;  // registers of a row of a tile
 
 Vec widen(const uint16_t* half) {
@@ -41,17 +48,23 @@ using Codes = __m512i;
 Codes load_codes(const std::byte* p) {
   return _mm512_loadu_si512(p);
 }
+Codes masked(Codes codes, int mask) {
+  return _mm512_and_si512(codes, _mm512_set1_epi32(mask));
+}
 template <int kShift>
-Codes field(Codes codes, int mask) {
-  return _mm512_and_si512(_mm512_srli_epi32(codes, kShift), _mm512_set1_epi32(mask));
+Codes shifted(Codes codes) {
+  return kShift == 0 ? codes : _mm512_srli_epi32(codes, kShift);
 }
 Vec number(Codes code) {
   return {_mm512_cvtepi32_ps(code)};
 }
 
+// Looks at the four lowest bits of each lane alone.
 struct Codebook {
   __m512 values;
-  explicit Codebook(const CoreWeight& weight) : values(_mm512_loadu_ps(weight.values)) {}
+  explicit Codebook(const CoreWeight& weight) : values(_mm512_loadu_ps(weight.values)) {
+    if (weight.codebook == 0) values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  }
   Vec operator()(Codes code) const { return {_mm512_permutexvar_ps(code, values)}; }
 };
 #else
@@ -59,14 +72,18 @@ using Codes = __m256i;
 Codes load_codes(const std::byte* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
+Codes masked(Codes codes, int mask) {
+  return _mm256_and_si256(codes, _mm256_set1_epi32(mask));
+}
 template <int kShift>
-Codes field(Codes codes, int mask) {
-  return _mm256_and_si256(_mm256_srli_epi32(codes, kShift), _mm256_set1_epi32(mask));
+Codes shifted(Codes codes) {
+  return kShift == 0 ? codes : _mm256_srli_epi32(codes, kShift);
 }
 Vec number(Codes code) {
   return {_mm256_cvtepi32_ps(code)};
 }
 
+// Looks at the four lowest bits of each lane alone.
 struct Codebook {
   __m256 low, high;
   explicit Codebook(const CoreWeight& weight)
@@ -78,18 +95,19 @@ struct Codebook {
 };
 #endif
 
+template <int kMask>
 struct Linear {
   explicit Linear(const CoreWeight&) {}
-  Vec operator()(Codes code) const { return number(code); }
+  Vec operator()(Codes code) const { return number(masked(code, kMask)); }
 };
 
 // Four inputs of one register of outputs.
 template <int kHalf, typename Value>
-void widen_four(Codes codes, int mask, const Value& value, const Affine& affine, Vec (&out)[4]) {
-  out[0] = fma(value(field<0 + kHalf>(codes, mask)), affine.scale, affine.offset);
-  out[1] = fma(value(field<8 + kHalf>(codes, mask)), affine.scale, affine.offset);
-  out[2] = fma(value(field<16 + kHalf>(codes, mask)), affine.scale, affine.offset);
-  out[3] = fma(value(field<24 + kHalf>(codes, mask)), affine.scale, affine.offset);
+void widen_four(Codes codes, const Value& value, const Affine& affine, Vec (&out)[4]) {
+  out[0] = fma(value(shifted<0 + kHalf>(codes)), affine.scale, affine.offset);
+  out[1] = fma(value(shifted<8 + kHalf>(codes)), affine.scale, affine.offset);
+  out[2] = fma(value(shifted<16 + kHalf>(codes)), affine.scale, affine.offset);
+  out[3] = fma(value(shifted<24 + kHalf>(codes)), affine.scale, affine.offset);
 }
 
 // Inputs first ... last - 1 (whole groups, or multiples of 64 inside one) of integer codes; put(input, column, four)
@@ -108,10 +126,10 @@ void widen_codes(const Tile& tile, int64_t first, int64_t last, Put put) {
       for (int64_t k = at; k < end; k += kInputs) {
         const Codes codes = load_codes(data + ((k - begin) / kInputs * kTileOutputs + column * Vec::kLanes) * 4);
         Vec four[4];
-        widen_four<0>(codes, kInt4 ? 0x0f : 0xff, value, affine, four);
+        widen_four<0>(codes, value, affine, four);
         put(k - first, column, four);
         if constexpr (kInt4) {
-          widen_four<4>(codes, 0x0f, value, affine, four);
+          widen_four<4>(codes, value, affine, four);
           put(k - first + 4, column, four);
         }
       }
@@ -122,8 +140,10 @@ void widen_codes(const Tile& tile, int64_t first, int64_t last, Put put) {
 
 template <typename Put>
 void widen_integers(const Tile& tile, int64_t first, int64_t last, Put put) {
-  if (tile.weight->format == CORE_FORMAT_INT8) return widen_codes<false, Linear>(tile, first, last, put);
-  if (tile.weight->codebook == 0) return widen_codes<true, Linear>(tile, first, last, put);
+  if (tile.weight->format == CORE_FORMAT_INT8) return widen_codes<false, Linear<0xff>>(tile, first, last, put);
+#ifndef __AVX512F__
+  if (tile.weight->codebook == 0) return widen_codes<true, Linear<0x0f>>(tile, first, last, put);
+#endif
   widen_codes<true, Codebook>(tile, first, last, put);
 }
 
@@ -143,10 +163,10 @@ void widen_pairs(const Tile& tile, int64_t first, int64_t last, float* out) {
       float* place = out + k * kTileOutputs + column * Vec::kLanes;
 #ifdef __AVX512F__
       Vec{_mm512_castsi512_ps(_mm512_slli_epi32(both, 16))}.store(place);
-      Vec{_mm512_castsi512_ps(field<0>(both, static_cast<int>(0xffff0000u)))}.store(place + kTileOutputs);
+      Vec{_mm512_castsi512_ps(masked(both, static_cast<int>(0xffff0000u)))}.store(place + kTileOutputs);
 #else
       Vec{_mm256_castsi256_ps(_mm256_slli_epi32(both, 16))}.store(place);
-      Vec{_mm256_castsi256_ps(field<0>(both, static_cast<int>(0xffff0000u)))}.store(place + kTileOutputs);
+      Vec{_mm256_castsi256_ps(masked(both, static_cast<int>(0xffff0000u)))}.store(place + kTileOutputs);
 #endif
     }
   }
