@@ -16,15 +16,18 @@ from headrace.aio_open_queue import open_async_queue
 from headrace.aio_queue import AsyncResultQueue
 from headrace.aio_text_stream import AsyncTextStream
 from headrace.aio_verbs import answering, awaited, awaited_as
+from headrace.aio_waiting import being_cancelled
 from headrace.calls import REQUESTS
 from headrace.errors import HeadraceError
 from headrace.model_calls import ModelCalls
 from headrace.model_types import EngineStat, ModelInfo
 from headrace.request_calls import RequestCalls
 from headrace.retry import RetryPolicy
+from headrace.transport import client_closed
 from headrace.types import RequestInfo
 from headrace.v1 import request_pb2
 from headrace.v1 import request_service_pb2 as wire
+from headrace.wire_errors import error_from_status
 
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
@@ -138,6 +141,9 @@ class AsyncRequestCalls(AsyncModelCalls):
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
+            if starting.cancelled() and not being_cancelled():
+                # The end of the connection did that, and who waits here must hear of it.
+                raise error_from_status(client_closed()) from None
             if not drawn or starting.cancelling() or self._connection.ending:
                 starting.cancel()
             else:

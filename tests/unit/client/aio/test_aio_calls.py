@@ -214,6 +214,25 @@ async def test_a_cancelled_start_under_the_callers_own_id_is_left_to_the_caller(
     assert server.requests("ReleaseRequest") == []
 
 
+@pytest.mark.parametrize("request_id", [None, "r1"])
+@pytest.mark.parametrize("way", ["start_request", "generate"])
+async def test_closing_ends_a_start_with_an_error_and_not_as_if_its_task_had_been_cancelled(
+    way: str, request_id: str | None
+) -> None:
+    """A group of tasks takes a cancelled one for one that it need not tell of."""
+    stuck = Stuck()
+    client = AsyncClient(stuck)
+    begin: Any = client.start_request if way == "start_request" else lambda *a, **k: anext(client.generate(*a, **k))
+    call = asyncio.ensure_future(begin("smol", "Hello", request_id=request_id))
+    await stuck.waits.wait()
+    await client.close()
+    await asyncio.wait([call])
+    assert not call.cancelled()
+    error = call.exception()
+    assert isinstance(error, UnavailableError)
+    assert (error.reason, stuck.asked) == ("CLIENT_CLOSED", 1)
+
+
 # Streams of text.
 
 
