@@ -88,7 +88,8 @@ class AsyncRequestCalls(AsyncModelCalls):
 
     Cancelling a call ends it; what it asked for goes on where it had begun. Cancelling `start_request` leaves nothing
     behind: a request that was started all the same is released, unless the caller chose its request_id and so can find
-    it again. Cancelling a step of `generate` releases its request before the cancellation goes on.
+    it again. Cancelling a step of `generate` releases its request before the cancellation goes on; cancelling the first
+    step, which starts it, soon after: nobody waits for the start of what nobody wants any more.
     """
 
     start_request = awaited_as(RequestCalls.start_request, tuple[str, AsyncResultQueue])
@@ -116,7 +117,7 @@ class AsyncRequestCalls(AsyncModelCalls):
     _start_now = awaited_as(RequestCalls._start, tuple[str, AsyncResultQueue])
 
     def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool) -> AsyncTextStream:
-        start = partial(self._start, request, timeout, drawn=drawn)
+        start = partial(self._start, request, timeout, drawn=drawn, text=True)
         return AsyncTextStream(start, self._release_once, self._connection)
 
     def _started(self, answer: wire.StartRequestResponse) -> tuple[str, AsyncResultQueue]:
@@ -134,9 +135,12 @@ class AsyncRequestCalls(AsyncModelCalls):
         return open_async_queue(self._connection, accepted, index, position, info, first=False)
 
     async def _start(
-        self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool
+        self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool, text: bool = False
     ) -> tuple[str, AsyncResultQueue]:
-        """Starts a request; whoever is cancelled meanwhile does not know whether there is one, so that is seen to."""
+        """Starts a request; whoever is cancelled meanwhile does not know whether there is one, so that is seen to.
+
+        `text`: it ends with its text, whoever chose its id.
+        """
         starting = self._connection.starts.spawn(self._start_now(request, timeout, drawn=drawn), "headrace-start")
         try:
             return await asyncio.shield(starting)
@@ -144,7 +148,7 @@ class AsyncRequestCalls(AsyncModelCalls):
             if starting.cancelled() and not being_cancelled():
                 # The end of the connection did that, and who waits here must hear of it.
                 raise error_from_status(client_closed()) from None
-            if not drawn or starting.cancelling() or self._connection.ending:
+            if not (drawn or text) or starting.cancelling() or self._connection.ending:
                 starting.cancel()
             else:
                 self._connection.cleanups.spawn(self._undo(starting), "headrace-undo")

@@ -23,7 +23,8 @@ class AsyncTextStream:
     """Iterates over the text of a request as it comes, until its end.
 
     The request is started by the first step, or by `async with`. It is stopped and released at the end, by `close()`,
-    when left as a context manager, when a step is cancelled, and when dropped.
+    when left as a context manager, when a step is cancelled, and when dropped; soon after, where the first step is
+    cancelled while it starts the request.
 
     Args:
         start: starts the request.

@@ -268,12 +268,16 @@ async def test_a_cancelled_step_of_generate_releases_before_it_ends(
     await asyncio.to_thread(server.wait_for_streams, 0)
 
 
-async def test_a_cancelled_first_step_leaves_nothing_behind(client: AsyncClient, server: ScriptedServer) -> None:
+@pytest.mark.parametrize("request_id", [None, "r1"])
+async def test_a_cancelled_first_step_leaves_nothing_behind(
+    client: AsyncClient, server: ScriptedServer, request_id: str | None
+) -> None:
+    """Also under the caller's own id, as a later step. The cancellation itself waits for nothing."""
     gate = Gate(accepted())
     server.expect("StartRequest", gate)
     server.expect("GeneratedElements", [Hang()])
     server.expect("ReleaseRequest", released_once_read(server))
-    step = asyncio.create_task(anext(client.generate("smol", "Hello")))
+    step = asyncio.create_task(anext(client.generate("smol", "Hello", request_id=request_id)))
     await asyncio.to_thread(gate.asked.wait, 20)
     await cancelled(step)
     gate.open.set()
