@@ -40,7 +40,10 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         self._calls = calls
 
     async def StartRequest(self, request: wire.StartRequestRequest, context: Context) -> Any:
-        """Places a request; one that came before goes to the engine that knows it already, if one does."""
+        """Places a request; one that came before goes to the engine that knows it already, if one does.
+
+        If none does, it may be coming there at this moment through another gateway: both choose by its key.
+        """
         self._calls.refuse_if_draining()
         forward = Forward(context)
 
@@ -50,7 +53,8 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         async with self._keys.turn(request) as may_be_known:
             holder = await self._keys.holder(forward, request) if may_be_known else None
             if holder is None:
-                return await self._router.place(request.model_name, begin)
+                key = f"{request.request_id}/{request.handover}" if may_be_known else ""
+                return await self._router.place(request.model_name, begin, key)
             with holder.load.placing():
                 return await begin(holder)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -80,22 +81,24 @@ class Router:
         """Whether a text is a handle that names an engine of the list."""
         return is_handle(handle) and self._pool.has(Handle.parse(handle).engine)
 
-    async def place(self, model_name: str, begin: Callable[[Engine], Awaitable[T]]) -> T:
+    async def place(self, model_name: str, begin: Callable[[Engine], Awaitable[T]], key: str = "") -> T:
         """Starts a request on the least loaded engine that runs the model, equally loaded ones by turns.
 
-        One whose core is being replaced is asked only after those that serve: perhaps its core is back already.
+        With a key, on the one that every gateway chooses for it, whatever the load. One whose core is being replaced is
+        asked only after those that serve: perhaps its core is back already.
 
         Args:
             model_name: the model.
             begin: starts it there. Called again with another engine after a refusal that another one may not have,
                 or when the call did not get through.
+            key: what may be started elsewhere at the same time, and is to meet it; "": nothing.
 
         Raises:
             CallError: what the engine that began answered; a refusal that passes by itself; or why there is no engine.
         """
         refusals: list[CallError] = []
         tried: set[Engine] = set()
-        while (engine := await self._choose(model_name, tried)) is not None:
+        while (engine := await self._choose(model_name, tried, key)) is not None:
             tried.add(engine)
             try:
                 with engine.load.placing():
@@ -133,24 +136,30 @@ class Router:
         having = [engine for engine in self._pool.reachable() if model_name in engine.view.models]
         return sorted(having, key=lambda engine: (not engine.view.runs(model_name), engine.turn))
 
-    async def _choose(self, model_name: str, tried: Collection[Engine]) -> Engine | None:
+    async def _choose(self, model_name: str, tried: Collection[Engine], key: str) -> Engine | None:
         """What is known may be a second old, so nothing is refused before the engines were asked anew."""
-        engine = self._least_loaded(model_name, tried)
+        engine = self._first(model_name, tried, key)
         if engine is None:
             await self._pool.refresh()
-            engine = self._least_loaded(model_name, tried)
+            engine = self._first(model_name, tried, key)
         if engine is not None:
             engine.turn = next(self._turns)
         return engine
 
-    def _least_loaded(self, model_name: str, tried: Collection[Engine]) -> Engine | None:
+    def _first(self, model_name: str, tried: Collection[Engine], key: str) -> Engine | None:
         able = [engine for engine in self._pool.engines if engine.view.takes(model_name) and engine not in tried]
-        return min(able, key=lambda engine: _rank(engine, model_name), default=None)
+        return min(able, key=lambda engine: _rank(engine, model_name, key), default=None)
 
 
-def _rank(engine: Engine, model_name: str) -> tuple[bool, int, int]:
+def _rank(engine: Engine, model_name: str, key: str) -> tuple[bool, int, int]:
     """The lower, the rather a request to the model goes there."""
-    return not engine.view.serves(model_name), engine.load.requests, engine.turn
+    order = _digest(engine.name, key) if key else engine.load.requests
+    return not engine.view.serves(model_name), order, engine.turn
+
+
+def _digest(name: str, key: str) -> int:
+    """The same in every gateway. With the engine's name: where that one is lost, other keys stay where they are."""
+    return int.from_bytes(hashlib.blake2b(f"{name}/{key}".encode(), digest_size=8).digest())
 
 
 def no_place(engines: Collection[Engine], model_name: str) -> CallError:

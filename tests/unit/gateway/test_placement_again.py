@@ -38,62 +38,86 @@ async def front(world, first, second):
 
 
 class TestRetries:
-    """A start with attempt above 0 goes to the engine that knows it."""
+    """A start with attempt above 0 goes to the engine that knows it, else to the one that its key chooses.
+
+    That is e1 for r4, and for every hand-over of r8.
+    """
 
     async def test_the_engine_that_knows_it_gets_it_whatever_its_load(self, front, second):
-        held = second.hold("r1")
+        held = second.hold("r4")
         second.running = 100
         await front.gateway.pool.refresh()
-        answer = await front.requests.StartRequest(request("r1", attempt=1))
+        answer = await front.requests.StartRequest(request("r4", attempt=1))
         assert answer.request.handle == f"e2{held.handle.removeprefix('self')}"
 
     async def test_also_through_a_gateway_that_was_just_started(self, world, first, second):
-        second.hold("r1")
+        second.hold("r4")
         second.running = 100
         other = await world.gateway(settled=False, e1=first, e2=second)
-        assert await placed(other, request_id="r1", attempt=1) == "e2"
+        assert await placed(other, request_id="r4", attempt=1) == "e2"
 
     async def test_one_that_nobody_knows_is_placed(self, front):
         went = [await placed(front, request_id="a", attempt=1), await placed(front, request_id="b")]
         assert sorted(went) == ["e1", "e2"]
 
+    async def test_retries_through_two_gateways_at_once_meet_on_one_engine(self, world, front, first, second):
+        """Neither finds the other by asking, so both must choose alike, whatever they know of loads and turns."""
+        other = await world.gateway(e1=first, e2=second)
+        await placed(front, request_id="only here")
+        went = []
+        for key in (f"r{number}" for number in range(8)):
+            starts = placed(front, request_id=key, attempt=1), placed(other, request_id=key, attempt=2)
+            engines = set(await asyncio.gather(*starts))
+            assert len(engines) == 1, key
+            went += engines
+        assert set(went) == {"e1", "e2"}
+
+    async def test_retries_meet_on_the_next_engine_where_the_first_one_refuses(self, world, front, first, second):
+        other = await world.gateway(e1=first, e2=second)
+        went = await placed(front, request_id="r0", attempt=1)
+        engine, left = (first, "e2") if went == "e1" else (second, "e1")
+        engine.requests.clear()
+        engine.models.clear()  # What the gateways know is older.
+        starts = placed(front, request_id="r0", attempt=1), placed(other, request_id="r0", attempt=1)
+        assert await asyncio.gather(*starts) == [left, left]
+
     async def test_another_owners_request_of_that_id_is_not_it(self, front, first, second):
-        second.hold("r1", owner="ann")
+        second.hold("r4", owner="ann")
         second.running = 100
         await front.gateway.pool.refresh()
-        assert await placed(front, request_id="r1", attempt=1, owner="ann") == "e1"
+        assert await placed(front, request_id="r4", attempt=1, owner="ann") == "e1"
 
     async def test_an_earlier_handover_is_not_it(self, front, first, second):
-        first.hold("r1", handover=1)
-        second.hold("r1", handover=0)
+        first.hold("r4", handover=1)
+        second.hold("r4", handover=0)
         first.running = 100
         await front.gateway.pool.refresh()
-        assert await placed(front, request_id="r1", attempt=1, handover=1) == "e1"
-        assert await placed(front, request_id="r1", attempt=1, handover=2) == "e2"
+        assert await placed(front, request_id="r4", attempt=1, handover=1) == "e1"
+        assert await placed(front, request_id="r4", attempt=1, handover=2) == "e2"
 
     async def test_the_first_attempt_asks_nobody(self, front, first, second):
-        await placed(front, request_id="r1")
+        await placed(front, request_id="r4")
         assert not first.asked("GetRequest")
         assert not second.asked("GetRequest")
 
     async def test_an_engine_that_does_not_answer_does_not_hold_it_up(self, front, first, second):
-        second.hold("r1")
+        second.hold("r4")
         await first.stop()
-        assert await placed(front, request_id="r1", attempt=2) == "e2"
+        assert await placed(front, request_id="r4", attempt=2) == "e2"
 
     async def test_a_released_request_is_still_where_its_key_is_remembered(self, front, second):
-        held = second.hold("r1", handover=2)
+        held = second.hold("r8", handover=2)
         await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=f"e2{held.handle.removeprefix('self')}"))
         second.running = 100
         await front.gateway.pool.refresh()
-        assert await placed(front, request_id="r1", attempt=1, handover=2) == "e2"
-        assert await placed(front, request_id="r1", attempt=1, handover=3) == "e1"
+        assert await placed(front, request_id="r8", attempt=1, handover=2) == "e2"
+        assert await placed(front, request_id="r8", attempt=1, handover=3) == "e1"
 
     async def test_a_request_that_lives_goes_before_a_released_one_of_the_same_key(self, front, first, second):
-        first.hold("r1")
-        first.released["r1", 0] = first.requests.popitem()[1]
-        second.hold("r1")
-        assert await placed(front, request_id="r1", attempt=1) == "e2"
+        first.hold("r4")
+        first.released["r4", 0] = first.requests.popitem()[1]
+        second.hold("r4")
+        assert await placed(front, request_id="r4", attempt=1) == "e2"
 
     @pytest.mark.parametrize("attempt", [0, 1])
     async def test_a_repeated_start_waits_for_the_one_in_progress_and_joins_it(self, front, first, second, attempt):
