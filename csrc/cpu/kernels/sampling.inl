@@ -18,26 +18,43 @@ Summary summary_of(const float* x, int64_t n) {
   return {largest(most), sum(zeros) == 0.0f};
 }
 
-int64_t first_of(const float* x, int64_t n, float value) {
-  for (int64_t i = 0; i < n; i++) {
-    if (x[i] == value) return i;
+// The first place of the largest number.
+int64_t first_of(const float* x, int64_t n, float top) {
+  int64_t i = 0;
+  for (; i + Vec::kLanes <= n; i += Vec::kLanes) {
+    const uint32_t there = not_less(Vec::load(x + i), Vec::all(top));
+    if (there != 0) return i + __builtin_ctz(there);
+  }
+  for (; i < n; i++) {
+    if (x[i] == top) return i;
   }
   return -1;
 }
 
-// log(sum of e^(x - top)), summed in float64.
-double log_sum(const float* x, int64_t n, float top) {
-  double total = 0;
-  for (int64_t i = 0; i < n; i += Vec::kLanes) {
-    const int64_t lanes = n - i < Vec::kLanes ? n - i : Vec::kLanes;
-    const Vec e = exp(Vec::load_first(x + i, lanes) - Vec::all(top));
+// (logit - top) / temperature of a register of logits, or -inf where there is none or it is below floor.
+[[gnu::always_inline]] inline Vec scaled_logits(const float* logits, int64_t lanes, Vec top, Vec rate, Vec floor) {
+  Vec x = Vec::load_first(logits, lanes);
+  if (lanes < Vec::kLanes) {
     float part[Vec::kLanes];
-    e.store(part);
-    if (lanes == Vec::kLanes) {
-      total += static_cast<double>(sum(e));
-    } else {
-      for (int64_t lane = 0; lane < lanes; lane++) total += part[lane];
+    Vec::all(kNothing).store(part);
+    x.store_first(part, lanes);
+    x = Vec::load(part);
+  }
+  return where_less(x, floor, Vec::all(kNothing), (x - top) * rate);
+}
+
+// log(sum of e^(x - top)): lanes are summed in float32 for some registers, then all in float64.
+double log_sum(const float* x, int64_t n, float top) {
+  constexpr int64_t kBlock = 16 * Vec::kLanes;
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t end = begin + kBlock < n ? begin + kBlock : n;
+    Vec part = Vec::zero();
+    for (int64_t i = begin; i < end; i += Vec::kLanes) {
+      const int64_t lanes = end - i < Vec::kLanes ? end - i : Vec::kLanes;
+      part = part + exp(scaled_logits(x + i, lanes, Vec::all(top), Vec::all(1.0f), Vec::all(-__FLT_MAX__)));
     }
+    total += static_cast<double>(sum(part));
   }
   return __builtin_log(total);
 }
@@ -47,33 +64,46 @@ constexpr float kMostNoise = 22.88f;
 // Scores in float32 are this close to those in float64.
 constexpr float kScoreDoubt = 1e-3f;
 
+// Ids whose scores are as good as the best, to float32's rounding.
+struct Best {
+  int32_t* ids;  // in ascending order
+  int64_t count = 0;
+  float score = -__FLT_MAX__;
+
+  void add(int64_t id, float candidate) {
+    if (!(candidate >= score - 2 * kScoreDoubt)) return;
+    if (candidate > score + 2 * kScoreDoubt) count = 0;
+    if (candidate > score) score = candidate;
+    ids[count++] = static_cast<int32_t>(id);
+  }
+};
+
 // The id, not below floor, with the largest (logit - top) / temperature + noise; of equal ones the lowest. Decided in
-// float64 among those that float32 leaves in doubt. scores: room for n.
-int64_t draw(const CoreSampling& sampling, const float* logits, int64_t n, float top, float floor, float* scores) {
+// float64 among those that float32 leaves in doubt. room: for n ids.
+int64_t draw(const CoreSampling& sampling, const float* logits, int64_t n, float top, float floor, float* room) {
   const Vec highest = Vec::all(top), rate = Vec::all(static_cast<float>(1.0 / sampling.temperature));
-  const Vec lowest = Vec::all(floor), nothing = Vec::all(kNothing);
-  float best = kNothing;
+  const Vec lowest = Vec::all(floor);
+  Best best{reinterpret_cast<int32_t*>(room)};
   for (int64_t i = 0; i < n; i += Vec::kLanes) {
     const int64_t lanes = n - i < Vec::kLanes ? n - i : Vec::kLanes;
-    Vec::all(kNothing).store_first(scores + i, lanes);
-    const Vec x = Vec::load_first(logits + i, lanes), scaled = (x - highest) * rate;
-    const Vec hopeful = where_less(scaled, Vec::all(best - kMostNoise - kScoreDoubt), nothing, scaled);
-    const Vec left = where_less(x, lowest, nothing, hopeful);
-    left.store_first(scores + i, lanes);
-    const Vec kept = lanes == Vec::kLanes ? left : Vec::load_first(scores + i, lanes);
-    if (not_less(kept, Vec::all(-__FLT_MAX__)) == 0) continue;
-    const Vec score = left + gumbel_noise(random_words(sampling, Words::from(static_cast<uint32_t>(i))));
-    score.store_first(scores + i, lanes);
-    for (int64_t lane = 0; lane < lanes; lane++) best = scores[i + lane] > best ? scores[i + lane] : best;
+    const Vec scaled = scaled_logits(logits + i, lanes, highest, rate, lowest);
+    if (not_less(scaled, Vec::all(best.score - kMostNoise - 4 * kScoreDoubt)) == 0) continue;
+    const Words words = random_words(sampling, Words::from(static_cast<uint32_t>(i)));
+    // Noise reaches t where its v = 1 - e^(-e^-t), or less, and so only where v <= e^-t.
+    const Vec reach = exp(scaled - Vec::all(best.score - 4 * kScoreDoubt));
+    if (not_less(reach, fraction(words)) == 0) continue;
+    float scores[Vec::kLanes];
+    (scaled + gumbel_noise(words)).store(scores);
+    for (int64_t lane = 0; lane < lanes; lane++) best.add(i + lane, scores[lane]);
   }
   int64_t chosen = -1;
   double most = 0;
-  for (int64_t i = 0; i < n; i++) {
-    if (!(scores[i] >= best - 2 * kScoreDoubt)) continue;
-    const double scaled = (static_cast<double>(logits[i]) - static_cast<double>(top)) / sampling.temperature;
-    const double score = scaled + gumbel_noise_of(sampling, i);
+  for (int64_t i = 0; i < best.count; i++) {
+    const int64_t id = best.ids[i];
+    const double scaled = (static_cast<double>(logits[id]) - static_cast<double>(top)) / sampling.temperature;
+    const double score = scaled + gumbel_noise_of(sampling, id);
     if (chosen < 0 || score > most) {
-      chosen = i;
+      chosen = id;
       most = score;
     }
   }

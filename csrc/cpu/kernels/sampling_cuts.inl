@@ -21,6 +21,27 @@ struct Weighted {
   float floor;  // what is below does not count
 };
 
+// Which of a register of numbers have the known leading bits of a key.
+uint32_t begin_with(Vec numbers, uint32_t key, uint32_t known) {
+  const uint32_t bits = (key >> 31 != 0 ? key & 0x7fffffffu : ~key) & known;
+  return equal_bits(numbers + Vec::zero(), known, bits);
+}
+
+// Adds the weights of numbers whose keys begin with the known bits of `prefix` to the bins of their next digits.
+void fill_bins(const Weighted& all, uint32_t prefix, uint32_t known, int shift, int64_t digits, double* bins) {
+  for (int64_t digit = 0; digit < digits; digit++) bins[digit] = 0;
+  for (int64_t i = 0; i < all.count; i += Vec::kLanes) {
+    const int64_t lanes = all.count - i < Vec::kLanes ? all.count - i : Vec::kLanes;
+    const Vec numbers = Vec::load_first(all.numbers + i, lanes);
+    uint32_t left = begin_with(numbers, prefix, known) & not_less(numbers, Vec::all(all.floor));
+    for (left &= ~uint32_t{0} >> (32 - lanes); left != 0; left &= left - 1) {
+      const int64_t at = i + __builtin_ctz(left);
+      const uint32_t digit = key_of(all.numbers[at]) >> shift & static_cast<uint32_t>(digits - 1);
+      bins[digit] += all.weights == nullptr ? 1.0 : all.weights[at];
+    }
+  }
+}
+
 // The largest number t such that the weights of numbers >= t come to `wanted`; the smallest number that counts where
 // all together do not. bins: room for kMostDigits.
 float threshold(const Weighted& all, double wanted, double* bins) {
@@ -31,12 +52,7 @@ float threshold(const Weighted& all, double wanted, double* bins) {
     const uint32_t known = shift == 32 ? 0 : ~uint32_t{0} << shift;
     shift -= bits;
     const int64_t digits = int64_t{1} << bits;
-    for (int64_t digit = 0; digit < digits; digit++) bins[digit] = 0;
-    for (int64_t i = 0; i < all.count; i++) {
-      const uint32_t key = key_of(all.numbers[i]);
-      if ((key & known) != prefix || all.numbers[i] < all.floor) continue;
-      bins[key >> shift & static_cast<uint32_t>(digits - 1)] += all.weights == nullptr ? 1.0 : all.weights[i];
-    }
+    fill_bins(all, prefix, known, shift, digits, bins);
     int64_t lowest = -1, chosen = -1;
     for (int64_t digit = digits - 1; digit >= 0 && chosen < 0; digit--) {
       if (bins[digit] == 0) continue;
@@ -60,15 +76,18 @@ float threshold(const Weighted& all, double wanted, double* bins) {
 double fill_weights(const float* logits, int64_t n, float top, double temperature, float floor, float* weights) {
   const Vec highest = Vec::all(top), rate = Vec::all(static_cast<float>(1.0 / temperature));
   const Vec lowest = Vec::all(floor);
+  constexpr int64_t kBlock = 16 * Vec::kLanes;
   double total = 0;
-  for (int64_t i = 0; i < n; i += Vec::kLanes) {
-    const int64_t lanes = n - i < Vec::kLanes ? n - i : Vec::kLanes;
-    const Vec x = Vec::load_first(logits + i, lanes);
-    Vec w = exp((x - highest) * rate);
-    w = where_less(x, lowest, Vec::zero(), w);
-    w.store_first(weights + i, lanes);
-    if (lanes < Vec::kLanes) w = Vec::load_first(weights + i, lanes);
-    total += static_cast<double>(sum(w));
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t end = begin + kBlock < n ? begin + kBlock : n;
+    Vec part = Vec::zero();
+    for (int64_t i = begin; i < end; i += Vec::kLanes) {
+      const int64_t lanes = end - i < Vec::kLanes ? end - i : Vec::kLanes;
+      const Vec x = Vec::load_first(logits + i, lanes);
+      where_less(x, lowest, Vec::zero(), exp((x - highest) * rate)).store_first(weights + i, lanes);
+      part = part + Vec::load_first(weights + i, lanes);
+    }
+    total += static_cast<double>(sum(part));
   }
   return total;
 }

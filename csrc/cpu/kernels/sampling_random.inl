@@ -13,12 +13,16 @@ Words operator^(Words a, Words b) {
   return {_mm512_xor_si512(a.v, b.v)};
 }
 
-// The high and the low words of the products with a factor.
-void multiply(Words x, uint32_t factor, Words& high, Words& low) {
-  const __m512i f = _mm512_set1_epi32(static_cast<int>(factor));
-  const __m512i even = _mm512_mul_epu32(x.v, f), odd = _mm512_mul_epu32(_mm512_srli_epi64(x.v, 32), f);
-  high = {_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd)};
-  low = {_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32))};
+// Of every second word, from the first on: the product with a factor, low word first.
+Words product(Words x, uint32_t factor) {
+  return {_mm512_mul_epu32(x.v, _mm512_set1_epi64(factor))};
+}
+// The words that follow, in their places; and every second word of two, the later ones of `odd`.
+Words following(Words x) {
+  return {_mm512_srli_epi64(x.v, 32)};
+}
+Words interleaved(Words even, Words odd) {
+  return {_mm512_mask_blend_epi32(0xaaaa, even.v, _mm512_slli_epi64(odd.v, 32))};
 }
 
 // (x + 0.5) / 2^32, to a float's precision.
@@ -38,6 +42,11 @@ Vec mantissa(Vec x) {
 uint32_t not_less(Vec a, Vec b) {
   return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ);
 }
+// The lanes whose bits, where mask has some, are those.
+uint32_t equal_bits(Vec x, uint32_t mask, uint32_t bits) {
+  const __m512i left = _mm512_and_si512(_mm512_castps_si512(x.v), Words::all(mask).v);
+  return _mm512_cmpeq_epi32_mask(left, Words::all(bits).v);
+}
 #else
 struct Words {
   __m256i v;
@@ -51,11 +60,14 @@ Words operator^(Words a, Words b) {
   return {_mm256_xor_si256(a.v, b.v)};
 }
 
-void multiply(Words x, uint32_t factor, Words& high, Words& low) {
-  const __m256i f = _mm256_set1_epi32(static_cast<int>(factor));
-  const __m256i even = _mm256_mul_epu32(x.v, f), odd = _mm256_mul_epu32(_mm256_srli_epi64(x.v, 32), f);
-  high = {_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa)};
-  low = {_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa)};
+Words product(Words x, uint32_t factor) {
+  return {_mm256_mul_epu32(x.v, _mm256_set1_epi64x(factor))};
+}
+Words following(Words x) {
+  return {_mm256_srli_epi64(x.v, 32)};
+}
+Words interleaved(Words even, Words odd) {
+  return {_mm256_blend_epi32(even.v, _mm256_slli_epi64(odd.v, 32), 0xaa)};
 }
 
 Vec fraction(Words x) {
@@ -79,25 +91,37 @@ Vec mantissa(Vec x) {
 uint32_t not_less(Vec a, Vec b) {
   return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_GE_OQ)));
 }
+uint32_t equal_bits(Vec x, uint32_t mask, uint32_t bits) {
+  const __m256i left = _mm256_and_si256(_mm256_castps_si256(x.v), Words::all(mask).v);
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(left, Words::all(bits).v))));
+}
 #endif
 
-// The first random word of counters (position, id, index, 0).
-Words random_words(const CoreSampling& sampling, Words ids) {
-  Words c0 = Words::all(static_cast<uint32_t>(sampling.position)), c1 = ids;
-  Words c2 = Words::all(static_cast<uint32_t>(sampling.index)), c3 = Words::all(0);
+// The first random word of counters (position, id, index, 0), for every second id. Words between are not cleared: a
+// product does not look at them.
+[[gnu::always_inline]] inline Words random_halves(const CoreSampling& sampling, Words ids) {
   uint32_t key0 = static_cast<uint32_t>(sampling.seed), key1 = static_cast<uint32_t>(sampling.seed >> 32);
-  for (int round = 0; round < kPhiloxRounds; round++) {
-    Words high0, low0, high1, low1;
-    multiply(c0, kPhiloxMultiply0, high0, low0);
-    multiply(c2, kPhiloxMultiply1, high1, low1);
-    c0 = high1 ^ c1 ^ Words::all(key0);
-    c2 = high0 ^ c3 ^ Words::all(key1);
-    c1 = low1;
-    c3 = low0;
+  // The first round is the same for all ids.
+  const uint64_t first0 = uint64_t{static_cast<uint32_t>(sampling.position)} * kPhiloxMultiply0;
+  const uint64_t first1 = uint64_t{static_cast<uint32_t>(sampling.index)} * kPhiloxMultiply1;
+  Words c0 = ids ^ Words::all(static_cast<uint32_t>(first1 >> 32) ^ key0),
+        c1 = Words::all(static_cast<uint32_t>(first1));
+  Words c2 = Words::all(static_cast<uint32_t>(first0 >> 32) ^ key1), c3 = Words::all(static_cast<uint32_t>(first0));
+#pragma GCC unroll 9
+  for (int round = 1; round < kPhiloxRounds; round++) {
     key0 += kPhiloxKey0;
     key1 += kPhiloxKey1;
+    const Words product0 = product(c0, kPhiloxMultiply0), product1 = product(c2, kPhiloxMultiply1);
+    c0 = following(product1) ^ c1 ^ Words::all(key0);
+    c2 = following(product0) ^ c3 ^ Words::all(key1);
+    c1 = product1;
+    c3 = product0;
   }
   return c0;
+}
+
+Words random_words(const CoreSampling& sampling, Words ids) {
+  return interleaved(random_halves(sampling, ids), random_halves(sampling, following(ids)));
 }
 
 // The natural logarithm of normal positive numbers, to about 2e-7 of its value or of 1.
