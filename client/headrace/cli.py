@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace import cli_answers, cli_chat, cli_models
 from headrace.cli_options import advice_for_flag
-from headrace.cli_output import complain, give_up_stdout, log_as_notes
+from headrace.cli_output import complain, give_up_stdout, log_as_notes, show_everything
 from headrace.cli_words import sentence
 from headrace.client import Client
 from headrace.errors import HeadraceError
@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     was closed (`headrace generate … | head -c 100`), which ends its request.
     """
     options = _parse(arguments)
+    show_everything()
     if importlib.util.find_spec("rich") is None:
         complain(_NEEDS_RICH)
         return 1

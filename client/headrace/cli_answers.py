@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from headrace.cli_input import read_all
 from headrace.cli_options import read_options
 from headrace.cli_output import note, say
 from headrace.client import Client
@@ -23,7 +23,7 @@ _COMPLETE = (FinishReason.EOS, FinishReason.STOP_WORD, FinishReason.STOPPED)
 def generate(client: Client, options: argparse.Namespace) -> int:
     """Prints the continuation of a text."""
     fields = read_options(options.option, FIELDS)
-    prompt = sys.stdin.read() if options.prompt == "-" else options.prompt
+    prompt = read_all() if options.prompt == "-" else options.prompt
     with client.generate(options.model, text=prompt, **fields) as stream:
         warn(stream.queue)
         _print(stream)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.cli_answers import FIELDS, fills_max_length, speed, warn, why_short
+from headrace.cli_input import at_terminal, read_line
 from headrace.cli_options import read_options
 from headrace.cli_output import complain, note, say
 from headrace.cli_words import sentence
@@ -34,7 +35,7 @@ def chat(client: Client, options: argparse.Namespace) -> int:
     """Asks for messages and prints the answers, until there are no more messages; 1 where one was not answered."""
     conversation = Conversation(client, options.model, options.system, read_options(options.option, FIELDS))
     _check_running(client.get_model(options.model), options.model)
-    if sys.stdin.isatty():
+    if at_terminal():
         note("/help lists what there is beside messages.", "dim")
     unanswered = 0
     while (line := _next_line()) is not None:
@@ -42,7 +43,7 @@ def chat(client: Client, options: argparse.Namespace) -> int:
             _obey(line, conversation)
         elif line.strip() and not _ask(conversation, line):
             unanswered += 1
-    return 1 if unanswered and not sys.stdin.isatty() else 0
+    return 1 if unanswered and not at_terminal() else 0
 
 
 def _ask(conversation: Conversation, line: str) -> bool:
@@ -50,7 +51,7 @@ def _ask(conversation: Conversation, line: str) -> bool:
     try:
         return conversation.ask(line)
     except KeyboardInterrupt:
-        if not sys.stdin.isatty():
+        if not at_terminal():
             raise
         note("")
         return False
@@ -80,8 +81,8 @@ def _obey(command: str, conversation: Conversation) -> None:
 
 def _next_line() -> str | None:
     """The next message: asked for on a terminal, the next line of a pipe elsewhere; None at the end."""
-    if not sys.stdin.isatty():
-        line = sys.stdin.readline()
+    if not at_terminal():
+        line = read_line()
         return line.rstrip("\n") if line else None
     with suppress(ImportError):
         importlib.import_module("readline")  # Gives `input` a line to edit, and the lines before.
@@ -159,7 +160,7 @@ class Conversation:
         if isinstance(error, InvalidRequestError):
             return self._answered or _is_too_long(error)
         # A terminal has somebody who decides whether to go on.
-        return sys.stdin.isatty() and error.reason not in ("UNKNOWN_MODEL", "BAD_API_KEY", "NOT_ALLOWED")
+        return at_terminal() and error.reason not in ("UNKNOWN_MODEL", "BAD_API_KEY", "NOT_ALLOWED")
 
     def _advise(self, error: HeadraceError) -> None:
         if not _is_too_long(error):
@@ -184,11 +185,13 @@ def _is_too_long(error: HeadraceError) -> bool:
 
 
 def _stream(client: Client, queue: ResultQueue) -> str:
-    """Prints the answer as it comes; an interrupt stops the answer, not the conversation."""
+    """Prints the answer as it comes; at a terminal an interrupt stops the answer, not the conversation."""
     pieces: list[str] = []
     try:
         _print_all(queue, pieces)
     except KeyboardInterrupt:
+        if not at_terminal():
+            raise
         client.stop_request(queue.handle)
         _print_all(queue, pieces)
     except HeadraceError:

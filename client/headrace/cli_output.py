@@ -6,11 +6,15 @@ Lines are never wrapped: a terminal does that by itself, and a pipe gets them wh
 from __future__ import annotations
 
 import importlib.util
+import io
 import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_FAILING = ("strict", "surrogateescape")
+"""What Python does by default about a character that an encoding lacks; another way was chosen by somebody."""
 
 
 def say(text: str) -> None:
@@ -23,6 +27,12 @@ def say(text: str) -> None:
         raise BrokenPipeError("stdout is closed")
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def show_everything() -> None:
+    """From now on, what the encoding of stdout lacks is shown in escapes, as on stderr: no answer is cut for it."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in _FAILING:
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def note(text: str, style: str = "") -> None:

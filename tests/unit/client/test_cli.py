@@ -40,6 +40,39 @@ def test_generate_reads_stdin(server: ScriptedServer, monkeypatch: pytest.Monkey
     assert server.requests("StartRequest")[0].text == "two\nlines"
 
 
+def test_a_closed_stdin_is_told_where_it_is_to_be_read(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in `headrace generate smol - <&-`."""
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(server, "generate", "smol", "-") == 1
+    assert capsys.readouterr() == ("", "headrace: stdin is closed, so there is nothing to read from\n")
+    script_answer(server, "yes")
+    assert run(server, "generate", "smol", "Hi") == 0
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_an_answer_that_stdout_cannot_show_is_shown_in_escapes_and_not_cut(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, errors: str
+) -> None:
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii", errors=errors))
+    script_answer(server, "caf", "\u00e9 \ufffd", "!")
+    assert run(server, "generate", "smol", "Hi") == 0
+    assert out.getvalue() == b"caf\\xe9 \\ufffd!\n"
+
+
+def test_how_stdout_shows_what_it_cannot_is_left_to_who_chose_it(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with PYTHONIOENCODING=ascii:replace."""
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii", errors="replace"))
+    script_answer(server, "\u00e9")
+    assert run(server, "generate", "smol", "Hi") == 0
+    assert out.getvalue() == b"?\n"
+
+
 @pytest.mark.parametrize(
     ("reason", "config", "words"),
     [

@@ -8,11 +8,11 @@ import sys
 import grpc
 import pytest
 from command_line import RELEASED, info, run, script_answer, script_running
-from headrace import cli_chat
+from headrace import cli, cli_chat
 from headrace.v1 import generation_pb2, model_pb2, model_service_pb2, request_pb2, request_service_pb2, status_pb2
-from scripted_replies import URL, Failure, packed
+from scripted_replies import URL, Failure, Hang, packed
 from scripted_server import ScriptedServer
-from wire_samples import accepted, end_record, ended, tokens
+from wire_samples import HANDLE, accepted, end_record, ended, tokens
 
 TOO_LONG = Failure(grpc.StatusCode.INVALID_ARGUMENT, "prompt has 268 tokens; at most 159", reason="PROMPT_TOO_LONG")
 
@@ -159,29 +159,6 @@ def test_a_conversation_that_fills_max_length_says_what_to_do(
     assert "(cut: prompt and answer together have max_length = 4 tokens)\n(the conversation has no room left" in err
 
 
-def test_an_interrupt_stops_the_answer_and_not_the_chat(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script_running(server)
-    stopped = end_record([0, 1], finish_reason=request_pb2.FINISH_REASON_STOPPED)
-    server.expect("StartRequest", accepted())
-    server.expect("GeneratedElements", [tokens([0, 1], text="Half an"), ended([0, 1], record=stopped)])
-    server.expect("StopRequest", request_service_pb2.StopRequestResponse())
-    server.expect("ReleaseRequest", RELEASED)
-    type_lines(monkeypatch, "Hi")
-    said: list[str] = []
-
-    def say(text: str) -> None:
-        said.append(text)
-        if text == "Half an":
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli_chat, "say", say)
-    assert run(server, "chat", "smol") == 0
-    assert said == ["Half an", "\n"]
-    assert "STOPPED" in capsys.readouterr().err
-
-
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is typed at a terminal, line by line; at its end Ctrl-D."""
@@ -199,6 +176,57 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr("builtins.input", ask)
     return lines
+
+
+@pytest.fixture
+def interrupted(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An answer that is interrupted after its first words; what was printed of it."""
+    script_running(server)
+    server.expect("StartRequest", accepted())
+    server.expect("ReleaseRequest", RELEASED)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text == "Half an":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_chat, "say", say)
+    return said
+
+
+def test_at_a_terminal_an_interrupt_stops_the_answer_and_not_the_chat(
+    server: ScriptedServer, typed: list[str], interrupted: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = end_record([0, 1], finish_reason=request_pb2.FINISH_REASON_STOPPED)
+    server.expect("GeneratedElements", [tokens([0, 1], text="Half an"), ended([0, 1], record=stopped)])
+    server.expect("StopRequest", request_service_pb2.StopRequestResponse())
+    typed += ["Hi"]
+    assert run(server, "chat", "smol") == 0
+    assert interrupted == ["Half an", "\n"]
+    assert "STOPPED" in capsys.readouterr().err
+
+
+def test_on_a_pipe_an_interrupt_ends_the_chat_and_its_request(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, interrupted: list[str]
+) -> None:
+    """Nobody is there who would go on with it: a script's Ctrl-C is meant for all of it."""
+    server.expect("GeneratedElements", [tokens([0, 1], text="Half an"), Hang()])
+    type_lines(monkeypatch, "Hi", "Hi again")
+    assert run(server, "chat", "smol") == cli.INTERRUPTED
+    assert interrupted == ["Half an"]
+    assert [request.handle for request in server.requests("ReleaseRequest")] == [HANDLE]
+    assert sys.stdin.readline() == "Hi again\n"
+
+
+def test_a_closed_stdin_has_no_messages_and_that_is_told(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in `headrace chat smol <&-`."""
+    script_running(server)
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(server, "chat", "smol") == 1
+    assert capsys.readouterr() == ("", "headrace: stdin is closed, so there is nothing to read from\n")
 
 
 def test_at_a_terminal_a_late_interrupt_ends_neither_the_conversation_nor_what_was_said(
