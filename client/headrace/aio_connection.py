@@ -70,8 +70,8 @@ class AsyncConnection(BaseConnection):
             try:
                 return cast(Answer, await self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
-                error = self.failed(failure, request_id=request_id, handle=handle)
-            await self.clock.sleep(attempts.pause(error))
+                error, instead = self.failed(failure, request_id=request_id, handle=handle), failure.instead
+            await self.clock.sleep(attempts.pause(error, instead))
             if before_retry is not None:
                 before_retry(attempts.failures)
 

@@ -26,6 +26,7 @@ class Attempts:
 
     def __init__(self, policy: RetryPolicy, clock: Time, timeout: float | None) -> None:
         self.failures = 0
+        self._told = False
         self._policy = policy
         self._clock = clock
         self._deadline = Deadline(clock, timeout)
@@ -36,8 +37,12 @@ class Attempts:
         """Seconds that the next attempt may take; None: no limit."""
         return self._deadline.left()
 
-    def pause(self, error: HeadraceError) -> float:
+    def pause(self, error: HeadraceError, instead: str = "") -> float:
         """Seconds to wait after a failure, before the next attempt.
+
+        Args:
+            error: the failure.
+            instead: the other address that the next attempt goes to; "": the same.
 
         Raises:
             HeadraceError: the failure itself, where trying again makes no sense or there is no time for it.
@@ -50,6 +55,9 @@ class Attempts:
         left = min(seconds for limit in (self._deadline, self._patience) if (seconds := limit.left()) is not None)
         if delay >= left:
             raise error
-        if self.failures == 1:
+        if self.failures == 1 and instead:
+            logger.warning("%s; using %s instead", error.message.removesuffix("."), instead)
+        elif not self._told:
+            self._told = True
             logger.warning("%s Trying again for up to %.0f s.", error, left)
         return delay

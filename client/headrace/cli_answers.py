@@ -6,7 +6,7 @@ import argparse
 
 from headrace.cli_input import read_all
 from headrace.cli_options import read_options
-from headrace.cli_output import note, say
+from headrace.cli_output import end_line, note, say
 from headrace.client import Client
 from headrace.errors import HeadraceError
 from headrace.fields import StartFields
@@ -33,14 +33,11 @@ def generate(client: Client, options: argparse.Namespace) -> int:
 
 
 def _print(stream: TextStream) -> None:
-    begun = False
     try:
         for text in stream:
             say(text)
-            begun = True
     except HeadraceError:
-        if begun:
-            say("\n")
+        end_line()
         raise
     say("\n")
 

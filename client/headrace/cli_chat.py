@@ -12,10 +12,10 @@ from typing import Any
 from headrace.cli_answers import FIELDS, fills_max_length, speed, warn, why_short
 from headrace.cli_input import at_terminal, read_line
 from headrace.cli_options import read_options
-from headrace.cli_output import complain, note, say
+from headrace.cli_output import complain, end_line, note, say
 from headrace.cli_words import sentence
 from headrace.client import Client
-from headrace.errors import HeadraceError, InvalidRequestError, StateError
+from headrace.errors import HeadraceError, InvalidRequestError, StateError, UnavailableError
 from headrace.model_types import ModelInfo
 from headrace.result_queue import ResultQueue
 from headrace.types import ModelState
@@ -141,6 +141,8 @@ class Conversation:
             warn(queue)
         try:
             answer = _stream(self._client, queue)
+        except UnavailableError:
+            raise  # Nobody is there to release it.
         except HeadraceError:
             self._release(handle)
             raise
@@ -195,8 +197,7 @@ def _stream(client: Client, queue: ResultQueue) -> str:
         client.stop_request(queue.handle)
         _print_all(queue, pieces)
     except HeadraceError:
-        if pieces:
-            say("\n")
+        end_line()
         raise
     say("\n")
     return "".join(pieces)

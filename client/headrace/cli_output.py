@@ -17,6 +17,16 @@ _FAILING = ("strict", "surrogateescape")
 """What Python does by default about a character that an encoding lacks; another way was chosen by somebody."""
 
 
+class _Line:
+    """Whether the last line of the answer on stdout still lacks its end."""
+
+    def __init__(self) -> None:
+        self.begun = False
+
+
+_line = _Line()
+
+
 def say(text: str) -> None:
     """Prints a piece of an answer, as it is.
 
@@ -27,6 +37,13 @@ def say(text: str) -> None:
         raise BrokenPipeError("stdout is closed")
     sys.stdout.write(text)
     sys.stdout.flush()
+    _line.begun = not text.endswith("\n") if text else _line.begun
+
+
+def end_line() -> None:
+    """Ends the line of an answer that breaks off, if it has one."""
+    if _line.begun:
+        say("\n")
 
 
 def show_everything() -> None:
@@ -44,12 +61,24 @@ def note(text: str, style: str = "") -> None:
     """
     if sys.stderr is None:
         return
+    if _line.begun and _both_in_one_place():
+        sys.stderr.write("\n")  # A line about what happens begins at the left.
+        _line.begun = False
     if sys.stderr.isatty() and importlib.util.find_spec("rich") is not None:
         from rich.console import Console
 
         Console(stderr=True, highlight=False, markup=False).print(text, style=style, soft_wrap=True)
     else:
         sys.stderr.write(f"{text}\n")
+
+
+def _both_in_one_place() -> bool:
+    """Whether stdout and stderr are the same terminal, file or pipe."""
+    try:
+        out, errors = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    except (OSError, AttributeError):  # Neither a closed one nor one in memory is a place.
+        return False
+    return (out.st_dev, out.st_ino) == (errors.st_dev, errors.st_ino)
 
 
 def complain(text: str) -> None:
@@ -61,7 +90,7 @@ class _Notes(logging.Handler):
     """What the library logs is a note like others."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        complain(record.getMessage())
+        note(f"headrace: {record.getMessage()}", "yellow")
 
 
 @contextmanager

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import weakref
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from headrace.connection import Connection, check_timeout
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UnavailableError
+from headrace.giving_back import give_back
 from headrace.request_calls import RequestCalls
 from headrace.retry import Clock, RetryPolicy, SystemClock
 from headrace.transport import Transport, open_transport
@@ -77,7 +79,10 @@ class Client(RequestCalls):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._release_all()
+            if isinstance(error, UnavailableError):
+                self._leave_all()
+            else:
+                self._release_all()
         finally:
             self.close()
 
@@ -90,3 +95,11 @@ class Client(RequestCalls):
             except HeadraceError as error:
                 logger.warning("could not release what is left, its lease will: %s", error)
                 return
+
+    def _leave_all(self) -> None:
+        """Nobody answers, which the caller is being told: what one question does not release is left to its lease."""
+        if self._connection.foreign:
+            return
+        with suppress(HeadraceError):
+            for handle in self._connection.requests.unreleased():
+                give_back(self._connection, handle)

@@ -123,8 +123,8 @@ class Connection(BaseConnection):
             try:
                 return cast(Answer, self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
-                error = self.failed(failure, request_id=request_id, handle=handle)
-            self.clock.sleep(attempts.pause(error))
+                error, instead = self.failed(failure, request_id=request_id, handle=handle), failure.instead
+            self.clock.sleep(attempts.pause(error, instead))
             if before_retry is not None:
                 before_retry(attempts.failures)
 

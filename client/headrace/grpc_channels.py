@@ -130,7 +130,9 @@ class Failover:
             return closed()
         if call.code() is grpc.StatusCode.UNAVAILABLE:
             self.leave(channel)
-        return CallError(_status_of(call, channel.target))
+        with self._lock:
+            next_target = self._targets[self._current]
+        return CallError(_status_of(call, channel.target), instead="" if next_target == channel.target else next_target)
 
     def leave(self, channel: Channel) -> None:
         """Moves on to the next address, if it is still this one that is in use."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+
 from headrace.errors import HeadraceError, OverloadedError, UnavailableError
 from headrace.retry import RetryPolicy, Time, retry_delay
 
 # Codes that proxies and dying processes leave behind, without a reason of Headrace's: the stream may well go on.
 _SUSPECT = frozenset({"CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED", "RESOURCE_EXHAUSTED", "DATA_LOSS"})
 _SUSPECT_LIMIT = 3
+
+# The first failure is often over with the next attempt: at another address, or with a server that came back.
+_TOLD_FAILURE = 2
+
+logger = logging.getLogger(__name__)
 
 
 class Recovery:
@@ -45,6 +52,12 @@ class Recovery:
         if isinstance(error, UnavailableError) or (isinstance(error, OverloadedError) and error.retry_after):
             return retry_delay(error, self._policy, self._failures)
         return None
+
+    def tell(self, error: HeadraceError) -> None:
+        """Logs a failure that `delay` counted, once in a row of them: the connection was lost, and is tried."""
+        if self._failures == _TOLD_FAILURE and self._since is not None:
+            left = self._policy.give_up_after - (self._clock.monotonic() - self._since)
+            logger.warning("the connection was lost: %s Trying again for up to %.0f s.", error, max(0.0, left))
 
     @property
     def too_long(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Unpack
 
 from headrace import calls
@@ -10,6 +11,7 @@ from headrace.calls import REQUESTS
 from headrace.convert import get_request_answer, request_of, sequence_of
 from headrace.fields import StartFields
 from headrace.fill import fill
+from headrace.giving_back import give_back
 from headrace.model_calls import ModelCalls
 from headrace.open_queue import open_queue
 from headrace.prompt import ChatMessages, Prompt
@@ -148,7 +150,7 @@ class RequestCalls(ModelCalls):
 
     def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool) -> TextStream:
         _, queue = self._start(request, timeout, drawn=drawn)
-        return TextStream(queue, self._release_once, self._connection.janitor)
+        return TextStream(queue, self._release_once, partial(give_back, self._connection), self._connection.janitor)
 
     def _release_once(self, handle: str) -> None:
         if handle in self._connection.requests.unreleased():

@@ -178,6 +178,8 @@ class ClientSession:
             for subscription in self._subscriptions:
                 subscription.reader.interrupt(error.about(subscription.request_id))
                 subscription.changed()
+        elif self._subscriptions:
+            self._recovery.tell(error)
         return delay
 
     def fail(self, error: HeadraceError) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self
 
-from headrace.errors import HeadraceError, RequestReleasedError
+from headrace.errors import HeadraceError, RequestReleasedError, UnavailableError
 from headrace.janitor import Janitor
 from headrace.result_queue import ResultQueue
 
@@ -26,12 +27,19 @@ class TextStream:
             are there; `queue.finish_reason` and `queue.RequestStatInfo()` stay after the end.
     """
 
-    def __init__(self, queue: ResultQueue, release: Callable[[str], None], janitor: Janitor) -> None:
+    def __init__(
+        self,
+        queue: ResultQueue,
+        release: Callable[[str], None],
+        give_back: Callable[[str], None],
+        janitor: Janitor,
+    ) -> None:
         self.queue = queue
         self._elements = iter(queue)
         janitor.start()
         self._handle = queue.handle
         self._verb = release
+        self._give_back = give_back
         self._dropped = weakref.finalize(self, janitor.ask, partial(_release, queue.handle, release))
 
     def __iter__(self) -> Iterator[str]:
@@ -47,7 +55,10 @@ class TextStream:
         except BaseException as error:
             if self._closed() and isinstance(error, RequestReleasedError):  # Another thread closed it meanwhile.
                 raise StopIteration from None
-            self.close()
+            if isinstance(error, UnavailableError) and error.reason != "CLIENT_CLOSED":
+                self._leave()
+            else:
+                self.close()
             raise
 
     def _closed(self) -> bool:
@@ -57,6 +68,12 @@ class TextStream:
         """Stops and releases the request; does nothing the second time. A failure is logged: the lease will do it."""
         if self._dropped.detach() is not None:
             _release(self._handle, self._verb)
+
+    def _leave(self) -> None:
+        """Nobody answers: what cannot be released with one question is left to its lease."""
+        if self._dropped.detach() is not None:
+            with suppress(HeadraceError):
+                self._give_back(self._handle)
 
     def __enter__(self) -> Self:
         return self

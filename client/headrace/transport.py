@@ -23,11 +23,13 @@ class CallError(Exception):
 
     Attributes:
         status: code, message and typed details of the failure.
+        instead: the other address that the next call goes to; "": the same.
     """
 
-    def __init__(self, status: status_pb2.Status) -> None:
+    def __init__(self, status: status_pb2.Status, *, instead: str = "") -> None:
         super().__init__(status.message)
         self.status = status
+        self.instead = instead
 
 
 def client_closed() -> status_pb2.Status:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import grpc
 import pytest
 from command_line import RELEASED, run, script_answer
-from headrace import HeadraceError, NotFoundError, StateError, cli
+from headrace import Client, HeadraceError, NotFoundError, RetryPolicy, StateError, cli, cli_answers
 from headrace.cli_options import advice_for_flag, read_options
 from headrace.cli_words import sentence
 from headrace.v1 import engine_service_pb2, generation_pb2, model_service_pb2, request_pb2
@@ -136,6 +138,54 @@ def test_an_answer_that_breaks_off_ends_with_its_line(
     out, err = capsys.readouterr()
     assert out == "Half\n"
     assert err.startswith("headrace: the engine is gone. [ENGINE_LOST")
+
+
+@pytest.fixture
+def leaving() -> Iterator[ScriptedServer]:
+    """A server with sessions that begins an answer, and is to be stopped by the test."""
+    server = ScriptedServer(sessions=True).start()
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [tokens([0, 1], 0, 1, text="Once "), Hang()])
+    yield server
+    server.stop()
+
+
+def test_a_lost_server_is_one_line_when_it_is_noticed_and_one_at_the_end(
+    leaving: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = RetryPolicy(first_delay=0.001, max_delay=0.001, give_up_after=2.0)
+    monkeypatch.setattr(cli, "Client", partial(Client, retry=policy))
+    say = cli_answers.say
+
+    def stop_after(text: str) -> None:
+        say(text)
+        if text == "Once ":
+            leaving.stop()
+
+    monkeypatch.setattr(cli_answers, "say", stop_after)
+    assert run(leaving, "generate", "smol", "Hi") == 1
+    out, err = capsys.readouterr()
+    assert out == "Once \n"
+    notice, end = err.splitlines()
+    assert notice.startswith(f"headrace: the connection was lost: no answer from {leaving.address}")
+    assert notice.endswith("[UNAVAILABLE] Trying again for up to 2 s.")
+    assert end.startswith(f"headrace: no answer from {leaving.address}")
+
+
+def test_a_line_about_what_happens_does_not_stand_behind_an_answer_in_the_same_place(leaving: ScriptedServer) -> None:
+    line = [sys.executable, "-m", "headrace.cli", "generate", "smol", "Hi", "--address", leaving.address]
+    quiet = os.environ | {"GRPC_VERBOSITY": "NONE"}
+    process = subprocess.Popen(line, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    with process.stdout as lines:
+        try:
+            assert lines.read(5) == "Once "
+            leaving.stop()
+            assert lines.readline() == "\n"
+            assert lines.readline().startswith("headrace: the connection was lost: no answer from ")
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_failures_are_a_sentence_on_stderr_with_the_way_out(

@@ -173,6 +173,26 @@ def test_waiting_for_a_server_is_told_once(
     ]
 
 
+def test_another_address_that_is_used_is_told_as_such(
+    server: ScriptedServer, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.expect("GetServerInfo", INFO)
+    with Client(f"127.0.0.1:1,{server.address}", clock=clock) as client:
+        client.server_info()
+    [record] = caplog.records
+    assert re.fullmatch(rf"no answer from 127\.0\.0\.1:1: .*; using {server.address} instead", record.getMessage())
+
+
+def test_several_addresses_of_which_none_answers_are_told_with_the_time_that_is_left(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Client("127.0.0.1:1,127.0.0.1:2", clock=clock) as client, pytest.raises(UnavailableError):
+        client.server_info()
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.endswith("; using 127.0.0.1:2 instead")
+    assert re.search(r"127\.0\.0\.1:2: .* Trying again for up to \d+ s\.$", second)
+
+
 def test_nobody_listening_is_told_with_the_address() -> None:
     clock = FakeClock()
     with (
