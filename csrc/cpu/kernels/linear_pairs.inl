@@ -91,8 +91,17 @@ void reach_for_next(Places& places) {
   places.row += places.stride;
 }
 
-// sums [32][64] += two tiles of rows times all outputs of a piece, 32 outputs at a time.
-void add_two_tiles(const std::byte* w, const BFloat16* x, int64_t stride, int64_t inputs, float* sums, Places places) {
+// What the next step reads: 32 inputs of 64 outputs.
+void fetch_step(const std::byte* pairs) {
+  constexpr int64_t kStepBytes = 32 * kTileOutputs * 2;
+#pragma GCC unroll 16
+  for (int64_t at = 0; at < kStepBytes; at += 256) fetch_ahead(pairs + at, kStepBytes);
+}
+
+// sums [32][64] += two tiles of rows times all outputs of a piece, 32 outputs at a time. fresh: weights come from
+// memory.
+void add_two_tiles(const std::byte* w, const BFloat16* x, int64_t stride, int64_t inputs, float* sums, Places places,
+                   bool fresh) {
   constexpr int kSumStride = kTileOutputs * 4;
   for (int64_t column = 0; column < kTileOutputs; column += 32) {
     float* place = sums + column;
@@ -103,6 +112,7 @@ void add_two_tiles(const std::byte* w, const BFloat16* x, int64_t stride, int64_
     for (int64_t k = 0; k < inputs; k += 32) {
       const std::byte* pairs = w + (k / 2 * kTileOutputs + column) * 4;
       reach_for_next(places);
+      if (fresh && column == 0) fetch_step(pairs);
       _tile_loadd(4, x + k, static_cast<int>(stride * 2));
       _tile_loadd(6, pairs, kTileOutputs * 4);
       _tile_loadd(7, pairs + 64, kTileOutputs * 4);
@@ -153,13 +163,14 @@ void amx_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, f
   for (int64_t begin = 0; begin < tile.layout->inputs; begin += kPairPiece) {
     const int64_t end = begin + kPairPiece < tile.layout->inputs ? begin + kPairPiece : tile.layout->inputs;
     const std::byte* w = paired(tile, begin, end, room);
+    const bool fresh = w != room;  // from memory
     for (int64_t at = 0; at < tiles;) {
       const BFloat16* x = rows.pairs + (first + at * kTileRows) * rows.stride + begin;
       float* out = sums + at * kTileRows * kTileOutputs;
       if (tiles - at >= 2) {
         const Places next = {places.row + at * kTileRows * places.stride, places.stride,
                              end == tile.layout->inputs ? 2 * kTileRows : 0};
-        add_two_tiles(w, x, rows.stride, end - begin, out, next);
+        add_two_tiles(w, x, rows.stride, end - begin, out, next, fresh && at == 0);
         at += 2;
       } else {
         add_one_tile(w, x, rows.stride, end - begin, out);
