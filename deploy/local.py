@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -159,9 +160,11 @@ def answer(client: Client, prompt: str) -> None:
     """
     messages = [{"role": "user", "content": prompt}]
     with client.generate(MODEL, messages=messages, max_new_tokens=MAX_NEW_TOKENS, do_sample=False) as texts:
-        for text in texts:
-            _write(text)
-    _write("\n")
+        try:
+            for text in texts:
+                _write(text)
+        finally:
+            _write("\n")
     if texts.queue.finish_reason == "MAX_LENGTH":
         tell("headrace:", f"the answer was cut at {MAX_NEW_TOKENS} tokens, the limit of `make run`")
 
@@ -192,6 +195,7 @@ def run(options: argparse.Namespace) -> None:
     refuse_taken({"PORT": gateway, "ENGINE_PORT": engine})
     with servers(engine, gateway) as (address, gone):
         with Client(address) as client:
+            threading.Thread(target=_cut, args=(gone, client), daemon=True).start()
             serve_model(client)
             if options.prompt is None:
                 tell("prompt", SAMPLE)
@@ -199,6 +203,12 @@ def run(options: argparse.Namespace) -> None:
         if options.prompt is None:
             say(HOW_TO.format(model=MODEL, address=address))
             gone.wait()
+
+
+def _cut(gone: threading.Event, client: Client) -> None:
+    """Have what waits for a server that is gone fail at once."""
+    gone.wait()
+    client.close()
 
 
 def _is_text(text: str) -> bool:
@@ -241,6 +251,7 @@ def main() -> int:
         The exit status: 0; 1 where something failed; 128 + its number where a signal cut the answer short.
     """
     options = _options()
+    logging.getLogger("headrace").setLevel(logging.ERROR)  # What becomes of the servers is told here.
     try:
         signals = Signals()
         signals.take()

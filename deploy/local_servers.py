@@ -193,7 +193,11 @@ def servers(engine_port: int, gateway_port: int) -> Iterator[tuple[str, threadin
         address = started[0].address
         gateway = ("headrace_gateway", f"--engine=e1={address}", f"--listen={HOST}:{gateway_port}", limit)
         started.append(Server("gateway", gateway, gone))
-        yield started[1].address, gone
+        try:
+            yield started[1].address, gone
+        except Exception:
+            _tell_ended(started)  # Whatever failed without it.
+            raise
         _tell_ended(started)
     finally:
         _end(started)
@@ -203,7 +207,7 @@ def _tell_ended(started: Sequence[Server]) -> None:
     """Raise LocalError for a server that ended by itself."""
     for server in started:
         if server.ended:
-            raise LocalError(f"{server.name} ended: {server.manner_of_end}")
+            raise LocalError(f"{server.name} ended: {server.manner_of_end}") from None
 
 
 def _end(started: Sequence[Server]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import subprocess
@@ -26,6 +27,22 @@ def test_a_server_that_dies_is_noticed_and_named() -> None:
         engine = _child("headrace_engine")
         engine.kill()
         assert gone.wait(60)
+    assert _children() == []
+
+
+def test_a_gateway_that_dies_ends_what_waits_for_its_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = make_tiny_llama(tmp_path / "tiny", max_position_embeddings=2048)
+    monkeypatch.setattr(local, "model_path", lambda: str(folder))
+    answer = local.answer
+
+    def killed_before(client: Client, prompt: str) -> None:
+        _child("headrace_gateway").kill()
+        answer(client, prompt)
+
+    monkeypatch.setattr(local, "answer", killed_before)
+    options = argparse.Namespace(prompt=None, port=0, engine_port=0)
+    with pytest.raises(LocalError, match=r"^gateway ended: killed by SIGKILL$"):
+        local.run(options)
     assert _children() == []
 
 
