@@ -98,10 +98,16 @@ def _hang_up(terminal: int) -> None:
     os.kill(os.getpid(), signal.SIGHUP)
 
 
+_SETTINGS = {"--port": "PORT", "--engine-port": "ENGINE_PORT"}
+"""What `make run` calls the options."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Says in one line what is wrong."""
 
     def error(self, message: str) -> NoReturn:
+        for option, setting in _SETTINGS.items():
+            message = message.replace(f"argument {option}: ", f"{setting}: ")
         self.exit(2, f"headrace: {message}\n")
 
 

@@ -68,6 +68,10 @@ def _credentials() -> dict[str, Any]:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
+    first = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    if first.startswith("-") and first not in ("-h", "--help"):
+        flag = first.partition("=")[0]
+        parser.error(f"{flag} stands before the command: options stand after it, as in headrace models {flag} …")
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         advice = advice_for_flag(unknown[0], getattr(options, "fields", ()))
@@ -89,7 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("prompt", help='the text; "-" reads it from stdin')
     _takes_fields(generate, cli_answers.FIELDS, "GenerationFields", "max_new_tokens=64")
 
-    _command(commands, "models", cli_models.models, "list models with their states, and why one failed")
+    models = _command(commands, "models", cli_models.models, "list models with their states, and why one failed")
+    models.epilog = cli_models.COLUMNS
 
     install = _about_model(commands, "install", cli_models.install, "install a model: read and check it")
     install.add_argument("path", help="directory, file or hub name, on the engine's host")

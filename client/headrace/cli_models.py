@@ -11,6 +11,7 @@ from headrace.cli_output import note, say
 from headrace.cli_progress import Progress
 from headrace.cli_words import sentence
 from headrace.client import Client
+from headrace.errors import HeadraceError
 from headrace.fields import InstallFields
 from headrace.model_types import EngineStat, ModelInfo
 from headrace.types import ModelState
@@ -19,6 +20,8 @@ FIELDS = frozenset(InstallFields.__annotations__)
 """What -o takes of install."""
 
 _COLUMNS = ("model", "engine", "state", "KV tokens", "running", "waiting")
+
+COLUMNS = f"Columns on a pipe, with tabs between: {', '.join(_COLUMNS)}, why it failed or is not known."
 
 
 def models(client: Client, options: argparse.Namespace) -> int:
@@ -32,11 +35,16 @@ def models(client: Client, options: argparse.Namespace) -> int:
                 note(_outcome(model), "red")
     else:
         whys = [
-            "" if model.failure is None else " ".join(str(model.failure).splitlines()).replace("\t", " ")
+            "" if model.failure is None else " ".join(_why(model.failure).splitlines()).replace("\t", " ")
             for model in found
         ]
         say("".join("\t".join((*row, why)) + "\n" for row, why in zip(rows, whys, strict=True)))
     return 0
+
+
+def _why(failure: HeadraceError) -> str:
+    """A failure in a list, where nothing is tried again."""
+    return failure.message.partition(";")[0] if failure.reason == "ENGINE_UNREACHABLE" else str(failure)
 
 
 def _rows(found: Sequence[ModelInfo], stats: Sequence[EngineStat]) -> list[tuple[str, ...]]:

@@ -142,6 +142,8 @@ def _add_message(target: generation_pb2.ChatMessage, message: Any, path: str) ->
 
 def _set_content(target: generation_pb2.ChatMessage, content: Any, path: str) -> None:
     """The wire has two fields for what is one key here; complaints name the key."""
+    if content is None and target.role == "user":
+        raise invalid(f"{path}.content", content, "a string, or a list of parts")
     if content is None or isinstance(content, str):
         fill(target, {"content": content}, path)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from inspect import signature
@@ -151,4 +152,6 @@ def open_registered(scheme: str, options: dict[str, Any]) -> Transport:
             '"inprocess:" runs the engine in this process and needs the package headrace-engine, which is not '
             "installed; from a clone of Headrace: pip install ./engine_service"
         )
-    raise ValueError(f'address "{scheme}:" cannot be parsed: write host:port, such as "localhost:7070"')
+    close = difflib.get_close_matches(scheme, ["inprocess"])
+    advice = f'did you mean "{close[0]}:"?' if close else 'write host:port, such as "localhost:7070"'
+    raise ValueError(f'address "{scheme}:" cannot be parsed: {advice}')

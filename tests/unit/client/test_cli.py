@@ -271,6 +271,22 @@ def test_a_field_given_as_a_flag_is_answered_with_how_to_give_it(
     assert advice_for_flag("temperature", ["temperature"]) == ""
 
 
+@pytest.mark.parametrize("arguments", [["--address", "x:1", "models"], ["--address=x:1", "models"]])
+def test_an_option_before_the_command_is_told_where_it_stands(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert "--address stands before the command: options stand after it, as in" in capsys.readouterr().err
+
+
+def test_help_of_models_names_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["models", "--help"])
+    assert "model, engine, state, KV tokens, running, waiting" in " ".join(capsys.readouterr().out.split())
+
+
 def test_help_names_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
     for name, field in (("generate", "repetition_penalty"), ("chat", "max_new_tokens"), ("install", "max_batch")):
         with pytest.raises(SystemExit):

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from command_line import info, run
+from google.protobuf.any_pb2 import Any as Any_
 from headrace import cli_models, cli_progress
 from headrace.v1 import engine_service_pb2, model_pb2, model_service_pb2, runtime_pb2, stat_pb2, status_pb2
 from scripted_replies import Failure, Hang
@@ -192,3 +193,14 @@ def test_an_interrupt_ends_the_wait_and_says_that_the_engine_goes_on(server: Scr
     over.set()
     assert process.wait(30) == 130
     assert words == ("Not waiting any longer; the engines go on with smol: headrace models shows how far they are.\n")
+
+
+def test_an_engine_that_is_down_is_told_in_its_row(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    reason = status_pb2.ErrorInfo(reason="ENGINE_UNREACHABLE", domain="headrace")
+    detail = Any_(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=reason.SerializeToString())
+    text = 'engine "e1" does not answer; what it holds may still be there, so try again in 1 s'
+    away = info(model_pb2.MODEL_STATE_UNSPECIFIED, failure=status_pb2.Status(code=14, message=text, details=[detail]))
+    server.expect("ListModels", model_service_pb2.ListModelsResponse(models=[away]))
+    server.expect("GetEngineStat", engine_service_pb2.GetEngineStatResponse())
+    assert run(server, "models") == 0
+    assert capsys.readouterr().out == 'smol\te1\tUNKNOWN\t\t\t\tengine "e1" does not answer\n'

@@ -189,3 +189,8 @@ def test_what_can_be_iterated_over_once_is_taken_whole() -> None:
 def test_ids_are_not_tokenized(prompt: Any) -> None:
     with pytest.raises(InvalidRequestError, match="ids already"):
         calls.tokenize("smol", prompt, text=None, messages=None, fields={})
+
+
+def test_a_user_message_without_content_is_refused_by_its_field() -> None:
+    with pytest.raises(InvalidRequestError, match=r"^messages\[0\]\.content = None: must be a string"):
+        build_chat([{"role": "user", "content": None}], {})

@@ -446,3 +446,8 @@ def test_the_client_needs_no_grpc_before_a_grpc_address_is_used() -> None:
 def test_the_client_depends_on_grpc_and_protobuf_only() -> None:
     wanted = [line for line in importlib.metadata.requires("headrace") or () if "extra" not in line]
     assert sorted(line.split(">")[0].split("<")[0] for line in wanted) == ["grpcio", "protobuf"]
+
+
+def test_a_misspelled_inprocess_is_answered_with_the_right_word() -> None:
+    with pytest.raises(ValueError, match='did you mean "inprocess:"'):
+        Client("inproc:")
