@@ -12,7 +12,9 @@ def wrong_state(
     verb: str, name: str, state: ModelState, failure: HeadraceError | None, allowed: Sequence[ModelState]
 ) -> FailedPrecondition:
     """A verb that is possible from other states only."""
-    text = f"{verb}: model {name!r} is {state}{way_out(state, failure)}. The call is possible from {', '.join(allowed)}"
+    text = f"{verb}: model {name!r} is {state}{way_out(state, failure)}"
+    if state is not ModelState.FAILED:  # There the way out is all there is to do.
+        text += f". The call is possible from {', '.join(allowed)}"
     return FailedPrecondition(text, state=state, metadata={"model_name": name})
 
 
