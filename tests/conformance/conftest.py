@@ -27,10 +27,12 @@ from wire import Wire
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     """Tiny random models: one for most tests, one for long answers, one whose logits are never finite."""
     root = tmp_path_factory.mktemp("models")
-    tiny = make_tiny_llama(root / "tiny", max_position_embeddings=MAX_LENGTH)
-    # A window keeps the steps of a long answer short.
+    # Wide in the middle, so that steps take about a millisecond: tests stop, drain and preempt what still runs. With
+    # this seed no answer that is read from its last token on ends in half a character.
+    tiny = make_tiny_llama(root / "tiny", max_position_embeddings=MAX_LENGTH, intermediate_size=16_384, seed=1)
+    # A window keeps all steps of a long answer short.
     long = make_tiny_mistral(
-        root / "long", num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1,
+        root / "long", num_hidden_layers=1, hidden_size=16, intermediate_size=65_536, num_attention_heads=1,
         num_key_value_heads=1, sliding_window=64, max_position_embeddings=LONG_LENGTH,
     )  # fmt: skip
     broken = make_tiny_llama(root / "broken")

@@ -192,8 +192,7 @@ def _kv_share(config: object) -> float:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("kv_cache_mode", "INT8"),
-        ("weight_quant", "INT4"),
+        ("weight_quant_group_size", 24),
         ("activation_quant", "FP8"),
         ("tensor_parallel", 2),
         ("num_host_blocks", 8),

@@ -19,7 +19,9 @@ MAX_LENGTH = 128
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("command_line") / "tiny", max_position_embeddings=512)
+    """Wide in the middle, so that its warm-up can be seen and its answers can be interrupted."""
+    path = tmp_path_factory.mktemp("command_line") / "tiny"
+    return make_tiny_llama(path, max_position_embeddings=512, intermediate_size=16_384)
 
 
 @pytest.fixture(scope="module")

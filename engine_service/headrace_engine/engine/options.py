@@ -23,7 +23,7 @@ class EngineOptions:
         name: names the engine in handles, statistics and logs.
         model_roots: folders that model paths must lie in; empty: any path of this host.
         state_dir: folder that keeps the installed configs and wanted states over restarts; None keeps nothing.
-        backend: name of the runner that cores use.
+        backend: name of the runner that cores use: "cpu", "torch", or "auto": torch on CUDA devices, cpu elsewhere.
         native_ops: let the backend use the native core where it can.
         allow_hub: resolve model paths that are no local path as names on a model hub.
         core_ping_limit: seconds after which a core that answers nothing, not even between two steps, is killed.
@@ -36,7 +36,7 @@ class EngineOptions:
     name: str = "engine"
     model_roots: tuple[Path, ...] = ()
     state_dir: Path | None = None
-    backend: str = "torch"
+    backend: str = "auto"
     native_ops: bool = False
     allow_hub: bool = True
     core_ping_limit: float = 30.0

@@ -146,7 +146,10 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-hub", dest="hub", action="store_false", help="take model paths as paths only")
     parser.add_argument(
-        "--backend", choices=[AUTO_BACKEND, *BACKENDS], default="torch", help="what computes; default %(default)s"
+        "--backend",
+        choices=[AUTO_BACKEND, *BACKENDS],
+        default=AUTO_BACKEND,
+        help="what computes; default %(default)s: torch on CUDA devices, cpu elsewhere",
     )
     parser.add_argument("--native-ops", action="store_true", help="let the backend use the native core where it can")
     parser.add_argument(

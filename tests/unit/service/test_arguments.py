@@ -12,7 +12,7 @@ from headrace_engine.service.arguments import parse_arguments
 def test_defaults():
     given = parse_arguments([])
     assert (given.listen, given.drain_limit, given.reflection, given.models) == ("127.0.0.1:7071", 30.0, True, ())
-    assert (given.engine.name, given.engine.backend, given.core_threads) == ("engine", "torch", False)
+    assert (given.engine.name, given.engine.backend, given.core_threads) == ("engine", "auto", False)
 
 
 def test_settings_of_the_engine():
