@@ -20,19 +20,21 @@
 enum Way { kFloats, kPairs, kBytes, kCodes, kTiles };
 
 constexpr int64_t kRowBlock = 256;
-constexpr int64_t kFewRows = 2;        // that each thread converts for itself, rather than wait for the others
-constexpr int64_t kFewHalves = 2;      // rows that AMX is not worth bringing halves of bytes to bytes for
-constexpr int64_t kMostCodeRows = 16;  // above, scaling every group's products costs more than widening the codes
-constexpr int64_t kMostPadding = 128;  // a multiple of what every format fills inputs up to
+constexpr int64_t kFewRows = 2;          // that each thread converts for itself, rather than wait for the others
+constexpr int64_t kFewHalves = 2;        // rows that AMX is not worth bringing halves of bytes to bytes for
+constexpr int64_t kMostCodeRows = 16;    // above, scaling every group's products costs more than widening the codes
+constexpr int64_t kMostWholeRows = 128;  // likewise, where a row of the matrix is one group
+constexpr int64_t kMostPadding = 128;    // a multiple of what every format fills inputs up to
 constexpr int64_t kStreamAhead = 4096;
 
 Way way_of(const CoreWeight& weight, int64_t rows) {
   const bool integer = is_integer(weight), plain = integer && weight.codebook == 0;
 #ifdef __AMX_BF16__
   const bool few = rows <= (weight.format == CORE_FORMAT_INT4 ? kFewHalves : 0);
-  if (plain && (weight.group == 0 || (rows <= kMostCodeRows && !few))) return kCodes;
+  const int64_t most = weight.group == 0 ? kMostWholeRows : kMostCodeRows;
+  if (plain && rows <= most && (weight.group == 0 || !few)) return kCodes;
   if (!plain && rows > 1 && (integer || weight.format == CORE_FORMAT_BFLOAT16)) return kTiles;
-  if (plain && rows > kMostCodeRows) return kTiles;
+  if (plain && rows > most) return kTiles;
 #endif
 #ifdef __AVX512BF16__
   if (weight.format == CORE_FORMAT_BFLOAT16) return kPairs;
@@ -99,7 +101,7 @@ int64_t linear_shared(const void* data, const CoreShape& shape, int32_t) {
   const auto& op = *static_cast<const LinearOp*>(data);
   const int64_t most = op.x.rows == CORE_ROWS_TOKENS ? shape.max_tokens : shape.max_logits;
   int64_t few = 0, many = 0;
-  forms_at(op, most < kMostCodeRows ? most : kMostCodeRows, nullptr, &few);
+  forms_at(op, most < kMostWholeRows ? most : kMostWholeRows, nullptr, &few);
   forms_at(op, most, nullptr, &many);
   return few > many ? few : many;
 }

@@ -23,9 +23,10 @@ void configure_tiles(TileShape& now, int64_t rows, int64_t bytes) {
 }
 
 // Halves of bytes as bytes: [inputs / 8][64][4] to [inputs / 4][64][4].
-void spread_halves(const std::byte* in, int64_t inputs, std::byte* out) {
+void spread_halves(const std::byte* in, int64_t inputs, int64_t ahead, std::byte* out) {
   const __m512i low = _mm512_set1_epi8(0x0f);
   for (int64_t k = 0; k < inputs; k += 8, in += 256, out += 512) {
+    fetch_ahead(in, ahead);
     for (int64_t c = 0; c < 256; c += 64) {
       const __m512i both = _mm512_load_si512(in + c);
       _mm512_store_si512(out + c, _mm512_and_si512(both, low));
@@ -34,14 +35,17 @@ void spread_halves(const std::byte* in, int64_t inputs, std::byte* out) {
   }
 }
 
-// products [4][16][16] = rows of codes, [rows][stride], times weights, [inputs / 4][64][4].
-void multiply_codes(const std::byte* w, const int8_t* x, int64_t stride, int64_t inputs, std::byte* products) {
+// products [4][16][16] = rows of codes, [rows][stride], times weights, [inputs / 4][64][4]. fresh: those come from
+// memory.
+void multiply_codes(const std::byte* w, const int8_t* x, int64_t stride, int64_t inputs, bool fresh,
+                    std::byte* products) {
   const auto row = static_cast<int>(stride);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
   for (int64_t k = 0; k < inputs; k += kMostDepth, w += kMostDepth * kTileOutputs) {
+    if (fresh) fetch_step(w);
     _tile_loadd(4, x + k, row);
     _tile_loadd(5, w, 256);
     _tile_loadd(6, w + 64, 256);
@@ -82,9 +86,9 @@ void add_piece_codes(const Tile& tile, const Rows& rows, int64_t group, int64_t 
   const std::byte* data = tile.data + group * layout.group_bytes;
   const int64_t bytes_before = layout.code_bytes / layout.group * begin, input = group * layout.group + begin;
   const std::byte* codes = data + bytes_before;
-  for (int64_t at = 0; at < layout.code_bytes / layout.group * inputs; at += 256) fetch_ahead(codes + at, tile.ahead);
-  if (tile.weight->format == CORE_FORMAT_INT4) {
-    spread_halves(codes, inputs, room + kProductBytes);
+  const bool halves = tile.weight->format == CORE_FORMAT_INT4;
+  if (halves) {
+    spread_halves(codes, inputs, tile.ahead, room + kProductBytes);
     codes = room + kProductBytes;
   }
   const Affine affine[4] = {{*tile.weight, layout, data, 0},
@@ -93,7 +97,8 @@ void add_piece_codes(const Tile& tile, const Rows& rows, int64_t group, int64_t 
                             {*tile.weight, layout, data, 3}};
   for (int64_t row = first; row < last; row += kBlock) {
     const int64_t count = last - row < kBlock ? last - row : kBlock;
-    multiply_codes(codes, rows.planes.codes + row * kPlanes * rows.padded + input, rows.padded, inputs, room);
+    const int8_t* x = rows.planes.codes + row * kPlanes * rows.padded + input;
+    multiply_codes(codes, x, rows.padded, inputs, !halves && row == first, room);
     float x_sums[kBlock];
     for (int64_t r = 0; r < count; r++) x_sums[r] = group_sum(rows.planes, rows.padded, row + r, input, inputs);
     add_products_of<kPlanes>(room, affine, x_sums, count, sums + (row - first) * kTileOutputs);
