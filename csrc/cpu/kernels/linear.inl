@@ -5,8 +5,7 @@
 //                     avx2     avx512   avx512_bf16   amx
 //   FLOAT32, FLOAT16  floats   floats   floats        floats
 //   BFLOAT16          floats   floats   pairs         pairs for one row, else tiles
-//   INT8, INT4        floats   bytes    bytes         codes; tiles for many rows in groups; bytes for one or two of
-//                                                     INT4 in groups
+//   INT8, INT4        floats   bytes    bytes         codes for some rows, else tiles
 //   INT4, codebook    floats   floats   floats        floats for one row, else tiles
 //
 //   floats  weights widened to float32 a piece at a time, times float32 activations
@@ -21,7 +20,6 @@ enum Way { kFloats, kPairs, kBytes, kCodes, kTiles };
 
 constexpr int64_t kRowBlock = 256;
 constexpr int64_t kFewRows = 2;          // that each thread converts for itself, rather than wait for the others
-constexpr int64_t kFewHalves = 2;        // rows that AMX is not worth bringing halves of bytes to bytes for
 constexpr int64_t kMostCodeRows = 16;    // above, scaling every group's products costs more than widening the codes
 constexpr int64_t kMostWholeRows = 128;  // likewise, where a row of the matrix is one group
 constexpr int64_t kMostPadding = 128;    // a multiple of what every format fills inputs up to
@@ -30,11 +28,9 @@ constexpr int64_t kStreamAhead = 4096;
 Way way_of(const CoreWeight& weight, int64_t rows) {
   const bool integer = is_integer(weight), plain = integer && weight.codebook == 0;
 #ifdef __AMX_BF16__
-  const bool few = rows <= (weight.format == CORE_FORMAT_INT4 ? kFewHalves : 0);
   const int64_t most = weight.group == 0 ? kMostWholeRows : kMostCodeRows;
-  if (plain && rows <= most && (weight.group == 0 || !few)) return kCodes;
-  if (!plain && rows > 1 && (integer || weight.format == CORE_FORMAT_BFLOAT16)) return kTiles;
-  if (plain && rows > most) return kTiles;
+  if (plain) return rows <= most ? kCodes : kTiles;
+  if (rows > 1 && (integer || weight.format == CORE_FORMAT_BFLOAT16)) return kTiles;
 #endif
 #ifdef __AVX512BF16__
   if (weight.format == CORE_FORMAT_BFLOAT16) return kPairs;
