@@ -1,13 +1,18 @@
-"""What every test needs: nothing is kept in, or taken from, the caches of the user."""
+"""What every test needs: nothing is kept in, or taken from, the caches of the user; an interrupt is one."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 _VARIABLE = "HEADRACE_CACHE"
+
+# Shells start what runs in their background with SIGINT ignored, and processes that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
