@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from gate import Gate
 from headrace import Client, HeadraceError
 from headrace.types import FinishReason
 from headrace_engine import result_types
@@ -17,7 +18,7 @@ from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.process import launch_process
 from headrace_engine.request_types import StartRequest
-from servers import Server, core_of, engine_server, gateway_server, health_of
+from servers import Server, core_of, engine_server, gated_engine_server, gateway_server, health_of
 from tiny_models import make_tiny_llama
 from waiting import wait_until
 
@@ -41,13 +42,22 @@ def serve(client: Client, folder: Path) -> None:
     client.start_model("tiny")
 
 
-def start_all(client: Client) -> list[object]:
+def start_mid_answer(client: Client, gate: Gate) -> list[object]:
+    """The queues of all answers, once the core has taken a few steps of them and may take no more."""
+    gate.shut()
+    queues = start_all(client, wait=False)
+    gate.let(LENGTH // 4)
+    return queues
+
+
+def start_all(client: Client, *, wait: bool = True) -> list[object]:
     """The queues of all answers, once the first one has begun."""
     queues = [
         client.start_request("tiny", ids=[1, 2, number], max_new_tokens=LENGTH, ignore_eos=True, **config)[1]  # type: ignore[arg-type]
         for number, config in enumerate(ANSWERS)
     ]
-    wait_until(lambda: queues[0].GeneratedLength() > 0, "nothing is generated")
+    if wait:
+        wait_until(lambda: queues[0].GeneratedLength() > 0, "nothing is generated")
     return list(queues)
 
 
@@ -73,14 +83,16 @@ def assert_replaced(engine: Server, client: Client, reason: str) -> None:
     assert client.engine_stats("tiny")[0].core_epoch == 2
 
 
-def test_bc175_a_killed_core_is_replaced_and_every_answer_is_whole(folder: Path) -> None:
+def test_bc175_a_killed_core_is_replaced_and_every_answer_is_whole(folder: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle of greedy and sampled answers: the same tokens as without, after a pause."""
-    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
+    gate = Gate(tmp_path / "steps")
+    with gated_engine_server("e1", gate) as engine, gateway_server({"e1": engine.address}) as gateway:
         with Client(gateway.address) as client:
             serve(client, folder)
             undisturbed = read_all(start_all(client))
-            queues = start_all(client)
+            queues = start_mid_answer(client, gate)
             core_of(engine).kill()
+            gate.open()
             engine.wait_event("core_lost")
             assert max(queue.GeneratedLength() for queue in queues) < LENGTH  # type: ignore[attr-defined]
             assert_replaced(engine, client, "SIGKILL")
@@ -91,14 +103,16 @@ def test_bc175_a_killed_core_is_replaced_and_every_answer_is_whole(folder: Path)
             assert "".join(client.generate("tiny", "Hello", max_new_tokens=4, ignore_eos=True))
 
 
-def test_bc175_a_core_that_hangs_is_killed_and_replaced(folder: Path) -> None:
+def test_bc175_a_core_that_hangs_is_killed_and_replaced(folder: Path, tmp_path: Path) -> None:
     """SIGSTOP: nothing is closed, nothing is said. Pings that are not answered tell."""
-    with engine_server("e1", "--core-ping-limit", "2") as engine, Client(engine.address) as client:
+    gate = Gate(tmp_path / "steps")
+    with gated_engine_server("e1", gate, "--core-ping-limit", "2") as engine, Client(engine.address) as client:
         serve(client, folder)
         undisturbed = read_all(start_all(client))
-        queues = start_all(client)
+        queues = start_mid_answer(client, gate)
         core = core_of(engine)
         core.send_signal(signal.SIGSTOP)
+        gate.open()
         assert_replaced(engine, client, "answered no ping for 2 s")
         core.wait(10)
         assert read_all(queues) == undisturbed
