@@ -10,9 +10,11 @@ import pytest
 
 _VARIABLE = "HEADRACE_CACHE"
 
-# Shells start what runs in their background with SIGINT ignored, and processes that tests start would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Shells start what runs in their background with SIGINT ignored, nohup with SIGHUP, and processes that tests start would
+# inherit that.
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 @pytest.fixture(scope="session", autouse=True)
