@@ -10,7 +10,7 @@ import pytest
 
 _VARIABLE = "HEADRACE_CACHE"
 
-# Shells start what runs in their background with SIGINT ignored, nohup with SIGHUP, and processes that tests start would
+# Shells start what runs in their background with SIGINT ignored, nohup with SIGHUP; what tests start would
 # inherit that.
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
