@@ -95,11 +95,12 @@ def settings(folder: str) -> dict[str, dict[str, list[str]]]:
 
 
 def build_environment() -> Path:
-    """Python of an environment that has what the distributions need to be built, and nothing else.
+    """Python of an environment that has what builds need, and numpy for the native core's face, and nothing else.
 
     It is made once and kept, under a name that changes with the requirements.
     """
-    requirements = sorted({need for folder in FOLDERS for need in settings(folder)["build-system"]["requires"]})
+    needs = {need for folder in FOLDERS for need in settings(folder)["build-system"]["requires"]}
+    requirements = sorted(needs | {"numpy"})
     name = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()[:16]
     home = ENVIRONMENTS / name
     if not (home / "complete").exists():

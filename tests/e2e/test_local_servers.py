@@ -81,7 +81,8 @@ while True:
 
 
 def _children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "headrace_" in " ".join(child.cmdline())]
+    running = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in running if "headrace_" in " ".join(child.cmdline())]
 
 
 def _child(name: str) -> psutil.Process:
