@@ -15,7 +15,7 @@ from headrace_engine.service.listening import ListenError
 from headrace_engine.service.logs import logger
 from headrace_engine.service.server import EngineServer
 
-FLUSH = 1.0
+FLUSH = 5.0
 """Seconds that streams have to deliver what is in the logs once every request has ended."""
 
 _log = logger(__name__)
