@@ -7,7 +7,7 @@ with Llama 3's splitting: emoji and CJK fall apart into bytes, and merged ids su
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +174,25 @@ def _merges(byte_chars: list[str]) -> list[tuple[str, str]]:
 def _chain(chars: list[str]) -> Iterator[tuple[str, str]]:
     for end in range(1, len(chars)):
         yield "".join(chars[:end]), chars[end]
+
+
+DECODER_VARIANTS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
+    "llama": (make_tiny_llama, {}),
+    "llama tied": (make_tiny_llama, {"tie_word_embeddings": True}),
+    "llama biases": (make_tiny_llama, {"attention_bias": True, "mlp_bias": True}),
+    "llama no groups": (make_tiny_llama, {"num_key_value_heads": 4}),
+    "llama one group": (make_tiny_llama, {"hidden_size": 128, "num_attention_heads": 8, "num_key_value_heads": 1}),
+    "llama linear rope": (
+        make_tiny_llama,
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}},
+    ),
+    "qwen2": (make_tiny_qwen2, {}),
+    "qwen2 tied": (make_tiny_qwen2, {"tie_word_embeddings": True}),
+    "mistral": (make_tiny_mistral, {}),
+    "mistral window": (make_tiny_mistral, {"sliding_window": 20}),
+    "qwen2 window in one layer": (
+        make_tiny_qwen2,
+        {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1, "layer_types": None},
+    ),
+}
+"""What every backend must compute as transformers does: how a model is made, and its settings."""

@@ -12,7 +12,7 @@ from headrace_engine.backends.torch.ops import TorchOps
 from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
 from headrace_engine.native import ISA_VARIABLE, Isa, PackedMatrix
 from same_tokens import ROUNDING, same_tokens
-from tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
+from tiny_models import DECODER_VARIANTS, make_tiny_gguf, make_tiny_llama
 from torch_sequences import EVERYTHING, Lanes, load, random_ids, reference_logits
 
 BLOCK = 16
@@ -20,28 +20,11 @@ LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }  # fmt: skip
-VARIANTS = {
-    "llama": (make_tiny_llama, {}),
-    "llama tied": (make_tiny_llama, {"tie_word_embeddings": True}),
-    "llama biases": (make_tiny_llama, {"attention_bias": True, "mlp_bias": True}),
+VARIANTS = DECODER_VARIANTS | {
     "llama heads of 24": (make_tiny_llama, {"head_dim": 24, "attention_bias": True}),
     "llama heads of 8": (make_tiny_llama, {"num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 8}),
-    "llama no groups": (make_tiny_llama, {"num_key_value_heads": 4}),
-    "llama one group": (make_tiny_llama, {"hidden_size": 128, "num_attention_heads": 8, "num_key_value_heads": 1}),
     "llama odd sizes": (make_tiny_llama, {"hidden_size": 72, "intermediate_size": 100, "head_dim": 32}),
-    "llama rope linear": (
-        make_tiny_llama,
-        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}},
-    ),
     "llama rope llama3": (make_tiny_llama, {"rope_parameters": LLAMA3}),
-    "qwen2": (make_tiny_qwen2, {}),
-    "qwen2 tied": (make_tiny_qwen2, {"tie_word_embeddings": True}),
-    "mistral": (make_tiny_mistral, {}),
-    "mistral window": (make_tiny_mistral, {"sliding_window": 20}),
-    "qwen2 window in one layer": (
-        make_tiny_qwen2,
-        {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1, "layer_types": None},
-    ),
 }
 
 

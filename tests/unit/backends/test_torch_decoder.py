@@ -7,29 +7,12 @@ import torch
 from headrace_engine.config import ComputeDtype
 from headrace_engine.errors import BadModel
 from same_tokens import same_tokens
-from tiny_models import make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
+from tiny_models import DECODER_VARIANTS, make_tiny_llama
 from torch_sequences import EVERYTHING, Lanes, load, random_ids, reference, reference_logits
 
 BLOCK = 16
-VARIANTS = {
-    "llama": (make_tiny_llama, {}),
-    "llama tied": (make_tiny_llama, {"tie_word_embeddings": True}),
-    "llama biases": (make_tiny_llama, {"attention_bias": True, "mlp_bias": True}),
+VARIANTS = DECODER_VARIANTS | {
     "llama head_dim": (make_tiny_llama, {"head_dim": 24}),
-    "llama no groups": (make_tiny_llama, {"num_key_value_heads": 4}),
-    "llama one group": (make_tiny_llama, {"hidden_size": 128, "num_attention_heads": 8, "num_key_value_heads": 1}),
-    "llama linear rope": (
-        make_tiny_llama,
-        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}},
-    ),
-    "qwen2": (make_tiny_qwen2, {}),
-    "qwen2 tied": (make_tiny_qwen2, {"tie_word_embeddings": True}),
-    "mistral": (make_tiny_mistral, {}),
-    "mistral window": (make_tiny_mistral, {"sliding_window": 20}),
-    "qwen2 window in one layer": (
-        make_tiny_qwen2,
-        {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1, "layer_types": None},
-    ),
 }
 
 
