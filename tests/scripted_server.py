@@ -96,6 +96,13 @@ class ScriptedServer:
         for session in sessions:
             session.end(None if failure is None else lambda context: fail(failure, context))
 
+    def take_leave(self) -> None:
+        """Tells the session streams that there are that they have heard all; the server itself goes on."""
+        with self._changed:
+            sessions, self.sessions = self.sessions, []
+        for session in sessions:
+            session.say_goodbye()
+
     def expect(self, method: str, *replies: Reply, when: Callable[[Any], bool] | None = None) -> None:
         """Scripts the next replies of a method; with `when`, only for requests that it is true for."""
         with self._changed:

@@ -58,6 +58,10 @@ class ScriptedSession:
             for player in list(self._players.values()):
                 player.stop()
 
+    def say_goodbye(self) -> None:
+        """Tells that this was all; the stream ends when its client has ended its half."""
+        self._answers.put(session_pb2.SessionResponse(closing=session_pb2.Closing()))
+
     def end(self, how: Callable[[grpc.ServicerContext], None] | None) -> None:
         """Ends the stream; `how` aborts it."""
         self._answers.put(how)

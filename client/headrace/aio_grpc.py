@@ -92,7 +92,8 @@ class AsyncGrpcChannel(AsyncGrpcStream):
 
     def __init__(self, call: Any, channel: Channel, failover: Failover) -> None:
         super().__init__(call, channel, failover)
-        self._waiting: deque[Message] = deque()
+        self._waiting: deque[Message | None] = deque()
+        self._half_closed = False
         self._sending: asyncio.Task[None] | None = None
 
     async def __anext__(self) -> Message:
@@ -108,6 +109,16 @@ class AsyncGrpcChannel(AsyncGrpcStream):
 
     def send(self, message: Message) -> None:
         """Sends a question; does not wait for it to leave."""
+        if not self._half_closed:
+            self._put(message)
+
+    def half_close(self) -> None:
+        """No more questions follow; answers still come."""
+        if not self._half_closed:
+            self._half_closed = True
+            self._put(None)
+
+    def _put(self, message: Message | None) -> None:
         self._waiting.append(message)
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send(), name="headrace-sender")
@@ -115,7 +126,8 @@ class AsyncGrpcChannel(AsyncGrpcStream):
     async def _send(self) -> None:
         try:
             while self._waiting:
-                await self._call.write(self._waiting.popleft())
+                message = self._waiting.popleft()
+                await (self._call.done_writing() if message is None else self._call.write(message))
         except (grpc.RpcError, asyncio.InvalidStateError):
             # The call has ended, and whoever reads its answers hears why.
             self._waiting.clear()

@@ -129,6 +129,8 @@ class AsyncSessionDriver:
         writer = asyncio.create_task(self._write(channel), name="headrace-writer")
         try:
             async for message in channel:
+                if cast(SessionResponse, message).HasField("closing"):
+                    channel.half_close()
                 self._session.receive(cast(SessionResponse, message))
                 if self._session.urgent:
                     self._wake.notify_all()

@@ -31,6 +31,9 @@ class AsyncMessageChannel(AsyncMessageStream, Protocol):
     def send(self, message: Message) -> None:
         """Sends a question after those before it; waits for nothing. After the end of the call it is lost."""
 
+    def half_close(self) -> None:
+        """No more questions follow; answers still come. More than once is once."""
+
     def cancel(self, *, lost: bool = False) -> None:
         """Ends the call; more than once is once.
 

@@ -132,6 +132,8 @@ class SessionDriver:
         try:
             self._begin(channel)
             for message in channel:
+                if cast(SessionResponse, message).HasField("closing"):
+                    channel.half_close()
                 with self.lock:
                     self._session.receive(cast(SessionResponse, message))
                     if self._session.urgent:

@@ -16,6 +16,9 @@ PASSED_METADATA = frozenset({"authorization", "traceparent"})
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+_BROKEN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+_LOST_STATUS = "Internal error from Core"
+
 
 class Forward:
     """Calls engines on behalf of one call of a client.
@@ -81,10 +84,12 @@ def _owned(request: Any) -> Any:
 def failure_of(engine: Engine, error: grpc.aio.AioRpcError) -> status.CallError:
     """What a broken call to an engine means.
 
-    A status without a reason of ours was made on the way: the connection broke, or the process was stopped.
+    A status without a reason of ours was made on the way: the connection broke, the process was stopped, or what this
+    gateway wrote met a stream that the engine had just ended, in which case gRPC forgets the true status.
     """
     failure = status.from_rpc(error)
-    if not failure.reason and failure.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+    broken = failure.code in _BROKEN or error.details() == _LOST_STATUS
+    if not failure.reason and broken:
         engine.suspect(f"{error.code().name}: {error.details()}")
         return status.engine_unreachable(engine.name, reached=True)
     readdress(failure.status, engine.name)

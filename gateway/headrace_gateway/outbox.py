@@ -56,11 +56,13 @@ class Outbox:
         self._on_more = on_more
         self._opened: wire.SessionOpened | None = None
         self._pong: int | None = None
+        self._closing = False
         self._fresh: wire.StepBatch | None = None
         self._channels: dict[int, _Waiting] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._channels) or not (self._fresh is None and self._opened is None and self._pong is None)
+        own = self._closing or self._opened is not None or self._pong is not None
+        return own or bool(self._channels) or self._fresh is not None
 
     @property
     def channels(self) -> int:
@@ -117,6 +119,11 @@ class Outbox:
         self._pong = number
         self._on_more()
 
+    def put_closing(self) -> None:
+        """Adds the last thing that a session is told."""
+        self._closing = True
+        self._on_more()
+
     def forget(self, channels: Iterable[int]) -> None:
         """Tells nothing more of channels that were detached, but for what a step just put in has of them."""
         for channel in channels:
@@ -141,6 +148,9 @@ class Outbox:
             self.held -= self._fresh.ByteSize()
         self._opened = self._pong = self._fresh = None
         self._fill(message)
+        if self._closing and not self._channels:
+            self._closing = False
+            message.closing.SetInParent()
         return None if _empty(message) else message
 
     def _fit_in_one(self) -> bool:

@@ -15,6 +15,7 @@ class SessionLimits:
         held_bytes: rows, as encoded, that one client's session may have waiting. What is beyond is dropped, and read
             from the engine again when the client has come that far.
         message_bytes: a message as encoded. A single row may be longer, since a row cannot be cut.
+        leave_seconds: time that a client has to end its half once it was told that the gateway goes away.
         reopen_seconds: pause after a stream to an engine broke; doubled up to `reopen_at_most` while none opens.
         reopen_at_most: longest such pause.
     """
@@ -23,5 +24,6 @@ class SessionLimits:
     ping_timeout: float = 30.0
     held_bytes: int = 8 << 20
     message_bytes: int = 1 << 20
+    leave_seconds: float = 4.0
     reopen_seconds: float = 0.1
     reopen_at_most: float = 2.0

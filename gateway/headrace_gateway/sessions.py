@@ -24,7 +24,8 @@ class Sessions:
     """All sessions of clients, in front of one stream to each engine.
 
     A gateway that drains takes no new sessions. Those that it has go on, with new attaches too, since they are the only
-    way to results that are still to come; each ends with DRAINING once it has delivered everything of all its channels.
+    way to results that are still to come; each ends with DRAINING once it has delivered everything of all its channels,
+    and its client, told that this was all, has ended its half.
 
     Args:
         name: of the gateway.
@@ -98,7 +99,7 @@ class ClientSession:
         self._limits = limits
         self._calls = calls
         self._taken = asyncio.Event()
-        self._over = False
+        self._over = self._ending = False
 
     @property
     def held_bytes(self) -> int:
@@ -166,10 +167,15 @@ class ClientSession:
             while (message := self.book.outbox.take()) is not None:
                 await context.write(message)
                 self._taken.set()
+            if self._over and self._ending:
+                raise status.draining()
             if self._over:
                 return
-            if self._calls.draining and self.book.done:
-                raise status.draining()
+            if self._calls.draining and not self._ending and self.book.done:
+                self._ending = True
+                self.book.outbox.put_closing()
+                asyncio.get_running_loop().call_later(self._limits.leave_seconds, self._end)
+                continue
             self.more.clear()
             await self.more.wait()
 

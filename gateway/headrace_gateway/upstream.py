@@ -40,7 +40,7 @@ class EngineLink:
         self._engine = engine
         self._limits = limits
         self._work = asyncio.Event()
-        self._opened = False
+        self._opened = self._leaving = False
         self.book = self._new_book()
         self._task = asyncio.create_task(self._run())
 
@@ -53,7 +53,7 @@ class EngineLink:
         pause = self._limits.reopen_seconds
         while True:
             await self._cause()
-            self._opened = False
+            self._opened = self._leaving = False
             failure = await self._life()
             self._engine.load.lost()
             book, self.book = self.book, self._new_book()
@@ -104,6 +104,9 @@ class EngineLink:
                     pinging = pinging or asyncio.create_task(self._ping(interval))
                     self._opened = True
                 self.book.hear(response)
+                if response.HasField("closing"):
+                    self._leaving = True
+                    self._work.set()
                 if response.load and self._engine.load.told(response.load):
                     self._engine.wake.set()
         finally:
@@ -111,13 +114,14 @@ class EngineLink:
             await _ended(writing, pinging)
 
     async def _write(self, call: Any) -> None:
-        """Says what the books have to say. When the stream is broken, its reader tells."""
+        """Says what the books have to say, until the engine goes away. When the stream is broken, its reader tells."""
         with suppress(grpc.aio.BaseError, asyncio.InvalidStateError):
-            while True:
+            while not self._leaving:
                 while (request := self.book.take()) is not None:
                     await call.write(request)
                 self._work.clear()
                 await self._work.wait()
+            await call.done_writing()
 
     async def _ping(self, interval: float) -> None:
         for number in itertools.count(1):

@@ -22,6 +22,9 @@ PING_INTERVAL = 10.0
 PING_TIMEOUT = 30.0
 """Seconds of silence that end a session."""
 
+LEAVE_TIME = 4.0
+"""Seconds that a client has to end its half once it was told that the engine goes away."""
+
 LOAD_INTERVAL = 0.1
 """Seconds between two words about load."""
 
@@ -62,10 +65,11 @@ class EngineSession:
         self._opening = False
         self._pong: int | None = None
         self._failure: Exception | None = None
-        self._left = self._drained = False
+        self._left = self._drained = self._ending = False
         self._heard = timers.time()
         self._silence_alarm: Any = timers.call_later(PING_TIMEOUT, self._check_silence)
         self._load_alarm: Any = None
+        self._leave_alarm: Any = None
 
     # What the client says.
 
@@ -146,7 +150,10 @@ class EngineSession:
         self._wake.set()
 
     def drain(self) -> None:
-        """The engine goes away, and no sequence runs any more: once all was told, `next` raises Unavailable."""
+        """The engine goes away, and no sequence runs any more: `next` tells what is left, and that this was all.
+
+        When the client has left then, or LEAVE_TIME has passed, `next` raises Unavailable.
+        """
         self._drained = True
         self._wake.set()
 
@@ -155,7 +162,7 @@ class EngineSession:
         self.leave()
         self._channels.clear()
         self._news.clear()
-        for alarm in (self._silence_alarm, self._load_alarm):
+        for alarm in (self._silence_alarm, self._load_alarm, self._leave_alarm):
             if alarm is not None:
                 alarm.cancel()
         self._closed(self)
@@ -176,10 +183,10 @@ class EngineSession:
             update = self._collect()
             if update.size:
                 return update
+            if self._left and self._ending:
+                raise Unavailable("the engine is shutting down", retry_after=1.0)
             if self._left:
                 return None
-            if self._drained and all(channel.done for channel in self._channels.values()):
-                raise Unavailable("the engine is shutting down", retry_after=1.0)
             await self._wake.wait()
 
     def _mark(self, channel: Channel) -> None:
@@ -197,7 +204,15 @@ class EngineSession:
                 break
         for failure in update.errors:
             self.detach(failure.channel)
+        leaving = self._drained and not (self._ending or self._left)
+        if leaving and all(channel.done for channel in self._channels.values()):
+            self._end(update)
         return update
+
+    def _end(self, update: SessionUpdate) -> None:
+        self._ending = True
+        self._leave_alarm = self._timers.call_later(LEAVE_TIME, self.leave)
+        update.close()
 
     def _tell_own(self, update: SessionUpdate) -> None:
         if self._opening:

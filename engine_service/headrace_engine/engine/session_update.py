@@ -145,6 +145,7 @@ class SessionUpdate:
     windows: list[WindowState] = field(default_factory=list)
     loads: list[ModelLoad] = field(default_factory=list)
     pong: int | None = None
+    closing: bool = False
 
     @property
     def room(self) -> int:
@@ -154,6 +155,11 @@ class SessionUpdate:
     def open(self) -> None:
         """The session stands."""
         self.opened = True
+        self.size += _FACT_BYTES
+
+    def close(self) -> None:
+        """The engine goes away, and all was told."""
+        self.closing = True
         self.size += _FACT_BYTES
 
     def answer(self, number: int) -> None:

@@ -89,6 +89,8 @@ def session_response(update: told.SessionUpdate, server: str, instance_id: str, 
     if update.pong is not None:
         message.pong.number = update.pong
         message.pong.SetInParent()
+    if update.closing:
+        message.closing.SetInParent()
     return message
 
 

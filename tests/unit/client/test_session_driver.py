@@ -89,6 +89,17 @@ def test_a_session_that_the_server_ends_is_opened_again(
     assert rest(queue) == IDS[7:]
 
 
+def test_a_client_leaves_a_server_that_has_nothing_more_to_say(
+    client: Client, server: ScriptedServer, clock: FakeClock
+) -> None:
+    """Which ends the stream only then: a write to one that has ended may cost what was not read yet."""
+    queue = start(client, server, 1, [tokens(IDS, 0, 7), Hang()], [tokens(IDS, 7), ended(IDS)])
+    assert queue.Get() is not None  # type: ignore[attr-defined]
+    server.take_leave()
+    clock.step()
+    assert rest(queue) == IDS[7:]
+
+
 def test_a_silent_server_is_left_for_another(server: ScriptedServer, clock: FakeClock) -> None:
     other = ScriptedServer().start()
     server.session_times, server.answers_pings = (10.0, 25.0), False

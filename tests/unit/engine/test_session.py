@@ -6,7 +6,7 @@ import asyncio
 import math
 
 import pytest
-from headrace_engine.engine.session import LOAD_INTERVAL, MAX_HANDLE_BYTES, PING_TIMEOUT
+from headrace_engine.engine.session import LEAVE_TIME, LOAD_INTERVAL, MAX_HANDLE_BYTES, PING_TIMEOUT
 from headrace_engine.engine.session_channels import ChannelNumbers
 from headrace_engine.engine.session_update import (
     Attached,
@@ -425,10 +425,35 @@ class TestLife:
         assert (await bench.update()).ends == [SequenceEnd(1, end)]
         assert await bench.poll() is None, "a token waits for its window"
         bench.ack(1)
-        assert rows_of((await bench.update()).rows)[0].text == "b"
+        last = await bench.update()
+        assert (rows_of(last.rows)[0].text, last.closing) == ("b", True)
+        assert await bench.poll() is None, "the client may not have read that yet"
+        bench.session.leave()
         with pytest.raises(Unavailable) as caught:
             await bench.session.next()
         assert caught.value.reason == "DRAINING"
+
+    async def test_what_is_attached_while_an_engine_takes_its_leave_is_still_told(self, bench: SessionBench) -> None:
+        story = bench.story()
+        story.say("a")
+        story.end(FinishReason.DRAINED)
+        bench.session.drain()
+        assert (await bench.update()).closing
+        bench.attach()
+        assert rows_of((await bench.update()).rows)[0].text == "a"
+
+    async def test_an_engine_that_goes_away_waits_for_its_client_for_a_time(self, bench: SessionBench) -> None:
+        bench.session.drain()
+        assert (await bench.update()).closing
+        bench.timers.advance(LEAVE_TIME)
+        with pytest.raises(Unavailable) as caught:
+            await bench.poll()
+        assert caught.value.reason == "DRAINING"
+
+    async def test_a_client_that_has_left_is_not_told_that_the_engine_goes(self, bench: SessionBench) -> None:
+        bench.session.leave()
+        bench.session.drain()
+        assert await bench.session.next() is None
 
     async def test_closing_gives_everything_back(self, bench: SessionBench) -> None:
         story = bench.story()

@@ -45,6 +45,12 @@ class SessionAnswers(Known):
                 side.loads.append(wire.ModelLoad(model_name=model_name, **{"state": RUNNING, **figures}))
         self.note()
 
+    def take_leave(self) -> None:
+        """Tells the sessions that there are that they have heard all."""
+        for side in self.sessions:
+            side.closing = True
+        self.note()
+
     def end_sessions(self) -> None:
         """Ends the streams there are; the engine itself stays."""
         for side in self.sessions:

@@ -68,10 +68,12 @@ class SessionClient(Readings):
         return reading.tokens
 
     async def failure(self) -> Failure:
-        """Reads to the end, which must be a failure."""
+        """Reads to the end, which must be a failure. Leaves when it is told to."""
         try:
             while (message := await self.call.read()) is not grpc.aio.EOF:
                 self.take(message)
+                if message.HasField("closing"):
+                    await self.call.done_writing()
         except grpc.aio.AioRpcError as error:
             return failure_of(error)
         raise AssertionError("the session ended well")

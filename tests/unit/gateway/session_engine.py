@@ -80,6 +80,7 @@ class EngineSide:
         self.attaches: list[wire.Attach] = []
         self.acks: list[wire.Ack] = []
         self.wants_load = False
+        self.closing = False
         self.loads: deque[wire.ModelLoad] = deque()
         self._used: set[int] = set()
         self._errors: deque[wire.HandleError] = deque()
@@ -139,6 +140,9 @@ class EngineSide:
             said.load.append(self.loads.popleft())
         if self._pong is not None:
             said.pong.number, self._pong = self._pong, None
+        if self.closing:
+            said.closing.SetInParent()
+            self.closing = False
         return said if said.ByteSize() else None
 
     def _tell(self, channel: Channel, said: wire.SessionResponse) -> None:

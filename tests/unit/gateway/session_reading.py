@@ -41,6 +41,7 @@ class Readings:
         self.gone: set[int] = set()
         self.opened: list[wire.SessionOpened] = []
         self.pongs: list[int] = []
+        self.closing = False
         self.sizes: list[int] = []
         self._channel = 0
 
@@ -87,6 +88,7 @@ class Readings:
                 reading.window = item
         if said.HasField("pong"):
             self.pongs.append(said.pong.number)
+        self.closing |= said.HasField("closing")
 
     def _of(self, channel) -> Reading | None:
         assert channel in self.of or channel in self.gone

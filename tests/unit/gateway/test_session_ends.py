@@ -9,7 +9,7 @@ import pytest
 from headrace.v1 import session_pb2 as wire
 from headrace_gateway.session_limits import SessionLimits
 from unit.gateway.conftest import until
-from unit.gateway.failures import carried
+from unit.gateway.failures import carried, failure_of
 from unit.gateway.scripted_answers import RUNNING
 
 NOT_FOUND, UNAVAILABLE = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE
@@ -191,4 +191,26 @@ class TestDraining:
         engine.produce(log, 1, 2, end=True)
         assert (await client.failure()).told == (UNAVAILABLE, "DRAINING")
         assert client.of[channel].tokens == [1, 2]
+        assert client.closing
         await draining
+
+    async def test_a_client_that_does_not_leave_is_left(self, world, engine, join):
+        front = await world.gateway(e1=engine, limits=SessionLimits(leave_seconds=0.05))
+        client = await join(front)
+        draining = asyncio.create_task(front.gateway.drain())
+        await client.until(lambda: client.closing)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await client.until(lambda: False)
+        assert failure_of(caught.value).told == (UNAVAILABLE, "DRAINING")
+        await draining
+
+    async def test_a_gateway_leaves_an_engine_that_has_nothing_more_to_say(self, front, engine, join):
+        """It ends its half, and reads until the engine has ended the stream; its clients keep what was told."""
+        handle, _ = engine.log(tokens=[1, 2])
+        client = await join(front)
+        channel = await client.read(handle)
+        await client.until(lambda: client.of[channel].tokens == [1, 2])
+        engine.take_leave()
+        await until(engine, lambda: not engine.side.open)
+        await client.until(lambda: client.of[channel].error)
+        assert carried(client.of[channel].error).told == (UNAVAILABLE, "ENGINE_UNREACHABLE")

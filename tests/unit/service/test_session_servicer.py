@@ -321,6 +321,8 @@ async def test_an_engine_that_drains_ends_sequences_first_and_then_the_session(s
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         while True:
             found.append(await stream.hear())
+            if found[-1].HasField("closing"):
+                await stream.call.done_writing()
     assert (caught.value.code(), reason_of(caught.value)) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
     (ended,) = [ended for message in found for ended in message.ends]
     assert ended.end.finish_reason == request_pb2.FINISH_REASON_DRAINED

@@ -86,6 +86,16 @@ async def test_a_cut_session_goes_on_in_another_from_where_everybody_was(
     assert [request.from_position for request in server.requests("GeneratedElements")[5:]] == [1, 2, 3, 4, 5]
 
 
+async def test_a_client_leaves_a_server_that_has_nothing_more_to_say(
+    client: AsyncClient, server: ScriptedServer
+) -> None:
+    """Which ends the stream only then: a write to one that has ended costs what was not read yet."""
+    queue = await start(client, server, 1, [tokens(IDS, 0, 7), Hang()], [tokens(IDS, 7), ended(IDS)])
+    assert await first(queue) == IDS[:7]
+    server.take_leave()
+    assert await rest(queue) == IDS[7:]
+
+
 def gone(server: ScriptedServer, clock: FakeAsyncClock) -> bool:
     """Whether nobody reads there any more, after five more seconds."""
     clock.advance(5)
