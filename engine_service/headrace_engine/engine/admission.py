@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from headrace_engine.config import GenerationConfig, InterruptPolicy
 from headrace_engine.engine.advice import why_not_running
-from headrace_engine.engine.fields import is_set
+from headrace_engine.engine.field_checks import is_set
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.overload import check_queue, time_to_come_back

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace_engine.config import ActivationQuant, ComputeUnit, KvCacheMode, RuntimeConfig, WeightQuant
-from headrace_engine.engine.fields import Field, check, table
+from headrace_engine.engine.field_checks import Field, check, table
 
 _TORCH = table(
     Field("kv_cache_mode", honoured=(KvCacheMode.DEFAULT,)),

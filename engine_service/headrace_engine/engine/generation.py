@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 from typing import NoReturn
 
 from headrace_engine.config import GenerationConfig, SamplingParams
-from headrace_engine.engine.fields import GENERATION, check, is_set, refuse
+from headrace_engine.engine.field_checks import check, is_set, refuse
+from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.request_types import ConfigWarning

@@ -7,7 +7,8 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from headrace_engine.config import GenerationConfig
-from headrace_engine.engine.fields import GENERATION, NOT_YET, honoured, is_set
+from headrace_engine.engine.field_checks import NOT_YET, honoured, is_set
+from headrace_engine.engine.fields import GENERATION
 from headrace_engine.errors import BadModel
 from headrace_engine.request_types import ConfigWarning
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace_engine.engine.fields import UINT32, Field, check, table
+from headrace_engine.engine.field_checks import UINT32, Field, check, table
 from headrace_engine.engine.generation import Generation, check_ids
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.errors import InvalidArgument

@@ -16,9 +16,10 @@ from headrace_engine.config import (
     WeightQuant,
 )
 from headrace_engine.engine.backend_fields import check_backend
-from headrace_engine.engine.fields import NOT_YET, RUNTIME, check, is_set, refuse
+from headrace_engine.engine.field_checks import NOT_YET, check, is_set, refuse
 from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.runtime_fields import RUNTIME
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.messages import CorePlan, CoreReady
 from headrace_engine.model_types import EffectiveConfig

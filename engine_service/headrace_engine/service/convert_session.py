@@ -13,7 +13,7 @@ from headrace.v1 import session_pb2
 from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine import session_update as told
-from headrace_engine.engine.fields import NOT_YET
+from headrace_engine.engine.field_checks import NOT_YET
 from headrace_engine.engine.session import PING_INTERVAL, PING_TIMEOUT, EngineSession
 from headrace_engine.engine.session_channels import Place
 from headrace_engine.errors import InvalidArgument

@@ -10,7 +10,7 @@ from headrace.v1.request_service_pb2_grpc import RequestServiceServicer
 from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine.engine import Engine
-from headrace_engine.engine.fields import NOT_YET
+from headrace_engine.engine.field_checks import NOT_YET
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.codec import read_seconds
 from headrace_engine.service.convert_prompt import generate_request, start_request

@@ -1,9 +1,9 @@
 """RequestService.Session: one stream that carries all sequences of a client or gateway.
 
 Whoever reaches an engine is trusted, so every session may name owners and ask for load figures; a gateway refuses its
-clients both. A client that says nothing for 30 s gets UNAVAILABLE with SESSION_SILENT; one whose engine goes away is told
-everything and that this was all, ends its half, and gets UNAVAILABLE with DRAINING. One that ends its half otherwise is
-told what is there, and the call ends with OK.
+clients both. A client that says nothing for 30 s gets UNAVAILABLE with SESSION_SILENT; one whose engine goes away is
+told everything and that this was all, ends its half, and gets UNAVAILABLE with DRAINING. One that ends its half
+otherwise is told what is there, and the call ends with OK.
 """
 
 from __future__ import annotations

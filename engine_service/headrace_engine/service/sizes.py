@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 from headrace.v1 import generation_pb2
 
-from headrace_engine.engine.fields import Field, refuse
+from headrace_engine.engine.field_checks import Field, refuse
 from headrace_engine.errors import FieldViolation, InvalidArgument
 
 M = TypeVar("M", bound=Message)

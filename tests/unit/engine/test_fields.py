@@ -18,7 +18,9 @@ from headrace_engine.config import (
     ResponseFormatKind,
     RuntimeConfig,
 )
-from headrace_engine.engine.fields import GENERATION, MAX_ENTRIES, RUNTIME, Field, check, is_set
+from headrace_engine.engine.field_checks import Field, check, is_set
+from headrace_engine.engine.fields import GENERATION, MAX_ENTRIES
+from headrace_engine.engine.runtime_fields import RUNTIME
 from headrace_engine.errors import InvalidArgument
 
 

@@ -1,0 +1,133 @@
+"""What a field may be, and how a config is checked against a table of fields."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_engine.errors import FieldViolation, InvalidArgument
+
+UINT32 = 2**32 - 1
+UINT64 = 2**64 - 1
+NOT_YET = "is not supported by this engine yet"
+"""How every refusal of what is not built yet reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a field may be.
+
+    Attributes:
+        low, high: smallest and largest value; None where there is no such limit.
+        above_low: low itself is not allowed.
+        default: the value of an unset field; None where it depends on more than the field.
+        honoured: the values that this build honours; None: all in range.
+        longest: most bytes of a text.
+        most: most entries of a list.
+        text: what it does, for people; range and default are told beside it.
+    """
+
+    name: str
+    low: float | None = None
+    high: float | None = None
+    above_low: bool = False
+    default: Any = None
+    honoured: tuple[Any, ...] | None = None
+    longest: int | None = None
+    most: int | None = None
+    text: str = ""
+
+    def violation(self, value: Any) -> str | None:
+        """What is wrong with a value, in words; None: it is in range."""
+        if isinstance(value, str):
+            return _too_many(len(value.encode(errors="surrogatepass")), self.longest, "bytes")
+        if isinstance(value, tuple):
+            return self.too_many(len(value))
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"= {value} is not finite; allowed: {self.range_text}"
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        too_low = self.low is not None and (value <= self.low if self.above_low else value < self.low)
+        if too_low or (self.high is not None and value > self.high):
+            return f"= {value} is out of range; allowed: {self.range_text}"
+        return None
+
+    def too_many(self, entries: int) -> str | None:
+        """What is wrong with a list of so many entries, in words; None: nothing."""
+        return _too_many(entries, self.most, "entries")
+
+    @property
+    def range_text(self) -> str:
+        """The range in words, such as "above 0, at most 2"."""
+        words = []
+        if self.low is not None:
+            words.append(f"{'above' if self.above_low else 'at least'} {_number(self.low)}")
+        if self.high is not None:
+            words.append(f"at most {_number(self.high)}")
+        return ", ".join(words) or "any finite number"
+
+
+def table(*fields: Field) -> Mapping[str, Field]:
+    """Fields by name."""
+    return {field.name: field for field in fields}
+
+
+def is_set(value: Any) -> bool:
+    """A caller set this: it is neither None nor an empty list or mapping."""
+    if value is None:
+        return False
+    return not (isinstance(value, tuple | dict) and not value)
+
+
+def check(config: Any, fields: Mapping[str, Field], prefix: str) -> None:
+    """Refuse values out of range, and values in range that this build does not honour, all of them by name.
+
+    Args:
+        config: a dataclass with the table's fields.
+        prefix: path of the config in the request, such as "config.".
+
+    Raises:
+        InvalidArgument: INVALID_FIELD, or NOT_SUPPORTED where every violation is of that kind.
+    """
+    given = {name: getattr(config, name) for name in fields}
+    given = {name: value for name, value in given.items() if is_set(value)}
+    wrong = [(name, fields[name].violation(value)) for name, value in given.items()]
+    refuse([FieldViolation(prefix + name, text) for name, text in wrong if text])
+    refuse(
+        [
+            FieldViolation(prefix + name, _not_yet(fields[name], value))
+            for name, value in given.items()
+            if not honoured(fields[name], value)
+        ],
+        "NOT_SUPPORTED",
+    )
+
+
+def honoured(field: Field, value: Any) -> bool:
+    """This build does what the value asks."""
+    return field.honoured is None or value in field.honoured
+
+
+def refuse(violations: Iterable[FieldViolation], reason: str = "INVALID_FIELD") -> None:
+    """Raise InvalidArgument naming every violation, if there is one."""
+    found = list(violations)
+    if found:
+        text = "; ".join(f"{violation.field.removeprefix('config.')} {violation.description}" for violation in found)
+        raise InvalidArgument(text, reason=reason, violations=found)
+
+
+def _too_many(size: int, limit: int | None, unit: str) -> str | None:
+    return f"has {size} {unit}; allowed: at most {limit}" if limit is not None and size > limit else None
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:g}"
+
+
+def _not_yet(field: Field, value: Any) -> str:
+    """Such as "= 4 is not supported by this engine yet; allowed: 1"."""
+    shown = f"= {value} " if isinstance(value, int | float | str) and value != "" else ""
+    allowed = ", ".join(str(one) for one in field.honoured or () if one != "")
+    return f"{shown}{NOT_YET}" + (f"; allowed: {allowed}" if allowed else "")
