@@ -186,6 +186,7 @@ def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:
         max_length=config.max_length or 0,
         prompt_length=prompt_length,
         max_lease=config.max_lease or math.inf,
+        caching=config.enable_prefix_cache is not False,
     )
 
 

@@ -12,19 +12,21 @@ from headrace_engine.config import GenerationConfig, SamplingParams
 from headrace_engine.engine.field_checks import check, is_set, refuse
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.leases import lease_violations, resolved_lease
+from headrace_engine.engine.suspicions import Asked, greedy_by, suspicions
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.request_types import ConfigWarning
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a model allows, for one prompt. `max_lease` in seconds."""
+    """What a model allows, for one prompt. `max_lease` in seconds; `caching`: it has a prefix cache."""
 
     model_name: str
     vocab_size: int
     max_length: int
     prompt_length: int
     max_lease: float = math.inf
+    caching: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,9 @@ def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, 
         eos_ids=effective.eos_token_id if stops_at_eos else (),
         max_new=max_new,
         min_new=min_new,
-        warnings=_suspicions(sent, effective),
+        warnings=suspicions(
+            Asked(sent, effective, limits.vocab_size, max_length - limits.prompt_length, limits.caching)
+        ),
     )
 
 
@@ -186,13 +190,9 @@ def _refuse(name: str, text: str, reason: str = "INVALID_FIELD") -> NoReturn:
     raise InvalidArgument(f"{name} {text}", reason=reason, violations=[FieldViolation(f"config.{name}", text)])
 
 
-def _greedy(config: GenerationConfig) -> bool:
-    return not config.do_sample or config.temperature == 0 or config.top_k == 1
-
-
 def _sampling(config: GenerationConfig) -> SamplingParams:
     """What a step is told; after `_join` every field that has a default is set."""
-    if _greedy(config):
+    if greedy_by(config) is not None:
         return SamplingParams(temperature=0.0, seed=config.seed or 0, logprobs=bool(config.logprobs))
     return SamplingParams(
         temperature=1.0 if config.temperature is None else config.temperature,
@@ -202,15 +202,3 @@ def _sampling(config: GenerationConfig) -> SamplingParams:
         seed=config.seed or 0,
         logprobs=bool(config.logprobs),
     )
-
-
-def _suspicions(sent: GenerationConfig, effective: GenerationConfig) -> tuple[ConfigWarning, ...]:
-    """Fields that were sent, ask for something, and have no effect."""
-    if not _greedy(effective):
-        return ()
-    causes = {"do_sample": False, "temperature": 0, "top_k": 1}
-    cause = next(name for name, value in causes.items() if getattr(effective, name) == value)
-    names = [name for name in ("temperature", "top_k", "top_p", "min_p", "seed") if name != cause]
-    asked = [name for name in names if getattr(sent, name) not in (None, GENERATION[name].default, causes.get(name))]
-    text = f"has no effect with {cause} = {causes[cause]}: the most likely token is taken"
-    return tuple(ConfigWarning(f"config.{name}", f"{name} = {getattr(sent, name)} {text}") for name in asked)
