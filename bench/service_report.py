@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from machine import Limits
+from page import write_section
 
 _FOLDER = Path(__file__).parent
 _JSON = _FOLDER / "results" / "service.json"
-_PAGE = _FOLDER / "RESULTS.md"
-_BEGIN = "<!-- service: written by `make bench-service` -->"
-_END = "<!-- service: end -->"
 
 _PROCESSES = ("engine", "gateway", "client", "core")
 
@@ -79,11 +77,7 @@ def write_run(run: Run) -> None:
     _JSON.parent.mkdir(exist_ok=True)
     content = {"date": run.date, "machine": vars(run.limits), "scenarios": [row.summary() for row in run.rows]}
     _JSON.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    before, begin, rest = _PAGE.read_text(encoding="utf-8").partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not (begin and end):
-        raise ValueError(f"{_PAGE} lacks the lines {_BEGIN} and {_END}")
-    _PAGE.write_text(f"{before}{_BEGIN}\n\n{_text(run)}\n\n{_END}{after}", encoding="utf-8")
+    write_section("service", _text(run))
 
 
 def _text(run: Run) -> str:

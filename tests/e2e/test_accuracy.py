@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accuracy import MOST_ROWS, Oracle, Passages, compared, dequantized, passages, prefilled_logits, smollm2
+from accuracy_of_text import MOST_ROWS, Oracle, Passages, compared, dequantized, passages, prefilled_logits, smollm2
 from cpu_sequences import cpu_model
 from headrace_engine.config import WeightQuant
 

@@ -80,12 +80,17 @@ class Oracle:
         self._model = load(path, num_threads=0, max_length=len(texts[0]))
         self._known: dict[int, Tensor] = {}
 
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        """The file's own."""
+        return self._model.weights
+
     def logits(self, weights: Mapping[str, Tensor]) -> Tensor:
         """After each id of each passage, [ids, vocab], with these weights instead of the file's.
 
         Equal weights are computed once: INT4 in groups of 32 of a file in Q4_1 are the file's own.
         """
-        assert {name: t.shape for name, t in weights.items()} == {n: t.shape for n, t in self._model.weights.items()}
+        assert {name: t.shape for name, t in weights.items()} == {n: t.shape for n, t in self.weights.items()}
         key = 0
         for name in sorted(weights):
             key = zlib.crc32(weights[name].numpy().data, key)

@@ -1,0 +1,22 @@
+"""RESULTS.md: each command has a place of its own on that page, and replaces what it wrote there before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PAGE = Path(__file__).with_name("RESULTS.md")
+
+
+def write_section(name: str, text: str) -> None:
+    """Put text between the lines that begin with `<!-- name: ` on the page.
+
+    Raises:
+        ValueError: the page has no such place.
+    """
+    before, begin, rest = _PAGE.read_text(encoding="utf-8").partition(
+        f"<!-- {name}: written by `make bench-{name}` -->"
+    )
+    _, end, after = rest.partition(f"<!-- {name}: end -->")
+    if not (begin and end):
+        raise ValueError(f"{_PAGE} has no place for {name}")
+    _PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
