@@ -67,6 +67,17 @@ CoreStatus check_rows(const CoreProgram& program, const CoreBatch& batch) {
   return CORE_OK;
 }
 
+CoreStatus check_sampling(const CoreBatch& batch) {
+  for (int32_t i = 0; i < batch.num_logits; i++) {
+    const int32_t top = batch.sampling[i].top_logprobs;
+    if (top < 0 || top > CORE_TOP_LOGPROBS) return bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, sampling));
+    if (top == 0) continue;
+    if (batch.top_ids == nullptr) return bad_field(CORE_NULL_POINTER, offsetof(CoreBatch, top_ids));
+    if (batch.top_logprobs == nullptr) return bad_field(CORE_NULL_POINTER, offsetof(CoreBatch, top_logprobs));
+  }
+  return CORE_OK;
+}
+
 CoreStatus check_batch(const CoreProgram& program, const CoreBatch& batch) {
   const CoreShape& shape = program.shape;
   const struct {
@@ -86,6 +97,7 @@ CoreStatus check_batch(const CoreProgram& program, const CoreBatch& batch) {
   CoreStatus status = batch.num_tokens == 0 ? CORE_OK : check_pointers(rows, alignof(int32_t));
   if (status == CORE_OK && batch.num_logits != 0) status = check_pointers(logits, alignof(int32_t));
   if (status == CORE_OK) status = check_sequences(program, batch);
+  if (status == CORE_OK) status = check_sampling(batch);
   return status == CORE_OK ? check_rows(program, batch) : status;
 }
 

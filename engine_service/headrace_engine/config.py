@@ -253,6 +253,7 @@ class SamplingParams:
         min_p: keep ids at least this share as likely as the most likely.
         seed: key of the random numbers, uint64.
         logprobs: return the log-probability of the token.
+        top_logprobs: return so many of the most likely ids, with their log-probabilities.
     """
 
     temperature: float = 1.0
@@ -261,3 +262,27 @@ class SamplingParams:
     min_p: float = 0.0
     seed: int = 0
     logprobs: bool = False
+    top_logprobs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogitRules:
+    """How the ids of a sequence so far, and its config, change the logits that its next token is drawn from.
+
+    Attributes:
+        repetition_penalty: multiplies negative logits, and divides others, of ids in prompt and generated; 1: off.
+        presence_penalty: taken from the logits of ids that were generated.
+        frequency_penalty: taken from the logit of an id each time that it was generated.
+        no_repeat_ngram_size: no sequence of so many ids comes twice in prompt and generated; 0: off.
+        bad_words: sequences of ids of which none is completed; one may begin in the prompt.
+        logit_bias: added to logits, by id.
+        allowed_token_ids: only these ids may be drawn; empty: all may.
+    """
+
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    no_repeat_ngram_size: int = 0
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    allowed_token_ids: tuple[int, ...] = ()

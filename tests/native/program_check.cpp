@@ -175,14 +175,19 @@ class Model {
     std::vector<int32_t> ids;
     for (int32_t i = 0; i < tokens; i++) ids.push_back((i * 31 + sequences[0].start) % kVocab);
     const std::vector<int32_t> masked = {3, kVocab - 1};
-    const CoreSampling sampling{0.8, 0.9, 0.01, 5, masked.data(), 2, 20, 1, 0, 1};
+    const CoreLogitChanges changes{.masked = masked.data(), .repetition = 1, .masked_count = 2};
+    const CoreSampling sampling{0.8, 0.9, 0.01, 5, &changes, 20, 1, 0, 1, 2};
     const std::vector<CoreSampling> samplings(wanted.size(), sampling);
     std::vector<CoreSampled> sampled(wanted.size());
+    std::vector<int32_t> top_ids(wanted.size() * CORE_TOP_LOGPROBS);
+    std::vector<double> top_logprobs(top_ids.size());
     const CoreBatch batch{ids.data(),
                           sequences.data(),
                           wanted.data(),
                           samplings.data(),
                           sampled.data(),
+                          top_ids.data(),
+                          top_logprobs.data(),
                           tokens,
                           static_cast<int32_t>(sequences.size()),
                           static_cast<int32_t>(wanted.size())};

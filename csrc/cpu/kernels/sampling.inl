@@ -1,4 +1,4 @@
-// Drawing a token from a row of logits: own logits, masks, cuts, draw, log-probability. A job is a row.
+// Drawing a token from a row of logits: own logits, changes, cuts, draw, log-probabilities. A job is a row.
 
 struct Summary {
   float top;    // the largest
@@ -110,7 +110,7 @@ int64_t draw(const CoreSampling& sampling, const float* logits, int64_t n, float
   return chosen;
 }
 
-// The room of a thread: masked logits, weights or scores, bins.
+// The room of a thread: changed logits, weights or scores, bins.
 struct SamplingRoom {
   float* logits;
   float* scores;
@@ -128,21 +128,30 @@ int64_t sample_room(const void*, const CoreShape& shape, int32_t) {
   return 2 * up_to(shape.vocab, 16) * 4 + kMostDigits * 8;
 }
 
-// The logits with masked ids at -inf: those of the model where nothing is masked.
-const float* masked_logits(const CoreSampling& sampling, const float* own, int64_t n, float* room) {
-  if (sampling.masked_count == 0) return own;
-  __builtin_memcpy(room, own, static_cast<size_t>(n) * sizeof(float));
-  for (int32_t i = 0; i < sampling.masked_count; i++) {
-    const int32_t id = sampling.masked[i];
-    if (id >= 0 && id < n) room[id] = kNothing;
-  }
-  return room;
+// What a row's list of most likely ids goes to.
+Largest top_list(const CoreBatch& batch, int64_t row) {
+  const int64_t first = row * CORE_TOP_LOGPROBS;
+  const int64_t most = batch.sampling[row].top_logprobs;
+  if (most == 0) return {nullptr, nullptr, 0};
+  return {batch.top_ids + first, batch.top_logprobs + first, most};
 }
 
-CoreSampled sample_row(const CoreSampling& sampling, const float* own, int64_t n, const SamplingRoom& room) {
+// Log-softmax of the row's own logits, of its token and of its most likely ids, as far as they are wanted.
+void fill_logprobs(const CoreSampling& sampling, const float* own, int64_t n, float own_top, CoreSampled& sampled,
+                   const Largest& top) {
+  if (sampling.logprob == 0 && top.most == 0) return;
+  const double total = static_cast<double>(own_top) + log_sum(own, n, own_top);
+  if (sampling.logprob != 0) sampled.logprob = static_cast<double>(own[sampled.token]) - total;
+  if (top.most == 0) return;
+  const int64_t found = find_largest(own, n, top);
+  for (int64_t i = 0; i < found; i++) top.numbers[i] -= total;
+}
+
+CoreSampled sample_row(const CoreSampling& sampling, const float* own, int64_t n, const SamplingRoom& room,
+                       const Largest& top_own) {
   const Summary summary = summary_of(own, n);
   if (!summary.finite) return {0, -1, 0};
-  const float* logits = masked_logits(sampling, own, n, room.logits);
+  const float* logits = changed_logits(sampling.changes, own, n, room.logits);
   float top = summary.top;
   if (logits != own) {
     top = kNothing;
@@ -157,10 +166,7 @@ CoreSampled sample_row(const CoreSampling& sampling, const float* own, int64_t n
     token = draw(sampling, logits, n, top, floor, room.scores);
   }
   CoreSampled sampled = {0, static_cast<int32_t>(token), 1};
-  if (sampling.logprob != 0) {
-    const double own_top = summary.top;
-    sampled.logprob = static_cast<double>(own[token]) - own_top - log_sum(own, n, summary.top);
-  }
+  fill_logprobs(sampling, own, n, summary.top, sampled, top_own);
   return sampled;
 }
 
@@ -170,11 +176,11 @@ int64_t sample_jobs(const void*, const Step& step) {
 
 void sample(const void* data, const Step& step, int64_t first, int64_t last, Thread& thread) {
   const auto& op = *static_cast<const CoreSample*>(data);
+  const CoreBatch& batch = *step.batch;
   const int64_t vocab = op.logits.width;
   const SamplingRoom room(thread.room, vocab);
   for (int64_t row = first; row < last; row++) {
-    const float* logits = step.row(op.logits, row);
-    step.batch->sampled[row] = sample_row(step.batch->sampling[row], logits, vocab, room);
+    batch.sampled[row] = sample_row(batch.sampling[row], step.row(op.logits, row), vocab, room, top_list(batch, row));
   }
 }
 

@@ -42,6 +42,7 @@ using namespace core;
 #include "cpu/kernels/attention_jobs.inl"
 #include "cpu/kernels/sampling_random.inl"
 #include "cpu/kernels/sampling_cuts.inl"
+#include "cpu/kernels/sampling_changes.inl"
 #include "cpu/kernels/sampling.inl"
 // clang-format on
 

@@ -3,14 +3,47 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace_engine.config import ComputeDtype, ComputeUnit, SamplingParams
 from headrace_engine.model_types import ModelPhase
 
 Progress = Callable[[ModelPhase, int, int | None], None]
 """Called with the phase, the bytes done, and the bytes in all where known."""
+
+
+def _ids() -> array[int]:
+    return array("i")
+
+
+def _numbers() -> array[float]:
+    return array("d")
+
+
+@dataclass(slots=True)
+class LogitChanges:
+    """What is done to a sequence's logits before the cuts: penalties, then biases, then what may not be drawn.
+
+    Arithmetic is in float32, and what it makes is kept finite. Ids outside the vocabulary are passed over. The arrays
+    belong to the sequence: they hold for one step, and change before its next.
+
+    Attributes:
+        repetition: multiplies negative logits of the penalized ids, and divides the others; float32.
+        penalized: ids, each once.
+        penalties: of each of them, taken from its logit after the repetition penalty.
+        biased: ids, each once.
+        biases: of each of them, added to its logit.
+        allowed: ids that may be drawn: bit i % 32 of word i // 32 for id i, beyond the last word none; None: all may.
+    """
+
+    repetition: float = 1.0
+    penalized: array[int] = field(default_factory=_ids)
+    penalties: array[float] = field(default_factory=_numbers)
+    biased: array[int] = field(default_factory=_ids)
+    biases: array[float] = field(default_factory=_numbers)
+    allowed: array[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +58,8 @@ class SequenceStep:
         sampling: how to draw the token after the last of token_ids; None: not wanted (a chunk inside the prompt).
         position: number of tokens generated before the one to draw, for the random numbers.
         index: number of the sequence in its request, for the random numbers.
-        masked_ids: ids that may not be drawn in this step.
+        masked_ids: ids that may not be drawn in this step; one may stand there twice.
+        changes: what else is done to the logits; None: nothing.
     """
 
     token_ids: Sequence[int]
@@ -34,7 +68,8 @@ class SequenceStep:
     sampling: SamplingParams | None = None
     position: int = 0
     index: int = 0
-    masked_ids: tuple[int, ...] = ()
+    masked_ids: Sequence[int] = ()
+    changes: LogitChanges | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +77,17 @@ class Sampled:
     """The token drawn for one sequence.
 
     Attributes:
-        token_id: the id; None where every id is masked, or where error says why.
+        token_id: the id; None where none may be drawn, or where error says why.
         logprob: log-softmax of the model's own logits at token_id; None unless asked for.
+        top: the most likely ids by the model's own logits, with their log-softmax, as many as were asked for and the
+            vocabulary has: most likely first, of equal ones the lowest id.
         error: why no token could be drawn ("logits are not finite"); "" where none went wrong.
     """
 
     token_id: int | None
     logprob: float | None = None
     error: str = ""
+    top: Sequence[tuple[int, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from headrace_engine.native.cpu import ISA_VARIABLE, Cpu, Memory, allocations, c
 from headrace_engine.native.library import FOLDER_VARIABLE, Library, Native, NativeError, NativeUnavailable, load
 from headrace_engine.native.matrix import ALIGNMENT, Matrix, MatrixRows, PackedMatrix, weight_version
 from headrace_engine.native.program import NO_VALUE, Product, Program
-from headrace_engine.native.program_abi import Batch, Sampled, Sampling, Sequence, Shape, Value
-from headrace_engine.native.program_enums import Activations, Format, Gate, Isa, Kv, Rows
+from headrace_engine.native.program_abi import Batch, LogitChanges, Sampled, Sampling, Sequence, Shape, Value
+from headrace_engine.native.program_enums import Activations, Format, Gate, Isa, Kv, Limit, Rows
 from headrace_engine.native.tensors import TensorLike, dtype_of, pointer
 
 __all__ = [
@@ -28,6 +28,8 @@ __all__ = [
     "Isa",
     "Kv",
     "Library",
+    "Limit",
+    "LogitChanges",
     "Matrix",
     "MatrixRows",
     "Memory",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from headrace_engine.native.abi import Abi, facts_of
-from headrace_engine.native.program_enums import Activations, Format, Gate, Isa, Kv, Rows
+from headrace_engine.native.program_enums import Activations, Format, Gate, Isa, Kv, Limit, Rows
 
 _f32, _f64, _i32, _i64, _u64 = ctypes.c_float, ctypes.c_double, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64
 _address = ctypes.c_void_p
@@ -155,6 +155,24 @@ class Sequence(ctypes.Structure):
     _fields_ = (("blocks", _address), ("length", _i32), ("start", _i32))
 
 
+class LogitChanges(ctypes.Structure):
+    """CoreLogitChanges."""
+
+    _fields_ = (
+        ("penalized", _address),
+        ("penalties", _address),
+        ("biased", _address),
+        ("biases", _address),
+        ("masked", _address),
+        ("allowed", _address),
+        ("repetition", _f32),
+        ("penalized_count", _i32),
+        ("biased_count", _i32),
+        ("masked_count", _i32),
+        ("allowed_words", _i32),
+    )
+
+
 class Sampling(ctypes.Structure):
     """CoreSampling."""
 
@@ -163,12 +181,12 @@ class Sampling(ctypes.Structure):
         ("top_p", _f64),
         ("min_p", _f64),
         ("seed", _u64),
-        ("masked", _address),
-        ("masked_count", _i32),
+        ("changes", _address),
         ("top_k", _i32),
         ("position", _i32),
         ("index", _i32),
         ("logprob", _i32),
+        ("top_logprobs", _i32),
     )
 
 
@@ -187,6 +205,8 @@ class Batch(ctypes.Structure):
         ("wanted", _address),
         ("sampling", _address),
         ("sampled", _address),
+        ("top_ids", _address),
+        ("top_logprobs", _address),
         ("num_tokens", _i32),
         ("num_sequences", _i32),
         ("num_logits", _i32),
@@ -200,6 +220,7 @@ _ENUMS = {
     "CORE_KV_": (Kv,),
     "CORE_ACTIVATIONS_": (Activations,),
     "CORE_GATE_": (Gate,),
+    "CORE_": (Limit,),
 }
 
 RECORDS: dict[str, type[ctypes.Structure]] = {
@@ -220,6 +241,7 @@ RECORDS: dict[str, type[ctypes.Structure]] = {
         Select,
         Sample,
         Sequence,
+        LogitChanges,
         Sampling,
         Sampled,
         Batch,

@@ -54,3 +54,9 @@ class Gate(IntEnum):
     SILU = 1
     GELU = 2
     GELU_TANH = 3
+
+
+class Limit(IntEnum):
+    """Sizes that the ABI fixes: CoreLimit."""
+
+    TOP_LOGPROBS = 20

@@ -1,4 +1,4 @@
-"""Draws the next token of each row: temperature, top-k, top-p, min-p, then Gumbel-max with Philox.
+"""Draws the next token of each row: what requests change, temperature, top-k, top-p, min-p, Gumbel-max with Philox.
 
 Everything after the model's float32 logits is computed in float64, with the largest logit of a row moved to 0, so
 that the smallest temperature neither overflows nor loses the order.
@@ -6,20 +6,15 @@ that the smallest temperature neither overflows nor loses the order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from headrace_engine.backends.torch.logits import CUT, Told, changed_logits, parts, told_logprobs
 from headrace_engine.backends.torch.philox import philox, seed_key, uniform
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import Sampled, SequenceStep
-
-LOGITS_AT_ONCE = 1 << 19
-"""Logits of the rows that are drawn together: bounds the memory of their float64 copies and random words."""
-
-_CUT = -math.inf
 
 
 def sample(logits: Tensor, steps: Sequence[SequenceStep]) -> list[Sampled]:
@@ -27,26 +22,25 @@ def sample(logits: Tensor, steps: Sequence[SequenceStep]) -> list[Sampled]:
 
     Args:
         logits: the model's own, [rows, vocab], any float type.
-        steps: the row's sampling parameters, position, index and masked ids; `sampling` is set in each.
+        steps: the row's sampling parameters, position, index, masked ids and changes; `sampling` is set in each.
     """
     logits = logits.float()
     finite = logits.isfinite().all(1).tolist()
-    allowed = _mask(logits, steps)
-    ids = allowed.argmax(1)
-    left = (allowed.amax(1) > _CUT).tolist()
+    changed = changed_logits(logits, steps)
+    ids = changed.argmax(1)
+    left = (changed.amax(1) > CUT).tolist()
     drawn = [row for row, step in enumerate(steps) if finite[row] and left[row] and not _greedy(_params(step))]
-    together = max(1, LOGITS_AT_ONCE // logits.shape[1])
-    for first in range(0, len(drawn), together):
-        rows = drawn[first : first + together]
-        ids[rows] = _draw(allowed[rows], [steps[row] for row in rows])
-    logprobs = _logprobs(logits, ids, steps)
-    return [_sampled(*row) for row in zip(finite, left, ids.tolist(), logprobs, strict=True)]
+    for rows in parts(drawn, logits):
+        ids[rows] = _draw(changed[rows], [steps[row] for row in rows])
+    told = told_logprobs(logits, ids, steps)
+    return [_sampled(*row) for row in zip(finite, left, ids.tolist(), told, strict=True)]
 
 
-def _sampled(finite: bool, left: bool, token_id: int, logprob: float | None) -> Sampled:
+def _sampled(finite: bool, left: bool, token_id: int, told: Told) -> Sampled:
     if not finite:
         return Sampled(None, error="logits are not finite")
-    return Sampled(token_id, logprob) if left else Sampled(None)
+    logprob, top = told
+    return Sampled(token_id, logprob, top=top) if left else Sampled(None)
 
 
 def _params(step: SequenceStep) -> SamplingParams:
@@ -58,28 +52,8 @@ def _greedy(params: SamplingParams) -> bool:
     return params.temperature == 0 or params.top_k == 1
 
 
-def _mask(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
-    """The logits with masked ids at -inf; the same tensor where nothing is masked."""
-    masked = [(row, id_) for row, step in enumerate(steps) for id_ in step.masked_ids if id_ < logits.shape[1]]
-    if not masked:
-        return logits
-    rows, ids = zip(*masked, strict=True)
-    return logits.index_put((_tensor(rows, logits), _tensor(ids, logits)), logits.new_tensor(_CUT))
-
-
 def _tensor(values: Sequence[int], like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.int64, device=like.device)
-
-
-def _logprobs(logits: Tensor, ids: Tensor, steps: Sequence[SequenceStep]) -> list[float | None]:
-    """Log-softmax of the model's own logits at the ids, for the rows that ask."""
-    asking = [row for row, step in enumerate(steps) if _params(step).logprobs]
-    found: list[float | None] = [None] * len(steps)
-    if asking:
-        values = logits[asking].double().log_softmax(1).gather(1, ids[asking].unsqueeze(1))
-        for row, value in zip(asking, values.squeeze(1).tolist(), strict=True):
-            found[row] = value
-    return found
 
 
 def _draw(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
@@ -90,7 +64,7 @@ def _draw(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
     scaled = logits.double()
     scaled = (scaled - scaled.amax(1, keepdim=True)) / column(lambda params: params.temperature)
     scaled = _cut_top(scaled, column(lambda params: params.top_k), column(lambda params: params.top_p))
-    scaled = scaled.masked_fill(scaled.exp() < column(lambda params: params.min_p), _CUT)
+    scaled = scaled.masked_fill(scaled.exp() < column(lambda params: params.min_p), CUT)
     return _gumbel_max(scaled, steps)
 
 
@@ -102,21 +76,21 @@ def _cut_top(scaled: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     top_k, top_p, vocab = top_k[rows].long(), top_p[rows], scaled.shape[1]
     ordered = scaled[rows].sort(1, descending=True).values
     kth = ordered.gather(1, torch.where(top_k > 0, top_k, vocab).clamp(max=vocab) - 1)
-    mass = ordered.masked_fill(ordered < kth, _CUT).softmax(1).cumsum(1)
+    mass = ordered.masked_fill(ordered < kth, CUT).softmax(1).cumsum(1)
     edge = ordered.gather(1, (mass < top_p).sum(1, keepdim=True).clamp(max=vocab - 1))
-    floor = torch.maximum(kth, torch.where(top_p < 1, edge, _CUT))
-    return scaled.index_copy(0, rows, scaled[rows].masked_fill(scaled[rows] < floor, _CUT))
+    floor = torch.maximum(kth, torch.where(top_p < 1, edge, CUT))
+    return scaled.index_copy(0, rows, scaled[rows].masked_fill(scaled[rows] < floor, CUT))
 
 
 def _gumbel_max(scaled: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
     """The id of the largest score of each row; of equal ones the lowest id. A cut id is no candidate."""
-    rows, ids = (scaled > _CUT).nonzero(as_tuple=True)
+    rows, ids = (scaled > CUT).nonzero(as_tuple=True)
     low, high = seed_key([_params(step).seed for step in steps], scaled.device)
     positions = _tensor([step.position for step in steps], scaled)
     indices = _tensor([step.index for step in steps], scaled)
     counter = (positions[rows], ids, indices[rows], torch.zeros_like(ids))
     word, *_ = philox(counter, (low[rows], high[rows]))
     noise = -torch.log(-torch.log1p(-uniform(word)))
-    scores = torch.full_like(scaled, _CUT)
+    scores = torch.full_like(scaled, CUT)
     scores[rows, ids] = scaled[rows, ids] + noise
     return scores.argmax(1)

@@ -8,7 +8,7 @@ import torch
 
 from headrace_engine.backends.torch.attention import KEY_TILE
 from headrace_engine.backends.torch.batch import QUERY_TILE, TILES_AT_ONCE
-from headrace_engine.backends.torch.sampler import LOGITS_AT_ONCE
+from headrace_engine.backends.torch.logits import LOGITS_AT_ONCE
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.messages import CorePlan
@@ -21,14 +21,14 @@ _DRAW_BYTES = 192
 def largest_step(plan: CorePlan, max_length: int) -> list[SequenceStep]:
     """A full step in a pool of one block: one prompt chunk, and every other sequence at its last position.
 
-    All block tables name block 0, so that it needs no pool. Every row is drawn with the costliest sampling: a top_p
-    that sorts and leaves nearly every id to draw a random number for.
+    All block tables name block 0, so that it needs no pool. Every row is drawn with the costliest sampling: an id
+    that is masked, and a top_p that sorts and leaves nearly every id to draw a random number for.
     """
-    sampling = SamplingParams(top_p=1 - 2**-53, logprobs=True)
+    sampling = SamplingParams(top_p=1 - 2**-53, logprobs=True, top_logprobs=20)
     blocks = [0] * -(-max_length // plan.block_size)
     chunk = min(max_length, plan.max_prefill_tokens - plan.max_batch + 1)
     lengths = [chunk, *[1] * (plan.max_batch - 1)]
-    return [SequenceStep([0] * length, max_length - length, blocks, sampling) for length in lengths]
+    return [SequenceStep([0] * length, max_length - length, blocks, sampling, masked_ids=(1,)) for length in lengths]
 
 
 def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
