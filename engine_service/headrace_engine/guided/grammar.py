@@ -1,0 +1,94 @@
+"""Response formats as grammars in the language of llguidance."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from llguidance import LLMatcher
+from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
+
+from headrace_engine.config import ResponseFormat, ResponseFormatKind
+from headrace_engine.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+FIELD = "config.response_format"
+
+MAX_BYTES = 64 << 10
+"""Bytes of a schema, an expression or a grammar, and of all choices together."""
+
+_WHITESPACE = r"([\x20\t]|\r?\n[\x20\t]{0,16})?"
+"""Between two tokens of JSON: a space, or a line break with indentation. More, and models go on with it for ever."""
+
+_JSON: JsonCompileOptions = {
+    "whitespace_pattern": _WHITESPACE,
+    "json_allow_general_unicode_escapes": True,
+    "lenient": False,
+    "coerce_one_of": False,
+}
+
+
+def grammar_of(wanted: ResponseFormat) -> str:
+    """The grammar of a format. Whether it can be compiled, `Vocabulary.check` finds out.
+
+    Raises:
+        InvalidArgument: BAD_RESPONSE_FORMAT: it is too long, or not of its notation.
+    """
+    texts = wanted.choices or (wanted.text,)
+    size = sum(len(text.encode()) for text in texts)
+    if size > MAX_BYTES:
+        raise refused(f"has {size} bytes; allowed: at most {MAX_BYTES}")
+    match wanted.kind:
+        case ResponseFormatKind.JSON_OBJECT:
+            return LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=_JSON)
+        case ResponseFormatKind.JSON_SCHEMA:
+            return _from_schema(wanted.text)
+        case ResponseFormatKind.REGEX:
+            return LLMatcher.grammar_from_regex(wanted.text)
+        case ResponseFormatKind.CHOICE:
+            return _from_choices(wanted.choices)
+        case ResponseFormatKind.GRAMMAR:
+            return LLMatcher.grammar_from_lark(_lark_of(wanted.text) if wanted.ebnf else wanted.text)
+
+
+def refused(why: str) -> InvalidArgument:
+    """The refusal of a format."""
+    return InvalidArgument.field(FIELD, why, reason="BAD_RESPONSE_FORMAT")
+
+
+def _from_schema(text: str) -> str:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise refused(f"json_schema is not JSON: {error}") from None
+    if not isinstance(schema, dict | bool):
+        raise refused("json_schema must be an object or a boolean, as JSON Schema says")
+    return LLMatcher.grammar_from_json_schema(text, overrides=_JSON)
+
+
+def _from_choices(choices: tuple[str, ...]) -> str:
+    if "" in choices:
+        raise refused("choice has an empty string; allowed: strings that are not empty")
+    if len(set(choices)) < len(choices):
+        raise refused("choice has a string twice; allowed: distinct strings")
+    return LLMatcher.grammar_from_regex("|".join(map(_literal, choices)))
+
+
+def _literal(text: str) -> str:
+    """An expression that matches this text alone."""
+    return "".join(one if one.isascii() and one.isalnum() else rf"\x{{{ord(one):X}}}" for one in text)
+
+
+def _lark_of(text: str) -> str:
+    try:
+        return gbnf_to_lark(text)
+    except (GbnfToLarkError, RecursionError) as error:
+        raise refused(f"grammar is not EBNF: {first_line(str(error))}") from None
+
+
+def first_line(message: str) -> str:
+    """What a person needs of a message of several lines."""
+    lines = [line.strip() for line in message.splitlines() if line.strip(" ^|")]
+    return " ".join(lines)[:300]

@@ -1,0 +1,72 @@
+"""Texts drawn at random among those that a guide allows."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from headrace_engine.config import ResponseFormat
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.guided.grammar import grammar_of
+from headrace_engine.guided.guide import Guide
+from headrace_engine.guided.vocabulary import Vocabulary
+from headrace_engine.models.tokenizer import TokenizerBundle
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What was drawn, and whether it came to its end by an EOS id."""
+
+    text: bytes
+    complete: bool
+
+
+class Walker:
+    """Draws with one tokenizer."""
+
+    def __init__(self, bundle: TokenizerBundle, size: int, eos_ids: tuple[int, ...]) -> None:
+        self.bundle, self.eos_ids = bundle, eos_ids
+        self.vocabulary = Vocabulary(bundle, size)
+
+    def guide(self, wanted: ResponseFormat) -> Guide:
+        grammar = grammar_of(wanted)
+        assert self.vocabulary.check(grammar) == []
+        return self.vocabulary.guide(grammar, self.eos_ids)
+
+    def why_not(self, wanted: ResponseFormat) -> str:
+        """Why a format is refused; "" where it is not."""
+        try:
+            self.vocabulary.check(grammar_of(wanted))
+        except InvalidArgument as error:
+            return error.message
+        return ""
+
+    def accepts(self, wanted: ResponseFormat, text: str) -> bool:
+        """Whether a text may be said, id by id, and may end there."""
+        guide = self.guide(wanted)
+        for token_id in self.bundle.encode_plain(text):
+            if token_id not in ids_of(guide):
+                return False
+            guide.take([token_id])
+        return not set(self.eos_ids).isdisjoint(ids_of(guide))
+
+    def draw(self, wanted: ResponseFormat, seed: int, most: int = 300) -> Walk:
+        """A text of random ids, rather a short one."""
+        guide, chance = self.guide(wanted), random.Random(seed)
+        text = b""
+        for _ in range(most):
+            allowed = ids_of(guide)
+            if not set(self.eos_ids).isdisjoint(allowed) and chance.random() < 0.5:
+                return Walk(text, complete=True)
+            others = sorted(allowed.difference(self.eos_ids))
+            if not others:
+                return Walk(text, complete=bool(allowed))
+            token_id = chance.choice(others)
+            text += self.bundle.token_bytes(token_id)
+            guide.take([token_id])
+        return Walk(text, complete=False)
+
+
+def ids_of(guide: Guide) -> set[int]:
+    """The ids that a guide allows now."""
+    return {32 * word + bit for word, bits in enumerate(guide.allowed()) for bit in range(32) if bits >> bit & 1}
