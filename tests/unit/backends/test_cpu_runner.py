@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from array import array
+from random import Random
 
 import pytest
 import torch
@@ -20,7 +22,7 @@ from headrace_engine.config import (
     SamplingParams,
     WeightQuant,
 )
-from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.runner import LogitChanges, SequenceStep
 from headrace_engine.core.warmup import largest_steps
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
 from headrace_engine.model_types import ModelPhase
@@ -182,8 +184,14 @@ def test_bc111_logits_that_are_not_finite_are_the_error_of_their_sequence_alone(
     assert None not in (sampled[0].token_id, sampled[2].token_id)
 
 
-def test_after_warm_up_nothing_is_allocated_any_more(tiny_llama, memory, opened):
-    changes = {"max_batch": 8, "max_prefill_tokens": 64}
+@pytest.mark.parametrize(
+    "storage",
+    [{}, {"weight_quant": WeightQuant.INT4, "weight_quant_group_size": 32, "kv_cache_mode": KvCacheMode.UINT4}],
+    ids=str,
+)
+def test_after_warm_up_nothing_is_allocated_any_more(storage, tiny_llama, memory, opened):
+    """Neither by the steps that are run to warm up, nor by any mixture of prompts, generations and ways to draw."""
+    changes = {"max_batch": 8, "max_prefill_tokens": 64, **storage}
     runner = opened(tiny_llama, **changes)
     sizes = runner.size()
     runner.allocate(sizes.num_blocks)
@@ -191,6 +199,33 @@ def test_after_warm_up_nothing_is_allocated_any_more(tiny_llama, memory, opened)
     for steps in largest_steps(plan_for(tiny_llama, **changes), sizes):
         assert len(runner.run(steps)) == len(steps)
     assert allocations(load("cpu")) == before
+    random = Random(3)
+    for _ in range(150):
+        steps = mixed_steps(random)
+        assert len(runner.run(steps)) == sum(step.sampling is not None for step in steps)
+    assert allocations(load("cpu")) == before
+
+
+def mixed_steps(random: Random) -> list[SequenceStep]:
+    """Chunks of prompts and single ids of some sequences, of which most want an id."""
+    changes = LogitChanges(1.3, array("i", [3, 7]), array("d", [0.5, 1.0]), array("i", [9]), array("d", [2.0]))
+    ways = (
+        None,
+        GREEDY,
+        SamplingParams(temperature=0.8, seed=5, top_logprobs=4),
+        SamplingParams(temperature=1.1, top_k=40, top_p=0.9, min_p=0.02, logprobs=True),
+    )
+    return [
+        SequenceStep(
+            random_ids(random.choice((1, 1, 2, 7)), seed=random.randrange(9)),
+            start=random.randrange(40),
+            blocks=range(4 * number, 4 * number + 4),
+            sampling=random.choice(ways),
+            masked_ids=random.choice(((), (1, 2))),
+            changes=random.choice((None, changes)),
+        )
+        for number in range(random.randint(1, 8))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +343,7 @@ for name in ("torch", "transformers", "safetensors", "gguf", "tokenizers", "grpc
     sys.modules[name] = None
 from headrace_engine.backends.cpu import make_runner
 from headrace_engine.config import ModelFormat, SamplingParams
-from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.runner import LogitChanges, SequenceStep
 from headrace_engine.messages import CorePlan
 for path in sys.argv[1:]:
     runner = make_runner(CorePlan(path=path, format=ModelFormat.AUTO, num_threads=1, max_batch=1))
