@@ -85,6 +85,10 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "GenerateFinished: EOS": (f"{GENERATION}::test_eos_ends_the_request_unless_it_is_told_not_to",),
         "GenerateFinished: MAX_LENGTH": (f"{RESULTS}::test_every_loop_gets_everything_once",),
         "GenerateFinished: STOPPED": (f"{REQUESTS}::test_stop_returns_when_the_end_is_there",),
+        "GenerateFinished: DEADLINE": (
+            f"{GENERATION}::test_a_deadline_ends_a_request_with_what_it_has",
+            "unit/engine/test_deadlines.py::*",
+        ),
         "GenerateFinished: NO_TOKEN_LEFT": (f"{GENERATION}::test_nothing_left_to_draw_ends_the_request",),
         "GenerateInterrupted: LEASE_EXPIRED": (
             f"{LEASES}::test_a_request_without_readers_is_stopped_and_then_released",

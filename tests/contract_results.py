@@ -136,6 +136,10 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "QUEUE_FULL with RetryInfo and place in the queue": (
             f"{FAILURE}::test_overload_is_an_answer_with_a_time_to_come_back",
         ),
+        "DEADLINE_NOT_MET by measured rates": (
+            f"{GENERATION}::test_a_deadline_that_measured_rates_say_cannot_be_met_is_refused_at_once",
+            "unit/engine/test_forecast.py::*",
+        ),
         "RESULTS_FULL: the bytes of one owner's logs are capped": (
             f"{FAILURE}::test_results_that_nobody_releases_are_bounded",
             "unit/engine/test_result_room.py::*",

@@ -73,7 +73,8 @@ class GenerationFields(TypedDict, total=False):
         use_prefix_cache: read and fill the prefix cache. Default True.
         cache_salt: share cached prefixes only with the same salt; at most 1024 bytes. Default "".
         priority: higher is served first. Default 0.
-        deadline: seconds after which the request ends with DEADLINE.
+        deadline: seconds from arrival after which the request ends with DEADLINE; refused (DEADLINE_NOT_MET) where by
+            measured rates it cannot be met. Default: none.
         interrupt_policy: when memory runs out: "RESUME" (default) or "RETURN".
         lease: how long it is kept while nobody asks for it.
 
@@ -81,7 +82,7 @@ class GenerationFields(TypedDict, total=False):
     nothing: n, best_of, stop_words, stop_words_ids, stop_token_ids, include_stop, bad_words, bad_words_ids,
     no_repeat_ngram_size, repetition_penalty, presence_penalty, frequency_penalty, suppress_repetition_in_generation,
     num_beams, length_penalty, logit_bias, allowed_token_ids, top_logprobs, prompt_logprobs, response_format, lora_name,
-    mm_info, enable_tensors_from_model_inference, deadline.
+    mm_info, enable_tensors_from_model_inference.
     """
 
     do_sample: bool | None

@@ -19,11 +19,24 @@ from headrace_gateway.status import CallError
 T = TypeVar("T")
 
 MOVES_ON = frozenset(
-    {"MODEL_NOT_RUNNING", "UNKNOWN_MODEL", "DRAINING", "CORE_RESTARTING", "QUEUE_FULL", "RESULTS_FULL"}
+    {
+        "MODEL_NOT_RUNNING",
+        "UNKNOWN_MODEL",
+        "DRAINING",
+        "CORE_RESTARTING",
+        "QUEUE_FULL",
+        "RESULTS_FULL",
+        "DEADLINE_NOT_MET",
+    }
 )
 """Reasons of refusals that started nothing and that another engine may not have."""
 
-_PASSING = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+_PASSING = (
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+)
+"""Codes of refusals for the load of an engine; the first of them that there is is told."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,7 @@ class Router:
             key: what may be started elsewhere at the same time, and is to meet it; "": nothing.
 
         Raises:
-            CallError: what the engine that began answered; a refusal that passes by itself; or why there is no engine.
+            CallError: what the engine that began answered; a refusal for the load of all; or why there is no engine.
         """
         refusals: list[CallError] = []
         tried: set[Engine] = set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from headrace import Client, InvalidRequestError
-from headrace.types import FinishReason
+from headrace import Client, DeadlineError, InvalidRequestError
+from headrace.types import FinishReason, GenerateStatus
 from places import LONG_MODEL, MAX_LENGTH, MODEL, Folders
 
 GREEDY = {"ignore_eos": True, "do_sample": False}
@@ -148,7 +148,7 @@ def test_bc042_values_out_of_range_are_refused_by_name(client: Client, field: st
         ("stop_token_ids", [5]), ("include_stop", True), ("bad_words", ["x"]), ("bad_words_ids", [[1]]),
         ("no_repeat_ngram_size", 3), ("repetition_penalty", 1.1), ("presence_penalty", 0.5),
         ("frequency_penalty", 0.5), ("logit_bias", {5: 1.0}), ("allowed_token_ids", [5]), ("prompt_logprobs", 0),
-        ("response_format", {"type": "json_object"}), ("lora_name", "a"), ("deadline", 5.0),
+        ("response_format", {"type": "json_object"}), ("lora_name", "a"),
         ("enable_tensors_from_model_inference", True),
         ("suppress_repetition_in_generation", True),
     ],
@@ -230,3 +230,36 @@ def test_priority_lets_a_request_overtake(client: Client) -> None:
     assert low_stat["scheduled_time"] is None or low_stat["scheduled_time"] >= high_stat["scheduled_time"]
     client.stop_request(running[1])
     client.stop_request(low.handle)
+
+
+def test_a_deadline_ends_a_request_with_what_it_has(client: Client) -> None:
+    cycle = _long_ids(client, max_new_tokens=200, ignore_eos=True, do_sample=False)
+    never = next(token for token in range(384) if token not in cycle)
+    handle, queue = client.start_request(
+        LONG_MODEL, ids=[1, 2], max_new_tokens=10_000, eos_token_id=[never], do_sample=False, deadline=0.3
+    )
+    ids = [token for elements in queue for token in elements.ids_from_generate]
+    assert queue.finish_reason is FinishReason.DEADLINE
+    assert queue.GenerateStatus() is GenerateStatus.GenerateFinished
+    assert 0 < len(ids) < 10_000
+    assert ids[:200] == cycle[: len(ids)]
+    stat = queue.RequestStatInfo()
+    assert stat["finished_time"] - stat["arrival_time"] >= 300
+    client.release_request(handle)
+
+
+def test_a_deadline_that_measured_rates_say_cannot_be_met_is_refused_at_once(client: Client) -> None:
+    _long_ids(client, max_new_tokens=50, ignore_eos=True)
+    before = len(client.list_requests(LONG_MODEL))
+    with pytest.raises(DeadlineError, match="for at least 10000 new tokens") as refusal:
+        client.start_request(LONG_MODEL, ids=[1, 2], max_new_tokens=10_000, ignore_eos=True, deadline=0.001)
+    assert refusal.value.reason == "DEADLINE_NOT_MET"
+    assert len(client.list_requests(LONG_MODEL)) == before
+    assert len(_long_ids(client, max_new_tokens=2, ignore_eos=True, deadline=600)) == 2
+
+
+def _long_ids(client: Client, **fields: object) -> list[int]:
+    handle, queue = client.start_request(LONG_MODEL, ids=[1, 2], **fields)  # type: ignore[arg-type]
+    ids = [token for elements in queue for token in elements.ids_from_generate]
+    client.release_request(handle)
+    return ids

@@ -13,6 +13,7 @@ from hashlib import sha256
 from headrace_engine.config import GenerationConfig, InterruptPolicy
 from headrace_engine.engine.advice import why_not_running
 from headrace_engine.engine.field_checks import is_set
+from headrace_engine.engine.forecast import check_deadline, work_of
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.overload import check_queue, time_to_come_back
@@ -86,6 +87,7 @@ class Admission:
             NotFound: UNKNOWN_MODEL.
             FailedPrecondition: MODEL_NOT_RUNNING.
             ResourceExhausted: QUEUE_FULL, RESULTS_FULL.
+            DeadlineExceeded: DEADLINE_NOT_MET.
             Unavailable: DRAINING, CORE_RESTARTING.
         """
         _check_start(request)
@@ -96,8 +98,11 @@ class Admission:
         effective = model.effective
         limits = _limits(effective, len(prompt.ids))
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
-        ahead = check_queue(model)
+        ahead = check_queue(model, generation.effective.priority or 0)
         resumed = check_delivered(request, generation, effective.vocab_size, len(prompt.ids))
+        if not resumed.ended:
+            work = work_of(generation, len(prompt.ids), len(resumed.delivered_ids))
+            check_deadline(model, generation.effective.deadline, self._clock() - arrival, work)
         times = resumed_times(SequenceTimes(arrival, len(prompt.ids)), request, resumed)
         sequence = _sequence(model, prepared.text, generation, times, resumed)
         warnings = (*prompt.warnings, *generation.warnings, *_not_applied(prepared, request.config))

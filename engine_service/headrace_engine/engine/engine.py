@@ -78,7 +78,7 @@ class Engine:
     async def close(self) -> None:
         """End every core."""
         self._draining = True
-        self._book.leases.close()
+        self._book.close()
         await self._models.close()
 
     @property

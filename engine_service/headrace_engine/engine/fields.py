@@ -163,13 +163,7 @@ GENERATION = table(
     Field(
         "priority", -(2**31), 2**31 - 1, default=0, text="higher is served first; equal ones in the order of arrival"
     ),
-    Field(
-        "deadline",
-        0,
-        above_low=True,
-        honoured=(),
-        text="seconds from arrival after which the request ends with DEADLINE",
-    ),
+    Field("deadline", 0, above_low=True, text="seconds from arrival after which the request ends with DEADLINE"),
     Field(
         "interrupt_policy",
         default=InterruptPolicy.RESUME,

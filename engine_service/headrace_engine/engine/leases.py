@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace_engine.config import Lease
+from headrace_engine.engine.alarms import Alarms
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.errors import FieldViolation
 
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
 
 DEFAULT_LEASE = Lease(running=60.0, ended=600.0)
 """Lease of requests to a model that sets none."""
-
-_SHORTEST_LOOK = 0.02
-_LONGEST_LOOK = 1.0
-"""Seconds between two looks at least and at most: the clock may be set meanwhile."""
 
 
 def lease_violations(lease: Lease | None, max_lease: float, path: str) -> list[FieldViolation]:
@@ -58,7 +53,7 @@ class Leases:
     """Looks at each request when its lease could have run out.
 
     A request that was looked at and has time left is looked at again; whoever arrives and leaves meanwhile costs
-    nothing. So a request is in the heap once, or not at all while somebody is there.
+    nothing. So a request is in the books once, or not at all while somebody is there.
 
     Args:
         expired: called with a request whose lease ran out.
@@ -67,62 +62,28 @@ class Leases:
     def __init__(self, clock: Clock, expired: Callable[[Request], None]) -> None:
         self.clock = clock
         self._expired = expired
-        self._heap: list[tuple[float, int]] = []
-        self._watched: dict[int, tuple[float, Request]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._alarms = Alarms(clock, self._look)
 
     def watch(self, request: Request) -> None:
         """Nobody is there: look at the request in time. While somebody is, this does nothing."""
         due = request.next_look(self.clock())
-        known = self._watched.get(request.serial)
-        if due is None or (known is not None and known[0] <= due):
-            return
-        self._watched[request.serial] = due, request
-        heapq.heappush(self._heap, (due, request.serial))
-        if self._heap[0] == (due, request.serial):
-            self._arm()
+        if due is not None:
+            self._alarms.set(request.serial, due, request)
 
     def forget(self, request: Request) -> None:
         """The request is gone, and what it holds can be freed."""
-        self._watched.pop(request.serial, None)
+        self._alarms.drop(request.serial)
 
     def sweep(self) -> None:
         """Look at everything that is due."""
-        now = self.clock()
-        for request in self._take_due(now):
-            self._look(request, now)
-        self._arm()
+        self._alarms.sweep()
 
     def close(self) -> None:
         """Let every lease run on for ever."""
-        self._closed = True
-        self._disarm()
-
-    def _take_due(self, now: float) -> list[Request]:
-        """Requests to look at now; they are watched no more."""
-        taken = []
-        while self._heap and self._heap[0][0] <= now:
-            due, serial = heapq.heappop(self._heap)
-            known = self._watched.get(serial)
-            if known is not None and known[0] == due:
-                del self._watched[serial]
-                taken.append(known[1])
-        return taken
+        self._alarms.close()
 
     def _look(self, request: Request, now: float) -> None:
         expires = request.lease_expires
         if expires is not None and expires <= now:
             self._expired(request)
         self.watch(request)
-
-    def _arm(self) -> None:
-        self._disarm()
-        if self._heap and not self._closed:
-            delay = min(max(self._heap[0][0] - self.clock(), _SHORTEST_LOOK), _LONGEST_LOOK)
-            self._timer = asyncio.get_running_loop().call_later(delay, self.sweep)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Iterable
 from itertools import count
 
 from headrace_engine.engine.requests import Sequence
-from headrace_engine.engine.statistics import Clock, StepHistory
+from headrace_engine.engine.statistics import Clock, SequenceTimes, StepHistory
+from headrace_engine.engine.waiting_line import WaitingLine
 from headrace_engine.errors import Internal
 from headrace_engine.messages import AddSequence, Ended, Scheduled, StepBegun, StepOutput
 from headrace_engine.result_types import FinishReason, PrefixReuse
+
+_REMEMBERED = 64
+"""Requests whose use of the prefix cache is remembered."""
 
 
 class Outputs:
@@ -22,6 +27,7 @@ class Outputs:
 
     Attributes:
         mean_duration: seconds from arrival to end, mean of the newest requests.
+        mean_service: seconds from the first step to the end, mean of the newest requests; None before the first end.
     """
 
     def __init__(self, clock: Clock, history: StepHistory) -> None:
@@ -29,12 +35,14 @@ class Outputs:
         self._live: dict[int, Sequence] = {}
         self._keys = count(1)
         self._commands: dict[Sequence, AddSequence] = {}
-        self._waiting: set[int] = set()
+        self._waiting = WaitingLine()
+        self._reused: deque[float] = deque(maxlen=_REMEMBERED)
         self._in_step: list[int] = []
         self._idle = asyncio.Event()
         self._idle.set()
         self.history = history
         self.mean_duration = 1.0
+        self.mean_service: float | None = None
 
     @property
     def live(self) -> int:
@@ -51,6 +59,21 @@ class Outputs:
         """Prompt tokens of sequences without a token, less those that the cache gave."""
         times = (sequence.times for sequence in self._live.values())
         return sum(each.prompt_length - (each.cached_length or 0) for each in times if each.first_token is None)
+
+    @property
+    def best_reuse(self) -> float:
+        """The largest share of its prompt that one of the newest requests found in the prefix cache."""
+        return max(self._reused, default=0.0)
+
+    def ahead_of(self, priority: int) -> int:
+        """Waiting sequences that are served before one of this priority that arrives now."""
+        return self._waiting.ahead_of(priority)
+
+    def prompts_ahead_of(self, priority: int) -> int:
+        """Prompt tokens of those."""
+        waiting = (self._live[key] for key in self._waiting)
+        first = (each for each in waiting if self._commands[each].priority >= priority)
+        return sum(each.times.prompt_length for each in first)
 
     def new_key(self) -> int:
         """A key for a sequence, never used before for this model."""
@@ -72,7 +95,7 @@ class Outputs:
         """Expect output for a sequence that a core is told to compute."""
         self._live[sequence.key] = sequence
         self._commands[sequence] = command
-        self._waiting.add(sequence.key)
+        self._waiting.add(sequence.key, command.priority)
         self._idle.clear()
 
     def put_back(self, sequences: Iterable[Sequence]) -> None:
@@ -80,7 +103,7 @@ class Outputs:
         for sequence in sequences:
             self._waiting.discard(sequence.key)
             sequence.key = self.new_key()
-            self._waiting.add(sequence.key)
+            self._waiting.add(sequence.key, self._commands[sequence].priority)
         self._live = {sequence.key: sequence for sequence in self._live.values()}
 
     def begin_step(self, step: StepBegun) -> None:
@@ -109,8 +132,7 @@ class Outputs:
         del self._commands[sequence]
         self._waiting.discard(sequence.key)
         sequence.finish(reason, self._clock(), Internal(error) if reason is FinishReason.ERROR else None)
-        duration = self._clock() - sequence.times.arrival
-        self.mean_duration += (duration - self.mean_duration) / 8
+        self._note_durations(sequence.times, self._clock())
         if not self._live:
             self._idle.set()
         return True
@@ -126,6 +148,13 @@ class Outputs:
         """Wait until every sequence has ended."""
         await self._idle.wait()
 
+    def _note_durations(self, times: SequenceTimes, now: float) -> None:
+        self.mean_duration += (now - times.arrival - self.mean_duration) / 8
+        if times.scheduled is not None:
+            service = now - times.scheduled
+            before = service if self.mean_service is None else self.mean_service
+            self.mean_service = before + (service - before) / 8
+
     def _scheduled(self, scheduled: Scheduled, began: float) -> None:
         self._waiting.discard(scheduled.key)
         sequence = self._live.get(scheduled.key)
@@ -133,6 +162,7 @@ class Outputs:
             return
         sequence.times.scheduled = max(sequence.times.arrival, began)
         sequence.times.cached_length = scheduled.cached_tokens
+        self._reused.append(scheduled.cached_tokens / sequence.times.prompt_length)
         sequence.log.prefix = PrefixReuse(prefix_len_gpu=scheduled.cached_tokens)
         sequence.log.wake()
 

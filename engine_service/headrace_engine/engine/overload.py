@@ -6,8 +6,8 @@ from headrace_engine.engine.model import Model
 from headrace_engine.errors import ResourceExhausted
 
 
-def check_queue(model: Model) -> int:
-    """Requests that are served before the next one.
+def check_queue(model: Model, priority: int) -> int:
+    """Requests that are served before the next one of this priority.
 
     Raises:
         ResourceExhausted: QUEUE_FULL, too many wait already.
@@ -21,10 +21,10 @@ def check_queue(model: Model) -> int:
         raise ResourceExhausted(
             f"{waiting} requests are waiting (max_waiting {most}). Try again in {delay:.1f} s",
             retry_after=delay,
-            waiting_ahead=waiting,
+            waiting_ahead=outputs.ahead_of(priority),
             max_waiting=most,
         )
-    return waiting
+    return outputs.ahead_of(priority)
 
 
 def time_to_come_back(model: Model) -> float:

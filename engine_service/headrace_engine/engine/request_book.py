@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Iterator
 
+from headrace_engine.engine.alarms import Alarms
 from headrace_engine.engine.leases import Leases
 from headrace_engine.engine.requests import Request
 from headrace_engine.engine.result_room import ResultRoom
@@ -30,6 +31,7 @@ class RequestBook:
     Attributes:
         keys: of the starts that had a request_id.
         leases: end and release requests that nobody is there for.
+        deadlines: end requests whose time is over.
         room: what the logs take.
     """
 
@@ -38,6 +40,7 @@ class RequestBook:
         self._instance_id = instance_id
         self.keys = StartKeys(clock)
         self.leases = Leases(clock, self._expire)
+        self.deadlines: Alarms[Request] = Alarms(clock, _end_late)
         self.room = ResultRoom()
         self._requests: dict[str, Request] = {}
         self._serial = 0
@@ -55,9 +58,16 @@ class RequestBook:
         return self._serial
 
     def add(self, request: Request) -> None:
-        """Keep a request, as long as its lease runs."""
+        """Keep a request, as long as its lease runs; it ends at its deadline."""
         self._requests[_id(request.accepted.handle)] = request
         self.leases.watch(request)
+        if request.deadline is not None:
+            self.deadlines.set(request.serial, request.deadline, request)
+
+    def close(self) -> None:
+        """Let leases and deadlines run on for ever."""
+        self.leases.close()
+        self.deadlines.close()
 
     def find(self, handle: str, owner: str) -> Request:
         """The request of a handle; the first part of the handle is not looked at.
@@ -121,6 +131,7 @@ class RequestBook:
         self.keys.release(Key(request.owner, request.accepted.request_id, request.accepted.handover))
         request.released = True
         self.leases.forget(request)
+        self.deadlines.drop(request.serial)
         for sequence in request.sequences:
             sequence.log.release()
             if sequence.room is not None:
@@ -140,6 +151,10 @@ class RequestBook:
             self.release(request)
         else:
             request.end(FinishReason.LEASE_EXPIRED)
+
+
+def _end_late(request: Request, now: float) -> None:
+    request.end(FinishReason.DEADLINE)
 
 
 def _id(handle: str) -> str:

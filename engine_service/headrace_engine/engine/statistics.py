@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headrace_engine.engine.step_times import StepTimes
 from headrace_engine.messages import CoreStat, StepOutput
 from headrace_engine.result_types import RequestStat
 
@@ -121,12 +122,14 @@ class StepHistory:
 
     Attributes:
         cores: cores that were started.
+        step_times: what the steps of the core at work took.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._steps: deque[_Step] = deque()
         self.cores = 0
+        self.step_times = StepTimes()
         self.last = CoreStat()
         self.generated_tokens = 0
         self.prefilled_tokens = 0
@@ -136,6 +139,7 @@ class StepHistory:
     def new_core(self) -> None:
         """A core starts: its counters begin at 0, ours go on."""
         self.cores += 1
+        self.step_times = StepTimes()
         self.last = CoreStat()
 
     def add(self, output: StepOutput) -> None:
@@ -149,6 +153,7 @@ class StepHistory:
         self.prefix_cache_miss_tokens += now.prefix_cache_miss_tokens - before.prefix_cache_miss_tokens
         self.last = now
         if output.batch_size:
+            self.step_times.note(generated + prefilled, output.step_time)
             self._steps.append(_Step(self._clock(), generated, prefilled, output.step_time, output.batch_size))
         self._forget()
 

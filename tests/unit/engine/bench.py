@@ -38,9 +38,10 @@ class Bench:
         return self.launcher.core
 
     def pass_time(self, seconds: float) -> None:
-        """Move the clock, and let leases run out."""
+        """Move the clock, and let leases run out and deadlines pass."""
         self.clock.advance(seconds)
         self.engine._book.leases.sweep()
+        self.engine._book.deadlines.sweep()
 
     def config(self, name: str = NAME, **changes: Any) -> RuntimeConfig:
         return RuntimeConfig(**{"model_name": name, "model_path": str(self.model_path), **changes})

@@ -239,7 +239,6 @@ NOT_HONOURED = [
     ("lora_name", "adapter"),
     ("mm_info", (object(),)),
     ("enable_tensors_from_model_inference", True),
-    ("deadline", 5.0),
 ]
 
 
@@ -288,6 +287,7 @@ class TestNotSupported:
                 use_prefix_cache=False,
                 cache_salt="tenant",
                 priority=-3,
+                deadline=2.5,
                 lease=Lease(running=5.0),
                 interrupt_policy=InterruptPolicy.RETURN,
             )

@@ -197,7 +197,7 @@ class TestBooks:
         for _ in range(1000):
             bench.pass_time(0.5)
             await bench.engine.get_request(handle=accepted.handle)
-        assert len(leases(bench)._heap) == len(leases(bench)._watched) == 1
+        assert len(leases(bench)._alarms._heap) == len(leases(bench)._alarms) == 1
 
     async def test_a_released_request_is_let_go(self, bench: Bench) -> None:
         await bench.run()
@@ -206,9 +206,9 @@ class TestBooks:
         request.arrive()
         await bench.engine.release_request(handle, "")
         request.leave()
-        assert not leases(bench)._watched
+        assert not len(leases(bench)._alarms)
         bench.pass_time(3600)
-        assert not leases(bench)._heap
+        assert not leases(bench)._alarms._heap
 
     async def test_a_look_that_changes_nothing_does_not_go_on_for_ever(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
@@ -224,9 +224,9 @@ class TestBooks:
         await bench.run()
         await bench.start()
         await bench.engine.close()
-        assert leases(bench)._timer is None
+        assert leases(bench)._alarms._timer is None
         bench.pass_time(60)
-        assert leases(bench)._timer is None
+        assert leases(bench)._alarms._timer is None
 
 
 class TestConfig:

@@ -31,7 +31,7 @@ def clock() -> FakeClock:
 async def book(clock: FakeClock) -> AsyncIterator[RequestBook]:
     book = RequestBook("e1", INSTANCE, clock)
     yield book
-    book.leases.close()
+    book.close()
 
 
 def add(

@@ -232,11 +232,30 @@ async def no_room(request, context):
     await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "RESULTS_FULL", message="268435456 bytes are taken")
 
 
-@pytest.mark.parametrize("refusing", [full, no_room])
+async def too_late(request, context):
+    await refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_NOT_MET", message="the deadline of 1 s")
+
+
+@pytest.mark.parametrize("refusing", [full, no_room, too_late])
 async def test_a_full_engine_moves_on_to_one_with_room(front, first, refusing):
     first.script["StartRequest"] = first.script["Generate"] = refusing
     assert await placed(front, 2) == ["e2", "e2"]
     assert await generated(front) == "e2"
+
+
+async def test_a_deadline_that_no_engine_can_meet_is_refused_with_the_engines_own_words(front, first, second):
+    first.script["StartRequest"] = second.script["StartRequest"] = too_late
+    failure = await failing(front.requests.StartRequest(request()))
+    assert failure.told == (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_NOT_MET")
+    assert failure.message == "the deadline of 1 s"
+    assert [len(engine.asked("StartRequest")) for engine in (first, second)] == [1, 1]
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_of_two_refusals_for_load_the_one_that_says_when_to_come_back_is_told(front, first, second, later):
+    first.script["StartRequest"], second.script["StartRequest"] = (too_late, full) if later else (full, too_late)
+    failure = await failing(front.requests.StartRequest(request()))
+    assert failure.told == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
 
 
 async def test_an_engine_whose_core_is_being_replaced_is_left_out_while_another_serves(front, first, second):
