@@ -13,6 +13,7 @@ from headrace_engine.config import (
     ComputeUnit,
     InterruptPolicy,
     KvCacheMode,
+    LogitRules,
     ModelFormat,
     RopeScaling,
     SamplingParams,
@@ -73,6 +74,7 @@ class AddSequence:
         max_new: tokens after which it ends with MAX_LENGTH.
         min_new: tokens before which eos_ids and stop_ids are masked.
         stop_ids: masked like eos_ids before min_new; the front half ends the sequence on them.
+        rules: what else changes its logits; None: nothing.
         priority: higher is served first.
         interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would put it back for lack of blocks.
     """
@@ -86,6 +88,7 @@ class AddSequence:
     eos_ids: tuple[int, ...] = ()
     min_new: int = 0
     stop_ids: tuple[int, ...] = ()
+    rules: LogitRules | None = None
     priority: int = 0
     use_prefix_cache: bool = True
     cache_salt: str = ""
@@ -199,6 +202,9 @@ class StepOutput:
 
     Attributes:
         logprobs: log-probability of each token, or empty where no row asked; NaN in rows that did not ask.
+        top_counts: most likely ids that were asked for with each token, or empty where no row asked.
+        top_ids: those ids, one row after the other, most likely first.
+        top_logprobs: the log-probability of each of them.
         scheduled: sequences that were in a step for the first time.
         preempted: sequences that were put back for lack of blocks.
         ended: sequences that the core ended.
@@ -209,6 +215,9 @@ class StepOutput:
     keys: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    top_counts: list[int] = field(default_factory=list)
+    top_ids: list[int] = field(default_factory=list)
+    top_logprobs: list[float] = field(default_factory=list)
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)

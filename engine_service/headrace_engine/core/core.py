@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 from headrace_engine.core.block_pool import BlockPool
 from headrace_engine.core.executor import Executor
@@ -187,6 +188,7 @@ class Core:
             keys=list(drawn),
             token_ids=[token.token_id for token in drawn.values() if token.token_id is not None],
             logprobs=_logprobs(drawn),
+            **_tops(drawn),
             scheduled=schedule.scheduled,
             preempted=schedule.preempted,
             ended=self._ended,
@@ -204,3 +206,15 @@ def _logprobs(drawn: dict[int, Sampled]) -> list[float]:
     if all(value is None for value in values):
         return []
     return [math.nan if value is None else value for value in values]
+
+
+def _tops(drawn: dict[int, Sampled]) -> dict[str, Any]:
+    """The columns of most likely ids; none where nobody asked for them."""
+    if not any(token.top for token in drawn.values()):
+        return {}
+    pairs = [pair for token in drawn.values() for pair in token.top]
+    return {
+        "top_counts": [len(token.top) for token in drawn.values()],
+        "top_ids": [token_id for token_id, _ in pairs],
+        "top_logprobs": [logprob for _, logprob in pairs],
+    }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from headrace_engine.config import LogitRules
+from headrace_engine.core.logit_state import LogitState
 from headrace_engine.core.prefix_cache import Cursor
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.messages import AddSequence
@@ -34,6 +36,7 @@ class Sequence:
         started: it was in a step before.
         preemptions: times that it gave up its blocks for others.
         overtaken: sequences behind it in the queue that started before it.
+        logits: what its ids make of its rules, from its first draw on; None: it has none, or has drawn nothing here.
     """
 
     request: AddSequence
@@ -47,6 +50,7 @@ class Sequence:
     started: bool = False
     preemptions: int = 0
     overtaken: int = 0
+    logits: LogitState | None = None
 
     def __post_init__(self) -> None:
         self.ids = [*self.request.prompt, *self.request.generated]
@@ -99,12 +103,21 @@ class Sequence:
 
     def step(self, count: int) -> SequenceStep:
         """Its share of a step that computes the next count ids; the last of them draws a token."""
-        return SequenceStep(
+        draws = count == self.remaining
+        step = SequenceStep(
             token_ids=self.ids[self.computed : self.computed + count],
             start=self.computed,
             blocks=self.blocks,
-            sampling=self.request.sampling if count == self.remaining else None,
+            sampling=self.request.sampling if draws else None,
             position=self.generated_length,
             index=self.request.index,
             masked_ids=self.masked_ids,
         )
+        return self._ruled(step, self.request.rules) if draws and self.request.rules is not None else step
+
+    def _ruled(self, step: SequenceStep, rules: LogitRules) -> SequenceStep:
+        """A step that draws as its rules and its ids so far say."""
+        if self.logits is None:
+            self.logits = LogitState(rules, self.prompt_length)
+        masked = (*step.masked_ids, *self.logits.follow(self.ids))
+        return replace(step, masked_ids=masked, changes=self.logits.changes)

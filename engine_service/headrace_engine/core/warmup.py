@@ -12,7 +12,7 @@ from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan, CoreProgress, CoreReady
 from headrace_engine.model_types import ModelPhase
 
-_DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=True)
+_DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=True, top_logprobs=20)
 """Asks for all of a sampler's work, so that nothing is left to be allocated or compiled later."""
 
 
@@ -75,7 +75,7 @@ def _most_sequences(plan: CorePlan, sizes: RunnerSizes) -> list[SequenceStep]:
 
 
 def _row(start: int, count: int, blocks: tuple[int, ...]) -> SequenceStep:
-    return SequenceStep(token_ids=(0,) * count, start=start, blocks=blocks, sampling=_DRAW)
+    return SequenceStep(token_ids=(0,) * count, start=start, blocks=blocks, sampling=_DRAW, masked_ids=(1,))
 
 
 def _blocks_for(tokens: int, plan: CorePlan) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat, SamplingParams
 from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
+from headrace_engine.core.logit_state import LogitState
 from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
 from headrace_engine.core.warmup import start_up
 from headrace_engine.messages import (
@@ -46,8 +47,9 @@ def draw(
     noise = () if sampling.temperature == 0 else (sampling.seed, position, index)
     content = array("q", (*context, *noise)).tobytes()
     first = int.from_bytes(blake2b(content, digest_size=8).digest(), "little") % VOCABULARY
+    forbidden = set(masked)
     candidates = ((first + i) % VOCABULARY for i in range(VOCABULARY))
-    return next((token for token in candidates if token not in masked), None)
+    return next((token for token in candidates if token not in forbidden), None)
 
 
 def expected(request: AddSequence, count: int | None = None) -> list[int]:
@@ -56,6 +58,9 @@ def expected(request: AddSequence, count: int | None = None) -> list[int]:
     while len(ids) < (request.max_new if count is None else count):
         position = len(ids)
         masked = request.eos_ids + request.stop_ids if position < request.min_new else ()
+        if request.rules is not None:
+            state = LogitState(request.rules, len(request.prompt))
+            masked = (*masked, *state.follow((*request.prompt, *ids)))
         token = draw((*request.prompt, *ids), request.sampling, position, request.index, masked)
         if token is None:
             break
@@ -137,8 +142,10 @@ class SimulatedRunner(Runner):
                 return Sampled(None, error="logits are not finite")
             context.append(token if stored == position else -3)
         token_id = draw(context, step.sampling, step.position, step.index, step.masked_ids)
-        wanted = step.sampling.logprobs and token_id is not None
-        return Sampled(token_id, -float(token_id) if wanted and token_id is not None else None)
+        if token_id is None or not step.sampling.logprobs:
+            return Sampled(token_id)
+        top = [(token_id + i, -1.0 - i) for i in range(step.sampling.top_logprobs)]
+        return Sampled(token_id, -float(token_id), top=top)
 
     def _slot(self, step: SequenceStep, position: int) -> tuple[int, int]:
         return step.blocks[position // self.plan.block_size], position % self.plan.block_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import EnumType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -39,6 +40,8 @@ def any_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(any_of(arguments[0]), max_size=5)
     if get_origin(hint) is tuple:
         return st.lists(any_of(arguments[0]), max_size=5).map(tuple)
+    if get_origin(hint) is Mapping:
+        return st.dictionaries(any_of(arguments[0]), any_of(arguments[1]), max_size=5)
     return st.one_of(*map(any_of, arguments))
 
 
@@ -53,6 +56,8 @@ def same(left: Any, right: Any) -> bool:
         return all(same(getattr(left, field.name), getattr(right, field.name)) for field in fields(left))
     if isinstance(left, (list, tuple)):
         return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict):
+        return same(list(left.items()), list(right.items()))
     if isinstance(left, float):
         return left == right or (math.isnan(left) and math.isnan(right))
     return bool(left == right)
