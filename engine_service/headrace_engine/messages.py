@@ -75,6 +75,7 @@ class AddSequence:
         min_new: tokens before which eos_ids and stop_ids are masked.
         stop_ids: masked like eos_ids before min_new; the front half ends the sequence on them.
         rules: what else changes its logits; None: nothing.
+        grammar: what its text must match, as `guided` compiles it; "": anything.
         priority: higher is served first.
         interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would put it back for lack of blocks.
     """
@@ -89,6 +90,7 @@ class AddSequence:
     min_new: int = 0
     stop_ids: tuple[int, ...] = ()
     rules: LogitRules | None = None
+    grammar: str = ""
     priority: int = 0
     use_prefix_cache: bool = True
     cache_salt: str = ""

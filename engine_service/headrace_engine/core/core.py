@@ -9,12 +9,14 @@ from typing import Any
 
 from headrace_engine.core.block_pool import BlockPool
 from headrace_engine.core.executor import Executor
+from headrace_engine.core.guides import GuideMaker, Guides
 from headrace_engine.core.link import Link
 from headrace_engine.core.prefix_cache import Scope
 from headrace_engine.core.runner import Runner, RunnerSizes, Sampled
 from headrace_engine.core.schedule import Limits, Row, Schedule
 from headrace_engine.core.scheduler import Scheduler
 from headrace_engine.core.sequence import Sequence
+from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.messages import (
     AddSequence,
     CoreCommand,
@@ -37,6 +39,7 @@ class Core:
     Args:
         plan: what the core was started with.
         sizes: what the runner made of it.
+        open_guides: makes what compiles grammars for the model, when the first one comes.
         clock: seconds, for the time of a step.
     """
 
@@ -46,6 +49,7 @@ class Core:
         sizes: RunnerSizes,
         runner: Runner,
         link: Link,
+        open_guides: Callable[[], GuideMaker],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         scope = Scope(revision=plan.path, kv_mode=plan.kv_cache_mode)
@@ -53,6 +57,7 @@ class Core:
         self._scheduler = Scheduler(BlockPool(sizes.num_blocks, plan.block_size), limits, scope)
         self._executor = Executor(runner)
         self._link = link
+        self._guides = Guides(open_guides)
         self._clock = clock
         self._max_length = sizes.max_length
         self._ended: list[Ended] = []  # Since the last output.
@@ -63,7 +68,7 @@ class Core:
     @property
     def busy(self) -> bool:
         """The next step has something to do without a further command."""
-        return self._scheduler.busy or bool(self._ended)
+        return self._scheduler.busy or bool(self._ended) or bool(self._guides)
 
     def serve(self) -> None:
         """Step until told to shut down.
@@ -73,8 +78,11 @@ class Core:
             StepFailed: the runner can compute nothing any more.
             BooksError: a defect of the scheduler.
         """
-        while not self._stopped:
-            self.step()
+        try:
+            while not self._stopped:
+                self.step()
+        finally:
+            self._guides.close()
 
     def step(self) -> None:
         """Take commands, schedule, run, publish. Waits for a command where there is nothing to do."""
@@ -102,6 +110,16 @@ class Core:
             self._rest()
         for command in self._link.receive(block=not self.busy):
             self._obey(command)
+        if self._guides:
+            self._take_guides()
+
+    def _take_guides(self) -> None:
+        """Let sequences wait for their turn whose guides are made; wait for one where nothing else is to be done."""
+        for request, guide in self._guides.ready(block=not (self._scheduler.busy or self._ended)):
+            if isinstance(guide, Exception):
+                self._ended.append(Ended(request.key, FinishReason.ERROR, str(guide)))
+            else:
+                self._enter(request, guide)
 
     def _rest(self) -> None:
         """Nothing to do: check the books, and do not leave gauges of a moment that has passed standing."""
@@ -123,7 +141,13 @@ class Core:
                 raise ValueError("a core takes one plan")
 
     def _add(self, request: AddSequence) -> None:
-        sequence = self._scheduler.add(request)
+        if request.grammar:
+            self._guides.begin(request)
+        else:
+            self._enter(request)
+
+    def _enter(self, request: AddSequence, guide: Guide | None = None) -> None:
+        sequence = self._scheduler.add(request, guide)
         if error := self._refusal(request):
             self._end(sequence, FinishReason.ERROR, error)
         elif reason := sequence.finish_reason:  # What an earlier core generated was all.
@@ -139,6 +163,7 @@ class Core:
         return ""
 
     def _drop(self, key: int) -> None:
+        self._guides.drop(key)
         sequence = self._scheduler.find(key)
         if sequence is not None:
             self._scheduler.end(sequence)
@@ -177,7 +202,15 @@ class Core:
         self._scheduler.append(sequence, token_id)
         if reason := sequence.finish_reason:
             self._end(sequence, reason)
+        elif sequence.guide is not None:
+            self._guide(sequence, sequence.guide, token_id)
         return True
+
+    def _guide(self, sequence: Sequence, guide: Guide, token_id: int) -> None:
+        try:
+            guide.take([token_id])
+        except GuideFailed as error:
+            self._end(sequence, FinishReason.ERROR, str(error))
 
     def _publish(self, schedule: Schedule, drawn: dict[int, Sampled], seconds: float) -> None:
         """Tell the front half everything at once, if there is anything to tell."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from headrace_engine.config import LogitRules
 from headrace_engine.core.runner import LogitChanges
+from headrace_engine.guided.guide import Guide
 
 _LARGEST = (2 - 2.0**-23) * 2.0**127
 _SMALLEST = 2.0**-126
@@ -26,12 +27,15 @@ class LogitState:
     Args:
         rules: of the sequence.
         prompt_length: how many of its ids are the prompt's.
+        guide: follows the sequence by itself, as every one of its ids is drawn; None: it is free.
 
     Attributes:
         changes: as of the ids that `follow` was given last.
     """
 
-    def __init__(self, rules: LogitRules, prompt_length: int) -> None:
+    def __init__(self, rules: LogitRules, prompt_length: int, guide: Guide | None = None) -> None:
+        self._guide = guide
+        self._allowed = bit_mask(rules.allowed_token_ids) if rules.allowed_token_ids else None
         self._penalties = Penalties(rules, prompt_length)
         self._ngrams = RepeatedNgrams(rules.no_repeat_ngram_size) if rules.no_repeat_ngram_size else None
         self._bad_words = BadWords(rules.bad_words) if rules.bad_words else None
@@ -42,7 +46,7 @@ class LogitState:
             penalties=self._penalties.amounts,
             biased=array("i", rules.logit_bias),
             biases=array("d", [min(max(bias, -_LARGEST), _LARGEST) for bias in rules.logit_bias.values()]),
-            allowed=bit_mask(rules.allowed_token_ids) if rules.allowed_token_ids else None,
+            allowed=self._allowed if guide is None else guide.allowed,
         )
 
     def follow(self, ids: Sequence[int]) -> list[int]:
@@ -55,6 +59,8 @@ class LogitState:
         if self._ngrams is not None:
             self._ngrams.read(ids, self._known)
             masked += self._ngrams.completing()
+        if self._guide is not None and self._allowed is not None:
+            self.changes.allowed = _both(self._guide.allowed, self._allowed)
         self._known = len(ids)
         return masked
 
@@ -158,6 +164,13 @@ class BadWords:
         """Ids that would complete one."""
         begun = self._after.get(ids[-1], ())
         return self._always + [last for begin, last in begun if ids[-len(begin) :] == begin]
+
+
+def _both(first: array[int], second: array[int]) -> array[int]:
+    """The bits that two masks share, as far as the shorter one goes."""
+    size = min(len(first), len(second)) * first.itemsize
+    shared = int.from_bytes(first.tobytes()[:size], "little") & int.from_bytes(second.tobytes()[:size], "little")
+    return array("I", shared.to_bytes(size, "little"))
 
 
 def bit_mask(ids: Iterable[int]) -> array[int]:

@@ -13,6 +13,7 @@ from headrace_engine.core.schedule import Limits, Row, Schedule
 from headrace_engine.core.sequence import Sequence, SequenceStatus
 from headrace_engine.core.tables import BlockTables
 from headrace_engine.core.waiting import WaitingQueue
+from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import AddSequence, CoreStat, Scheduled
 
 
@@ -56,15 +57,18 @@ class Scheduler:
             generated_tokens=self._generated,
         )
 
-    def add(self, request: AddSequence) -> Sequence:
+    def add(self, request: AddSequence, guide: Guide | None = None) -> Sequence:
         """Let a sequence wait for its turn.
+
+        Args:
+            guide: where it stands in its grammar, if it has one.
 
         Raises:
             ValueError: its key is in use.
         """
         if request.key in self._sequences:
             raise ValueError(f"key {request.key} is in use")
-        sequence = Sequence(request, next(self._arrivals), self._cursor(request))
+        sequence = Sequence(request, next(self._arrivals), self._cursor(request), guide)
         self._sequences[request.key] = sequence
         self._waiting.push(sequence)
         return sequence

@@ -9,6 +9,7 @@ from headrace_engine.config import LogitRules
 from headrace_engine.core.logit_state import LogitState
 from headrace_engine.core.prefix_cache import Cursor
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import AddSequence
 from headrace_engine.result_types import FinishReason
 
@@ -29,6 +30,7 @@ class Sequence:
         request: the command that brought it.
         arrival: a number that grows with each sequence.
         cursor: its place in the prefix cache; None: it neither reads nor fills the cache.
+        guide: where it stands in its grammar; None: it has none.
         ids: prompt and generated ids.
         prompt_length: how many of them are the prompt's.
         computed: leading ids whose keys and values are in `blocks`.
@@ -42,6 +44,7 @@ class Sequence:
     request: AddSequence
     arrival: int
     cursor: Cursor | None = None
+    guide: Guide | None = None
     status: SequenceStatus = SequenceStatus.WAITING
     ids: list[int] = field(init=False)
     prompt_length: int = field(init=False)
@@ -113,11 +116,12 @@ class Sequence:
             index=self.request.index,
             masked_ids=self.masked_ids,
         )
-        return self._ruled(step, self.request.rules) if draws and self.request.rules is not None else step
+        free = self.request.rules is None and self.guide is None
+        return step if free or not draws else self._ruled(step)
 
-    def _ruled(self, step: SequenceStep, rules: LogitRules) -> SequenceStep:
-        """A step that draws as its rules and its ids so far say."""
+    def _ruled(self, step: SequenceStep) -> SequenceStep:
+        """A step that draws as its rules, its grammar and its ids so far say."""
         if self.logits is None:
-            self.logits = LogitState(rules, self.prompt_length)
+            self.logits = LogitState(self.request.rules or LogitRules(), self.prompt_length, self.guide)
         masked = (*step.masked_ids, *self.logits.follow(self.ids))
         return replace(step, masked_ids=masked, changes=self.logits.changes)

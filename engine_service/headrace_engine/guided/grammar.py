@@ -10,6 +10,7 @@ from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
 
 from headrace_engine.config import ResponseFormat, ResponseFormatKind
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.guided.guide import first_line
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -86,9 +87,3 @@ def _lark_of(text: str) -> str:
         return gbnf_to_lark(text)
     except (GbnfToLarkError, RecursionError) as error:
         raise refused(f"grammar is not EBNF: {first_line(str(error))}") from None
-
-
-def first_line(message: str) -> str:
-    """What a person needs of a message of several lines."""
-    lines = [line.strip() for line in message.splitlines() if line.strip(" ^|")]
-    return " ".join(lines)[:300]

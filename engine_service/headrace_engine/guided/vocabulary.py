@@ -7,8 +7,8 @@ from threading import Lock
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from headrace_engine.guided.grammar import first_line, refused
-from headrace_engine.guided.guide import Guide
+from headrace_engine.guided.grammar import refused
+from headrace_engine.guided.guide import Guide, first_line
 from headrace_engine.models.tokenizer import TokenizerBundle
 
 LIMITS = LLParserLimits(max_grammar_size=100_000, verbose_errors=False)
@@ -32,10 +32,9 @@ class Vocabulary:
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
         self._lock = Lock()
 
-    @property
-    def kept(self) -> int:
-        """Compiled grammars at hand."""
-        return len(self._compiled)
+    def __contains__(self, grammar: str) -> bool:
+        """Whether a grammar is compiled."""
+        return grammar in self._compiled
 
     def check(self, grammar: str) -> list[str]:
         """What is suspicious about a grammar that can be compiled.
@@ -50,6 +49,9 @@ class Vocabulary:
 
     def guide(self, grammar: str, eos_ids: tuple[int, ...]) -> Guide:
         """A guide at the beginning of a text, for a grammar that `check` has accepted.
+
+        Raises:
+            GuideFailed: it cannot be compiled after all.
 
         Args:
             eos_ids: ids that end the text once it is complete; all others of this kind are never allowed.

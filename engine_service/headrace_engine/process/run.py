@@ -10,11 +10,14 @@ from contextlib import closing
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
+from headrace_engine.core.guides import GuideMaker
 from headrace_engine.core.link import Link, LinkClosed
 from headrace_engine.core.runner import Runner
 from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument
 from headrace_engine.messages import CorePlan
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.tokenizer import load_tokenizer
 from headrace_engine.process.devices import has_cuda
 
 RunnerFactory = Callable[[CorePlan], Runner]
@@ -69,7 +72,14 @@ def run_core(plan: CorePlan, link: Link, make: RunnerFactory = make_runner) -> b
 def _serve(plan: CorePlan, link: Link, make: RunnerFactory) -> None:
     with closing(make(plan)) as runner:
         sizes = start_up(plan, runner, link)
-        Core(plan, sizes, runner, link).serve()
+        Core(plan, sizes, runner, link, lambda: _open_guides(plan)).serve()
+
+
+def _open_guides(plan: CorePlan) -> GuideMaker:
+    from headrace_engine.guided.vocabulary import Vocabulary  # Most cores never have a grammar to compile.
+
+    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
+    return Vocabulary(load_tokenizer(files), files.spec.vocab_size)
 
 
 def _tell(link: Link, error: Exception) -> None:

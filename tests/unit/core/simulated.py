@@ -9,7 +9,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat, SamplingParams
@@ -18,6 +21,7 @@ from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.logit_state import LogitState
 from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
 from headrace_engine.core.warmup import start_up
+from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.messages import (
     AddSequence,
     CoreCommand,
@@ -30,6 +34,9 @@ from headrace_engine.messages import (
     StepOutput,
 )
 from headrace_engine.model_types import ModelPhase
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.tokenizer import load_tokenizer
+from tiny_models import make_tiny_llama
 
 VOCABULARY = 1000
 GREEDY = SamplingParams(temperature=0)
@@ -41,32 +48,49 @@ class ContractBroken(BaseException):
 
 
 def draw(
-    context: Sequence[int], sampling: SamplingParams, position: int, index: int, masked: Sequence[int]
+    context: Sequence[int],
+    sampling: SamplingParams,
+    position: int,
+    index: int,
+    masked: Sequence[int],
+    allowed: array[int] | None = None,
 ) -> int | None:
     """The id after a context: any function of all of it will do, if nearly every change changes the result."""
     noise = () if sampling.temperature == 0 else (sampling.seed, position, index)
     content = array("q", (*context, *noise)).tobytes()
     first = int.from_bytes(blake2b(content, digest_size=8).digest(), "little") % VOCABULARY
     forbidden = set(masked)
+    if allowed is not None:
+        forbidden.update(token for token in range(VOCABULARY) if not _has(allowed, token))
     candidates = ((first + i) % VOCABULARY for i in range(VOCABULARY))
     return next((token for token in candidates if token not in forbidden), None)
+
+
+def _has(mask: array[int], token: int) -> bool:
+    return token // 32 < len(mask) and bool(mask[token // 32] >> token % 32 & 1)
 
 
 def expected(request: AddSequence, count: int | None = None) -> list[int]:
     """The ids that a sequence must get, those it came with included, up to a number of tokens or an EOS id."""
     ids = list(request.generated)
+    guide = tiny_vocabulary().guide(request.grammar, request.eos_ids) if request.grammar else None
+    if guide is not None:
+        guide.take(ids)
     while len(ids) < (request.max_new if count is None else count):
         position = len(ids)
         masked = request.eos_ids + request.stop_ids if position < request.min_new else ()
         if request.rules is not None:
             state = LogitState(request.rules, len(request.prompt))
             masked = (*masked, *state.follow((*request.prompt, *ids)))
-        token = draw((*request.prompt, *ids), request.sampling, position, request.index, masked)
+        allowed = None if guide is None else guide.allowed
+        token = draw((*request.prompt, *ids), request.sampling, position, request.index, masked, allowed)
         if token is None:
             break
         ids.append(token)
         if token in request.eos_ids:
             break
+        if guide is not None:
+            guide.take([token])
     return ids
 
 
@@ -141,7 +165,8 @@ class SimulatedRunner(Runner):
             if token == _POISON:
                 return Sampled(None, error="logits are not finite")
             context.append(token if stored == position else -3)
-        token_id = draw(context, step.sampling, step.position, step.index, step.masked_ids)
+        allowed = None if step.changes is None else step.changes.allowed
+        token_id = draw(context, step.sampling, step.position, step.index, step.masked_ids, allowed)
         if token_id is None or not step.sampling.logprobs:
             return Sampled(token_id)
         top = [(token_id + i, -1.0 - i) for i in range(step.sampling.top_logprobs)]
@@ -200,6 +225,14 @@ class ListLink:
         self.messages.append(message)
 
 
+@cache
+def tiny_vocabulary() -> Vocabulary:
+    """Of guides: the ids of tiny models."""
+    with TemporaryDirectory() as folder:
+        files = open_model(str(make_tiny_llama(Path(folder) / "tiny")))
+        return Vocabulary(load_tokenizer(files), files.spec.vocab_size)
+
+
 class Bench:
     """A core that was started on a simulated runner, and what it has published, by key."""
 
@@ -210,7 +243,7 @@ class Bench:
         sizes = start_up(self.plan, self.runner, self.link)
         self.runner.forget_warm_up()
         self.link.messages.clear()
-        self.core = Core(self.plan, sizes, self.runner, self.link)
+        self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary)
         self.requests: dict[int, AddSequence] = {}
         self.tokens: dict[int, list[int]] = {}
         self.ended: dict[int, Ended] = {}

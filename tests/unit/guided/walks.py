@@ -69,4 +69,4 @@ class Walker:
 
 def ids_of(guide: Guide) -> set[int]:
     """The ids that a guide allows now."""
-    return {32 * word + bit for word, bits in enumerate(guide.allowed()) for bit in range(32) if bits >> bit & 1}
+    return {32 * word + bit for word, bits in enumerate(guide.allowed) for bit in range(32) if bits >> bit & 1}

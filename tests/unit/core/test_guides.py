@@ -1,0 +1,98 @@
+"""Guides are made in a thread, each once, and what cannot be made costs its own sequence alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from headrace_engine.config import ResponseFormat, ResponseFormatKind, SamplingParams
+from headrace_engine.core.guides import Guides
+from headrace_engine.guided.grammar import grammar_of
+from headrace_engine.guided.guide import Guide
+from headrace_engine.guided.vocabulary import Vocabulary
+from headrace_engine.messages import AddSequence
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
+from tiny_models import VOCAB_SIZE, make_tiny_llama
+from unit.guided.walks import ids_of
+
+EOS = 2
+YES_OR_NO = grammar_of(ResponseFormat(ResponseFormatKind.CHOICE, choices=("yes", "no")))
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> TokenizerBundle:
+    return load_tokenizer(open_model(str(make_tiny_llama(tmp_path_factory.mktemp("models") / "tiny"))))
+
+
+class SlowVocabulary(Vocabulary):
+    """Compiles when told to."""
+
+    def __init__(self, bundle: TokenizerBundle) -> None:
+        super().__init__(bundle, VOCAB_SIZE)
+        self.go = threading.Event()
+
+    def guide(self, grammar: str, eos_ids: tuple[int, ...]) -> Guide:
+        assert self.go.wait(20)
+        return super().guide(grammar, eos_ids)
+
+
+@pytest.fixture
+def vocabulary(bundle: TokenizerBundle) -> SlowVocabulary:
+    return SlowVocabulary(bundle)
+
+
+@pytest.fixture
+def guides(vocabulary: SlowVocabulary) -> Iterator[Guides]:
+    guides = Guides(lambda: vocabulary)
+    yield guides
+    vocabulary.go.set()
+    guides.close()
+
+
+def request(key: int, grammar: str = YES_OR_NO, generated: tuple[int, ...] = ()) -> AddSequence:
+    return AddSequence(key, (1,), SamplingParams(), 10, generated=generated, eos_ids=(EOS,), grammar=grammar)
+
+
+def test_sequences_are_ready_when_their_guides_are_made(guides: Guides, vocabulary: SlowVocabulary) -> None:
+    for key in (1, 2):
+        guides.begin(request(key))
+    assert list(guides.ready(block=False)) == []
+    assert len(guides) == 2
+    vocabulary.go.set()
+    found: list[int] = []
+    while guides:
+        found += [made.key for made, guide in guides.ready(block=True) if isinstance(guide, Guide)]
+    assert found == [1, 2]
+
+
+def test_what_was_generated_before_is_taken(
+    guides: Guides, vocabulary: SlowVocabulary, bundle: TokenizerBundle
+) -> None:
+    vocabulary.go.set()
+    guides.begin(request(1, generated=tuple(bundle.encode_plain("ye"))))
+    ((_, guide),) = guides.ready(block=True)
+    assert isinstance(guide, Guide)
+    assert ids_of(guide) == set(bundle.encode_plain("s"))
+
+
+def test_what_is_dropped_is_never_ready(guides: Guides, vocabulary: SlowVocabulary) -> None:
+    for key in (1, 2, 3):
+        guides.begin(request(key))
+    for key in (1, 3, 99):
+        guides.drop(key)
+    vocabulary.go.set()
+    assert [made.key for made, _ in guides.ready(block=True)] == [2]
+    assert len(guides) == 0
+
+
+def test_a_grammar_that_cannot_be_compiled_costs_its_sequence_alone(guides: Guides, vocabulary: SlowVocabulary) -> None:
+    vocabulary.go.set()
+    guides.begin(request(1, grammar="nonsense"))
+    guides.begin(request(2))
+    found: dict[int, object] = {}
+    while guides:
+        found |= {made.key: guide for made, guide in guides.ready(block=True)}
+    assert isinstance(found[1], Exception)
+    assert isinstance(found[2], Guide)
