@@ -1,11 +1,13 @@
 """Headrace: large language models over gRPC, with handles and result queues.
 
-from headrace import Client
+    from headrace import Client
 
-with Client("localhost:7070") as client:
-handle, queue = client.start_request("smol", messages=[{"role": "user", "content": "Hello!"}])
-for elements in queue:
-print(elements.text, end="", flush=True)
+    with Client("localhost:7070") as client:
+        handle, queue = client.start_request("smol", messages=[{"role": "user", "content": "Hello!"}])
+        for elements in queue:
+            print(elements.text, end="", flush=True)
+
+Configs under the names of other systems are built by `headrace.allspark` and `headrace.lmdeploy`.
 """
 
 from headrace.aio import AsyncClient

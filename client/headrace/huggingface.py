@@ -1,0 +1,100 @@
+"""A GenerationConfig of Hugging Face transformers as fields of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from headrace.errors import InvalidRequestError
+from headrace.fill import unknown_name
+
+
+@runtime_checkable
+class GenerationConfig(Protocol):
+    """What transformers.GenerationConfig offers of itself."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, by name."""
+
+
+_SAME = (
+    "max_length", "max_new_tokens", "min_length", "min_new_tokens", "do_sample", "temperature", "top_k", "top_p",
+    "min_p", "repetition_penalty", "no_repeat_ngram_size", "bad_words_ids",
+)  # fmt: skip
+"""Fields that are called the same and do the same."""
+
+_RENAMED = {"stop_strings": "stop_words", "num_return_sequences": "n", "max_time": "deadline"}
+
+_SILENT = frozenset({
+    "pad_token_id", "bos_token_id", "decoder_start_token_id", "transformers_version", "_from_model_config",
+    "use_cache", "cache_implementation", "cache_config", "max_cache_len", "return_legacy_cache", "prefill_chunk_size",
+    "output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate",
+    "renormalize_logits", "remove_invalid_values", "compile_config", "disable_compile", "low_memory",
+    "continuous_batching_config", "use_mtp", "speculation_type", "is_assistant", "num_assistant_tokens",
+    "num_assistant_tokens_schedule", "assistant_confidence_threshold", "assistant_early_exit",
+    "assistant_ensemble_weight", "assistant_lookbehind", "target_lookbehind", "prompt_lookup_num_tokens",
+    "max_matching_ngram_size",
+})  # fmt: skip
+"""Fields about how transformers computes and what it returns: they do not change what is generated."""
+
+_NEUTRAL = {
+    "num_beam_groups": 1, "diversity_penalty": 0.0, "penalty_alpha": 0.0, "typical_p": 1.0, "top_h": 1.0,
+    "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "guidance_scale": 1.0, "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0, "exponential_decay_length_penalty": None, "begin_suppress_tokens": None,
+    "sequence_bias": None, "forced_bos_token_id": None, "forced_eos_token_id": None, "force_words_ids": None,
+    "constraints": None, "watermarking_config": None, "dola_layers": None, "token_healing": False,
+}  # fmt: skip
+"""Fields that have no counterpart, with the value that asks for nothing."""
+
+_OTHERS = ("eos_token_id", "suppress_tokens", "num_beams", "early_stopping", "length_penalty")
+
+KNOWN = (*_SAME, *_RENAMED, *_OTHERS, *_NEUTRAL, *_SILENT)
+"""All fields that transformers has, or had."""
+
+
+def fields_of(config: GenerationConfig | Mapping[str, Any]) -> dict[str, Any]:
+    """What a generation config asks, as keywords of `start_request`.
+
+    Taken is what is set, and nothing is filled in: what is left out is the model's own default. `early_stopping` and
+    `length_penalty` speak of beam search there: the first is not taken, the second only with `num_beams` above 1.
+    `suppress_tokens` become `bad_words_ids`.
+
+    Args:
+        config: a transformers.GenerationConfig, or the contents of a generation_config.json.
+
+    Raises:
+        TypeError: what is no config, or has a field that transformers does not have; the nearest one is named.
+        InvalidRequestError: NOT_SUPPORTED, a field that changes what is generated and has no counterpart here.
+    """
+    given = {name: value for name, value in _as_mapping(config).items() if value is not None}
+    for name, value in given.items():
+        if name not in KNOWN:
+            raise unknown_name(f'a Hugging Face GenerationConfig has no field "{name}"', name, KNOWN)
+        if name in _NEUTRAL and value != _NEUTRAL[name]:
+            text = f"{name} = {value!r} of the Hugging Face GenerationConfig has no counterpart; leave it out"
+            raise InvalidRequestError(text, reason="NOT_SUPPORTED", details={"field_violations": [_violation(name)]})
+    fields = {name: given.get(name) for name in _SAME}
+    fields |= {ours: given.get(theirs) for theirs, ours in _RENAMED.items()}
+    fields["stop_words"] = _listed(fields["stop_words"])
+    fields["eos_token_id"] = _listed(given.get("eos_token_id"))
+    suppressed = [[token] for token in given.get("suppress_tokens", ())]
+    fields["bad_words_ids"] = [*(fields["bad_words_ids"] or ()), *suppressed] or None
+    if given.get("num_beams", 1) != 1:
+        fields |= {"num_beams": given["num_beams"], "length_penalty": given.get("length_penalty")}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _as_mapping(config: object) -> Mapping[str, Any]:
+    if isinstance(config, Mapping):
+        return config
+    if isinstance(config, GenerationConfig):
+        return config.to_dict()
+    raise TypeError(f"{type(config).__name__} is no Hugging Face GenerationConfig, and no mapping either")
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, int | str) else value
+
+
+def _violation(name: str) -> dict[str, str]:
+    return {"field": f"config.{name}", "description": "has no counterpart"}

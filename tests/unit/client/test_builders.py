@@ -1,0 +1,325 @@
+"""Configs under the names of other systems become keywords that the client and the wire take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from headrace import InvalidRequestError, calls, huggingface
+from headrace.allspark import AsCacheMode, ASGenerationConfigBuilder, AsModelRuntimeConfigBuilder, TargetDevice
+from headrace.builders import ConfigBuilder, Flag, Setter
+from headrace.fields import GenerationFields
+from headrace.fill import fill
+from headrace.lmdeploy import GenerationConfig
+from headrace.v1 import generation_pb2, runtime_pb2
+
+DOCUMENTED_BY_DASHINFER = {
+    "do_sample": True, "temperature": 0.7, "top_k": 50, "top_p": 0.8, "max_length": 512, "min_length": 3,
+    "early_stopping": True, "stop_words_ids": [[1, 2], [3]], "eos_token_id": 2, "no_repeat_ngram_size": 3,
+    "repetition_penalty": 1.1, "length_penalty": 1.2, "presence_penalty": 0.5, "seed": 7,
+    "suppress_repetition_in_generation": True, "logprobs": True, "top_logprobs": 3, "lora_name": "a",
+    "mm_info": [{"data": b"x", "mime_type": "image/png"}],
+    "response_format": {"type": "json_object"},
+}  # fmt: skip
+
+
+def sent(fields: Mapping[str, Any]) -> generation_pb2.GenerationConfig:
+    """The config of a start with these keywords."""
+    request = calls.start_request("smol", "Hi", text=None, ids=None, messages=None, request_id=None, fields=fields)
+    return request.config
+
+
+def wire(**fields: Any) -> generation_pb2.GenerationConfig:
+    message = generation_pb2.GenerationConfig()
+    fill(message, fields)
+    return message
+
+
+class TestDashInfer:
+    def test_the_documented_chain(self) -> None:
+        config = ASGenerationConfigBuilder().do_sample().max_length(512).temperature(0.7).top_k(50).build()
+        assert config == {"do_sample": True, "max_length": 512, "temperature": 0.7, "top_k": 50}
+        assert sent(config) == wire(do_sample=True, max_length=512, temperature=0.7, top_k=50)
+
+    @pytest.mark.parametrize("name", DOCUMENTED_BY_DASHINFER)
+    def test_every_documented_field_has_a_setter_that_does_what_update_does(self, name: str) -> None:
+        value = DOCUMENTED_BY_DASHINFER[name]
+        builder = ASGenerationConfigBuilder()
+        assert getattr(builder, name)(value) is builder
+        assert builder.build() == ASGenerationConfigBuilder().update({name: value}).build()
+        assert list(builder.build()) == [name]
+        sent(builder.build())
+
+    def test_every_field_of_ours_has_a_setter_and_every_setter_says_what_it_does(self) -> None:
+        setters = {n: s for n, s in vars(ASGenerationConfigBuilder).items() if isinstance(s, Setter | Flag)}
+        assert setters.keys() == GenerationFields.__annotations__.keys() | {"num_return_sequences"}
+        assert all(setter.__doc__ and setter.__doc__.endswith(".") for setter in setters.values())
+
+    @pytest.mark.parametrize("name", [n for n, s in vars(ASGenerationConfigBuilder).items() if isinstance(s, Flag)])
+    def test_a_switch_is_on_without_a_value(self, name: str) -> None:
+        assert getattr(ASGenerationConfigBuilder(), name)().build() == {name: True}
+        assert getattr(ASGenerationConfigBuilder(), name)(False).build() == {name: False}
+
+    def test_one_eos_id_may_stand_alone(self) -> None:
+        assert ASGenerationConfigBuilder(eos_token_id=5).build() == {"eos_token_id": [5]}
+        assert ASGenerationConfigBuilder().eos_token_id([5, 6]).build() == {"eos_token_id": [5, 6]}
+
+    def test_a_later_value_replaces_an_earlier_one_and_none_takes_it_back(self) -> None:
+        builder = ASGenerationConfigBuilder(seed=1).top_k(5).top_p(0.5)
+        builder.update({"top_k": 1, "top_p": None})
+        assert builder.build() == {"seed": 1, "top_k": 1}
+
+    def test_what_was_built_stands_still(self) -> None:
+        builder = ASGenerationConfigBuilder().top_k(5)
+        built = builder.build()
+        builder.top_k(6)
+        assert built == {"top_k": 5}
+
+    @pytest.mark.parametrize(
+        ("theirs", "ours"),
+        [
+            ({"type": "json_object"}, {"type": "json_object"}),
+            ({"type": "json_object", "json_schema": '{"type":"integer"}'}, {"json_schema": '{"type":"integer"}'}),
+            ({"type": "json_object", "json_schema": {"type": "integer"}}, {"json_schema": '{"type": "integer"}'}),
+            ({"type": "json_object", "json_schema": ""}, {"type": "json_object"}),
+            ({"type": "regex", "regex": "a+"}, {"regex": "a+"}),
+            ({"type": "choice", "choices": ["a"]}, {"type": "choice", "choices": ["a"]}),
+        ],
+    )
+    def test_its_response_format(self, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+        built = ASGenerationConfigBuilder().response_format(theirs).build()
+        assert sent(built) == wire(response_format=ours)
+
+    def test_its_other_names(self) -> None:
+        builder = ASGenerationConfigBuilder().log_probs(True, 5).num_return_sequences(2)
+        assert builder.build() == {"logprobs": True, "top_logprobs": 5, "n": 2}
+        items = [{"data": b"x", "mime_type": "image/png"}]
+        assert ASGenerationConfigBuilder().with_mm_info(items).build() == {"mm_info": items}
+
+    @pytest.mark.parametrize(
+        ("name", "advice"),
+        [
+            ("temprature", "did you mean temperature"),
+            ("max_tokens", "did you mean max_new_tokens"),
+            ("num_return_sequence", "num_return_sequences"),
+            ("vocab", "leave it out"),
+            ("uuid", "request_id"),
+            ("nothing_like_it_at_all", "has no field"),
+        ],
+    )
+    def test_a_name_that_is_none_is_an_error_with_the_nearest_one(self, name: str, advice: str) -> None:
+        with pytest.raises(TypeError, match=advice):
+            ASGenerationConfigBuilder().update({name: 1})
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("top_k", "many"), ("top_k", -1), ("temperature", True), ("stop_words_ids", [5]), ("eos_token_id", True)],
+    )
+    def test_a_wrong_value_is_refused_where_it_is_set_and_changes_nothing(self, name: str, value: object) -> None:
+        builder = ASGenerationConfigBuilder().seed(1)
+        with pytest.raises(InvalidRequestError, match=name):
+            builder.update({"top_p": 0.5, name: value})
+        with pytest.raises(InvalidRequestError, match=name):
+            getattr(builder, name)(value)
+        assert builder.build() == {"seed": 1}
+
+    def test_what_can_be_read_once_only_is_kept(self) -> None:
+        config = ASGenerationConfigBuilder().stop_token_ids(iter([1, 2])).build()  # type: ignore[arg-type]
+        assert list(sent(config).stop_token_ids) == [1, 2]
+
+
+class TestHuggingFace:
+    @pytest.fixture(autouse=True)
+    def quiet(self) -> Iterator[None]:
+        """Without transformers' advice about fields that it would not use."""
+        before = transformers.logging.get_verbosity()
+        transformers.logging.set_verbosity_error()
+        yield
+        transformers.logging.set_verbosity(before)
+
+    def built(self, **fields: Any) -> dict[str, Any]:
+        return ASGenerationConfigBuilder(transformers.GenerationConfig(**fields)).build()
+
+    def test_a_config_that_says_nothing_sets_nothing(self) -> None:
+        assert self.built() == {}
+
+    def test_what_it_says_is_taken(self) -> None:
+        same = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05}
+        lengths = {"max_length": 100, "max_new_tokens": 10, "min_length": 3, "min_new_tokens": 2}
+        built = self.built(**same, **lengths, eos_token_id=[2, 7], no_repeat_ngram_size=3, bad_words_ids=[[5]])
+        assert built == {**same, **lengths, "eos_token_id": [2, 7], "no_repeat_ngram_size": 3, "bad_words_ids": [[5]]}
+
+    def test_other_names_are_translated(self) -> None:
+        built = self.built(
+            num_return_sequences=2, do_sample=True, stop_strings="end", max_time=2.5, eos_token_id=2,
+            suppress_tokens=[8, 9], bad_words_ids=[[5, 6]],
+        )  # fmt: skip
+        assert built["stop_words"] == ["end"]
+        assert (built["n"], built["deadline"], built["eos_token_id"]) == (2, 2.5, [2])
+        assert built["bad_words_ids"] == [[5, 6], [8], [9]]
+
+    def test_what_speaks_of_beams_is_taken_with_beams_only(self) -> None:
+        assert self.built(early_stopping=True, length_penalty=0.5) == {}
+        assert self.built(num_beams=4, length_penalty=0.5, early_stopping=True) == {
+            "num_beams": 4,
+            "length_penalty": 0.5,
+        }
+
+    def test_the_arguments_beside_it_win_for_the_seed_and_give_way_for_eos(self) -> None:
+        config = transformers.GenerationConfig(eos_token_id=2)
+        assert ASGenerationConfigBuilder(config, seed=3, eos_token_id=9).build() == {"eos_token_id": [2], "seed": 3}
+        assert ASGenerationConfigBuilder(transformers.GenerationConfig(), eos_token_id=9).build() == {
+            "eos_token_id": [9]
+        }
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("guidance_scale", 1.5), ("typical_p", 0.9), ("forced_eos_token_id", 2), ("sequence_bias", {(1,): 2.0})],
+    )
+    def test_what_has_no_counterpart_is_refused_by_name(self, name: str, value: object) -> None:
+        with pytest.raises(InvalidRequestError, match=name) as caught:
+            self.built(**{name: value})
+        assert caught.value.reason == "NOT_SUPPORTED"
+
+    def test_how_it_computes_does_not_matter(self) -> None:
+        assert self.built(use_cache=False, pad_token_id=0, bos_token_id=1, output_scores=True) == {}
+
+    def test_every_field_of_transformers_is_known(self) -> None:
+        """So that a new one is looked at, and not refused as a misspelling."""
+        assert transformers.GenerationConfig().to_dict().keys() <= set(huggingface.KNOWN)
+
+    def test_a_file_s_contents_are_taken_too(self, tmp_path: Path) -> None:
+        transformers.GenerationConfig(do_sample=True, top_k=3, eos_token_id=2).save_pretrained(tmp_path)
+        raw = json.loads((tmp_path / "generation_config.json").read_text())
+        assert ASGenerationConfigBuilder(raw).build() == {"do_sample": True, "top_k": 3, "eos_token_id": [2]}
+
+    def test_a_misspelled_field_and_no_config_at_all_are_refused(self) -> None:
+        with pytest.raises(TypeError, match="did you mean top_k"):
+            ASGenerationConfigBuilder({"top_kk": 1})
+        with pytest.raises(TypeError, match="no Hugging Face GenerationConfig"):
+            ASGenerationConfigBuilder(5)  # type: ignore[arg-type]
+
+
+class TestLmdeploy:
+    def test_its_documented_defaults(self) -> None:
+        assert GenerationConfig().build() == {
+            "n": 1,
+            "max_new_tokens": 512,
+            "top_p": 1.0,
+            "top_k": 1,
+            "temperature": 0.8,
+            "repetition_penalty": 1.0,
+            "ignore_eos": False,
+            "skip_special_tokens": True,
+        }
+
+    def test_the_documented_example(self) -> None:
+        config = GenerationConfig(top_p=0.8, top_k=40, temperature=0.8, max_new_tokens=1024).build()
+        assert {name: config[name] for name in ("top_p", "top_k", "temperature", "max_new_tokens")} == {
+            "top_p": 0.8,
+            "top_k": 40,
+            "temperature": 0.8,
+            "max_new_tokens": 1024,
+        }
+        sent(config)
+
+    def test_its_names(self) -> None:
+        config = GenerationConfig(
+            random_seed=5, stop_words=["a"], bad_words=["b"], min_new_tokens=2, bad_token_ids=[7, 8], logprobs=3,
+            include_stop_str_in_output=True, stop_token_ids=[9],
+        ).build()  # fmt: skip
+        assert config | {
+            "seed": 5, "stop_words": ["a"], "bad_words": ["b"], "min_new_tokens": 2, "bad_words_ids": [[7], [8]],
+            "logprobs": True, "top_logprobs": 3, "include_stop": True, "stop_token_ids": [9],
+        } == config  # fmt: skip
+        sent(config)
+
+    def test_none_is_the_model_s_own_default(self) -> None:
+        assert "temperature" not in GenerationConfig(temperature=None).build()
+        assert "bad_words_ids" not in GenerationConfig(bad_token_ids=None, logprobs=None).build()
+
+    def test_logprobs_may_be_a_switch_too(self) -> None:
+        assert GenerationConfig(logprobs=True).build()["logprobs"] is True
+        assert "top_logprobs" not in GenerationConfig(logprobs=True).build()
+
+    @pytest.mark.parametrize(
+        ("theirs", "ours"),
+        [
+            ({"type": "regex_schema", "regex_schema": "a+"}, {"regex": "a+"}),
+            (
+                {"type": "json_schema", "json_schema": {"name": "t", "schema": {"type": "integer"}}},
+                {"json_schema": '{"type": "integer"}'},
+            ),
+            ({"type": "json_object"}, {"type": "json_object"}),
+        ],
+    )
+    def test_its_response_format(self, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+        config = sent(GenerationConfig(response_format=theirs).build())
+        assert config.response_format == wire(response_format=ours).response_format
+
+    def test_a_name_that_is_none_is_an_error_with_the_nearest_one(self) -> None:
+        with pytest.raises(TypeError, match="did you mean random_seed"):
+            GenerationConfig(random_sed=5)  # type: ignore[call-arg]
+        with pytest.raises(InvalidRequestError, match="bad_token_ids"):
+            GenerationConfig(bad_token_ids=5)  # type: ignore[arg-type]
+
+    def test_fields_that_only_we_have_are_taken(self) -> None:
+        assert GenerationConfig().update({"priority": 3, "deadline": 2.0}).build()["priority"] == 3
+
+
+def installed(builder: ConfigBuilder) -> runtime_pb2.RuntimeConfig:
+    fields = builder.build()
+    name, path = fields.pop("name"), fields.pop("path")
+    return calls.install_model(name, path, engine_ids=(), no_wait=False, fields=fields).config
+
+
+class TestRuntime:
+    def test_the_documented_example(self) -> None:
+        builder = AsModelRuntimeConfigBuilder()
+        builder.model_name("my_model")
+        builder.model_dir("/path/to/model", "model_prefix")
+        builder.compute_unit(TargetDevice.CUDA, [0])
+        builder.max_batch(32)
+        builder.max_length(2048)
+        builder.kv_cache_mode(AsCacheMode.AsCacheQuantU4)
+        config = installed(builder)
+        assert (config.model_name, config.model_path, config.file_prefix) == (
+            "my_model",
+            "/path/to/model",
+            "model_prefix",
+        )
+        assert (config.compute_unit, list(config.device_list)) == (runtime_pb2.COMPUTE_UNIT_CUDA, [0])
+        assert (config.max_batch, config.max_length) == (32, 2048)
+        assert config.kv_cache_mode == runtime_pb2.KV_CACHE_MODE_UINT4
+
+    def test_its_names_in_a_dict(self) -> None:
+        config = installed(
+            AsModelRuntimeConfigBuilder().update({
+                "model_name": "m", "model_path": "p", "engine_max_batch": 4, "engine_max_length": 128,
+                "kv_cache_mode": "AsCacheQuantI8", "kv_cache_span_size": 32, "prefix_cache_ttl": 300,
+                "enable_prefix_cache": False,
+            })
+        )  # fmt: skip
+        assert (config.max_batch, config.max_length, config.block_size) == (4, 128, 32)
+        assert (config.kv_cache_mode, config.prefix_cache_ttl.seconds) == (runtime_pb2.KV_CACHE_MODE_INT8, 300)
+        assert config.enable_prefix_cache is False
+
+    def test_a_device_in_words(self) -> None:
+        builder = AsModelRuntimeConfigBuilder().model_name("m").model_path("p")
+        config = installed(builder.set_compute_unit_from_str("CUDA:0,1"))
+        assert (config.compute_unit, list(config.device_list)) == (runtime_pb2.COMPUTE_UNIT_CUDA, [0, 1])
+        assert installed(builder.compute_unit("cpu", (), 4)).num_threads == 4
+        with pytest.raises(InvalidRequestError, match="compute_unit"):
+            builder.set_compute_unit_from_str("CUDA:first")
+
+    def test_a_name_that_is_none_is_an_error_with_the_nearest_one(self) -> None:
+        with pytest.raises(TypeError, match="did you mean engine_max_batch"):
+            AsModelRuntimeConfigBuilder().update({"engine_maxbatch": 4})
+
+    def test_a_switch_may_be_called_otherwise_there(self) -> None:
+        assert AsModelRuntimeConfigBuilder().prefill_cache().build() == {"enable_prefix_cache": True}
+        assert AsModelRuntimeConfigBuilder().prefill_cache(False).build() == {"enable_prefix_cache": False}
