@@ -8,6 +8,7 @@ from pathlib import Path
 from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
 from headrace_engine.engine.chat_template import ChatTemplate
 from headrace_engine.engine.generation import filled
+from headrace_engine.engine.guiding import Guiding
 from headrace_engine.engine.model_defaults import model_defaults
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.runtime import check_config, check_root, effective_config
@@ -33,6 +34,7 @@ class Prepared:
     files: ModelFiles
     text: TextProcessor
     effective: EffectiveConfig
+    guiding: Guiding
     not_applied: tuple[ConfigWarning, ...] = ()
 
     @property
@@ -70,7 +72,8 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
         generation_defaults=replace(filled(defaults), lease=effective_runtime.default_lease),
         warnings=(*not_applied, *(ConfigWarning("config.model_path", text) for text in files.warnings)),
     )
-    return Prepared(files, TextProcessor(bundle, config.chat_template), effective, not_applied)
+    guiding = Guiding(bundle, files.spec.vocab_size)
+    return Prepared(files, TextProcessor(bundle, config.chat_template), effective, guiding, not_applied)
 
 
 def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
