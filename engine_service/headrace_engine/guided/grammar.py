@@ -70,6 +70,8 @@ def _from_schema(text: str) -> str:
 
 
 def _from_choices(choices: tuple[str, ...]) -> str:
+    if not choices:
+        raise refused("choice has no strings; allowed: at least one")
     if "" in choices:
         raise refused("choice has an empty string; allowed: strings that are not empty")
     if len(set(choices)) < len(choices):

@@ -71,7 +71,7 @@ class TestChoices:
         assert all(walk.complete for walk in said)
         assert set(Counter(walk.text.decode() for walk in said)) == set(CHOICES)
 
-    @pytest.mark.parametrize(("choices", "why"), [(("a", ""), "empty"), (("a", "b", "a"), "twice")])
+    @pytest.mark.parametrize(("choices", "why"), [((), "no strings"), (("a", ""), "empty"), (("a", "b", "a"), "twice")])
     def test_empty_and_equal_strings_are_refused(self, walker: Walker, choices: tuple[str, ...], why: str) -> None:
         assert why in refusal(walker, ResponseFormat(ResponseFormatKind.CHOICE, choices=choices))
 
