@@ -36,8 +36,8 @@ class GenerationFields(TypedDict, total=False):
         top_p: keep the smallest set whose probability reaches this, in (0, 1]. Default 1.0 = off.
         min_p: keep tokens at least this share as likely as the most likely, in [0, 1]. Default 0.
         seed: same seed, same draws. Default: drawn and reported.
-        max_length: most tokens, prompt and generated.
-        max_new_tokens: most tokens generated.
+        max_length: most tokens, prompt and generated; at least 1. Default: the model's own limit.
+        max_new_tokens: most tokens generated; at least 1; the tighter of both limits holds.
         min_length: fewest tokens, prompt and generated, before EOS or a stop may end the request. Default 0.
         min_new_tokens: the same, generated only. Default 0.
         early_stopping: EOS ends the request. Default True.
@@ -50,12 +50,12 @@ class GenerationFields(TypedDict, total=False):
         bad_words: strings never generated.
         bad_words_ids: sequences of ids never generated.
         no_repeat_ngram_size: no sequence of so many ids occurs twice. Default 0 = off.
-        repetition_penalty: in (0, 2]; 1.0 = off, the default.
+        repetition_penalty: in (0, 2]. Default 1.0 = off.
         presence_penalty: in [-2, 2]. Default 0.
         frequency_penalty: in [-2, 2]. Default 0.
         suppress_repetition_in_generation: presence_penalty instead of repetition_penalty. Default False.
         n: sequences to return, 1 to 64; the others are `queue.choices`. Default 1.
-        best_of: candidates of which the best n are returned. Default n.
+        best_of: candidates of which the best n are returned, 1 to 64. Default n.
         num_beams: beams of a beam search. Default 1 = none.
         length_penalty: exponent of the length in ranking beams and candidates. Default 1.0.
         logit_bias: added to the logits, by id.
@@ -73,8 +73,8 @@ class GenerationFields(TypedDict, total=False):
         use_prefix_cache: read and fill the prefix cache. Default True.
         cache_salt: share cached prefixes only with the same salt; at most 1024 bytes. Default "".
         priority: higher is served first. Default 0.
-        deadline: seconds from arrival after which the request ends with DEADLINE; refused (DEADLINE_NOT_MET) where by
-            measured rates it cannot be met. Default: none.
+        deadline: seconds from arrival after which the request ends with DEADLINE; above 0; refused (DEADLINE_NOT_MET)
+            where by measured rates it cannot be met. Default: none.
         interrupt_policy: when memory runs out: "RESUME" (default) or "RETURN".
         lease: how long it is kept while nobody asks for it.
 
@@ -164,16 +164,16 @@ class InstallFields(TypedDict, total=False):
         dtype: "AUTO" (default), "FLOAT32", "BFLOAT16", "FLOAT16".
         compute_unit: "CUDA", "CPU", "CPU_NUMA". Default: CUDA where there is one.
         device_list: numbers of the devices or memory nodes.
-        num_threads: compute threads on a CPU; 0 (default) = the physical cores one may use.
-        max_batch: sequences in one step. Default 32.
-        max_length: tokens of the longest sequence. Default: the model's, at most what fits.
-        max_prefill_tokens: tokens computed in one step. Default 2048.
-        block_size: tokens in a KV block. Default 16.
+        num_threads: compute threads on a CPU, 0 to 4096; 0 (default) = the physical cores one may use.
+        max_batch: sequences in one step, 1 to 4096. Default 32.
+        max_length: tokens of the longest sequence; at least 2. Default: the model's, at most what fits.
+        max_prefill_tokens: tokens computed in one step, 1 to 1048576. Default 2048.
+        block_size: tokens in a KV block, a power of two, 8 to 128. Default 16.
         num_blocks: blocks of the KV pool; 0 (default) = sized from memory.
         num_host_blocks: blocks of the second pool in host memory; 0 (default) = sized.
-        kv_cache_mode: "DEFAULT", "INT8", "UINT4". On a CPU only.
+        kv_cache_mode: "DEFAULT" (default), "INT8", "UINT4". On a CPU only.
         enable_prefix_cache: reuse the KV of equal prefixes. Default True.
-        prefix_cache_ttl: seconds after which unused cached blocks are dropped. Default: never.
+        prefix_cache_ttl: seconds after which unused cached blocks are dropped; above 0. Default: never.
         memory_ratio: share of the device's memory, in (0, 1]. Default 0.9 on CUDA.
         weight_quant: "NONE" (default), "INT8", "INT4". On a CPU only.
         weight_quant_group_size: weights that share one scale; 0 = one a row. Default 128 for INT4, 0 for INT8.
@@ -181,16 +181,16 @@ class InstallFields(TypedDict, total=False):
         rope_scaling: {"type": "MODEL" (default), "LINEAR", "DYNAMIC", "YARN" or "LLAMA3", …factors}.
         logn_attention: scale queries by the logarithm of the length. Default: as in the model.
         chat_template: Jinja template instead of the model's own.
-        max_waiting: requests that may wait. Default 256.
-        drain_limit: seconds that `stop_model` lets requests run. Default 30.
+        max_waiting: requests that may wait, 0 to 1048576. Default 256.
+        drain_limit: seconds that `stop_model` lets requests run; at least 0. Default 30.
         default_lease: lease of requests that set none.
-        max_lease: the longest lease a request may set, in seconds. Default 3600.
+        max_lease: the longest lease a request may set, in seconds; above 0. Default 3600.
         default_seed: seed of requests that set none. Default: drawn anew.
-        max_result_bytes: bytes of one owner's results. Default 256 MiB.
+        max_result_bytes: bytes of one owner's results; at least 1. Default 256 MiB.
         adapters: LoRA adapters, each {"name": …, "path": …}.
         lora_max_num: adapters that may be loaded at once.
         lora_max_rank: largest rank of an adapter.
-        tensor_parallel: devices that share one copy of the model. Default 1.
+        tensor_parallel: devices that share one copy of the model; at least 1. Default 1.
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
     nothing: num_host_blocks, prefix_cache_ttl, logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel;
