@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.errors import AlreadyExists
@@ -33,18 +36,28 @@ class _Start:
     answer: asyncio.Future[AcceptedRequest]
 
 
+class _Released(NamedTuple):
+    """The same of a request that is gone. There may be many of them, so the answer is packed."""
+
+    handover: int
+    content: bytes
+    packed: bytes
+
+
 class StartKeys:
     """Starts by key: those on their way, those accepted, and those released not long ago."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._starts: dict[tuple[str, str], dict[int, _Start]] = {}
-        self._released: deque[tuple[float, Key]] = deque()
+        self._released: dict[tuple[str, str], tuple[_Released, ...]] = {}
+        self._by_age: deque[tuple[float, tuple[str, str]]] = deque()
+        self._packer = _Packer()
         self._arriving: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
 
     def __len__(self) -> int:
         """Keys that are remembered."""
-        return sum(map(len, self._starts.values()))
+        return sum(map(len, self._starts.values())) + len(self._by_age)
 
     def begun(self, key: Key, content: bytes) -> asyncio.Future[AcceptedRequest] | None:
         """The answer of an earlier start with this key, or the one in progress; None: there was none.
@@ -52,14 +65,15 @@ class StartKeys:
         Raises:
             AlreadyExists: the earlier start had other content.
         """
-        self._forget()
-        start = self._starts.get(key[:2], {}).get(key.handover)
-        if start is None:
-            return None
-        if start.content != content:
+        start = self._find(key)
+        if start is not None and start.content != content:
             text = f"request_id {key.request_id!r} was used for a request with other content"
             raise AlreadyExists(text, reason="REQUEST_ID_REUSED")
-        return start.answer
+        if not isinstance(start, _Released):
+            return None if start is None else start.answer
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(self._packer.unpack(start.packed))
+        return answer
 
     def begin(self, key: Key, content: bytes, answer: asyncio.Future[AcceptedRequest]) -> None:
         """Note a start in progress. If it comes to nothing its key is free again."""
@@ -69,15 +83,22 @@ class StartKeys:
     def release(self, key: Key) -> None:
         """The request of a key is gone; from now on its time runs. One that has no start: nothing."""
         self._forget()
-        if key.handover in self._starts.get(key[:2], {}):
-            self._released.append((self._clock(), key))
+        start = self._starts.get(key[:2], {}).get(key.handover)
+        if start is None:
+            return
+        released = _Released(key.handover, start.content, self._packer.pack(start.answer.result()))
+        self._free(key)
+        owned = key[:2]
+        self._released[owned] = (*self._released.get(owned, ()), released)
+        self._by_age.append((self._clock(), owned))
 
     def latest(self, owner: str, request_id: str) -> AcceptedRequest | None:
         """What the start with this id was answered, of several hand-overs the highest, whether released or not."""
         self._forget()
-        starts = self._starts.get((owner, request_id), {})
-        accepted = [handover for handover, start in starts.items() if _was_accepted(start.answer)]
-        return starts[max(accepted)].answer.result() if accepted else None
+        starts = self._starts.get((owner, request_id), {}).values()
+        answers = [start.answer.result() for start in starts if _was_accepted(start.answer)]
+        answers += [self._packer.unpack(released.packed) for released in self._released.get((owner, request_id), ())]
+        return max(answers, key=lambda answer: answer.handover, default=None)
 
     @contextmanager
     def arriving(self, owner: str, request_id: str) -> Iterator[None]:
@@ -107,10 +128,19 @@ class StartKeys:
         if not _was_accepted(answer):
             self._free(key)
 
+    def _find(self, key: Key) -> _Start | _Released | None:
+        self._forget()
+        released = self._released.get(key[:2], ())
+        gone = next((one for one in released if one.handover == key.handover), None)
+        return gone or self._starts.get(key[:2], {}).get(key.handover)
+
     def _forget(self) -> None:
         horizon = self._clock() - KEY_MEMORY
-        while self._released and self._released[0][0] < horizon:
-            self._free(self._released.popleft()[1])
+        while self._by_age and self._by_age[0][0] < horizon:
+            _, owned = self._by_age.popleft()
+            _, *younger = self._released.pop(owned)
+            if younger:
+                self._released[owned] = tuple(younger)
 
     def _free(self, key: Key) -> None:
         starts = self._starts.get(key[:2], {})
@@ -121,3 +151,23 @@ class StartKeys:
 
 def _was_accepted(answer: asyncio.Future[AcceptedRequest]) -> bool:
     return answer.done() and not answer.cancelled() and answer.exception() is None
+
+
+class _Packer:
+    """Answers as some hundred bytes each, where the objects take thousands.
+
+    Most answers are like the first one, so of the others only the difference to it is kept.
+    """
+
+    def __init__(self) -> None:
+        self._first = b""
+        self._decoder = msgspec.msgpack.Decoder(AcceptedRequest)
+
+    def pack(self, answer: AcceptedRequest) -> bytes:
+        encoded = msgspec.msgpack.encode(answer)
+        self._first = self._first or encoded
+        packing = zlib.compressobj(zdict=self._first)
+        return packing.compress(encoded) + packing.flush()
+
+    def unpack(self, packed: bytes) -> AcceptedRequest:
+        return self._decoder.decode(zlib.decompressobj(zdict=self._first).decompress(packed))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import cast
 
 import pytest
+from headrace_engine.config import GenerationConfig, Lease
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.request_book import RequestBook
@@ -14,8 +16,8 @@ from headrace_engine.engine.requests import Request, Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.start_keys import KEY_MEMORY, Key
 from headrace_engine.engine.statistics import SequenceTimes
-from headrace_engine.errors import InvalidArgument, NotFound
-from headrace_engine.request_types import AcceptedRequest
+from headrace_engine.errors import AlreadyExists, InvalidArgument, NotFound
+from headrace_engine.request_types import AcceptedRequest, ConfigWarning
 from unit.engine.clock import FakeClock, settle
 from unit.engine.refusals import not_found
 
@@ -97,6 +99,25 @@ async def test_of_a_released_request_the_id_still_tells_the_handle_while_its_key
     clock.advance(1)
     assert (await not_found(book.find_either(None, "r1", ""))).metadata == {}
     assert len(book.keys) == 0
+
+
+async def test_a_start_that_comes_again_after_release_is_answered_as_the_first_was(book: RequestBook) -> None:
+    """In every field, whatever the answers were that were remembered before it."""
+    config = GenerationConfig(temperature=0.5, stop_words_ids=((1, 2),), logit_bias={3: -1.5}, lease=Lease(1.0, 2.0))
+    warning = ConfigWarning("temperature", "is low")
+    for number, effective in enumerate((GenerationConfig(seed=2**64 - 1, stop_words=("é",)), config, None)):
+        request = add(book, f"r{number}")
+        accepted = replace(request.accepted, effective_config=effective, warnings=(warning,) * number, seed=7)
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(accepted)
+        book.keys.begin(Key("", f"r{number}", 0), b"content", answer)
+        book.release(request)
+        again = book.keys.begun(Key("", f"r{number}", 0), b"content")
+        assert again is not None
+        assert await again == accepted
+        with pytest.raises(AlreadyExists):
+            book.keys.begun(Key("", f"r{number}", 0), b"other")
+    assert len(book.keys) == 3
 
 
 async def test_requests_of_an_owner_come_in_order_of_arrival(book: RequestBook) -> None:
