@@ -79,10 +79,8 @@ class GenerationFields(TypedDict, total=False):
         lease: how long it is kept while nobody asks for it.
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
-    nothing: n, best_of, stop_words, stop_words_ids, stop_token_ids, include_stop, bad_words, bad_words_ids,
-    no_repeat_ngram_size, repetition_penalty, presence_penalty, frequency_penalty, suppress_repetition_in_generation,
-    num_beams, length_penalty, logit_bias, allowed_token_ids, top_logprobs, prompt_logprobs, response_format, lora_name,
-    mm_info, enable_tensors_from_model_inference.
+    nothing: n, best_of, stop_words, stop_words_ids, stop_token_ids, include_stop, num_beams, length_penalty,
+    prompt_logprobs, response_format, lora_name, mm_info, enable_tensors_from_model_inference.
     """
 
     do_sample: bool | None

@@ -86,6 +86,15 @@ class PrefixReuse:
 
 
 @dataclass(frozen=True, slots=True)
+class TopLogprobs:
+    """The most likely ids of consecutive tokens, `count` a token, one token after the other, most likely first."""
+
+    count: int
+    ids: list[int]
+    logprobs: list[float]
+
+
+@dataclass(frozen=True, slots=True)
 class Elements:
     """Consecutive tokens of one sequence.
 
@@ -96,6 +105,7 @@ class Elements:
         checksum_before: CRC-32 over all ids before position.
         checksum_after: the same over all ids up to the last one here.
         token_logprobs: log-probability of each token, where the config asked for it.
+        top_logprobs: the most likely ids of each, where the config asked for some.
         prefix: cache use of the prompt, once known.
     """
 
@@ -105,6 +115,7 @@ class Elements:
     checksum_before: int
     checksum_after: int
     token_logprobs: list[float] | None = None
+    top_logprobs: TopLogprobs | None = None
     prefix: PrefixReuse | None = None
 
 

@@ -15,6 +15,7 @@ from headrace_engine.engine.advice import why_not_running
 from headrace_engine.engine.field_checks import is_set
 from headrace_engine.engine.forecast import check_deadline, work_of
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
+from headrace_engine.engine.logit_rules import rules_of
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.overload import check_queue, time_to_come_back
 from headrace_engine.engine.prepare import Prepared
@@ -98,6 +99,9 @@ class Admission:
         effective = model.effective
         limits = _limits(effective, len(prompt.ids))
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
+        bad_words = await prepared.text.spell(generation.effective.bad_words)
+        self._open(model)  # They may be as many as a long prompt's.
+        rules = rules_of(generation.effective, bad_words, effective.vocab_size)
         ahead = check_queue(model, generation.effective.priority or 0)
         resumed = check_delivered(request, generation, effective.vocab_size, len(prompt.ids))
         if not resumed.ended:
@@ -113,7 +117,7 @@ class Admission:
         if resumed.ended:
             sequence.finish(reason_of_end(resumed, generation), arrival)
         else:
-            model.add(sequence, _message(sequence, prompt, generation, resumed))
+            model.add(sequence, replace(_message(sequence, prompt, generation, resumed), rules=rules))
         return accepted
 
     def _open(self, model: Model) -> Prepared:
@@ -135,7 +139,8 @@ class Admission:
     def _reserve(self, owner: str, model: Model, generation: Generation) -> Reservation:
         """Room for all that the request can bring."""
         limit = model.effective.config.max_result_bytes or 0
-        return self._book.room.reserve((owner, model.name), generation.max_new, limit, time_to_come_back(model))
+        tenant, top_count = (owner, model.name), generation.sampling.top_logprobs
+        return self._book.room.reserve(tenant, generation.max_new, limit, time_to_come_back(model), top_count)
 
     def _accepted(
         self,
@@ -199,7 +204,8 @@ def _sequence(
     model: Model, text: TextProcessor, generation: Generation, times: SequenceTimes, resumed: ResumedSequence
 ) -> Sequence:
     config = generation.effective
-    log = ResultLog(with_logprobs=bool(config.logprobs), delivered=resumed.delivered_ids)
+    top_count = min(generation.sampling.top_logprobs, model.effective.vocab_size)
+    log = ResultLog(with_logprobs=bool(config.logprobs), top_count=top_count, delivered=resumed.delivered_ids)
     decoder = text.detokenizer(config.skip_special_tokens is not False)
     for token_id in resumed.delivered_ids:  # Half characters, too, go on where they were.
         decoder.push(token_id)

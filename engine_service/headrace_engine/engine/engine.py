@@ -10,7 +10,7 @@ from contextlib import aclosing
 from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.engine.admission import Admission
 from headrace_engine.engine.core_link import CoreLauncher
-from headrace_engine.engine.generation import check_ids
+from headrace_engine.engine.field_checks import check_ids
 from headrace_engine.engine.kept_models import Replaced
 from headrace_engine.engine.load import model_loads
 from headrace_engine.engine.options import API_VERSION, FEATURES, EngineOptions

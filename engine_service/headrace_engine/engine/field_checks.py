@@ -105,6 +105,18 @@ def check(config: Any, fields: Mapping[str, Field], prefix: str) -> None:
     )
 
 
+def check_ids(field: str, ids: Iterable[int], vocab_size: int) -> None:
+    """Refuse ids that the model does not have.
+
+    Raises:
+        InvalidArgument: naming the first such id and the range.
+    """
+    for token_id in ids:
+        if not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
+            text = f"holds {token_id!r}, which is no id: ids are 0 to {vocab_size - 1}"
+            raise InvalidArgument.field(field, text)
+
+
 def honoured(field: Field, value: Any) -> bool:
     """This build does what the value asks."""
     return field.honoured is None or value in field.honoured

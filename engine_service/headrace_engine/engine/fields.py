@@ -49,9 +49,7 @@ GENERATION = table(
         text="strings that end the request when its text contains one; the earliest complete match wins",
     ),
     Field("logprobs", default=False, text="return the log-probability of every token"),
-    Field(
-        "top_logprobs", 0, 20, default=0, honoured=(0,), text="alternatives to return for every token; needs logprobs"
-    ),
+    Field("top_logprobs", 0, 20, default=0, text="alternatives to return for every token; needs logprobs"),
     Field(
         "min_length",
         0,
@@ -77,13 +75,11 @@ GENERATION = table(
     Field("include_stop", default=False, honoured=(False,), text="keep the text of the stop that matched"),
     Field(
         "bad_words_ids",
-        honoured=(),
         most=MAX_ENTRIES,
         text="sequences of ids never generated: the token that would complete one is masked",
     ),
     Field(
         "bad_words",
-        honoured=(),
         most=MAX_ENTRIES,
         text="strings never generated, by the ids that the tokenizer gives them",
     ),
@@ -92,7 +88,6 @@ GENERATION = table(
         0,
         UINT32,
         default=0,
-        honoured=(0,),
         text="length of the id sequences that may not occur twice in prompt and generated; 0 is off",
     ),
     Field(
@@ -101,7 +96,6 @@ GENERATION = table(
         2,
         above_low=True,
         default=1.0,
-        honoured=(1.0,),
         text="divides positive and multiplies negative logits of ids in prompt and generated, once an id",
     ),
     Field(
@@ -109,7 +103,6 @@ GENERATION = table(
         -2,
         2,
         default=0.0,
-        honoured=(0.0,),
         text="taken from the logit of every id already generated",
     ),
     Field(
@@ -117,13 +110,11 @@ GENERATION = table(
         -2,
         2,
         default=0.0,
-        honoured=(0.0,),
         text="taken from the logit once for each time the id was generated",
     ),
     Field(
         "suppress_repetition_in_generation",
         default=False,
-        honoured=(False,),
         text="use presence_penalty and leave repetition_penalty out",
     ),
     Field("best_of", 1, 64, honoured=(1,), text="candidates to generate, of which the best n are returned; unset: n"),
@@ -134,8 +125,8 @@ GENERATION = table(
         honoured=(1.0,),
         text="candidates and beams rank by sum of log-probabilities / length ^ this; needs best_of or num_beams",
     ),
-    Field("logit_bias", honoured=(), text="added to the logits, by id"),
-    Field("allowed_token_ids", honoured=(), text="only these ids may be generated; unset: all"),
+    Field("logit_bias", text="added to the logits, by id"),
+    Field("allowed_token_ids", text="only these ids may be generated; unset: all"),
     Field(
         "prompt_logprobs",
         0,

@@ -9,9 +9,10 @@ from dataclasses import dataclass, fields, replace
 from typing import NoReturn
 
 from headrace_engine.config import GenerationConfig, SamplingParams
-from headrace_engine.engine.field_checks import check, is_set, refuse
+from headrace_engine.engine.field_checks import check, check_ids, is_set, refuse
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.leases import lease_violations, resolved_lease
+from headrace_engine.engine.logit_rules import check_logit_fields
 from headrace_engine.engine.suspicions import Asked, greedy_by, suspicions
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.request_types import ConfigWarning
@@ -61,9 +62,11 @@ def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, 
     check(sent, GENERATION, "config.")
     refuse(lease_violations(sent.lease, limits.max_lease, "config.lease"))
     check_ids("config.eos_token_id", sent.eos_token_id, limits.vocab_size)
+    check_logit_fields(sent, limits.vocab_size)
     _check_eos_switches(sent)
     max_length, max_new = _upper_lengths(sent, defaults, limits)
     joined = _join(sent, _lowered(defaults, limits.prompt_length, max_new))
+    _check_top_logprobs(joined)
     min_new = _lower_length(joined, limits, max_length, max_new)
     stops_at_eos = not joined.ignore_eos if sent.early_stopping is None else sent.early_stopping
     effective = replace(
@@ -110,22 +113,15 @@ def _join(sent: GenerationConfig, defaults: GenerationConfig) -> GenerationConfi
     return GenerationConfig(**values)
 
 
-def check_ids(field: str, ids: Sequence[int], vocab_size: int) -> None:
-    """Refuse ids that the model does not have.
-
-    Raises:
-        InvalidArgument: naming the first such id and the range.
-    """
-    for token_id in ids:
-        if not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
-            text = f"holds {token_id!r}, which is no id: ids are 0 to {vocab_size - 1}"
-            raise InvalidArgument.field(field, text)
-
-
 def _check_eos_switches(sent: GenerationConfig) -> None:
     if sent.early_stopping is not None and sent.early_stopping == sent.ignore_eos:
         text = f"= {sent.ignore_eos} contradicts early_stopping = {sent.early_stopping}: set one of them"
         _refuse("ignore_eos", text)
+
+
+def _check_top_logprobs(joined: GenerationConfig) -> None:
+    if joined.top_logprobs and not joined.logprobs:
+        _refuse("top_logprobs", f"= {joined.top_logprobs} needs logprobs = True")
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, max_length: int, model_name: str) -> None:
@@ -192,13 +188,15 @@ def _refuse(name: str, text: str, reason: str = "INVALID_FIELD") -> NoReturn:
 
 def _sampling(config: GenerationConfig) -> SamplingParams:
     """What a step is told; after `_join` every field that has a default is set."""
+    greedy = SamplingParams(
+        0.0, seed=config.seed or 0, logprobs=bool(config.logprobs), top_logprobs=config.top_logprobs or 0
+    )
     if greedy_by(config) is not None:
-        return SamplingParams(temperature=0.0, seed=config.seed or 0, logprobs=bool(config.logprobs))
-    return SamplingParams(
+        return greedy
+    return replace(
+        greedy,
         temperature=1.0 if config.temperature is None else config.temperature,
         top_k=config.top_k or 0,
         top_p=1.0 if config.top_p is None else config.top_p,
         min_p=config.min_p or 0.0,
-        seed=config.seed or 0,
-        logprobs=bool(config.logprobs),
     )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+import msgspec
+
 from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.field_checks import NOT_YET, honoured, is_set
 from headrace_engine.engine.fields import GENERATION
@@ -80,7 +82,14 @@ def _typed(name: str, value: Any) -> Any:
         return float(value)
     if kind in (bool, int, float, str) and type(value) is not kind:
         raise BadModel(f"generation_config.json: {name} = {value!r} is not a {kind.__name__}")
-    return _frozen(value)
+    return _entries(name, value) if kind in (tuple, Mapping) and name != "mm_info" else _frozen(value)
+
+
+def _entries(name: str, value: Any) -> Any:
+    try:
+        return msgspec.convert(value, _HINTS[name], str_keys=True)
+    except msgspec.ValidationError as error:
+        raise BadModel(f"generation_config.json: {name}: {error}") from error
 
 
 def _frozen(value: Any) -> Any:
@@ -93,4 +102,5 @@ def _kind(hint: Any) -> Any:
     return get_origin(kind) or kind
 
 
-_KINDS = {name: _kind(hint) for name, hint in get_type_hints(GenerationConfig).items()}
+_HINTS = get_type_hints(GenerationConfig)
+_KINDS = {name: _kind(hint) for name, hint in _HINTS.items()}

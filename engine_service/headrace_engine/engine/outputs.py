@@ -6,9 +6,10 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Iterable
-from itertools import count
+from itertools import accumulate, count, repeat
 
 from headrace_engine.engine.requests import Sequence
+from headrace_engine.engine.result_log import Top
 from headrace_engine.engine.statistics import Clock, SequenceTimes, StepHistory
 from headrace_engine.engine.waiting_line import WaitingLine
 from headrace_engine.errors import Internal
@@ -169,11 +170,12 @@ class Outputs:
     def _append(self, output: StepOutput, now: float) -> list[Sequence]:
         touched = []
         logprobs = output.logprobs or [math.nan] * len(output.keys)
-        for key, token_id, logprob in zip(output.keys, output.token_ids, logprobs, strict=True):
+        rows = zip(output.keys, output.token_ids, logprobs, _tops(output), strict=True)
+        for key, token_id, logprob, top in rows:
             sequence = self._live.get(key)
             if sequence is None:
                 continue
-            sequence.log.append(token_id, sequence.decoder.push(token_id), logprob)
+            sequence.log.append(token_id, sequence.decoder.push(token_id), logprob, top)
             sequence.times.token(now)
             touched.append(sequence)
         return touched
@@ -182,3 +184,12 @@ class Outputs:
         sequence = self._live.get(ended.key)
         if sequence is not None:
             self.finish(sequence, ended.reason, ended.error)
+
+
+def _tops(output: StepOutput) -> Iterable[Top | None]:
+    """The most likely ids of each row that asked for them."""
+    if not output.top_counts:
+        return repeat(None, len(output.keys))
+    ends = accumulate(output.top_counts)
+    spans = (slice(end - count, end) for count, end in zip(output.top_counts, ends, strict=True))
+    return [(output.top_ids[span], output.top_logprobs[span]) for span in spans]

@@ -10,6 +10,9 @@ TOKEN_BYTES = 128
 """Bytes reserved for a token: 28 of numbers (id, checksum, end of its text, place of its text, time, log-probability),
 and 100 for its text, which is 50 characters of ASCII as Python keeps them. Few tokens have any longer text."""
 
+TOP_BYTES = 8
+"""Bytes of each of a token's most likely ids."""
+
 SEQUENCE_BYTES = 2048
 """Bytes of a log without tokens: statistics, end record, readers' places."""
 
@@ -17,22 +20,24 @@ Tenant = tuple[str, str]
 """Owner and model."""
 
 
-def log_bytes(tokens: int) -> int:
-    """Bytes that a log of so many tokens takes at most."""
-    return SEQUENCE_BYTES + tokens * TOKEN_BYTES
+def log_bytes(tokens: int, top_count: int = 0) -> int:
+    """Bytes that a log of so many tokens takes at most, each with so many most likely ids."""
+    return SEQUENCE_BYTES + tokens * (TOKEN_BYTES + top_count * TOP_BYTES)
 
 
 class Reservation:
     """Room that a sequence's log may take, until it is given back."""
 
-    def __init__(self, room: ResultRoom, tenant: Tenant, size: int) -> None:
+    def __init__(self, room: ResultRoom, tenant: Tenant, tokens: int, top_count: int) -> None:
         self._room = room
+        self._top_count = top_count
         self._tenant = tenant
-        self._size = size
+        self._size = 0
+        self._resize(log_bytes(tokens, top_count))
 
     def settle(self, tokens: int) -> None:
         """The log has ended with so many tokens: what it did not need is free."""
-        self._resize(min(self._size, log_bytes(tokens)))
+        self._resize(min(self._size, log_bytes(tokens, self._top_count)))
 
     def give_back(self) -> None:
         """The log is gone. Giving back twice is once."""
@@ -53,21 +58,22 @@ class ResultRoom:
         """Bytes that are reserved."""
         return self._taken.get(tenant, 0)
 
-    def reserve(self, tenant: Tenant, tokens: int, limit: int, retry_after: float) -> Reservation:
+    def reserve(self, tenant: Tenant, tokens: int, limit: int, retry_after: float, top_count: int = 0) -> Reservation:
         """Room for one log.
 
         Args:
             tokens: of the longest log that the request can have.
             limit: bytes that the owner's logs on the model may take in all.
             retry_after: seconds in which an end may free some.
+            top_count: most likely ids that come with each token.
 
         Raises:
             InvalidArgument: it is more than the limit alone, so that waiting helps nothing.
             ResourceExhausted: RESULTS_FULL.
         """
-        size, taken = log_bytes(tokens), self.taken(tenant)
+        size, taken = log_bytes(tokens, top_count), self.taken(tenant)
         if size > limit:
-            raise _never_fits(tokens, size, limit)
+            raise _never_fits(tokens, top_count, limit)
         if taken + size > limit:
             raise ResourceExhausted(
                 f"the results of this owner on model {tenant[1]!r} may take {limit} bytes (max_result_bytes), {taken} "
@@ -76,8 +82,7 @@ class ResultRoom:
                 reason="RESULTS_FULL",
                 retry_after=retry_after,
             )
-        self.change(tenant, size)
-        return Reservation(self, tenant, size)
+        return Reservation(self, tenant, tokens, top_count)
 
     def change(self, tenant: Tenant, size: int) -> None:
         """Take so many bytes more, or fewer."""
@@ -86,7 +91,8 @@ class ResultRoom:
             del self._taken[tenant]
 
 
-def _never_fits(tokens: int, size: int, limit: int) -> InvalidArgument:
-    most = max(0, (limit - SEQUENCE_BYTES) // TOKEN_BYTES)
+def _never_fits(tokens: int, top_count: int, limit: int) -> InvalidArgument:
+    size, token_bytes = log_bytes(tokens, top_count), log_bytes(1, top_count) - SEQUENCE_BYTES
+    most = max(0, (limit - SEQUENCE_BYTES) // token_bytes)
     text = f"may need {size} bytes for {tokens} tokens, and max_result_bytes is {limit}; ask for at most {most} tokens"
     return InvalidArgument.field("config.max_new_tokens", text)

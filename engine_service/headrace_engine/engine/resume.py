@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace_engine.engine.field_checks import UINT32, Field, check, table
-from headrace_engine.engine.generation import Generation, check_ids
+from headrace_engine.engine.field_checks import UINT32, Field, check, check_ids, table
+from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import ResumedSequence, StartRequest

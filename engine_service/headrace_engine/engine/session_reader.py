@@ -137,15 +137,16 @@ class Reader:
 
     def _tell_tokens(self, update: SessionUpdate, stop: int) -> None:
         start, rows = self._position, update.rows
-        stop, size = self._log.fitting(start, stop, update.limit - update.size - ROW_BYTES, TOKEN_BYTES)
+        token_bytes = TOKEN_BYTES * (1 + self._log.top_count)
+        stop, size = self._log.fitting(start, stop, update.limit - update.size - ROW_BYTES, token_bytes)
         if stop == start:
             if rows.channels:
                 return
             # A token that is larger than an update goes alone.
-            stop, size = self._log.fitting(start, start + 1, sys.maxsize, TOKEN_BYTES)
+            stop, size = self._log.fitting(start, start + 1, sys.maxsize, token_bytes)
         ids, text, checksum, logprobs = self._log.columns(start, stop)
         if logprobs is not None:
-            rows.logprobs[len(rows.channels)] = logprobs
+            rows.logprobs[len(rows.channels)] = logprobs, self._log.tops(start, stop)
         rows.channels.append(self._channel)
         rows.positions.append(start)
         rows.counts.append(stop - start)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from headrace_engine.engine.chat_template import ChatTemplate
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.shield import Shield
+from headrace_engine.engine.spellings import spellings
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_types import Chat, ChatMessage, ConfigWarning, Detokenized, Tokenized
@@ -64,6 +65,12 @@ class TextProcessor:
         if len(ids) <= INLINE_CHARACTERS:
             return self._detokenize(ids, skip_special_tokens)
         return await asyncio.to_thread(self._detokenize, ids, skip_special_tokens)
+
+    async def spell(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """The ids that words may come as in a text; see `spellings`."""
+        if sum(len(word) + PART_CHARACTERS for word in words) <= INLINE_CHARACTERS:
+            return spellings(self._bundle, words)
+        return await asyncio.to_thread(spellings, self._bundle, words)
 
     def begins_twice(self, prompt: str | Chat, add_special_tokens: bool | None) -> tuple[ConfigWarning, ...]:
         """A warning, where a text brings the begin-of-sequence token that the tokenizer adds as well."""

@@ -42,17 +42,35 @@ def elements_to_wire(elements: result_types.Elements) -> request_pb2.GeneratedEl
     """Consecutive tokens as a message."""
     message = _ELEMENTS.to_wire(elements)
     if elements.token_logprobs is not None:
-        message.logprobs.token_logprobs.extend(elements.token_logprobs)
-        message.logprobs.SetInParent()
+        fill_logprobs(message.logprobs, elements.token_logprobs, elements.top_logprobs)
     return message
 
 
+def fill_logprobs(
+    message: request_pb2.Logprobs, token_logprobs: Iterable[float], tops: result_types.TopLogprobs | None
+) -> None:
+    """Write log-probabilities of consecutive tokens."""
+    message.SetInParent()
+    message.token_logprobs.extend(token_logprobs)
+    if tops is not None:
+        message.top_count = tops.count
+        message.top_ids.extend(tops.ids)
+        message.top_logprobs.extend(tops.logprobs)
+
+
+def _tops(message: request_pb2.Logprobs) -> result_types.TopLogprobs | None:
+    if not message.top_count:
+        return None
+    return result_types.TopLogprobs(message.top_count, list(message.top_ids), list(message.top_logprobs))
+
+
 def elements_to_domain(message: request_pb2.GeneratedElements) -> result_types.Elements:
-    """Consecutive tokens from a message; alternatives and tensors have no domain form yet."""
+    """Consecutive tokens from a message; tensors have no domain form yet."""
     elements = _ELEMENTS.to_domain(message)
     if not message.HasField("logprobs"):
         return elements
-    return replace(elements, token_logprobs=list(message.logprobs.token_logprobs))
+    logprobs = message.logprobs
+    return replace(elements, token_logprobs=list(logprobs.token_logprobs), top_logprobs=_tops(logprobs))
 
 
 def elements_response(request: GeneratedElementsRequest, result: result_types.ReadResult) -> GeneratedElementsResponse:

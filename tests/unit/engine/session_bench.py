@@ -14,15 +14,15 @@ from headrace_engine.engine.session import EngineSession
 from headrace_engine.engine.session_channels import Place
 from headrace_engine.engine.session_update import ModelLoad, Rows, SessionUpdate
 from headrace_engine.errors import NotFound
-from headrace_engine.result_types import EndRecord, FinishReason, RequestStat
+from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, TopLogprobs
 from unit.engine.timers import FakeTimers
 
 
 class Story:
     """What a session needs of a request: its sequences' logs, and somebody who counts its readers."""
 
-    def __init__(self, sequences: int = 1, *, with_logprobs: bool = False) -> None:
-        self.logs = [ResultLog(with_logprobs=with_logprobs) for _ in range(sequences)]
+    def __init__(self, sequences: int = 1, *, with_logprobs: bool = False, top_count: int = 0) -> None:
+        self.logs = [ResultLog(with_logprobs=with_logprobs, top_count=top_count) for _ in range(sequences)]
         self.readers = 0
 
     @property
@@ -127,6 +127,7 @@ class Row:
     text: str
     checksum: int
     logprobs: array[float] | None = None
+    tops: TopLogprobs | None = None
 
 
 def rows_of(rows: Rows) -> list[Row]:
@@ -136,6 +137,7 @@ def rows_of(rows: Rows) -> list[Row]:
     columns = zip(rows.channels, rows.positions, rows.counts, rows.texts, rows.checksums, strict=True)
     for number, (channel, position, count, text, checksum) in enumerate(columns):
         ids = tuple(rows.token_ids[start : start + count])
-        found.append(Row(channel, position, ids, text, checksum, rows.logprobs.get(number)))
+        logprobs, tops = rows.logprobs.get(number, (None, None))
+        found.append(Row(channel, position, ids, text, checksum, logprobs, tops))
         start += count
     return found

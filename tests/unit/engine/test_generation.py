@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import GenerationConfig, SamplingParams
-from headrace_engine.engine.generation import Generation, Limits, check_ids, check_prompt, resolve
+from headrace_engine.engine.field_checks import check_ids
+from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.errors import InvalidArgument
 
 ENGINE_MAX = 100

@@ -86,9 +86,6 @@ def test_what_speaks_of_beam_search_is_not_taken(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("repetition_penalty", 1.1),
-        ("no_repeat_ngram_size", 3),
-        ("bad_words_ids", [[1, 2], [3]]),
         ("typical_p", 0.9),
         ("suppress_tokens", [5]),
         ("forced_eos_token_id", 2),
@@ -122,3 +119,16 @@ def test_what_changes_nothing_is_no_warning(raw: dict[str, Any]) -> None:
 def test_eos_ids_come_from_the_files_as_a_whole() -> None:
     """They may stand in several files, so that the reader of the files joins them."""
     assert model_defaults({"eos_token_id": 9}, EOS)[0].eos_token_id == EOS
+
+
+def test_bc050_penalties_and_bad_words_of_the_files_are_taken() -> None:
+    raw = {"top_k": 7, "repetition_penalty": 1.05, "no_repeat_ngram_size": 3, "bad_words_ids": [[1, 2], [3]]}
+    defaults, warnings = model_defaults(raw, EOS)
+    taken = {"top_k": 7, "repetition_penalty": 1.05, "no_repeat_ngram_size": 3, "bad_words_ids": ((1, 2), (3,))}
+    assert (defaults, warnings) == (GenerationConfig(eos_token_id=EOS, **taken), ())
+
+
+@pytest.mark.parametrize("value", [5, "words", [5], [["a"]], [[1.5]]])
+def test_bc050_bad_words_that_are_no_lists_of_ids_are_refused_by_name(value: Any) -> None:
+    with pytest.raises(BadModel, match=r"generation_config\.json: bad_words_ids"):
+        model_defaults({"bad_words_ids": value}, EOS)

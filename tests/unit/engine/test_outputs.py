@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from itertools import count
 from typing import Any
 
@@ -14,7 +15,7 @@ from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.statistics import SequenceTimes, StepHistory
 from headrace_engine.messages import AddSequence, Ended, Scheduled, StepOutput
-from headrace_engine.result_types import FinishReason, GenerateStatus
+from headrace_engine.result_types import FinishReason, GenerateStatus, TopLogprobs
 from unit.engine.clock import FakeClock, settle
 from unit.engine.vocabularies import byte_level, pieces
 
@@ -30,10 +31,11 @@ class Bench:
         self.outputs = Outputs(self.clock, StepHistory(self.clock))
         self._keys = count(1)
 
-    def accept(self, *, logprobs: bool = False) -> Sequence:
+    def accept(self, *, logprobs: bool = False, top_count: int = 0) -> Sequence:
         decoder = Detokenizer(pieces(BYTES).__getitem__, frozenset({0, 1, 2}))
         times = SequenceTimes(self.clock(), 10)
-        sequence = Sequence(0, next(self._keys), ResultLog(with_logprobs=logprobs), decoder, times)
+        log = ResultLog(with_logprobs=logprobs, top_count=top_count)
+        sequence = Sequence(0, next(self._keys), log, decoder, times)
         self.outputs.add(sequence, AddSequence(sequence.key, (1,) * 10, SamplingParams(), 100))
         return sequence
 
@@ -240,3 +242,18 @@ def test_the_mean_duration_follows_the_newest_requests(bench: Bench) -> None:
         bench.clock.advance(4)
         bench.outputs.finish(sequence, FinishReason.STOPPED)
     assert bench.outputs.mean_duration == pytest.approx(4, rel=0.01)
+
+
+def test_bc058_most_likely_ids_go_with_their_tokens(bench: Bench) -> None:
+    plain, two, three = (
+        bench.accept(),
+        bench.accept(logprobs=True, top_count=2),
+        bench.accept(logprobs=True, top_count=3),
+    )
+    tops = {"top_counts": [0, 2, 3], "top_ids": [7, 8, 1, 2, 3], "top_logprobs": [-0.5, -1.0, -1.0, -2.0, -3.0]}
+    bench.step({plain: 50, two: 51, three: 52}, logprobs=[math.nan, -0.5, -4.0], **tops)
+    bench.step({three: 53, two: 54}, logprobs=[-1.0, -1.0], top_counts=[3, 2], top_ids=[4, 5, 6, 9, 10],
+               top_logprobs=[-1.5] * 5)  # fmt: skip
+    assert plain.log.elements(0, 1).top_logprobs is None
+    assert two.log.elements(0, 2).top_logprobs == TopLogprobs(2, [7, 8, 9, 10], [-0.5, -1.0, -1.5, -1.5])
+    assert three.log.elements(1, 2).top_logprobs == TopLogprobs(3, [4, 5, 6], [-1.5] * 3)

@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 from headrace_engine.engine.result_log import MAX_READ_TEXT, MAX_READ_TOKENS, ResultLog
 from headrace_engine.errors import NotFound, OutOfRange
-from headrace_engine.result_types import EndRecord, FinishReason, GenerateStatus, PrefixReuse, RequestStat
+from headrace_engine.result_types import EndRecord, FinishReason, GenerateStatus, PrefixReuse, RequestStat, TopLogprobs
 from unit.engine.clock import settle
 
 IDS = (5, 0, 383, 2**32 - 1, 7)
@@ -86,6 +86,26 @@ class TestRead:
         result = log.read(0)
         assert result is not None
         assert (result.elements, result.end) == (None, record)
+
+    def test_a_read_brings_fewer_tokens_where_each_has_many_most_likely_ids(self) -> None:
+        log = ResultLog(with_logprobs=True, top_count=20)
+        for token_id in range(MAX_READ_TOKENS):
+            log.append(token_id, "", -1.0, (list(range(20)), [-1.0] * 20))
+        first = log.read(0)
+        assert first is not None
+        assert first.elements is not None
+        assert first.elements.top_logprobs is not None
+        read = len(first.elements.token_ids)
+        assert 0 < read * 20 == len(first.elements.top_logprobs.ids) <= 48 * 1024
+        rest = log.read(read)
+        assert rest is not None
+        assert rest.elements is not None
+        assert rest.elements.token_ids == list(range(read, MAX_READ_TOKENS))
+
+    def test_ids_that_were_delivered_elsewhere_have_no_most_likely_ones_and_shift_no_others(self) -> None:
+        log = ResultLog(with_logprobs=True, top_count=2, delivered=[5, 6])
+        log.append(7, "x", -1.0, ([8, 9], [-0.5, -1.5]))
+        assert log.elements(2, 3).top_logprobs == TopLogprobs(2, [8, 9], [-0.5, -1.5])
 
     def test_a_long_log_is_read_in_pieces_and_the_end_comes_with_the_last(self) -> None:
         ids = tuple(range(MAX_READ_TOKENS + 3))

@@ -92,3 +92,13 @@ def test_what_was_settled_grows_no_more() -> None:
     reservation.settle(1)
     reservation.settle(5)
     assert room.taken(("", "m")) == log_bytes(1)
+
+
+def test_most_likely_ids_take_room_of_their_own() -> None:
+    room = ResultRoom()
+    reservation = room.reserve(("", "m"), 5, 10_000, 1.0, top_count=20)
+    assert room.taken(("", "m")) == log_bytes(5, 20) == log_bytes(5) + 5 * 20 * 8
+    reservation.settle(1)
+    assert room.taken(("", "m")) == log_bytes(1, 20)
+    with pytest.raises(InvalidArgument, match="ask for at most 3 tokens"):
+        room.reserve(("", "m"), 100, log_bytes(3, 20), 1.0, top_count=20)

@@ -12,9 +12,6 @@ from headrace_engine.service.status import fill_status
 
 NOT_IN_DOMAIN = {
     "headrace.v1.GeneratedElements.tensors",
-    "headrace.v1.Logprobs.top_count",
-    "headrace.v1.Logprobs.top_ids",
-    "headrace.v1.Logprobs.top_logprobs",
     "headrace.v1.EngineStat.api_version",  # of the server, added by engine_stats
     "headrace.v1.EngineStat.build",
 }

@@ -15,6 +15,7 @@ from headrace_engine.result_types import (
     ReadResult,
     RequestStat,
     SequenceView,
+    TopLogprobs,
 )
 from headrace_engine.service import convert_results as results
 from unit.service.filled import filled, unset_fields
@@ -67,6 +68,15 @@ def test_an_element_without_logprobs_has_none_and_an_empty_list_is_one():
     assert not element(None).HasField("logprobs")
     assert element([]).HasField("logprobs")
     assert list(element([-0.5]).logprobs.token_logprobs) == [-0.5]
+
+
+def test_most_likely_ids_are_told_in_columns_and_read_back():
+    elements = Elements(
+        0, [5, 6], "a", 0, 9, token_logprobs=[-0.5, -1.0], top_logprobs=TopLogprobs(2, [1, 2, 3, 4], [-0.5] * 4)
+    )
+    message = results.elements_to_wire(elements)
+    assert (message.logprobs.top_count, list(message.logprobs.top_ids)) == (2, [1, 2, 3, 4])
+    assert results.elements_to_domain(message) == elements
 
 
 def test_the_first_message_of_generate_says_what_was_accepted():

@@ -52,6 +52,22 @@ async def test_long_logs_of_many_channels_come_in_messages_of_at_most_1_mib(text
     assert logprobs == [-0.5] * 4 * 3000
 
 
+async def test_most_likely_ids_of_long_logs_come_in_messages_of_at_most_1_mib():
+    bench = SessionBench()
+    story = bench.story(with_logprobs=True, top_count=20)
+    ids, values = [2**32 - 1 - place for place in range(20)], [-0.5] * 20
+    for number in range(4096):
+        story.log.append(2**32 - 1 - number, "x" * 100, -0.5, (ids, values))
+    story.end(FinishReason.MAX_LENGTH)
+    bench.attach(1)
+    found = await messages(bench)
+    assert all(message.ByteSize() <= MIB for message in found)
+    tops = [row.logprobs for message in found for row in message.step.details]
+    assert {top.top_count for top in tops} == {20}
+    assert [token_id for top in tops for token_id in top.top_ids] == ids * 4096
+    assert sum(len(top.top_logprobs) for top in tops) == 20 * 4096
+
+
 async def test_refusals_of_many_long_handles_come_in_messages_of_at_most_1_mib():
     bench = SessionBench()
     for channel in range(1, 2001):

@@ -145,6 +145,19 @@ async def test_logprobs_stand_with_the_rows_whose_config_asked(stream):
     assert (details.row, list(details.logprobs.token_logprobs)) == (1, [-0.25])
 
 
+async def test_most_likely_ids_stand_with_the_rows_whose_config_asked(stream):
+    plain, plain_key = await stream.start()
+    asked, asked_key = await stream.start(logprobs=True, top_logprobs=2)
+    await stream.say(OPEN)
+    await stream.say(attach=[{"channel": 1, "handle": plain}, {"channel": 2, "handle": asked}])
+    await stream.hear_until("attached")
+    tops = {"top_counts": [0, 2], "top_ids": [6, 9], "top_logprobs": [-0.25, -2.0]}
+    stream.core.step({plain_key: 5, asked_key: 6}, logprobs=[-1.0, -0.25], **tops)
+    (details,) = (await stream.hear()).step.details
+    found = details.logprobs
+    assert (details.row, found.top_count, list(found.top_ids), list(found.top_logprobs)) == (1, 2, [6, 9], [-0.25, -2])
+
+
 async def test_a_slow_reader_gets_everything_in_few_messages(stream):
     handle, key = await stream.start()
     await stream.open(handle=handle)

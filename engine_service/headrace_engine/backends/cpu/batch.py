@@ -139,7 +139,7 @@ def _integers(count: int) -> tuple[memoryview, int]:
     return numbers.data.cast("B").cast("i"), numbers.ctypes.data
 
 
-def _doubles(count: int) -> tuple[memoryview, int]:
+def _doubles(count: int) -> tuple[memoryview[float], int]:
     numbers = np.empty(count, dtype=np.float64)
     return numbers.data.cast("B").cast("d"), numbers.ctypes.data
 
