@@ -37,8 +37,9 @@ class _Start:
 
 
 class _Released(NamedTuple):
-    """The same of a request that is gone. There may be many of them, so the answer is packed."""
+    """The same of a request that is gone, and since when. There may be many of them, so the answer is packed."""
 
+    since: float
     handover: int
     content: bytes
     packed: bytes
@@ -51,7 +52,7 @@ class StartKeys:
         self._clock = clock
         self._starts: dict[tuple[str, str], dict[int, _Start]] = {}
         self._released: dict[tuple[str, str], tuple[_Released, ...]] = {}
-        self._by_age: deque[tuple[float, tuple[str, str]]] = deque()
+        self._by_age: deque[tuple[str, str]] = deque()
         self._packer = _Packer()
         self._arriving: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
 
@@ -86,11 +87,11 @@ class StartKeys:
         start = self._starts.get(key[:2], {}).get(key.handover)
         if start is None:
             return
-        released = _Released(key.handover, start.content, self._packer.pack(start.answer.result()))
+        released = _Released(self._clock(), key.handover, start.content, self._packer.pack(start.answer.result()))
         self._free(key)
         owned = key[:2]
         self._released[owned] = (*self._released.get(owned, ()), released)
-        self._by_age.append((self._clock(), owned))
+        self._by_age.append(owned)
 
     def latest(self, owner: str, request_id: str) -> AcceptedRequest | None:
         """What the start with this id was answered, of several hand-overs the highest, whether released or not."""
@@ -136,8 +137,8 @@ class StartKeys:
 
     def _forget(self) -> None:
         horizon = self._clock() - KEY_MEMORY
-        while self._by_age and self._by_age[0][0] < horizon:
-            _, owned = self._by_age.popleft()
+        while self._by_age and self._released[self._by_age[0]][0].since < horizon:
+            owned = self._by_age.popleft()
             _, *younger = self._released.pop(owned)
             if younger:
                 self._released[owned] = tuple(younger)
