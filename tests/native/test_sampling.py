@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from exact_sampling import COMBINATIONS, DRAWS, assert_drawn_as_often, exact_probabilities
 from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.config import SamplingParams
@@ -128,6 +129,14 @@ def test_at_most_one_draw_in_100_000_differs_from_the_reference(
         found = sampler.draw(logits, steps)
         differing += sum(ours.token_id != theirs.token_id for ours, theirs in zip(found, expected, strict=True))
     assert differing == 0  # where one in 100,000 may differ: the four instruction sets and two settings make 32,000
+
+
+@pytest.mark.parametrize("cuts", COMBINATIONS, ids=str)
+def test_ids_come_as_often_as_their_probability(cpu: Cpu, rng: np.random.Generator, cuts: dict[str, float]) -> None:
+    logits = rng.standard_normal(12).astype(np.float32) * 1.5
+    params = SamplingParams(**cuts, seed=int(rng.integers(2**63)))  # type: ignore[arg-type]
+    found = Sampler(cpu, DRAWS, 12).draw(np.repeat(logits[None], DRAWS, 0), [step(params, i) for i in range(DRAWS)])
+    assert_drawn_as_often([row.token_id for row in found], exact_probabilities(logits, **cuts))  # type: ignore[arg-type]
 
 
 def test_draws_follow_the_distribution_even_with_nearly_all_mass_on_one_id(cpu: Cpu, rng: np.random.Generator) -> None:

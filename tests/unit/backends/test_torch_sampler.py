@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from exact_sampling import COMBINATIONS, DRAWS, assert_drawn_as_often, exact_probabilities
 from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import Sampled, SequenceStep
@@ -32,38 +33,10 @@ def draw_many(logits, count, **sampling):
     return np.bincount(ids, minlength=len(logits)) / count
 
 
-def exact_probabilities(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
-    """What the cuts leave, in float64, one token after the other."""
-    logits = np.asarray(logits, dtype=np.float64) / temperature
-    weights = np.exp(logits - logits.max())
-    order = np.argsort(-weights)
-    if top_k:
-        weights[weights < weights[order[min(top_k, len(order)) - 1]]] = 0
-    if top_p < 1:
-        mass = 0.0
-        for last in order:
-            mass += weights[last] / weights.sum()
-            if mass >= top_p:
-                break
-        weights[weights < weights[last]] = 0
-    weights[weights < min_p * weights.max()] = 0
-    return weights / weights.sum()
-
-
-@pytest.mark.parametrize(
-    "sampling",
-    [
-        dict(zip(("temperature", "top_k", "top_p", "min_p"), values, strict=True))
-        for values in product((0.6, 1.0, 2.5), (0, 4), (0.8, 1.0), (0.0, 0.1))
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("sampling", COMBINATIONS, ids=str)
 def test_ids_come_as_often_as_their_probability(sampling):
-    count = 10_000
-    shares, exact = draw_many(LOGITS, count, **sampling), exact_probabilities(LOGITS, **sampling)
-    assert set(np.flatnonzero(shares)) <= set(np.flatnonzero(exact))
-    # The mean of the total variation of count draws is at most sqrt(ids / (2 pi count)), 0.014; this is twice as much.
-    assert abs(shares - exact).sum() / 2 < 0.028
+    ids = draw(LOGITS, *(step(seed=seed, **sampling) for seed in range(DRAWS)))
+    assert_drawn_as_often(ids, exact_probabilities(LOGITS, **sampling))
 
 
 def test_the_score_is_the_logit_with_the_noise_of_philox():

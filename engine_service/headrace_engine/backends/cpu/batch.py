@@ -25,6 +25,8 @@ _INT = "i"
 """A CoreBatch's integers, as arrays call them."""
 _TOP = int(Limit.TOP_LOGPROBS)
 _NO_CHANGES = LogitChanges()
+_NO_IDS = array("I", [0])
+"""What allows no id; an empty array may lie nowhere, which would allow all."""
 
 
 class CpuBatch:
@@ -115,7 +117,7 @@ class CpuBatch:
         ids = array(_INT, masked_ids)
         self._masked.append(ids)
         masked, masked_count = ids.buffer_info()
-        allowed, words = (0, 0) if changes.allowed is None else changes.allowed.buffer_info()
+        allowed, words = (0, 0) if changes.allowed is None else (changes.allowed or _NO_IDS).buffer_info()
         _CHANGES.pack_into(
             self._changes,
             number * _CHANGES.size,
