@@ -191,7 +191,7 @@ class InstallFields(TypedDict, total=False):
         tensor_parallel: devices that share one copy of the model; at least 1. Default 1.
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
-    nothing: num_host_blocks, prefix_cache_ttl, logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel;
+    nothing: num_host_blocks, logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel;
     of format "HEADRACE"; of compute_unit "CPU_NUMA"; of rope_scaling "DYNAMIC" and "YARN"; of activation_quant "FP8";
     of weight_quant_group_size all but 0, 16, 32, 64 and 128.
     """

@@ -25,11 +25,11 @@ def to_fields(message: Message) -> dict[str, Any]:
 
 def to_datetime(time: Timestamp) -> datetime:
     """A time in UTC."""
-    return datetime.fromtimestamp(time.seconds + time.nanos * 1e-9, tz=UTC)
+    return datetime.fromtimestamp(time.seconds + time.nanos / 1e9, tz=UTC)
 
 
 def _seconds(span: Duration) -> float:
-    return span.seconds + span.nanos * 1e-9
+    return span.seconds + span.nanos / 1e9
 
 
 _SPECIAL: dict[str, Callable[[Any], Any]] = {

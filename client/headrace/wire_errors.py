@@ -115,7 +115,7 @@ def _read_error_info(info: status_pb2.ErrorInfo) -> dict[str, Any]:
 
 
 def _read_retry_info(info: status_pb2.RetryInfo) -> dict[str, Any]:
-    return {"retry_after": info.retry_delay.seconds + info.retry_delay.nanos * 1e-9}
+    return {"retry_after": info.retry_delay.seconds + info.retry_delay.nanos / 1e9}
 
 
 def _read_bad_request(info: status_pb2.BadRequest) -> dict[str, Any]:

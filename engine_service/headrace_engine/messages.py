@@ -35,6 +35,7 @@ class CorePlan:
         max_length: tokens of the longest sequence; 0 = the model's own limit.
         max_prefill_tokens: tokens computed in one step.
         num_blocks: blocks of the KV pool; 0 = sized from memory.
+        prefix_cache_ttl: seconds after which unused cached blocks are dropped; None = never.
         memory_ratio: share of memory, as in the runtime config; None = the backend's default.
         weight_quant_group_size: weights that share a scale; 0 = one a row, None = the backend's default.
     """
@@ -55,6 +56,7 @@ class CorePlan:
     num_blocks: int = 0
     kv_cache_mode: KvCacheMode = KvCacheMode.DEFAULT
     enable_prefix_cache: bool = True
+    prefix_cache_ttl: float | None = None
     memory_ratio: float | None = None
     rope_scaling: RopeScaling | None = None
     weight_quant: WeightQuant = WeightQuant.NONE

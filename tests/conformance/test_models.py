@@ -196,7 +196,6 @@ def _kv_share(config: object) -> float:
         ("activation_quant", "FP8"),
         ("tensor_parallel", 2),
         ("num_host_blocks", 8),
-        ("prefix_cache_ttl", 5.0),
         ("logn_attention", True),
         ("adapters", [{"name": "a", "path": "b"}]),
         ("compute_unit", "CPU_NUMA"),
@@ -273,3 +272,23 @@ def test_a_request_to_max_length_runs_when_it_runs_alone(client: Client) -> None
     _, queue = client.start_request("small-pool", ids=[1, 2, 3], ignore_eos=True)
     assert sum(len(elements.ids_from_generate) for elements in queue) == 125
     assert queue.finish_reason is FinishReason.MAX_LENGTH
+
+
+@pytest.mark.parametrize(("ttl", "reused"), [(3600.0, 96), (1e-6, 0), (None, 96)])
+def test_cached_prefixes_are_kept_as_long_as_the_config_says(
+    client: Client, folders: Folders, ttl: float | None, reused: int
+) -> None:
+    client.install_model(NAME, path=str(folders.tiny), max_length=256, num_threads=1, prefix_cache_ttl=ttl)
+    try:
+        client.start_model(NAME)
+        effective = client.get_model(NAME)[0].effective
+        assert effective is not None
+        assert effective.config.get("prefix_cache_ttl") == ttl
+        for length in (0, reused):
+            handle, queue = client.start_request(NAME, ids=list(range(1, 101)), max_new_tokens=1)
+            elements = queue.Get()
+            assert elements is not None
+            assert elements.prefix_cache_len == length
+            client.release_request(handle)
+    finally:
+        _forget(client, NAME)

@@ -18,7 +18,8 @@ class BlockPool:
 
     Attributes:
         block_size: tokens that one block holds.
-        on_evict: called with a kept block just before it is handed out for new contents.
+        on_evict: called with a kept block just before its contents are given up.
+        date: what blocks that become cached are dated with.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
@@ -26,7 +27,8 @@ class BlockPool:
         self.on_evict: Callable[[int], None] = _nothing
         self._references = [0] * num_blocks
         self._free = list(reversed(range(num_blocks)))
-        self._cached: OrderedDict[int, None] = OrderedDict()
+        self.date = 0.0
+        self._cached: OrderedDict[int, float] = OrderedDict()
         self._kept: set[int] = set()
 
     @property
@@ -98,6 +100,11 @@ class BlockPool:
             del self._cached[block]
             self._free.append(block)
 
+    def drop_before(self, date: float) -> None:
+        """Give up the contents of blocks that became cached before this date."""
+        while self._cached and next(iter(self._cached.values())) < date:
+            self._free.append(self._evict())
+
     def check_books(self, tables: Iterable[Sequence[int]]) -> None:
         """Compare the books with themselves and with all block tables there are.
 
@@ -130,7 +137,7 @@ class BlockPool:
 
     def _retire(self, block: int) -> None:
         if block in self._kept:
-            self._cached[block] = None
+            self._cached[block] = self.date
         else:
             self._free.append(block)
 

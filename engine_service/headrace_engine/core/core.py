@@ -40,7 +40,7 @@ class Core:
         plan: what the core was started with.
         sizes: what the runner made of it.
         open_guides: makes what compiles grammars for the model, when the first one comes.
-        clock: seconds, for the time of a step.
+        clock: seconds, for the time of a step and the age of cached blocks.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Core:
         self._guides = Guides(open_guides)
         self._clock = clock
         self._max_length = sizes.max_length
+        self._ttl = plan.prefix_cache_ttl
         self._ended: list[Ended] = []  # Since the last output.
         self._published = CoreStat()
         self._begun: list[int] = []
@@ -90,6 +91,8 @@ class Core:
         if self._stopped:
             return
         started = self._clock()
+        if self._ttl is not None:
+            self._scheduler.age(started, self._ttl)
         schedule = self._scheduler.schedule()
         self._ended += [Ended(key, FinishReason.INTERRUPTED) for key in schedule.interrupted]
         self._announce(schedule.rows)

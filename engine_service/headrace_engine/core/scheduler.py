@@ -77,6 +77,11 @@ class Scheduler:
         """The sequence with this key, if it has not ended."""
         return self._sequences.get(key)
 
+    def age(self, now: float, ttl: float) -> None:
+        """It is now: drop cached blocks that nobody has used for ttl seconds."""
+        self._pool.date = now
+        self._pool.drop_before(now - ttl)
+
     def schedule(self) -> Schedule:
         """The next step: generations first, then prompts under way, then new sequences.
 

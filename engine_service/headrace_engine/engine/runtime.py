@@ -140,6 +140,7 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
         num_blocks=_effective(config, "num_blocks"),
         kv_cache_mode=_effective(config, "kv_cache_mode"),
         enable_prefix_cache=_effective(config, "enable_prefix_cache"),
+        prefix_cache_ttl=config.prefix_cache_ttl,
         memory_ratio=config.memory_ratio,
         rope_scaling=config.rope_scaling,
         weight_quant=_effective(config, "weight_quant"),

@@ -35,11 +35,7 @@ RUNTIME = table(
     Field("kv_cache_mode", default=KvCacheMode.DEFAULT, text="how keys and values are stored"),
     Field("enable_prefix_cache", default=True, text="reuse keys and values of equal prefixes"),
     Field(
-        "prefix_cache_ttl",
-        0,
-        above_low=True,
-        honoured=(),
-        text="seconds after which unused cached blocks are dropped; unset: never",
+        "prefix_cache_ttl", 0, above_low=True, text="seconds after which unused cached blocks are dropped; unset: never"
     ),
     Field(
         "memory_ratio",

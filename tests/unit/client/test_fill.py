@@ -54,6 +54,11 @@ def test_lists_of_ids_and_lists_of_lists() -> None:
     assert list(message.stop_words) == ["a", "b"]
 
 
+@pytest.mark.parametrize("seconds", [0.3, 1e-6, 1e-9, 2.7, 59.999999999])
+def test_a_duration_is_told_as_it_was_sent(seconds: float) -> None:
+    assert to_fields(config(deadline=seconds)) == {"deadline": seconds}
+
+
 @pytest.mark.parametrize("value", [1.5, timedelta(seconds=1, milliseconds=500)])
 def test_durations_are_seconds_or_timedeltas(value: object) -> None:
     assert config(deadline=value).deadline.ToMilliseconds() == 1500

@@ -234,7 +234,11 @@ def tiny_vocabulary() -> Vocabulary:
 
 
 class Bench:
-    """A core that was started on a simulated runner, and what it has published, by key."""
+    """A core that was started on a simulated runner, and what it has published, by key.
+
+    Attributes:
+        now: the core's time, which stands still until a test moves it.
+    """
 
     def __init__(self, **changes: Any) -> None:
         self.plan = make_plan(**changes)
@@ -243,7 +247,8 @@ class Bench:
         sizes = start_up(self.plan, self.runner, self.link)
         self.runner.forget_warm_up()
         self.link.messages.clear()
-        self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary)
+        self.now = 1000.0
+        self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary, clock=lambda: self.now)
         self.requests: dict[int, AddSequence] = {}
         self.tokens: dict[int, list[int]] = {}
         self.ended: dict[int, Ended] = {}

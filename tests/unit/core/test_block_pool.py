@@ -54,6 +54,29 @@ def test_a_kept_block_is_cached_until_it_is_needed_and_then_its_owner_is_told() 
     pool.check_books([[first, second]])
 
 
+def test_cached_blocks_are_dropped_by_their_date_and_used_ones_never() -> None:
+    pool = BlockPool(4, 16)
+    evicted: list[int] = []
+    pool.on_evict = evicted.append
+    old, new, used, again = pool.allocate(4)
+    for block in (old, new, used, again):
+        pool.keep(block)
+    for date, block in ((1.0, old), (1.0, again), (2.0, new)):
+        pool.date = date
+        pool.release([block])
+    pool.share([again])
+    pool.date = 3.0
+    pool.release([again])
+    pool.drop_before(1.0)
+    assert evicted == []
+    pool.drop_before(2.0)
+    assert evicted == [old]
+    pool.drop_before(3.0)
+    assert evicted == [old, new]
+    assert (pool.used, pool.cached, pool.free) == (1, 1, 2)
+    pool.check_books([[used]])
+
+
 def test_the_least_recently_used_goes_first_and_of_one_table_its_tail() -> None:
     pool = BlockPool(4, 16)
     old, new = pool.allocate(2), pool.allocate(2)

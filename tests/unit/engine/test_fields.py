@@ -294,7 +294,6 @@ class TestNotSupported:
             ("logn_attention", True),
             ("tensor_parallel", 2),
             ("lora_max_num", 1),
-            ("prefix_cache_ttl", 60.0),
         ],
     )
     def test_of_the_runtime_config(self, name: str, value: Any) -> None:
