@@ -25,7 +25,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-accuracy bench-soak clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-accuracy bench-cpu bench-soak clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ bench-accuracy: $(VENV)/.tests $(VENV)/.model  ## measure what quantizing costs;
 
 bench-soak: $(VENV)/.tests  ## measure what memory thousands of requests leave; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/soak.py
+
+bench-cpu: $(VENV)/.tests $(VENV)/.model  ## measure the native core beside its peers; ONLY="W1 W2" measures parts; writes bench/RESULTS.md
+	@PYTHONPATH=tests:bench:bench/native $(BIN)/python bench/cpu.py $(ONLY)
 
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .

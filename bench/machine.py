@@ -39,7 +39,7 @@ class Limits:
 
 def measure(address: str, load: float) -> Limits:
     """The machine's limits; `address` is that of a server with standard health."""
-    return Limits(_cpu(), len(os.sched_getaffinity(0)), load, _copy(), _python(), _round_trip(address))
+    return Limits(cpu_name(), len(os.sched_getaffinity(0)), load, _copy(), _python(), _round_trip(address))
 
 
 def cpu_seconds(pid: int) -> float:
@@ -48,7 +48,8 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
+    """What the machine calls its processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 

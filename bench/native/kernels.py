@@ -1,23 +1,26 @@
 """How close the CPU core's kernels come to what the machine can do.
 
     python bench/native/kernels.py [WORDS ...] [--threads 2] [--isa amx] [--against FOLDER ...] [--seconds 0.5]
-        [--realtime]
+        [--realtime] [--json FILE]
 
 Each op runs in a program of its own, over copies of its weights that no cache of a core holds. A line is an op, its
 shape, format and rows; the best and the median time; the best rate, the limit that `limits.cpp` measured in the same
 run, and what percentage of that limit it is. WORDS choose the ops whose lines have all of them. With `--against`
-the same ops of other builds run in turns, and the last columns say how many times longer each takes.
+the same ops of other builds run in turns, and the last columns say how many times longer each takes. FILE gets the
+lines too, as a list of objects.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from cases import Case, attentions, products, samplers, steps
 from headrace_engine.native import FOLDER_VARIABLE, Cpu, Isa, load
@@ -36,8 +39,13 @@ def main() -> None:
     limits = measure(args.threads, prefix)
     print(f"memory {limits.memory:.1f} GB/s,", ", ".join(f"{k} {v:.0f} GOP/s" for k, v in limits.products.items()))
     cpus = [_cpu(folder, args.threads, args.isa) for folder in [None, *args.against]]
+    found = []
     for case in _cases(limits, args.words):
-        print(_line(case, _times(cpus, case, args.seconds, args.realtime)), flush=True)
+        times = _times(cpus, case, args.seconds, args.realtime)
+        print(_line(case, times), flush=True)
+        found.append(_object(case, times[0]))
+    if args.json:
+        args.json.write_text(json.dumps(found), encoding="utf-8")
 
 
 def _arguments() -> argparse.Namespace:
@@ -48,6 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--against", type=Path, nargs="+", default=[], help="folders of other libcore_cpu.so")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each op")
     parser.add_argument("--realtime", action="store_true", help="at real-time priority, which needs the right to it")
+    parser.add_argument("--json", type=Path, help="also write the lines there")
     return parser.parse_args()
 
 
@@ -106,6 +115,22 @@ def _priority(realtime: bool) -> Iterator[None]:
 def _schedule(policy: int, priority: int) -> None:
     for thread in os.listdir("/proc/self/task"):
         os.sched_setscheduler(int(thread), policy, os.sched_param(priority))
+
+
+def _object(case: Case, times: list[float]) -> dict[str, Any]:
+    rate = case.amount / min(times) / 1e9
+    return {
+        "op": case.op,
+        "shape": case.shape,
+        "format": case.kind,
+        "rows": case.rows,
+        "best_us": round(min(times) * 1e6, 2),
+        "median_us": round(median(times) * 1e6, 2),
+        "rate": round(rate, 1),
+        "limit": round(case.limit, 1),
+        "unit": case.unit,
+        "fraction": round(rate / case.limit, 3),
+    }
 
 
 def _line(case: Case, times: list[list[float]]) -> str:

@@ -22,6 +22,8 @@ namespace {
 
 constexpr size_t kHuge = size_t{1} << 21;
 constexpr size_t kMemory = size_t{1} << 30;  // beyond what a cache holds, or is given, on most machines
+constexpr size_t kCached =
+    size_t{4} << 20;  // of a thread: more than its own caches hold, less than the shared one does
 constexpr size_t kSlice = size_t{32} << 20;  // read in one go; its predecessor was read kMemory / kSlice goes before
 
 std::atomic<int64_t> sink{0};  // so that nothing is computed in vain
@@ -90,6 +92,12 @@ Timing read_memory(int threads) {
     const size_t slice = static_cast<size_t>(go) % (kMemory / kSlice) * kSlice;
     read_all(memory() + slice + static_cast<size_t>(thread) * part, part);
   });
+}
+
+// Each thread reads its own part again and again.
+Timing read_cache(int threads) {
+  return timed(threads, 200,
+               [&](int thread, int) { read_all(memory() + static_cast<size_t>(thread) * kCached, kCached); });
 }
 
 // Ten independent chains keep every unit busy; the empty asm keeps each result.
@@ -211,6 +219,7 @@ int main(int argc, char** argv) {
     std::printf("  \"memory_read_gbs_%s\": {\"best\": %.1f, \"median\": %.1f},\n", count == 1 ? "one" : "all",
                 kSlice / timing.best / 1e9, kSlice / timing.median / 1e9);
   }
+  print_rate("shared_cache_read", "gbs", double{kCached}, threads, read_cache);
   constexpr double kChained = double{kRounds} * kChains;
   print_products("fma_float32", kChained * kFmaOperations, threads, fma_chains);
 #ifdef __AVX512VNNI__

@@ -1,0 +1,144 @@
+"""The native core on this machine's CPU: its limits, kernels and whole steps, and the service beside its peers.
+
+    make bench-cpu [ONLY="W1 W2"]       or       PYTHONPATH=tests:bench:bench/native python bench/cpu.py [PART ...]
+
+Parts, in this order; without any, all of them:
+
+- kernels: every kernel, in percent of the machine's limits (`native/kernels.py`).
+- steps: whole steps of SmolLM2 and of the shape of Qwen2.5-0.5B, one native call each (`whole_steps.py`).
+- W1, W2, W3-b1, W3-b16: client, gateway and engine as real processes, beside llama.cpp's server and OpenVINO GenAI
+  where they are installed (`peers.py`, `PEERS.md`), in turns (`rounds.py`); what is asked is in `workloads.py`.
+- contention: with another process that never rests on one core.
+- split: where the time of one request goes. threads: with a core left free. start: how long a start takes.
+
+The machine's limits are measured before each part, and each part is compared with those. Results go to
+`bench/results/cpu.json`, which keeps what other runs of this machine wrote of other parts, and from there into
+RESULTS.md and its chart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import psutil
+import service_cost
+from bench_models import MODELS, BenchModels
+from comparisons import rows_of
+from contestants import Contestant
+from cpu_results import Results
+from limits import Limits, measure
+from ours import FORMS, service
+from peers import Peers
+from quietness import Quietness
+from rounds import rounds
+from whole_steps import timed_steps
+from workloads import WORKLOADS, Workload
+
+_KERNEL_SECONDS = "0.05"
+
+
+class Bench:
+    """Measures parts.
+
+    Args:
+        count: rounds of each workload.
+    """
+
+    def __init__(self, models: BenchModels, peers: Peers, count: int, quietness: Quietness) -> None:
+        self._models, self._peers, self._count, self._quietness = models, peers, count, quietness
+        cost = service_cost
+        self.parts: Mapping[str, Callable[[Results], None]] = {
+            "kernels": self._kernels,
+            "steps": self._steps,
+            **{workload.name: partial(self._compare, workload) for workload in WORKLOADS.values()},
+            "contention": lambda results: results.put("contention", cost.contention(models, peers, count, quietness)),
+            "split": lambda results: results.put("split", cost.split(models, count, quietness)),
+            "threads": lambda results: results.put("threads", cost.fewer_threads(models, count, quietness)),
+            "start": lambda results: results.put("start", cost.start_up(models, quietness)),
+        }
+
+    def limits(self) -> Limits:
+        """Of the machine, now."""
+        self._quietness.wait()
+        return measure(self._peers.threads)
+
+    def _kernels(self, results: Results) -> None:
+        program = Path(__file__).with_name("native") / "kernels.py"
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "kernels.json"
+            options = ["--seconds", _KERNEL_SECONDS, "--threads", str(self._peers.threads), "--json", str(file)]
+            subprocess.run([sys.executable, str(program), *options], check=True)
+            results.put("kernels", json.loads(file.read_text(encoding="utf-8")))
+
+    def _steps(self, results: Results) -> None:
+        found = []
+        for model in MODELS:
+            for form in FORMS[model]:
+                limits = self.limits()
+                for step in timed_steps(self._models, model, form, limits):
+                    print(step, flush=True)
+                    found.append(step)
+        results.put("steps", found)
+
+    def _compare(self, workload: Workload, results: Results) -> None:
+        before = self.limits()
+        with ExitStack() as stack:
+            series = rounds(workload, self._contestants(stack, workload.model), self._count, self._quietness)
+        limits = before.with_later(self.limits())
+        results.put_comparison(workload.name, rows_of(workload, series, limits), series, limits)
+
+    def _contestants(self, stack: ExitStack, model: str) -> list[Contestant]:
+        servers = stack.enter_context(service())
+        ours = [servers.install(self._models, model, form) for form in FORMS[model]]
+        return [*ours, *(stack.enter_context(peer) for _, peer in self._peers.of(model))]
+
+
+def main() -> None:
+    """Measure, print and write."""
+    arguments = _arguments()
+    models = BenchModels.chosen()
+    models.make()
+    peers = Peers.chosen(models, one_thread_a_core())
+    bench = Bench(models, peers, arguments.rounds, Quietness())
+    parts = arguments.parts or list(bench.parts)
+    unknown = set(parts) - set(bench.parts)
+    if unknown:
+        raise SystemExit(f"no part {', '.join(sorted(unknown))}; there are: {', '.join(bench.parts)}")
+    results = Results.of_this_machine(whole=not arguments.parts)
+    results.peers = peers.missing
+    for part in parts:
+        print(f"== {part}", flush=True)
+        began = time.monotonic()
+        results.begin(part, bench.limits(), arguments.rounds)
+        bench.parts[part](results)
+        print(f"{time.monotonic() - began:.0f} s", flush=True)
+        if arguments.write:
+            results.write()
+    print(results.text())
+
+
+def one_thread_a_core() -> int:
+    """Threads that everybody computes with: the cores that this process may use."""
+    return min(psutil.cpu_count(logical=False) or 1, len(os.sched_getaffinity(0)))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--rounds", type=int, default=5, help="of each workload; default %(default)d")
+    parser.add_argument("--no-write", dest="write", action="store_false", help="leave the files as they are")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The results of bench/cpu.py: as JSON, and as its section of RESULTS.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import cpu_chart
+import cpu_tables
+from limits import Limits
+from machine import cpu_name
+from page import write_section
+from rounds import Series
+
+FOLDER = Path(__file__).parent / "results"
+_JSON = FOLDER / "cpu.json"
+_CHART = FOLDER / "cpu.png"
+
+
+class Results:
+    """All parts, of one machine.
+
+    Attributes:
+        content: as it is kept.
+        peers: which are missing, in words.
+    """
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.content = content
+        self.peers = ""
+
+    @classmethod
+    def of_this_machine(cls, *, whole: bool) -> Results:
+        """What there is of it; empty where everything is to be measured.
+
+        Raises:
+            SystemExit: what there is comes from another machine, and only parts are to be measured.
+        """
+        machine = {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0))}
+        if whole or not _JSON.exists():
+            return cls({"machine": machine, "runs": {}, "comparisons": []})
+        content = json.loads(_JSON.read_text(encoding="utf-8"))
+        if content["machine"] != machine:
+            raise SystemExit(f"{_JSON} is of {content['machine']}; measure all parts of this one, {machine}")
+        return cls(content)
+
+    def begin(self, part: str, limits: Limits, rounds: int) -> None:
+        """A part is to be measured."""
+        date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+        self.content["date"], self.content["limits"] = date, asdict(limits)
+        self.content["runs"][part] = {"date": date, "rounds": rounds, "limits": asdict(limits), "missing": self.peers}
+
+    def put(self, part: str, found: Any) -> None:
+        """What a part measured."""
+        self.content[part] = found
+
+    def put_comparison(
+        self, workload: str, rows: Sequence[dict[str, Any]], series: Sequence[Series], limits: Limits
+    ) -> None:
+        """What a workload measured; replaces its rows."""
+        others = [row for row in self.content["comparisons"] if row["workload"] != workload]
+        self.content["comparisons"] = sorted([*others, *rows], key=lambda row: str(row["workload"]))
+        self.content["runs"][workload]["limits"] = asdict(limits)
+        self.content.setdefault("series", {})[workload] = [asdict(one) for one in series]
+
+    def text(self) -> str:
+        """As Markdown."""
+        return cpu_tables.text(self.content)
+
+    def write(self) -> None:
+        """The JSON, the chart, and the section of RESULTS.md."""
+        FOLDER.mkdir(exist_ok=True)
+        _JSON.write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf-8")
+        cpu_chart.draw(self.content, _CHART)
+        write_section("cpu", self.text())

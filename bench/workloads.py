@@ -1,0 +1,113 @@
+"""What is asked of ours and of peers alike: token ids by seed, answers of a fixed length, and what is read off them.
+
+- W1: SmolLM2-135M, one request, 128 ids in, 128 out.
+- W2: SmolLM2-135M, 16 requests at once, 32 to 512 ids in, 64 out each.
+- W3-b1, W3-b16: the shape of Qwen2.5-0.5B, 1 and 16 requests at once, 512 ids in, 64 out each.
+
+Everybody takes the most likely id and goes on after the end of a text. Every repetition has prompts of its own, so that
+no cache of prompts helps.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+Prompts = list[list[int]]
+Arrivals = Sequence[tuple[float, int]]
+"""Of one request: seconds after the start, and how many ids came then."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests that are made at once.
+
+    Attributes:
+        model: "smol" or "qwen".
+        new: ids that each answer has.
+        metrics: what is compared.
+        prompts: of a repetition.
+    """
+
+    name: str
+    model: str
+    new: int
+    metrics: tuple[str, ...]
+    prompts: Callable[[int], Prompts] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came for one repetition.
+
+    Attributes:
+        arrivals: of each request.
+        told: rates by metric that the server itself tells; the better of it and of what its client saw counts.
+    """
+
+    arrivals: Sequence[Arrivals]
+    told: Mapping[str, float] = field(default_factory=dict)
+
+
+def random_ids(count: int, seed: int) -> list[int]:
+    """Ids that every vocabulary here has, none of them special."""
+    draw = random.Random(seed)
+    return [draw.randrange(1000, 40000) for _ in range(count)]
+
+
+def _one(repetition: int) -> Prompts:
+    return [random_ids(128, 100 + repetition)]
+
+
+def _sixteen(repetition: int) -> Prompts:
+    lengths = random.Random(7)
+    return [random_ids(lengths.randint(32, 512), 1000 * (repetition + 1) + number) for number in range(16)]
+
+
+def _long(count: int) -> Callable[[int], Prompts]:
+    return lambda repetition: [random_ids(512, 5000 * (repetition + 1) + number) for number in range(count)]
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload("W1", "smol", 128, ("decode", "ttft"), _one),
+        Workload("W2", "smol", 64, ("output",), _sixteen),
+        Workload("W3-b1", "qwen", 64, ("decode", "prefill"), _long(1)),
+        Workload("W3-b16", "qwen", 64, ("output", "prefill"), _long(16)),
+    )
+}
+
+UNITS = {"decode": "ids/s", "ttft": "ms", "output": "ids/s", "prefill": "ids/s"}
+LESS_IS_BETTER = frozenset({"ttft"})
+
+
+def read_off(workload: Workload, prompts: Prompts, answer: Answer) -> dict[str, float]:
+    """The metrics of a repetition.
+
+    decode: ids a second after the last request's first ones; ttft: milliseconds until the median request's first;
+    output: ids a second from the start to the end; prefill: ids of the prompts a second until the last request's first.
+
+    Raises:
+        RuntimeError: an answer has not the length that was asked for.
+    """
+    counts = [sum(count for _, count in arrivals) for arrivals in answer.arrivals]
+    if counts != [workload.new] * len(prompts):
+        raise RuntimeError(f"{workload.name}: answers have {counts} ids, expected {workload.new} each")
+    firsts = [arrivals[0][0] for arrivals in answer.arrivals]
+    begun, ended = max(firsts), max(arrivals[-1][0] for arrivals in answer.arrivals)
+    later = sum(count for arrivals in answer.arrivals for at, count in arrivals if at > begun)
+    seen = {
+        "decode": later / (ended - begun),
+        "ttft": median(firsts) * 1e3,
+        "output": sum(counts) / ended,
+        "prefill": sum(map(len, prompts)) / begun,
+    }
+    return {name: max(seen[name], answer.told.get(name, 0.0)) for name in seen}
+
+
+def better(metric: str, ours: float, theirs: float) -> float:
+    """How many times better ours is."""
+    return theirs / ours if metric in LESS_IS_BETTER else ours / theirs
