@@ -80,7 +80,7 @@ class GenerationFields(TypedDict, total=False):
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
     nothing: n, best_of, stop_words, stop_words_ids, stop_token_ids, include_stop, num_beams, length_penalty,
-    prompt_logprobs, response_format, lora_name, mm_info, enable_tensors_from_model_inference.
+    prompt_logprobs, lora_name, mm_info, enable_tensors_from_model_inference.
     """
 
     do_sample: bool | None

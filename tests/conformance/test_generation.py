@@ -75,6 +75,13 @@ def test_contradictory_eos_switches_are_an_error(client: Client) -> None:
         client.start_request(MODEL, ids=[1], early_stopping=True, ignore_eos=True)
 
 
+def test_bc075_media_is_refused_and_never_ignored(client: Client) -> None:
+    media = [{"data": b"\x89PNG", "mime_type": "image/png"}]
+    with pytest.raises(InvalidRequestError, match="mm_info is not supported") as refusal:
+        client.start_request(MODEL, ids=[1, 2], mm_info=media)
+    assert refusal.value.reason == "NOT_SUPPORTED"
+
+
 def test_nothing_left_to_draw_ends_the_request(client: Client) -> None:
     handle, queue = client.start_request(MODEL, ids=[1], eos_token_id=list(range(384)), min_new_tokens=2)
     assert queue.Get() is None
@@ -146,7 +153,7 @@ def test_bc042_values_out_of_range_are_refused_by_name(client: Client, field: st
     [
         ("n", 2), ("best_of", 2), ("num_beams", 4), ("stop_words", ["x"]), ("stop_words_ids", [[1, 2]]),
         ("stop_token_ids", [5]), ("include_stop", True), ("prompt_logprobs", 0),
-        ("response_format", {"type": "json_object"}), ("lora_name", "a"),
+        ("lora_name", "a"),
         ("enable_tensors_from_model_inference", True),
     ],
 )  # fmt: skip

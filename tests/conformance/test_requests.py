@@ -17,7 +17,7 @@ from headrace import (
 )
 from headrace.errors import DeadlineError, EngineLostError
 from headrace.types import FinishReason, GenerateStatus
-from places import BROKEN_MODEL, MODEL, SMALL_POOL_MODEL, Place
+from places import BROKEN_MODEL, LONG_MODEL, MODEL, SMALL_POOL_MODEL, Place
 from waiting import wait_until
 
 LONG = {"ignore_eos": True, "do_sample": False}
@@ -199,6 +199,23 @@ def test_stop_returns_when_the_end_is_there(client: Client) -> None:
         pass
     assert queue.GeneratedLength() == stopped.generated_length
     assert queue.GetNoWait() is None
+
+
+def test_bc100_a_stop_far_from_the_end_returns_with_what_there_is(client: Client) -> None:
+    """It waits for no token that was still to come, and nothing waits after it."""
+    handle, queue = client.start_request(LONG_MODEL, ids=[1, 2], max_new_tokens=10_000, **LONG)
+    read = 0
+    while read < 20:
+        elements = queue.Get()
+        assert elements is not None
+        read += len(elements.ids_from_generate)
+    (stopped,) = client.stop_request(handle)
+    assert stopped.finish_reason is FinishReason.STOPPED
+    assert 20 <= stopped.generated_length < 10_000
+    assert read + len(_ids(queue)) == stopped.generated_length
+    assert [queue.Get(), queue.GetWithTimeout(60_000), queue.GetNoWait()] == [None, None, None]
+    assert queue.GenerateStatus() is GenerateStatus.GenerateFinished
+    client.release_request(handle)
 
 
 def test_stopping_an_ended_request_changes_nothing(client: Client) -> None:

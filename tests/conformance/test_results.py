@@ -285,7 +285,7 @@ def test_lists_by_token_have_the_length_of_the_ids(client: Client) -> None:
         assert elements.log_probs_list == [] or len(elements.log_probs_list) == len(elements.ids_from_generate)
 
 
-def test_prefix_reuse_is_told(client: Client) -> None:
+def test_bc081_prefix_reuse_is_told(client: Client) -> None:
     prompt = [5 + i % 300 for i in range(100)]
     own, other = str(uuid.uuid4()), str(uuid.uuid4())
 

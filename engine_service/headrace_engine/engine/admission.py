@@ -100,7 +100,8 @@ class Admission:
         limits = _limits(effective, len(prompt.ids))
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
         bad_words = await prepared.text.spell(generation.effective.bad_words)
-        self._open(model)  # They may be as many as a long prompt's.
+        grammar, suspicious = await prepared.guiding.check(generation.effective.response_format)
+        self._open(model)  # Words may be as many as a long prompt's, and grammars as large.
         rules = rules_of(generation.effective, bad_words, effective.vocab_size)
         ahead = check_queue(model, generation.effective.priority or 0)
         resumed = check_delivered(request, generation, effective.vocab_size, len(prompt.ids))
@@ -109,7 +110,7 @@ class Admission:
             check_deadline(model, generation.effective.deadline, self._clock() - arrival, work)
         times = resumed_times(SequenceTimes(arrival, len(prompt.ids)), request, resumed)
         sequence = _sequence(model, prepared.text, generation, times, resumed)
-        warnings = (*prompt.warnings, *generation.warnings, *_not_applied(prepared, request.config))
+        warnings = (*prompt.warnings, *generation.warnings, *suspicious, *_not_applied(prepared, request.config))
         accepted = self._accepted(request, prompt, generation, warnings, ahead)
         sequence.room = self._reserve(request.owner, model, generation)
         serial, leases = self._book.new_serial(), self._book.leases
@@ -117,7 +118,7 @@ class Admission:
         if resumed.ended:
             sequence.finish(reason_of_end(resumed, generation), arrival)
         else:
-            model.add(sequence, replace(_message(sequence, prompt, generation, resumed), rules=rules))
+            model.add(sequence, replace(_message(sequence, prompt, generation, resumed), rules=rules, grammar=grammar))
         return accepted
 
     def _open(self, model: Model) -> Prepared:

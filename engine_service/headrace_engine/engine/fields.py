@@ -134,7 +134,7 @@ GENERATION = table(
         honoured=(),
         text="log-probabilities of the prompt's tokens with so many alternatives; reads no prefix cache",
     ),
-    Field("response_format", honoured=(), text="guided decoding: what the output must match"),
+    Field("response_format", text="guided decoding: what the output must match"),
     Field("lora_name", default="", honoured=("",), text="adapter to apply; part of the prefix cache's key"),
     Field(
         "mm_info",

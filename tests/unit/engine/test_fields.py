@@ -14,8 +14,6 @@ from headrace_engine.config import (
     InterruptPolicy,
     Lease,
     ModelFormat,
-    ResponseFormat,
-    ResponseFormatKind,
     RuntimeConfig,
 )
 from headrace_engine.engine.field_checks import Field, check, is_set
@@ -225,7 +223,6 @@ NOT_HONOURED = [
     ("num_beams", 2),
     ("length_penalty", 2.0),
     ("prompt_logprobs", 0),
-    ("response_format", ResponseFormat(ResponseFormatKind.JSON_OBJECT)),
     ("lora_name", "adapter"),
     ("mm_info", (object(),)),
     ("enable_tensors_from_model_inference", True),
