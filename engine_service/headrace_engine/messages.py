@@ -72,6 +72,7 @@ class AddSequence:
         prompt: ids of the prompt.
         generated: ids generated before, by an earlier core; they count as generated.
         index: number of the sequence in its request, for the random numbers.
+        group: those of one number, above 0, have one prompt, which is computed once; 0: it is alone.
         eos_ids: any of these ends the sequence, once min_new is reached.
         max_new: tokens after which it ends with MAX_LENGTH.
         min_new: tokens before which eos_ids and stop_ids are masked.
@@ -88,6 +89,7 @@ class AddSequence:
     max_new: int
     generated: tuple[int, ...] = ()
     index: int = 0
+    group: int = 0
     eos_ids: tuple[int, ...] = ()
     min_new: int = 0
     stop_ids: tuple[int, ...] = ()

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 from headrace_engine.core.block_pool import BlockPool
+from headrace_engine.core.entrance import Entrance
 from headrace_engine.core.executor import Executor
-from headrace_engine.core.guides import GuideMaker, Guides
+from headrace_engine.core.guides import GuideMaker
 from headrace_engine.core.link import Link
 from headrace_engine.core.prefix_cache import Scope
 from headrace_engine.core.runner import Runner, RunnerSizes, Sampled
 from headrace_engine.core.schedule import Limits, Row, Schedule
 from headrace_engine.core.scheduler import Scheduler
 from headrace_engine.core.sequence import Sequence
+from headrace_engine.core.step_output import step_output
 from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.messages import (
     AddSequence,
@@ -28,7 +28,6 @@ from headrace_engine.messages import (
     Pong,
     Shutdown,
     StepBegun,
-    StepOutput,
 )
 from headrace_engine.result_types import FinishReason
 
@@ -57,7 +56,7 @@ class Core:
         self._scheduler = Scheduler(BlockPool(sizes.num_blocks, plan.block_size), limits, scope)
         self._executor = Executor(runner)
         self._link = link
-        self._guides = Guides(open_guides)
+        self._entrance = Entrance(open_guides, self._scheduler.find)
         self._clock = clock
         self._max_length = sizes.max_length
         self._ttl = plan.prefix_cache_ttl
@@ -69,7 +68,7 @@ class Core:
     @property
     def busy(self) -> bool:
         """The next step has something to do without a further command."""
-        return self._scheduler.busy or bool(self._ended) or bool(self._guides)
+        return self._scheduler.busy or bool(self._ended) or bool(self._entrance)
 
     def serve(self) -> None:
         """Step until told to shut down.
@@ -83,7 +82,7 @@ class Core:
             while not self._stopped:
                 self.step()
         finally:
-            self._guides.close()
+            self._entrance.close()
 
     def step(self) -> None:
         """Take commands, schedule, run, publish. Waits for a command where there is nothing to do."""
@@ -113,12 +112,12 @@ class Core:
             self._rest()
         for command in self._link.receive(block=not self.busy):
             self._obey(command)
-        if self._guides:
-            self._take_guides()
+        if self._entrance:
+            self._let_in()
 
-    def _take_guides(self) -> None:
-        """Let sequences wait for their turn whose guides are made; wait for one where nothing else is to be done."""
-        for request, guide in self._guides.ready(block=not (self._scheduler.busy or self._ended)):
+    def _let_in(self) -> None:
+        """Let sequences wait for their turn that wait for nothing else; wait for one where nothing is to be done."""
+        for request, guide in self._entrance.ready(block=not (self._scheduler.busy or self._ended)):
             if isinstance(guide, Exception):
                 self._ended.append(Ended(request.key, FinishReason.ERROR, str(guide)))
             else:
@@ -144,9 +143,7 @@ class Core:
                 raise ValueError("a core takes one plan")
 
     def _add(self, request: AddSequence) -> None:
-        if request.grammar:
-            self._guides.begin(request)
-        else:
+        if not self._entrance.hold(request):
             self._enter(request)
 
     def _enter(self, request: AddSequence, guide: Guide | None = None) -> None:
@@ -166,7 +163,7 @@ class Core:
         return ""
 
     def _drop(self, key: int) -> None:
-        self._guides.drop(key)
+        self._entrance.drop(key)
         sequence = self._scheduler.find(key)
         if sequence is not None:
             self._scheduler.end(sequence)
@@ -220,37 +217,7 @@ class Core:
         stat = self._scheduler.stat
         if not (schedule.rows or self._ended or stat != self._published):
             return
-        output = StepOutput(
-            keys=list(drawn),
-            token_ids=[token.token_id for token in drawn.values() if token.token_id is not None],
-            logprobs=_logprobs(drawn),
-            **_tops(drawn),
-            scheduled=schedule.scheduled,
-            preempted=schedule.preempted,
-            ended=self._ended,
-            stat=stat,
-            step_time=seconds,
-            batch_size=len(schedule.rows),
-        )
+        output = step_output(schedule, drawn, self._ended, stat, seconds)
         self._ended = []
         self._published = stat
         self._link.send(output)
-
-
-def _logprobs(drawn: dict[int, Sampled]) -> list[float]:
-    values = [token.logprob for token in drawn.values()]
-    if all(value is None for value in values):
-        return []
-    return [math.nan if value is None else value for value in values]
-
-
-def _tops(drawn: dict[int, Sampled]) -> dict[str, Any]:
-    """The columns of most likely ids; none where nobody asked for them."""
-    if not any(token.top for token in drawn.values()):
-        return {}
-    pairs = [pair for token in drawn.values() for pair in token.top]
-    return {
-        "top_counts": [len(token.top) for token in drawn.values()],
-        "top_ids": [token_id for token_id, _ in pairs],
-        "top_logprobs": [logprob for _, logprob in pairs],
-    }

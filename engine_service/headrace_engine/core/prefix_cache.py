@@ -21,6 +21,7 @@ class Scope:
         adapter: name of the LoRA adapter; "" = none.
         media_digest: digest of the media behind placeholder ids; "" = none.
         salt: chosen by the caller, to keep requests apart.
+        group: sequences that share with each other alone; 0 = with all.
     """
 
     revision: str = ""
@@ -28,11 +29,12 @@ class Scope:
     adapter: str = ""
     media_digest: str = ""
     salt: str = ""
+    group: int = 0
 
     @property
     def key(self) -> bytes:
         """The parent key of every first block in this scope."""
-        fields = (self.revision, self.kv_mode, self.adapter, self.media_digest, self.salt)
+        fields = (self.revision, self.kv_mode, self.adapter, self.media_digest, self.salt, self.group)
         return block_key(b"", repr(fields).encode())
 
 

@@ -134,9 +134,10 @@ class Scheduler:
         self._tables.check_books(self._sequences.values())
 
     def _cursor(self, request: AddSequence) -> Cursor | None:
-        if not (self._limits.caching and request.use_prefix_cache):
-            return None
-        return Cursor(replace(self._scope, salt=request.cache_salt), self._pool.block_size)
+        scope = replace(self._scope, salt=request.cache_salt)
+        if self._limits.caching and request.use_prefix_cache:
+            return Cursor(scope, self._pool.block_size)
+        return Cursor(replace(scope, group=request.group), self._pool.block_size) if request.group else None
 
     def _generate(self, schedule: Schedule) -> None:
         """Rows of one token. They go by rank, so whoever gives way has no row yet, and more than one id to do."""

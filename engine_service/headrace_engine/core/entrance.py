@@ -1,0 +1,56 @@
+"""What sequences wait for before they wait for their turn: a guide, and a prompt that another one computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headrace_engine.core.groups import Groups
+from headrace_engine.core.guides import GuideMaker, Guides
+from headrace_engine.core.sequence import Sequence
+from headrace_engine.guided.guide import Guide
+from headrace_engine.messages import AddSequence
+
+
+class Entrance:
+    """Sequences that cannot be scheduled yet.
+
+    Args:
+        open_guides: makes what compiles grammars for the model, when the first one comes.
+        find: a sequence that the scheduler has, by its key.
+    """
+
+    def __init__(self, open_guides: Callable[[], GuideMaker], find: Callable[[int], Sequence | None]) -> None:
+        self._guides = Guides(open_guides)
+        self._groups = Groups(find)
+
+    def __bool__(self) -> bool:
+        """Something waits here."""
+        return bool(self._guides) or bool(self._groups)
+
+    def hold(self, request: AddSequence) -> bool:
+        """Whether a sequence has to wait here."""
+        if request.grammar:
+            self._guides.begin(request)
+            return True
+        return self._groups.hold(request, None)
+
+    def drop(self, key: int) -> None:
+        """The sequence is wanted no more. It may be none of these."""
+        self._guides.drop(key)
+        self._groups.drop(key)
+
+    def ready(self, *, block: bool) -> Iterator[tuple[AddSequence, Guide | Exception | None]]:
+        """Sequences that have all they need, or never will, each once.
+
+        Args:
+            block: nothing else is to be done until there is one.
+        """
+        released = self._groups.released()
+        yield from released
+        for request, guide in self._guides.ready(block=block and not released):
+            if isinstance(guide, Exception) or not self._groups.hold(request, guide):
+                yield request, guide
+
+    def close(self) -> None:
+        """Compile no more."""
+        self._guides.close()
