@@ -64,7 +64,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "a finish on the very first token": (f"{RESULTS}::test_bc010_a_finish_on_the_very_first_token",),
         "lists by token have the length of the ids": (f"{RESULTS}::test_lists_by_token_have_the_length_of_the_ids",),
-        "prefix_cache_len, prefix_len_gpu, prefix_len_cpu": (f"{RESULTS}::test_prefix_reuse_is_told",),
+        "prefix_cache_len, prefix_len_gpu, prefix_len_cpu": (f"{RESULTS}::test_bc081_prefix_reuse_is_told",),
         "the session stream tells who serves it": (f"{RESULTS}::test_session_streams_tell_who_serves_them",),
         "one stream carries all sequences: attach, detach, ack; channels are never used twice": (
             f"{SESSIONS}::test_one_stream_reads_many_sequences_to_their_ends",

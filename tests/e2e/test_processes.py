@@ -173,6 +173,33 @@ def _refused(call: Callable[[], object]) -> None:
         call()
 
 
+def test_bc085_a_client_killed_in_the_middle_of_an_answer_holds_up_nobody(folder: Path) -> None:
+    """The next one asks the same and has its whole answer; what the dead one held is free when its lease is over."""
+    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
+        with Client(gateway.address) as client:
+            _serve(client, folder)
+            script = (
+                "from headrace import Client\n"
+                f"client = Client('{gateway.address}')\n"
+                "lease = {'running': 0.5, 'ended': 0.5}\n"
+                "_, queue = client.start_request('tiny', ids=[5, 6, 7], top_k=1, ignore_eos=True, lease=lease)\n"
+                "for _ in queue:\n"
+                "    print(queue.GeneratedLength(), flush=True)\n"
+            )
+            reader = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+            assert reader.stdout is not None
+            while int(reader.stdout.readline()) < 5:
+                pass
+            os.kill(reader.pid, signal.SIGKILL)
+            reader.wait()
+            reader.stdout.close()
+            handle, queue = client.start_request("tiny", ids=[5, 6, 7], max_new_tokens=200, **LONG)
+            assert len([token for elements in queue for token in elements.ids_from_generate]) == 200
+            client.release_request(handle)
+            wait_until(lambda: client.list_requests() == [], "what the dead client began is kept for ever")
+            wait_until(lambda: client.engine_stats("tiny")[0].blocks_used == 0, "its blocks are kept for ever")
+
+
 def test_bc086_a_dropped_generate_stops_the_request(folder: Path) -> None:
     """The client process is killed while it streams: the engine is idle soon after."""
     with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
