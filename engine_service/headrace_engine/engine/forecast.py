@@ -16,12 +16,14 @@ class Work:
 
     Attributes:
         known: tokens of the prompt, and those that an engine before this one generated.
-        generated: tokens that it has to generate before anything can end it.
+        generated: tokens that it has to generate before anything can end it, in each sequence.
+        sequences: how many it computes side by side, from one prompt.
         reuses: it may find its beginning in the prefix cache.
     """
 
     known: int
     generated: int
+    sequences: int = 1
     priority: int = 0
     reuses: bool = True
 
@@ -48,6 +50,7 @@ def work_of(generation: Generation, prompt_length: int, delivered: int) -> Work:
     return Work(
         known=prompt_length + delivered,
         generated=max(1, least - delivered),
+        sequences=max(config.n or 1, config.best_of or 1),
         priority=config.priority or 0,
         reuses=config.use_prefix_cache is not False and config.prompt_logprobs is None,
     )
@@ -58,7 +61,7 @@ def forecast(model: Model, work: Work) -> Forecast:
     config, outputs, steps = model.effective.config, model.outputs, model.outputs.history.step_times
     most, batch = config.max_prefill_tokens or 1, config.max_batch or 1
     running = outputs.live - outputs.waiting
-    missing = running + outputs.ahead_of(work.priority) + 1 - batch
+    missing = running + outputs.ahead_of(work.priority) + work.sequences - batch
     new = 1 - outputs.best_reuse
     # Who waits for a place in the batch waits for others to end: their prompts are in that time.
     prompts = 0 if missing > 0 else math.floor(outputs.prompts_ahead_of(work.priority) * new)
@@ -66,7 +69,7 @@ def forecast(model: Model, work: Work) -> Forecast:
     return Forecast(
         queue=max(0, missing) * (outputs.mean_service or 0.0) / batch,
         prompt=steps.time_of_all(prompts + own, most),
-        generation=(work.generated - 1) * steps.time_of(min(running + 1, batch)),
+        generation=(work.generated - 1) * steps.time_of(min(running + work.sequences, batch)),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import GenerationConfig, SamplingParams
-from headrace_engine.engine.forecast import Work, work_of
+from headrace_engine.engine.forecast import Work, forecast, work_of
 from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.step_times import StepTimes
 from headrace_engine.engine.waiting_line import WaitingLine
@@ -86,6 +86,9 @@ class TestWork:
     def test_what_was_delivered_is_known_and_need_not_be_generated(self) -> None:
         work = self.work(eos=(), delivered=15)
         assert (work.known, work.generated) == (25, 25)
+
+    def test_candidates_count_as_sequences(self) -> None:
+        assert [self.work().sequences, self.work(n=3).sequences, self.work(n=2, best_of=5).sequences] == [1, 3, 5]
 
     def test_what_asks_for_no_cache_computes_its_whole_prompt(self) -> None:
         assert self.work().reuses
@@ -172,6 +175,18 @@ class TestRefusals:
         await bench.start(config={"deadline": 21.0})
         assert "40 s for requests ahead" in (await missed(bench, deadline=21.0)).message
         await bench.start(config={"deadline": 21.0, "priority": 1})
+
+    async def test_sequences_of_one_request_need_a_place_each_and_share_the_prompt(self, bench: Bench) -> None:
+        core = await run(bench, max_batch=4)
+        measure(core, bench, 1, 0.1)
+        measure(core, bench, 4, 0.4)
+        model = bench.engine._models.get(NAME)
+        one, four = (forecast(model, Work(known=1, generated=11, sequences=count)) for count in (1, 4))
+        assert (one.prompt, one.generation) == pytest.approx((0.1, 1.0))
+        assert (four.prompt, four.generation) == pytest.approx((0.1, 4.0))
+        assert (one.queue, four.queue) == (0, 0)
+        model.outputs.mean_service = 8.0
+        assert forecast(model, Work(known=1, generated=1, sequences=6)).queue == pytest.approx(2 * 8.0 / 4)
 
     async def test_the_time_that_tokenising_took_counts(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         await run(bench)
