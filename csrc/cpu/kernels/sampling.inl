@@ -152,11 +152,7 @@ CoreSampled sample_row(const CoreSampling& sampling, const float* own, int64_t n
   const Summary summary = summary_of(own, n);
   if (!summary.finite) return {0, -1, 0};
   const float* logits = changed_logits(sampling.changes, own, n, room.logits);
-  float top = summary.top;
-  if (logits != own) {
-    top = kNothing;
-    for (int64_t i = 0; i < n; i++) top = logits[i] > top ? logits[i] : top;
-  }
+  const float top = logits == own ? summary.top : largest_of(logits, n);
   if (top == kNothing) return {0, -1, 1};
   int64_t token;
   if (sampling.temperature == 0 || sampling.top_k == 1) {

@@ -46,6 +46,15 @@ const float* changed_logits(const CoreLogitChanges* changes, const float* own, i
   return room;
 }
 
+// The largest of n numbers, of which none is NaN.
+float largest_of(const float* x, int64_t n) {
+  Vec most = Vec::all(kNothing);
+  int64_t i = 0;
+  for (; i + Vec::kLanes <= n; i += Vec::kLanes) most = max(most, Vec::load(x + i));
+  for (; i < n; i++) most = max(most, Vec::all(x[i]));
+  return largest(most);
+}
+
 // The largest numbers, and where they are.
 struct Largest {
   int32_t* ids;
