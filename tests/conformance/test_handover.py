@@ -13,6 +13,10 @@ from wire import Wire
 
 SAMPLED = {"seed": 7, "temperature": 1.0, "max_new_tokens": 40, "ignore_eos": True, "skip_special_tokens": False}
 PROMPT = [1, 2, 3]
+RULES = {
+    "repetition_penalty": 1.5, "presence_penalty": 0.3, "frequency_penalty": 0.3, "no_repeat_ngram_size": 2,
+    "bad_words_ids": [{"ids": [9]}, {"ids": [8, 7]}], "min_new_tokens": 30, "eos_token_id": [5, 6], "ignore_eos": False,
+}  # fmt: skip
 
 
 def _resume(ids: list[int], **fields: Any) -> dict[str, Any]:
@@ -24,13 +28,17 @@ def _elements(answers: list[Any]) -> tuple[list[int], str]:
     return ids, "".join(answer.elements.text for answer in answers) + answers[-1].end.text
 
 
-def test_a_request_goes_on_with_the_same_tokens_and_text(wire: Wire) -> None:
+@pytest.mark.parametrize("rules", [{}, RULES, {**RULES, "do_sample": False}], ids=["free", "ruled", "greedy"])
+def test_a_request_goes_on_with_the_same_tokens_and_text(wire: Wire, rules: dict[str, Any]) -> None:
+    """Ids that were delivered count as generated for every rule."""
+    config = {**SAMPLED, **rules}
     key = str(uuid.uuid4())
-    first = wire.start(MODEL, PROMPT, config=SAMPLED, request_id=key)
+    first = wire.start(MODEL, PROMPT, config=config, request_id=key)
     whole, _ = _elements(wire.read(first.handle))
+    assert len(whole) == 40
     for handover, cut in enumerate((1, 17, 39, 40), 1):
         resume = _resume(whole[:cut])
-        again = wire.start(MODEL, PROMPT, config=SAMPLED, request_id=key, handover=handover, resume=resume)
+        again = wire.start(MODEL, PROMPT, config=config, request_id=key, handover=handover, resume=resume)
         assert (again.handover, again.joined) == (handover, False)
         assert again.prompt_hash == first.prompt_hash
         answers = wire.read(again.handle, cut)

@@ -23,9 +23,10 @@ from tiny_models import make_tiny_llama
 from waiting import wait_until
 
 LENGTH = 120
+RULES = {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "no_repeat_ngram_size": 2, "bad_words_ids": [[9], [8, 7]]}
 ANSWERS = [
-    *({"do_sample": False} for _ in range(3)),
-    *({"do_sample": True, "temperature": 1.5, "seed": seed} for seed in range(3)),
+    *({"do_sample": False, **rules} for rules in ({}, {}, RULES)),
+    *({"do_sample": True, "temperature": 1.5, "seed": seed, **rules} for seed, rules in enumerate(({}, {}, RULES))),
 ]
 """Configs of the requests that run at once: more than a batch, so that some wait while the core is lost."""
 
