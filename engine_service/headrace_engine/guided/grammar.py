@@ -23,6 +23,18 @@ MAX_BYTES = 64 << 10
 _WHITESPACE = r"([\x20\t]|\r?\n[\x20\t]{0,16})?"
 """Between two tokens of JSON: a space, or a line break with indentation. More, and models go on with it for ever."""
 
+_KEYWORDS = frozenset({
+    "$schema", "$id", "$ref", "$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "$vocabulary", "$comment",
+    "definitions", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "type",
+    "enum", "const", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "properties", "patternProperties",
+    "additionalProperties", "unevaluatedProperties", "propertyNames", "required", "minProperties", "maxProperties",
+    "dependentRequired", "dependentSchemas", "dependencies", "items", "prefixItems", "additionalItems",
+    "unevaluatedItems", "contains", "minContains", "maxContains", "minItems", "maxItems", "uniqueItems", "minimum",
+    "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "format",
+    "contentEncoding", "contentMediaType", "contentSchema", "x-guidance",
+})  # fmt: skip
+"""What a schema may begin with. Without any of them it is most often one in a wrapper, and would allow anything."""
+
 _JSON: JsonCompileOptions = {
     "whitespace_pattern": _WHITESPACE,
     "json_allow_general_unicode_escapes": True,
@@ -66,6 +78,11 @@ def _from_schema(text: str) -> str:
         raise refused(f"json_schema is not JSON: {error}") from None
     if not isinstance(schema, dict | bool):
         raise refused("json_schema must be an object or a boolean, as JSON Schema says")
+    if isinstance(schema, dict) and schema and not schema.keys() & _KEYWORDS:
+        has = ", ".join(sorted(schema))
+        raise refused(
+            f"json_schema has no keyword of JSON Schema, only {has}: give the schema itself, without a wrapper"
+        )
     return LLMatcher.grammar_from_json_schema(text, overrides=_JSON)
 
 

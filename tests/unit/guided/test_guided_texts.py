@@ -130,6 +130,13 @@ class TestJson:
     def test_bc143_a_schema_that_makes_no_sense_is_refused(self, walker: Walker, schema: Any) -> None:
         refusal(walker, schema_format(schema))
 
+    def test_bc150_a_schema_in_a_wrapper_is_refused_and_never_a_schema_for_anything(self, walker: Walker) -> None:
+        wrapped = {"name": "answer", "strict": True, "schema": {"type": "integer"}}
+        why = walker.why_not(schema_format(wrapped))
+        assert "only name, schema, strict: give the schema itself" in why
+        assert not walker.why_not(schema_format({}))
+        assert not walker.why_not(schema_format({"description": "anything"}))
+
     @pytest.mark.parametrize("text", ["", "not JSON", "[1]", '"string"', "null", "{", "[" * 5000 + "]" * 5000])
     def test_bc143_what_is_no_schema_is_refused(self, walker: Walker, text: str) -> None:
         refusal(walker, ResponseFormat(ResponseFormatKind.JSON_SCHEMA, text))
