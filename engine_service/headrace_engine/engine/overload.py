@@ -29,5 +29,7 @@ def check_queue(model: Model, priority: int) -> int:
 
 def time_to_come_back(model: Model) -> float:
     """Seconds in which a place should be free: the time that a running request takes, shared by all of the batch."""
-    running = max(1, model.outputs.live - model.outputs.waiting)
-    return min(60.0, max(0.1, model.outputs.mean_duration / running))
+    outputs = model.outputs
+    running = max(1, outputs.live - outputs.waiting)
+    seconds = outputs.mean_duration if outputs.mean_service is None else outputs.mean_service
+    return min(60.0, max(0.1, seconds / running))

@@ -324,6 +324,18 @@ class TestQueue:
             await bench.start()
         assert caught.value.retry_after == pytest.approx(20, rel=0.01)
 
+    async def test_the_time_is_that_of_running_and_not_that_of_waiting(self, bench: Bench) -> None:
+        core = await bench.run(max_batch=1, max_waiting=0)
+        await bench.start()
+        bench.clock.advance(50)
+        core.step(scheduled={bench.added().key: 0})
+        bench.clock.advance(4)
+        core.step(ended={bench.added().key: FinishReason.EOS})
+        await bench.start()
+        with pytest.raises(ResourceExhausted) as caught:
+            await bench.start()
+        assert caught.value.retry_after == pytest.approx(4)
+
 
 class TestKeys:
     async def start(self, bench: Bench, **fields: Any) -> AcceptedRequest:
