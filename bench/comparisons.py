@@ -7,10 +7,8 @@ from typing import Any
 
 from floors import Floor, fraction
 from limits import Limits
-from rounds import Series
+from rounds import OURS, Series
 from workloads import LESS_IS_BETTER, Workload, better
-
-OURS = "headrace"
 
 
 def rows_of(workload: Workload, series: Sequence[Series], limits: Limits) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ from limits import Limits, measure
 from ours import FORMS, service
 from peers import Peers
 from quietness import Quietness
-from rounds import rounds
+from rounds import tournament
 from whole_steps import timed_steps
 from workloads import WORKLOADS, Workload
 
@@ -56,6 +56,8 @@ class Bench:
 
     def __init__(self, models: BenchModels, peers: Peers, count: int, quietness: Quietness) -> None:
         self._models, self._peers, self._count, self._quietness = models, peers, count, quietness
+        self._stack = ExitStack()
+        self._up: tuple[str, list[Contestant]] | None = None
         cost = service_cost
         self.parts: Mapping[str, Callable[[Results], None]] = {
             "kernels": self._kernels,
@@ -71,6 +73,13 @@ class Bench:
         """Of the machine, now."""
         self._quietness.wait()
         return measure(self._peers.threads)
+
+    def measure(self, part: str, results: Results) -> None:
+        """Measure a part, and put it with the results."""
+        if part not in WORKLOADS:
+            self.close()
+        results.begin(part, self.limits(), self._count)
+        self.parts[part](results)
 
     def _kernels(self, results: Results) -> None:
         program = Path(__file__).with_name("native") / "kernels.py"
@@ -91,16 +100,26 @@ class Bench:
         results.put("steps", found)
 
     def _compare(self, workload: Workload, results: Results) -> None:
+        contestants = self._contestants(workload.model)
         before = self.limits()
-        with ExitStack() as stack:
-            series = rounds(workload, self._contestants(stack, workload.model), self._count, self._quietness)
+        series = tournament(workload, contestants, self._count, self._quietness)
         limits = before.with_later(self.limits())
         results.put_comparison(workload.name, rows_of(workload, series, limits), series, limits)
 
-    def _contestants(self, stack: ExitStack, model: str) -> list[Contestant]:
-        servers = stack.enter_context(service())
-        ours = [servers.install(self._models, model, form) for form in FORMS[model]]
-        return [*ours, *(stack.enter_context(peer) for _, peer in self._peers.of(model))]
+    def _contestants(self, model: str) -> list[Contestant]:
+        """All that there are of a model. They stay up, idle, for the workloads that follow with the same one."""
+        if self._up is None or self._up[0] != model:
+            self.close()
+            servers = self._stack.enter_context(service())
+            ours = [servers.install(self._models, model, form) for form in FORMS[model]]
+            peers = [self._stack.enter_context(peer) for _, peer in self._peers.of(model)]
+            self._up = model, [*ours, *peers]
+        return self._up[1]
+
+    def close(self) -> None:
+        """End all servers."""
+        self._stack.close()
+        self._up = None
 
 
 def main() -> None:
@@ -117,13 +136,12 @@ def main() -> None:
     results = Results.of_this_machine(whole=not arguments.parts)
     results.peers = peers.missing
     for part in parts:
-        print(f"== {part}", flush=True)
         began = time.monotonic()
-        results.begin(part, bench.limits(), arguments.rounds)
-        bench.parts[part](results)
-        print(f"{time.monotonic() - began:.0f} s", flush=True)
+        bench.measure(part, results)
+        print(f"== {part}: {time.monotonic() - began:.0f} s", flush=True)
         if arguments.write:
             results.write()
+    bench.close()
     print(results.text())
 
 

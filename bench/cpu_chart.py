@@ -43,8 +43,7 @@ def _peers(series: list[dict[str, Any]], metric: str) -> dict[str, tuple[float, 
     """The best figure of each peer, and its format."""
     found: dict[str, tuple[float, str]] = {}
     for one in series:
-        value = sorted(one["values"][metric])[len(one["values"][metric]) // 2]
-        known = found.get(one["who"])
+        value, known = one["medians"][metric], found.get(one["who"])
         if known is None or (value < known[0]) == (metric in LESS_IS_BETTER):
             found[one["who"]] = (value, one["form"])
     return {who: best for who, best in found.items() if who != "headrace"}

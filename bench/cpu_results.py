@@ -66,7 +66,7 @@ class Results:
         others = [row for row in self.content["comparisons"] if row["workload"] != workload]
         self.content["comparisons"] = sorted([*others, *rows], key=lambda row: str(row["workload"]))
         self.content["runs"][workload]["limits"] = asdict(limits)
-        self.content.setdefault("series", {})[workload] = [asdict(one) for one in series]
+        self.content.setdefault("series", {})[workload] = [_kept(one) for one in series]
 
     def text(self) -> str:
         """As Markdown."""
@@ -78,3 +78,8 @@ class Results:
         _JSON.write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf-8")
         cpu_chart.draw(self.content, _CHART)
         write_section("cpu", self.text())
+
+
+def _kept(series: Series) -> dict[str, Any]:
+    medians = {metric: series.middle(metric) for metric in series.values}
+    return {**asdict(series), "medians": medians, "rounds": len(series.others), "disturbed": series.disturbed}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
 from typing import Any
 
 from workloads import UNITS
@@ -64,16 +63,18 @@ def _everybody(content: dict[str, Any]) -> Iterator[str]:
         run = content["runs"][workload]
         metrics = [row["metric"] for row in content["comparisons"] if row["workload"] == workload]
         names = list(dict.fromkeys(metrics))
-        disturbed = sum(other >= 0.2 for one in series for other in one["others"])
+        disturbed = sum(one["disturbed"] for one in series)
         yield (
-            f"**{workload}**, everybody: medians of {run['rounds']} rounds in turns, {run['date']}; memory read "
-            f"{run['limits']['usual_memory']:.1f} GB/s. Disturbed by others: {disturbed} answers."
+            f"**{workload}**, everybody, {run['date']}: medians of {run['rounds']} rounds in turns; of the first round "
+            f"alone where that left nothing to win. Memory read {run['limits']['usual_memory']:.1f} GB/s. Answers "
+            f"disturbed by others: {disturbed}."
         )
-        head = ["who", "format", *(f"{name}, {UNITS[name]}" for name in names)]
-        yield table(
-            head,
-            [[one["who"], one["form"], *(f"{median(one['values'][name]):,.0f}" for name in names)] for one in series],
-        )
+        head = ["who", "format", "rounds", *(f"{name}, {UNITS[name]}" for name in names)]
+        yield table(head, [_series(one, names) for one in series])
+
+
+def _series(one: dict[str, Any], metrics: Sequence[str]) -> list[object]:
+    return [one["who"], one["form"], one["rounds"], *(f"{one['medians'][name]:,.0f}" for name in metrics)]
 
 
 def _contention(rows: list[dict[str, Any]]) -> str:

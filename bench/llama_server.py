@@ -50,6 +50,9 @@ class LlamaServer(Contestant):
                 if count := len(last.get("tokens", ())):
                     arrivals.append((time.perf_counter() - began, count))
         connection.close()
+        # Ids that end in half a character are not sent with its answer; they are there when it ends.
+        if left := last["timings"]["predicted_n"] - sum(count for _, count in arrivals):
+            arrivals.append((time.perf_counter() - began, left))
         return arrivals, {metric: float(last["timings"][name]) for metric, name in _TOLD.items()}
 
 

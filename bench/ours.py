@@ -19,6 +19,7 @@ from workloads import Answer, Prompts
 BATCH, LENGTH = 16, 704
 
 _INT4_32 = {"weight_quant": "INT4", "weight_quant_group_size": 32}
+_INT4 = {"weight_quant": "INT4"}
 _INT4_64 = {"weight_quant": "INT4", "weight_quant_group_size": 64}
 _INT8 = {"weight_quant": "INT8"}
 _CODES = {"activation_quant": "INT8"}
@@ -59,8 +60,8 @@ FORMS: Mapping[str, tuple[OurForm, ...]] = {
         OurForm(Form("BF16", 16), "hf"),
     ),
     "qwen": (
-        *_pair("INT4 g32", 4, "hf", _INT4_32),
-        *_pair("INT4 g64", 4, "hf", _INT4_64),
+        OurForm(Form("INT4 g32", 4), "hf", _INT4_32),
+        *_pair("INT4 g128", 4, "hf", _INT4),
         *_pair("INT8", 8, "hf", _INT8),
         OurForm(Form("BF16", 16), "hf"),
     ),

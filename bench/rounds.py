@@ -8,9 +8,12 @@ from statistics import median
 
 from contestants import Contestant
 from quietness import LOUD, Quietness
-from workloads import Workload, random_ids, read_off
+from workloads import LESS_IS_BETTER, Workload, better, random_ids, read_off
 
-_WARM = 200
+OURS = "headrace"
+_WARM, _HEATS = 200, 900
+_NEAR, _IN_REACH = 0.88, 0.6
+"""Shares of the best figure in the first round with which a format goes on; and a peer, of the best of all peers."""
 
 
 @dataclass
@@ -37,6 +40,12 @@ class Series:
         quiet = [value for value, others in zip(values, self.others, strict=True) if others < LOUD]
         return median(quiet or values)
 
+    def add(self, values: Mapping[str, float], others: float) -> None:
+        """One more round."""
+        for metric, value in values.items():
+            self.values.setdefault(metric, []).append(value)
+        self.others.append(others)
+
     @property
     def disturbed(self) -> int:
         """Rounds in which others used the machine."""
@@ -57,13 +66,51 @@ def rounds(
     Args:
         first: number of the first round; prompts are by number.
     """
-    series = [series_of(contestant) for contestant in contestants]
     for contestant in contestants:
         contestant.answer([random_ids(_WARM, number) for number in range(2)], 4)
+    series = [series_of(contestant) for contestant in contestants]
     for number in range(first, first + count):
         for contestant, found in zip(contestants, series, strict=True):
-            _add(found, measured(workload, contestant, number, quietness))
+            found.add(*measured(workload, contestant, number, quietness))
     return series
+
+
+def tournament(workload: Workload, contestants: Sequence[Contestant], count: int, quietness: Quietness) -> list[Series]:
+    """One round of everybody, then so many of those who may be the best; see `qualified`."""
+    heats = rounds(workload, contestants, 1, quietness, first=_HEATS)
+    chosen = qualified(workload, heats)
+    best = [contestant for contestant, go_on in zip(contestants, chosen, strict=True) if go_on]
+    finals = iter(rounds(workload, best, count, quietness))
+    return [next(finals) if go_on else heat for heat, go_on in zip(heats, chosen, strict=True)]
+
+
+def qualified(workload: Workload, heats: Sequence[Series]) -> list[bool]:
+    """Who is, in one of the metrics, near the best format of the same contestant or of the same bits of it.
+
+    Peers that no metric has near the best of all peers are out.
+    """
+
+    def near(one: Series, others: Sequence[Series], share: float) -> bool:
+        return any(
+            better(metric, one.middle(metric), other.middle(metric)) >= share
+            for metric in workload.metrics
+            for other in [_best(others, metric)]
+        )
+
+    found = []
+    for heat in heats:
+        own = [other for other in heats if other.who == heat.who]
+        if heat.who == OURS:
+            found.append(near(heat, own, _NEAR) or near(heat, [other for other in own if other.bits == heat.bits], 1.0))
+        else:
+            peers = [other for other in heats if other.who != OURS]
+            found.append(near(heat, own, _NEAR) and near(heat, peers, _IN_REACH))
+    return found
+
+
+def _best(series: Sequence[Series], metric: str) -> Series:
+    choose = min if metric in LESS_IS_BETTER else max
+    return choose(series, key=lambda one: one.middle(metric))
 
 
 def measured(
@@ -74,9 +121,3 @@ def measured(
     quietness.wait()
     answer, others = quietness.watched(lambda: contestant.answer(prompts, workload.new))
     return read_off(workload, prompts, answer), others
-
-
-def _add(series: Series, found: tuple[Mapping[str, float], float]) -> None:
-    for metric, value in found[0].items():
-        series.values.setdefault(metric, []).append(value)
-    series.others.append(found[1])
