@@ -97,7 +97,7 @@ def expected(request: AddSequence, count: int | None = None) -> list[int]:
 def make_plan(**changes: Any) -> CorePlan:
     """A plan with small sizes."""
     sizes = {"max_batch": 8, "max_length": 64, "max_prefill_tokens": 32, "block_size": 4, "num_blocks": 64}
-    return CorePlan(path="simulated", format=ModelFormat.HF, **{**sizes, **changes})
+    return CorePlan(**{"path": "simulated", "format": ModelFormat.HF, **sizes, **changes})
 
 
 class SimulatedRunner(Runner):
@@ -237,15 +237,19 @@ class Bench:
     """A core that was started on a simulated runner, and what it has published, by key.
 
     Attributes:
+        make_runner: another one, where it is not to be the simulated runner.
         now: the core's time, which stands still until a test moves it.
     """
 
+    make_runner: Callable[[CorePlan], Any] = SimulatedRunner
+
     def __init__(self, **changes: Any) -> None:
         self.plan = make_plan(**changes)
-        self.runner = SimulatedRunner(self.plan)
+        self.runner = type(self).make_runner(self.plan)
         self.link = ListLink()
         sizes = start_up(self.plan, self.runner, self.link)
-        self.runner.forget_warm_up()
+        if isinstance(self.runner, SimulatedRunner):
+            self.runner.forget_warm_up()
         self.link.messages.clear()
         self.now = 1000.0
         self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary, clock=lambda: self.now)

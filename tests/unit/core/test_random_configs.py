@@ -1,0 +1,152 @@
+"""Random requests on the real backends, preempted and handed to other cores: each is what it is alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from headrace_engine.config import ComputeDtype, ComputeUnit, LogitRules, SamplingParams
+from headrace_engine.process.run import make_runner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tiny_models import VOCAB_SIZE, make_tiny_llama
+from unit.core.simulated import Bench
+
+token_ids = st.integers(0, VOCAB_SIZE - 1)
+id_lists = st.lists(token_ids, max_size=40).map(tuple)
+penalties = st.sampled_from([0.0, 0.0, 0.5, -0.5, 1.9])
+
+
+@dataclass
+class Drawn:
+    """What one sequence came to, token by token; log-probabilities where they were asked for."""
+
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    tops: list[list[tuple[int, float]]] = field(default_factory=list)
+
+
+class RealBench(Bench):
+    """A core on a real backend."""
+
+    make_runner = staticmethod(make_runner)
+
+    def drawn(self, key: int) -> Drawn:
+        """What a sequence got from this core."""
+        drawn = Drawn()
+        for output in self.outputs:
+            for row, _ in ((row, other) for row, other in enumerate(output.keys) if other == key):
+                drawn.ids.append(output.token_ids[row])
+                drawn.logprobs += output.logprobs[row : row + 1]
+                counts = output.top_counts or [0] * len(output.keys)
+                span = slice(sum(counts[:row]), sum(counts[: row + 1]))
+                drawn.tops.append(list(zip(output.top_ids[span], output.top_logprobs[span], strict=True)))
+        return drawn
+
+
+def sampling() -> st.SearchStrategy[SamplingParams]:
+    return st.builds(
+        SamplingParams,
+        temperature=st.sampled_from([0.0, 0.7, 1.5]),
+        top_k=st.sampled_from([0, 1, 5, 40]),
+        top_p=st.sampled_from([1.0, 0.9, 0.4]),
+        min_p=st.sampled_from([0.0, 0.05]),
+        seed=st.integers(0, 2**64 - 1),
+        logprobs=st.just(True),
+        top_logprobs=st.sampled_from([0, 1, 5, 20]),
+    )
+
+
+def rules() -> st.SearchStrategy[LogitRules]:
+    return st.builds(
+        LogitRules,
+        repetition_penalty=st.sampled_from([1.0, 1.3, 0.6]),
+        presence_penalty=penalties,
+        frequency_penalty=penalties,
+        no_repeat_ngram_size=st.sampled_from([0, 1, 2, 3]),
+        bad_words=st.lists(st.lists(token_ids, min_size=1, max_size=2).map(tuple), max_size=20).map(tuple),
+        logit_bias=st.dictionaries(token_ids, st.floats(-5, 5), max_size=10),
+        allowed_token_ids=st.one_of(st.just(()), st.lists(token_ids, min_size=30, max_size=200).map(tuple)),
+    )
+
+
+def requests() -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "prompt": st.lists(token_ids, min_size=1, max_size=40),
+            "max_new": st.integers(1, 24),
+            "sampling": sampling(),
+            "rules": st.one_of(st.none(), rules()),
+            "eos_ids": id_lists,
+            "min_new": st.integers(0, 8),
+            "index": st.integers(0, 3),
+            "priority": st.integers(0, 1),
+        }
+    )
+
+
+@dataclass
+class Backend:
+    """Cores of one backend: two whose pools hold about three long sequences, and one that computes each alone."""
+
+    scarce: RealBench
+    successor: RealBench
+    alone: RealBench
+
+
+@pytest.fixture(scope="module", params=["cpu", "torch"])
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    folder = make_tiny_llama(tmp_path_factory.mktemp("random") / "tiny", max_position_embeddings=64)
+    plan = {"backend": request.param, "path": str(folder), "block_size": 16, "num_threads": 1}
+    plan |= {"dtype": ComputeDtype.FLOAT32, "compute_unit": ComputeUnit.CPU}
+    scarce = {**plan, "num_blocks": 10, "max_prefill_tokens": 24}
+    benches = [RealBench(**scarce), RealBench(**scarce), RealBench(**plan, enable_prefix_cache=False)]
+    yield Backend(*benches)
+    for bench in benches:
+        bench.assert_idle()
+        bench.runner.close()
+
+
+def run_alone(bench: RealBench, request: dict[str, Any]) -> Drawn:
+    key = bench.add(**request)
+    bench.outputs.clear()
+    bench.run()
+    return bench.drawn(key)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(wanted=st.lists(requests(), min_size=2, max_size=7), steps=st.integers(0, 40))
+def test_each_request_is_what_it_is_alone(backend: Backend, wanted: list[dict[str, Any]], steps: int) -> None:
+    """All at once for some steps, in a pool for fewer; then in another core, which is given the ids so far."""
+    first, second = backend.scarce, backend.successor
+    first.outputs.clear()
+    second.outputs.clear()
+    keys = [first.add(**request) for request in wanted]
+    first.steps(steps)
+    begun = [first.drawn(key) for key in keys]
+    later = [None if key in first.ended else second.add(**request, generated=tuple(before.ids))
+             for key, request, before in zip(keys, wanted, begun, strict=True)]  # fmt: skip
+    for key in keys:
+        first.end(key)
+    first.run()
+    second.run()
+    for request, before, key in zip(wanted, begun, later, strict=True):
+        after = Drawn() if key is None else second.drawn(key)
+        alone = run_alone(backend.alone, request)
+        assert before.ids + after.ids == alone.ids
+        assert before.logprobs + after.logprobs == pytest.approx(alone.logprobs, abs=1e-3)
+        for ours, theirs in zip(before.tops + after.tops, alone.tops, strict=True):
+            assert [token_id for token_id, _ in ours] == [token_id for token_id, _ in theirs]
+    for bench in (first, second):
+        bench.core.check_books()
+
+
+def test_pools_were_scarce(backend: Backend) -> None:
+    """Else nothing above was preempted."""
+    bench = backend.scarce
+    for number in range(5):
+        bench.add([number + 1] * 30, 30, sampling=SamplingParams(seed=number))
+    bench.run()
+    assert bench.preempted
