@@ -9,30 +9,39 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from headrace_engine.config import GenerationConfig
-from headrace_engine.engine.field_checks import NOT_YET, honoured, is_set
+from headrace_engine.engine.field_checks import NOT_YET, check_ids, honoured, is_set
 from headrace_engine.engine.fields import GENERATION
-from headrace_engine.errors import BadModel
+from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.request_types import ConfigWarning
 
-_NOT_TAKEN = frozenset({"early_stopping", "num_beams", "length_penalty", "eos_token_id", "lease", "interrupt_policy"})
-"""Fields that speak of beam search, the one that is read with the tokenizer, and those that are the server's."""
+_NOT_TAKEN = frozenset({
+    "early_stopping", "num_beams", "length_penalty", "eos_token_id", "lease", "interrupt_policy", "response_format",
+})  # fmt: skip
+"""Fields that speak of beam search, the one that is read with the tokenizer, and those that are no model's affair."""
 
 _UNKNOWN = {
     "begin_suppress_tokens": None,
+    "constraints": None,
     "diversity_penalty": 0.0,
+    "dola_layers": None,
     "encoder_no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1.0,
     "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0,
     "exponential_decay_length_penalty": None,
+    "force_words_ids": None,
     "forced_bos_token_id": None,
     "forced_eos_token_id": None,
     "guidance_scale": 1.0,
+    "max_time": None,
+    "num_return_sequences": 1,
     "penalty_alpha": 0.0,
+    "response_format": None,
     "sequence_bias": None,
-    "stop_strings": None,
-    "suppress_tokens": None,
+    "token_healing": False,
+    "top_h": 1.0,
     "typical_p": 1.0,
+    "watermarking_config": None,
 }
 """Other fields that such files have and that change what is generated, with the value that changes nothing."""
 
@@ -51,6 +60,7 @@ def model_defaults(
     """
     taken: dict[str, Any] = {}
     left = {name: raw[name] for name, neutral in _UNKNOWN.items() if raw.get(name) not in (None, neutral)}
+    raw = _renamed(raw)
     for name in GENERATION:
         if name in _NOT_TAKEN or not is_set(_frozen(raw.get(name))):
             continue
@@ -60,6 +70,32 @@ def model_defaults(
         else:
             left[name] = raw[name]
     return GenerationConfig(eos_token_id=eos_ids, **taken), tuple(_not_applied(*item) for item in left.items())
+
+
+def check_default_ids(defaults: GenerationConfig, vocab_size: int) -> None:
+    """Refuse defaults about ids that the model does not have.
+
+    Raises:
+        BadModel: naming the field.
+    """
+    for name in ("allowed_token_ids", "logit_bias", "stop_token_ids"):
+        try:
+            check_ids(name, tuple(getattr(defaults, name)), vocab_size)
+        except InvalidArgument as error:
+            raise BadModel(f"generation_config.json: {error.message}") from error
+
+
+def _renamed(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With what transformers calls otherwise under our names, beside what is there under them."""
+    strings, suppressed = raw.get("stop_strings"), raw.get("suppress_tokens")
+    strings = [strings] if isinstance(strings, str) else strings
+    suppressed = [[token] for token in suppressed] if isinstance(suppressed, list) else suppressed
+    named = {"stop_words": strings, "bad_words_ids": suppressed}
+    return {**raw, **{name: _both(raw.get(name), value) for name, value in named.items() if is_set(value)}}
+
+
+def _both(ours: Any, theirs: Any) -> Any:
+    return ours + theirs if isinstance(ours, list) and isinstance(theirs, list) else theirs
 
 
 def _not_applied(name: str, value: Any) -> ConfigWarning:

@@ -9,7 +9,7 @@ from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
 from headrace_engine.engine.chat_template import ChatTemplate
 from headrace_engine.engine.generation import filled
 from headrace_engine.engine.guiding import Guiding
-from headrace_engine.engine.model_defaults import model_defaults
+from headrace_engine.engine.model_defaults import check_default_ids, model_defaults
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.runtime import check_config, check_root, effective_config
 from headrace_engine.engine.text import TextProcessor
@@ -61,6 +61,7 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
     if config.chat_template is not None:
         ChatTemplate(config.chat_template, bundle.template_variables, "config.chat_template")
     defaults, not_applied = model_defaults(files.generation, files.eos_ids)
+    check_default_ids(defaults, files.spec.vocab_size)
     effective_runtime = effective_config(replace(config, format=files.format))
     effective = EffectiveConfig(
         config=effective_runtime,
@@ -123,6 +124,7 @@ def _install_check(files: ModelFiles) -> tuple[GenerationConfig, HeadraceError |
     defaults = GenerationConfig()
     try:
         defaults, _ = model_defaults(files.generation, files.eos_ids)
+        check_default_ids(defaults, files.spec.vocab_size)
         load_tokenizer(files)
         _check_length(RuntimeConfig(), files)
     except HeadraceError as error:

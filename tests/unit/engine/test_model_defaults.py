@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import GenerationConfig
-from headrace_engine.engine.model_defaults import model_defaults
+from headrace_engine.engine.model_defaults import check_default_ids, model_defaults
 from headrace_engine.errors import BadModel
 
 EOS = (2, 0)
@@ -87,8 +87,11 @@ def test_what_speaks_of_beam_search_is_not_taken(name: str, value: Any) -> None:
     ("name", "value"),
     [
         ("typical_p", 0.9),
-        ("suppress_tokens", [5]),
         ("forced_eos_token_id", 2),
+        ("max_time", 3.0),
+        ("num_return_sequences", 4),
+        ("watermarking_config", {"bias": 2.5}),
+        ("response_format", {"type": "json_object"}),
     ],
 )
 def test_what_this_build_does_not_do_is_a_warning_and_not_applied(name: str, value: Any) -> None:
@@ -119,6 +122,34 @@ def test_what_changes_nothing_is_no_warning(raw: dict[str, Any]) -> None:
 def test_eos_ids_come_from_the_files_as_a_whole() -> None:
     """They may stand in several files, so that the reader of the files joins them."""
     assert model_defaults({"eos_token_id": 9}, EOS)[0].eos_token_id == EOS
+
+
+def test_suppressed_tokens_are_bad_words_beside_those_that_are_named() -> None:
+    defaults, warnings = model_defaults({"suppress_tokens": [5, 6], "bad_words_ids": [[1, 2]]}, EOS)
+    assert (defaults.bad_words_ids, warnings) == (((1, 2), (5,), (6,)), ())
+    assert model_defaults({"suppress_tokens": [5]}, EOS)[0].bad_words_ids == ((5,),)
+
+
+@pytest.mark.parametrize("strings", ["end", ["end"]])
+def test_stop_strings_are_stop_words(strings: object) -> None:
+    defaults, warnings = model_defaults({"stop_strings": strings}, EOS)
+    told = [warning.field for warning in warnings]
+    assert (defaults.stop_words, told) in ((("end",), []), ((), ["config.stop_words"]))
+
+
+@pytest.mark.parametrize("suppressed", ["abc", [[5]], ["x"]])
+def test_malformed_suppressed_tokens_are_an_error(suppressed: object) -> None:
+    with pytest.raises(BadModel, match="bad_words_ids"):
+        model_defaults({"suppress_tokens": suppressed}, EOS)
+
+
+@pytest.mark.parametrize("raw", [{"allowed_token_ids": [5, 384]}, {"logit_bias": {"384": 1.0}}])
+def test_defaults_about_ids_that_the_model_does_not_have_are_refused(raw: dict[str, Any]) -> None:
+    defaults, _ = model_defaults(raw, EOS)
+    with pytest.raises(BadModel, match="holds 384, which is no id: ids are 0 to 383") as caught:
+        check_default_ids(defaults, 384)
+    assert next(iter(raw)) in caught.value.message
+    check_default_ids(defaults, 385)
 
 
 def test_bc050_penalties_and_bad_words_of_the_files_are_taken() -> None:

@@ -70,10 +70,15 @@ class TestPrepare:
         set_generation(copy, temperature="hot")
         assert "temperature = 'hot'" in refused(copy, BadModel).message
 
+    def test_defaults_about_ids_that_the_model_does_not_have_are_refused(self, copy: Path) -> None:
+        set_generation(copy, allowed_token_ids=[384])
+        with pytest.raises(BadModel, match="allowed_token_ids holds 384"):
+            prepared(copy)
+
     def test_what_of_the_files_is_not_applied_is_a_warning(self, copy: Path) -> None:
-        set_generation(copy, repetition_penalty=1.1)
+        set_generation(copy, typical_p=0.9)
         found = prepared(copy)
-        assert [warning.field for warning in found.effective.warnings] == ["config.repetition_penalty"]
+        assert [warning.field for warning in found.effective.warnings] == ["config.typical_p"]
         assert found.not_applied == found.effective.warnings
 
     @pytest.mark.parametrize("allow_hub", [True, False])
