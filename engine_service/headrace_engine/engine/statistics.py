@@ -129,7 +129,7 @@ class StepHistory:
         self._clock = clock
         self._steps: deque[_Step] = deque()
         self.cores = 0
-        self.step_times = StepTimes()
+        self.step_times = StepTimes(self._clock)
         self.last = CoreStat()
         self.generated_tokens = 0
         self.prefilled_tokens = 0
@@ -139,7 +139,7 @@ class StepHistory:
     def new_core(self) -> None:
         """A core starts: its counters begin at 0, ours go on."""
         self.cores += 1
-        self.step_times = StepTimes()
+        self.step_times = StepTimes(self._clock)
         self.last = CoreStat()
 
     def add(self, output: StepOutput) -> None:

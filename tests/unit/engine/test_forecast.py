@@ -9,23 +9,24 @@ import pytest
 from headrace_engine.config import GenerationConfig, SamplingParams
 from headrace_engine.engine.forecast import Work, forecast, work_of
 from headrace_engine.engine.generation import Generation
-from headrace_engine.engine.step_times import StepTimes
+from headrace_engine.engine.step_times import MEMORY, StepTimes
 from headrace_engine.engine.waiting_line import WaitingLine
 from headrace_engine.errors import DeadlineExceeded
 from headrace_engine.messages import CoreStat
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason
 from unit.engine.bench import NAME, Bench
+from unit.engine.clock import FakeClock
 from unit.engine.scripted_core import READY, ScriptedCore
 
 
 class TestStepTimes:
     def test_before_the_first_step_nothing_is_foretold(self) -> None:
-        assert StepTimes().time_of(100) == 0
-        assert StepTimes().time_of_all(1000, 100) == 0
+        assert StepTimes(FakeClock()).time_of(100) == 0
+        assert StepTimes(FakeClock()).time_of_all(1000, 100) == 0
 
     def test_a_size_that_was_seen_has_its_mean(self) -> None:
-        times = StepTimes()
+        times = StepTimes(FakeClock())
         for _ in range(100):
             times.note(100, 0.5)
         assert times.time_of(100) == pytest.approx(0.5)
@@ -34,24 +35,37 @@ class TestStepTimes:
         assert times.time_of(100) == pytest.approx(0.1, rel=0.01)
 
     def test_a_larger_step_takes_what_the_largest_known_one_took_and_is_not_guessed_upwards(self) -> None:
-        times = StepTimes()
+        times = StepTimes(FakeClock())
         times.note(4, 0.01)
         times.note(64, 0.08)
         assert times.time_of(2000) == pytest.approx(0.08)
         assert times.time_of(5) == pytest.approx(0.01)
 
     def test_a_step_smaller_than_the_mean_of_its_class_takes_its_share(self) -> None:
-        times = StepTimes()
+        times = StepTimes(FakeClock())
         times.note(120, 0.6)
         assert times.time_of(64) == pytest.approx(0.32)
 
     def test_smaller_than_all_that_was_seen_is_unknown(self) -> None:
-        times = StepTimes()
+        times = StepTimes(FakeClock())
         times.note(64, 0.1)
         assert times.time_of(3) == 0
 
+    def test_what_no_step_confirms_is_forgotten(self) -> None:
+        clock = FakeClock()
+        times = StepTimes(clock)
+        times.note(4, 0.01)
+        times.note(64, 5.0)
+        clock.advance(MEMORY)
+        times.note(4, 0.01)
+        assert times.time_of(64) == pytest.approx(5.0)
+        clock.advance(0.1)
+        assert times.time_of(64) == pytest.approx(0.01)
+        times.note(64, 0.05)
+        assert times.time_of(64) == pytest.approx(0.05)
+
     def test_many_tokens_take_as_many_steps_as_they_need(self) -> None:
-        times = StepTimes()
+        times = StepTimes(FakeClock())
         times.note(100, 1.0)
         times.note(16, 0.1)
         assert times.time_of_all(416, 100) == pytest.approx(4 * 1.0 + 0.1)
@@ -201,6 +215,14 @@ class TestRefusals:
         await missed(bench, deadline=1.0)
         await bench.engine.stop_model(NAME)
         await bench.engine.start_model(NAME)
+        await bench.start(config={"deadline": 1.0})
+
+    async def test_one_slow_step_does_not_refuse_for_ever(self, bench: Bench) -> None:
+        """Whatever is refused measures nothing, so what was measured is not believed for long."""
+        core = await run(bench)
+        measure(core, bench, 1, 10.0)
+        await missed(bench, deadline=1.0)
+        bench.clock.advance(MEMORY + 1)
         await bench.start(config={"deadline": 1.0})
 
     async def test_a_refused_start_leaves_its_key_free(self, bench: Bench) -> None:
