@@ -157,18 +157,37 @@ void weight_row(const CoreWeight& weight, int64_t row, float* values) {
   }
 }
 
+namespace {
+
+// Tiles to be packed: one phase.
+struct Packing {
+  const CorePack& pack;
+  const WeightLayout layout;
+  bool begun = false;
+
+  int64_t next() {
+    const int64_t tiles = begun ? 0 : (pack.rows + kTileOutputs - 1) / kTileOutputs;
+    begun = true;
+    return tiles;
+  }
+
+  void run(int64_t tile) const {
+    const int64_t first = tile * kTileOutputs, place = pack.first_row / kTileOutputs + tile;
+    auto* data = static_cast<std::byte*>(const_cast<void*>(pack.weight->data)) + place * layout.tile_bytes;
+    pack_tile({pack, *pack.weight, layout, data, first, std::min(kTileOutputs, pack.rows - first)});
+  }
+};
+
+}  // namespace
+
 CoreStatus pack_rows(Pool& pool, const CorePack& pack) {
   if (const CoreStatus status = check_pack(pack); status != CORE_OK) return status;
-  const WeightLayout layout(*pack.weight);
-  std::atomic<int64_t> next{0};
-  auto body = [&](int32_t) {
-    for (int64_t tile; (tile = next.fetch_add(1)) * kTileOutputs < pack.rows;) {
-      const int64_t first = tile * kTileOutputs, place = pack.first_row / kTileOutputs + tile;
-      auto* data = static_cast<std::byte*>(const_cast<void*>(pack.weight->data)) + place * layout.tile_bytes;
-      pack_tile({pack, *pack.weight, layout, data, first, std::min(kTileOutputs, pack.rows - first)});
-    }
-  };
-  run_on(pool, body);
+  Packing packing{pack, WeightLayout(*pack.weight)};
+  pool.run({[](void* context) { return static_cast<Packing*>(context)->next(); },
+            [](void* context, int64_t first, int64_t last, int32_t) {
+              for (int64_t tile = first; tile < last; tile++) static_cast<const Packing*>(context)->run(tile);
+            },
+            &packing});
   return CORE_OK;
 }
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace core {
@@ -11,7 +12,19 @@ namespace {
 
 // Longer than the gaps between the ops of a step, shorter than what another program would miss.
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr int kPausesBetweenLooks = 32;
+constexpr int kLooks = 16;  // between looks at the clock
+// A claim is one of so many parts for each thread of what is left: small ones at the end, so that all end together.
+constexpr int64_t kShares = 4;
+
+constexpr uint64_t state_of(int64_t unclaimed, int64_t unfinished) {
+  return static_cast<uint64_t>(unfinished) << 32 | static_cast<uint64_t>(unclaimed);
+}
+constexpr int64_t unclaimed(uint64_t state) {
+  return static_cast<int64_t>(state & 0xffffffffu);
+}
+constexpr int64_t unfinished(uint64_t state) {
+  return static_cast<int64_t>(state >> 32);
+}
 
 void pin(std::thread& thread, int32_t cpu) {
   cpu_set_t set;
@@ -21,28 +34,40 @@ void pin(std::thread& thread, int32_t cpu) {
   pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);
 }
 
-}  // namespace
-
-void Signal::wait(int32_t old) const {
+template <typename News>
+bool spin(News news) {
   const auto limit = std::chrono::steady_clock::now() + kSpin;
   do {
-    for (int i = 0; i < kPausesBetweenLooks; i++) {
-      if (value() != old) return;
+    for (int i = 0; i < kLooks; i++) {
+      if (news()) return true;
       _mm_pause();
     }
   } while (std::chrono::steady_clock::now() < limit);
-  while (value() == old) value_.wait(old, std::memory_order_acquire);
+  return false;
 }
 
-void Signal::advance() {
-  value_.fetch_add(1, std::memory_order_acq_rel);
-  value_.notify_all();
+}  // namespace
+
+template <typename News>
+void Sleepers::wait(News news) {
+  while (!spin(news)) {
+    // Whoever changes something now finds asleep_ set, or changes it early enough for news() to see it.
+    const int32_t before = wakes_.load(std::memory_order_acquire);
+    asleep_.store(true);
+    if (!news()) wakes_.wait(before, std::memory_order_acquire);
+  }
+}
+
+void Sleepers::wake() {
+  if (!asleep_.load() || !asleep_.exchange(false)) return;
+  wakes_.fetch_add(1, std::memory_order_release);
+  wakes_.notify_all();
 }
 
 Pool::Pool(int32_t threads, const int32_t* cpus) : size_(threads) {
   try {
     for (int32_t thread = 1; thread < threads; thread++) {
-      threads_.emplace_back([this, thread] { work(thread); });
+      threads_.emplace_back([this, thread] { serve(thread); });
       if (cpus != nullptr) pin(threads_.back(), cpus[thread]);
     }
   } catch (...) {
@@ -56,33 +81,81 @@ Pool::~Pool() {
 }
 
 void Pool::end() {
-  body_ = nullptr;
-  started_.advance();
+  ending_.store(true);
+  threads_asleep_.wake();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Pool::run(Body body, void* context) {
-  body_ = body;
-  context_ = context;
-  started_.advance();
-  body(context, 0);
-  barrier();
+void Pool::run(const Work& work) {
+  work_ = &work;
+  follow(advance(0), 0);
+  for (;;) {
+    caller_asleep_.wait([this] {
+      const uint64_t state = state_.load();
+      return state == 0 || unclaimed(state) > 0;
+    });
+    if (state_.load(std::memory_order_acquire) == 0) return;
+    follow(claim(), 0);
+  }
 }
 
-void Pool::barrier() {
-  const int32_t before = met_.value();
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < size_) return met_.wait(before);
-  arrived_.store(0, std::memory_order_relaxed);
-  met_.advance();
+void Pool::serve(int32_t thread) {
+  for (;;) {
+    threads_asleep_.wait([this] { return unclaimed(state_.load()) > 0 || ending_.load(); });
+    if (ending_.load()) return;
+    follow(claim(), thread);
+  }
 }
 
-void Pool::work(int32_t thread) {
-  for (int32_t seen = 0;;) {
-    started_.wait(seen);
-    seen++;
-    if (body_ == nullptr) return;
-    body_(context_, thread);
-    barrier();
+int64_t Pool::share_of(int64_t left) const {
+  return left == 0 ? 0 : std::max<int64_t>(1, left / (kShares * size_));
+}
+
+// Takes jobs of the phase on, or none where none is left.
+Pool::Claim Pool::claim() {
+  uint64_t state = state_.load(std::memory_order_relaxed);
+  for (;;) {
+    const int64_t left = unclaimed(state), count = share_of(left);
+    if (count == 0) return {0, 0};
+    const uint64_t next = state - state_of(count, 0);
+    if (state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_relaxed)) {
+      return {jobs_ - left, count};
+    }
+  }
+}
+
+// Gives `count` finished jobs back, and takes others on, of the next phase where this one is over.
+Pool::Claim Pool::finish(int64_t count, int32_t thread) {
+  uint64_t state = state_.load(std::memory_order_acquire);
+  while (state != state_of(0, count)) {
+    const int64_t left = unclaimed(state), more = share_of(left);
+    const uint64_t next = state - state_of(more, count);
+    if (state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return {more == 0 ? 0 : jobs_ - left, more};
+    }
+  }
+  return advance(thread);
+}
+
+// Begins the next phase that is worth more than one thread, having run those before it. Only for the thread that found
+// the phase before over.
+Pool::Claim Pool::advance(int32_t thread) {
+  const Work work = *work_;
+  int64_t jobs;
+  while ((jobs = work.next(work.context)) == 1 || (jobs > 0 && size_ == 1)) work.run(work.context, 0, jobs, thread);
+  const int64_t count = share_of(jobs);
+  jobs_ = jobs;
+  state_.store(state_of(jobs - count, jobs));
+  if (jobs != 0) threads_asleep_.wake();
+  caller_asleep_.wake();
+  return {0, count};
+}
+
+// Runs jobs from a claim on for as long as there are any to claim.
+void Pool::follow(Claim claim, int32_t thread) {
+  while (claim.count > 0) {
+    work_->run(work_->context, claim.first, claim.first + claim.count, thread);
+    claim = finish(claim.count, thread);
   }
 }
 

@@ -1,7 +1,6 @@
 // A recorded step: ops with the kernels that run them, and the memory that they work in.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <variant>
@@ -45,8 +44,4 @@ struct CoreProgram {
 
  private:
   core::Step step_of(const CoreBatch& batch);
-  void replay(const core::Step& step, int32_t thread);
-
-  // Next job of each phase of each op.
-  std::vector<std::atomic<int64_t>> cursors_;
 };

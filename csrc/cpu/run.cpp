@@ -9,7 +9,6 @@ namespace core {
 namespace {
 
 constexpr int64_t kLine = 64;
-constexpr int64_t kChunksPerThread = 4;  // so that a thread that is held up leaves its share to the others
 
 int64_t up_to_line(int64_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
@@ -17,7 +16,7 @@ int64_t up_to_line(int64_t bytes) {
 
 // Where things lie in the memory of a program.
 struct Places {
-  int64_t positions, sequence, first_row, tiles, shared, rooms, end;
+  int64_t positions, sequence, first_row, tiles, shared, rooms, room_bytes, end;
 
   Places(const CoreProgram& program)
       : positions(up_to_line(program.shape.workspace * int64_t{sizeof(float)})),
@@ -26,7 +25,8 @@ struct Places {
         tiles(first_row + up_to_line(program.shape.max_sequences * int64_t{sizeof(int32_t)})),
         shared(tiles + up_to_line(program.shape.max_tokens * int64_t{sizeof(QueryTile)})),
         rooms(shared + up_to_line(program.shared_bytes)),
-        end(rooms + program.cpu.pool.size() * up_to_line(program.room_bytes)) {}
+        room_bytes(kLine + up_to_line(program.room_bytes)),
+        end(rooms + program.cpu.pool.size() * room_bytes) {}
 };
 
 int32_t tile_positions(const CoreShape& shape) {
@@ -101,6 +101,44 @@ CoreStatus check_batch(const CoreProgram& program, const CoreBatch& batch) {
   return status == CORE_OK ? check_rows(program, batch) : status;
 }
 
+// The phases of a program's ops, as the pool's work.
+class Replay {
+ public:
+  Replay(CoreProgram& program, const Step& step) : program_(program), places_(program), step_(step) {
+    for (int32_t thread = 0; thread < step.threads; thread++) phase_begun(thread) = -1;
+  }
+
+  int64_t next() {
+    while (++phase_ < Kernel::kPhases * std::ssize(program_.ops)) {
+      const Phase& phase = current();
+      const int64_t jobs = phase.jobs == nullptr ? 0 : phase.jobs(op(), step_);
+      if (jobs > 0) return jobs;
+    }
+    return 0;
+  }
+
+  void run(int64_t first, int64_t last, int32_t number) const {
+    int64_t& begun = phase_begun(number);
+    Thread thread{number, room(number) + kLine, begun == phase_};
+    begun = phase_;
+    current().run(op(), step_, first, last, thread);
+  }
+
+ private:
+  const RecordedOp& recorded() const { return program_.ops[static_cast<size_t>(phase_ / Kernel::kPhases)]; }
+  const Phase& current() const { return recorded().kernel->phases[phase_ % Kernel::kPhases]; }
+  const void* op() const { return recorded().data(); }
+
+  // The room of a thread begins with the phase that it last ran jobs of.
+  std::byte* room(int32_t thread) const { return program_.memory.get() + places_.rooms + thread * places_.room_bytes; }
+  int64_t& phase_begun(int32_t thread) const { return *reinterpret_cast<int64_t*>(room(thread)); }
+
+  CoreProgram& program_;
+  const Places places_;
+  const Step step_;
+  int64_t phase_ = -1;
+};
+
 }  // namespace
 }  // namespace core
 
@@ -113,7 +151,6 @@ CoreStatus CoreProgram::bind(void* pool, int64_t num_blocks) {
   if (num_blocks < 1 || num_blocks > core::kMaxExtent) return core::status(CORE_BAD_EXTENT, 0);
   if (memory == nullptr) {
     memory.reset(static_cast<std::byte*>(core::allocate(workspace_bytes())));
-    cursors_ = std::vector<std::atomic<int64_t>>(ops.size() * core::Kernel::kPhases);
   }
   if (memory == nullptr) return core::status(CORE_NO_MEMORY, 0);
   kv.base = static_cast<std::byte*>(pool);
@@ -147,34 +184,15 @@ core::Step CoreProgram::step_of(const CoreBatch& batch) {
           num_tiles, cpu.pool.size(), longest,   workspace, shared,    kv};
 }
 
-void CoreProgram::replay(const core::Step& step, int32_t number) {
-  const core::Places places(*this);
-  core::Thread thread{number, memory.get() + places.rooms + number * core::up_to_line(room_bytes)};
-  const int32_t threads = cpu.pool.size();
-  std::atomic<int64_t>* cursor = cursors_.data();
-  for (const core::RecordedOp& op : ops) {
-    for (const core::Phase& phase : op.kernel->phases) {
-      std::atomic<int64_t>& next = *cursor++;
-      const int64_t jobs = phase.jobs == nullptr ? 0 : phase.jobs(op.data(), step);
-      if (jobs == 0) continue;
-      thread.begun = false;
-      const int64_t chunk = std::max<int64_t>(1, jobs / (threads * core::kChunksPerThread));
-      for (int64_t first; (first = next.fetch_add(chunk, std::memory_order_relaxed)) < jobs;) {
-        phase.run(op.data(), step, first, std::min(first + chunk, jobs), thread);
-        thread.begun = true;
-      }
-      cpu.pool.barrier();
-    }
-  }
-}
-
 CoreStatus CoreProgram::run(const CoreBatch& batch) {
   if (kv.base == nullptr) return core::status(CORE_NOT_BOUND, 0);
   if (const CoreStatus status = core::check_batch(*this, batch); status != CORE_OK) return status;
-  for (std::atomic<int64_t>& cursor : cursors_) cursor.store(0, std::memory_order_relaxed);
-  const core::Step step = step_of(batch);
-  auto body = [&](int32_t thread) { replay(step, thread); };
-  core::run_on(cpu.pool, body);
+  core::Replay replay(*this, step_of(batch));
+  cpu.pool.run({[](void* context) { return static_cast<core::Replay*>(context)->next(); },
+                [](void* context, int64_t first, int64_t last, int32_t thread) {
+                  static_cast<const core::Replay*>(context)->run(first, last, thread);
+                },
+                &replay});
   return CORE_OK;
 }
 

@@ -30,6 +30,7 @@ from headrace_engine.native import (
     program_abi,
 )
 from headrace_engine.native.abi import field_at, value_at
+from native.build import run
 from native.one_program import OneProgram, Values
 
 
@@ -82,6 +83,12 @@ def test_threads_beyond_the_limit_are_refused(native: Native) -> None:
     assert caught.value.code is Code.BAD_THREADS
     with pytest.raises(ValueError, match="1 processors for 2 threads"):
         Cpu(native, 2, cpus=[0])
+
+
+@pytest.mark.parametrize("program", ["pool_cpu", "pool_watched"], ids=["plain", "thread sanitizer"])
+def test_every_job_runs_once_after_those_of_the_phase_before(programs: Path, program: str) -> None:
+    result = run(programs / program)
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 def test_pinned_threads_compute(native: Native) -> None:
