@@ -63,7 +63,9 @@ class Bench:
             "kernels": self._kernels,
             "steps": self._steps,
             **{workload.name: partial(self._compare, workload) for workload in WORKLOADS.values()},
-            "contention": lambda results: results.put("contention", cost.contention(models, peers, count, quietness)),
+            "contention": lambda results: results.put(
+                "contention", cost.contention(models, peers, min(3, count), quietness)
+            ),
             "split": lambda results: results.put("split", cost.split(models, count, quietness)),
             "threads": lambda results: results.put("threads", cost.fewer_threads(models, count, quietness)),
             "start": lambda results: results.put("start", cost.start_up(models, quietness)),

@@ -61,5 +61,6 @@ def _panel(axis: Axes, row: dict[str, Any], peers: dict[str, tuple[float, str]])
     ratio = f"\n{row['ratio']:.2f} × the best peer" if row["ratio"] else ""
     axis.set_title(f"{title}, {unit}{', less is better' if worse else ''}{ratio}", fontsize=9)
     axis.tick_params(axis="x", labelsize=7)
+    axis.set_ylim(0, 1.12 * max(*bars.values(), row["floor"]))
     axis.set_yticks([])
     axis.spines[["top", "right", "left"]].set_visible(False)

@@ -104,11 +104,10 @@ def _threads(rows: list[dict[str, Any]]) -> str:
     return "**With a core left free**, W1:\n\n" + table(["threads", "decode, ids/s", "ttft, ms"], lines)
 
 
-def _start(seconds: dict[str, float]) -> str:
-    return (
-        f"**Start**: an engine's process has SmolLM2 ready {seconds['cold']:.1f} s after its own start with nothing "
-        f"cached, {seconds['cached']:.1f} s with its packed weights in the cache."
-    )
+def _start(found: dict[str, dict[str, float]]) -> str:
+    lines = [[name, f"{one['model']:.1f}", f"{one['process']:.1f}"] for name, one in found.items()]
+    head = ["packed weights", "from StartModel, s", "from the start of the engine's process, s"]
+    return "**Until SmolLM2 is ready:**\n\n" + table(head, lines)
 
 
 def _steps(rows: list[dict[str, Any]]) -> str:

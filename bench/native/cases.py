@@ -14,6 +14,7 @@ from programs import FORMATS, Timed, copies_of, random_copies
 SMOLLM2 = [(960, 576), (3072, 576), (576, 1536), (49152, 576)]
 QWEN = [(4864 * 2, 896), (151936, 896)]
 ROWS = [1, 4, 16, 64, 512]
+_CODED_ROWS = (1, 16, 512)  # also timed with activations in codes of 8 bits
 _HEAD = 40000  # outputs above which a matrix is a head, whose rows are few
 
 
@@ -56,12 +57,18 @@ def products(limits: Limits) -> Iterator[Case]:
             for rows in ROWS:
                 if outputs > _HEAD and rows > 64:
                     continue
-                yield _product(limits, outputs, inputs, kind, Matrix(outputs, inputs, **form), rows)
+                matrix = Matrix(outputs, inputs, **form)
+                yield _product(limits, outputs, inputs, kind, matrix, rows, Activations.FULL)
+                if matrix.is_integer and rows in _CODED_ROWS:
+                    yield _product(limits, outputs, inputs, kind, matrix, rows, Activations.INT8)
 
 
-def _product(limits: Limits, outputs: int, inputs: int, kind: str, matrix: Matrix, rows: int) -> Case:
+def _product(
+    limits: Limits, outputs: int, inputs: int, kind: str, matrix: Matrix, rows: int, activations: Activations
+) -> Case:
+    codes = activations is Activations.INT8
     bits = {"bf16": 16, "int8": 8, "int8 g32": 9, "int4 g32": 5}[kind]
-    rate = limits.of("amx_bf16", "dot_bf16") if kind == "bf16" else limits.of("amx_bf16", "vnni_int8")
+    rate = limits.of("amx_int8" if codes else "amx_bf16", "dot_bf16" if kind == "bf16" else "vnni_int8")
     bound = _bound(outputs * inputs * bits / 8, 2.0 * outputs * inputs * rows, rate, limits)
 
     def timed(cpu: Cpu) -> Timed:
@@ -70,10 +77,11 @@ def _product(limits: Limits, outputs: int, inputs: int, kind: str, matrix: Matri
 
         def record(program: Program, v: dict[str, Value]) -> None:
             for weight in weights:
-                program.linear(v["x"], [Product(weight, v["out"])], Activations.FULL)
+                program.linear(v["x"], [Product(weight, v["out"])], activations)
 
         return Timed(cpu, {}, [(0, 1)] * rows, {"x": inputs, "out": outputs}, record, count)
 
+    kind = f"{kind}, codes" if codes else kind
     return Case("product", f"{outputs}x{inputs}", kind, f"{rows} rows", *bound, timed)
 
 
