@@ -87,7 +87,15 @@ class Bench:
         program = Path(__file__).with_name("native") / "kernels.py"
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "kernels.json"
-            options = ["--seconds", _KERNEL_SECONDS, "--threads", str(self._peers.threads), "--json", str(file)]
+            options = [
+                "--seconds",
+                _KERNEL_SECONDS,
+                "--threads",
+                str(self._peers.threads),
+                "--no-steps",
+                "--json",
+                str(file),
+            ]
             subprocess.run([sys.executable, str(program), *options], check=True)
             results.put("kernels", json.loads(file.read_text(encoding="utf-8")))
 

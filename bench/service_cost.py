@@ -149,7 +149,7 @@ def fewer_threads(models: BenchModels, count: int, quietness: Quietness) -> list
 
 
 def start_up(models: BenchModels, quietness: Quietness) -> dict[str, dict[str, float]]:
-    """Seconds until SmolLM2 is ready, nothing cached, then from packed cache: of the model, and of the whole process."""
+    """Seconds until SmolLM2 is ready, nothing cached, then from packed cache: the model, and the whole process."""
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in ("cold", "cached"):

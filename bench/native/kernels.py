@@ -1,7 +1,7 @@
 """How close the CPU core's kernels come to what the machine can do.
 
     python bench/native/kernels.py [WORDS ...] [--threads 2] [--isa amx] [--against FOLDER ...] [--seconds 0.5]
-        [--realtime] [--json FILE]
+        [--realtime] [--json FILE] [--no-steps]
 
 Each op runs in a program of its own, over copies of its weights that no cache of a core holds. A line is an op, its
 shape, format and rows; the best and the median time; the best rate, the limit that `limits.cpp` measured in the same
@@ -40,7 +40,7 @@ def main() -> None:
     print(f"memory {limits.memory:.1f} GB/s,", ", ".join(f"{k} {v:.0f} GOP/s" for k, v in limits.products.items()))
     cpus = [_cpu(folder, args.threads, args.isa) for folder in [None, *args.against]]
     found = []
-    for case in _cases(limits, args.words):
+    for case in _cases(limits, args.words, args.steps):
         times = _times(cpus, case, args.seconds, args.realtime)
         print(_line(case, times), flush=True)
         found.append(_object(case, times[0]))
@@ -56,6 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--against", type=Path, nargs="+", default=[], help="folders of other libcore_cpu.so")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each op")
     parser.add_argument("--realtime", action="store_true", help="at real-time priority, which needs the right to it")
+    parser.add_argument("--no-steps", dest="steps", action="store_false", help="leave whole steps out")
     parser.add_argument("--json", type=Path, help="also write the lines there")
     return parser.parse_args()
 
@@ -72,8 +73,8 @@ def _cpu(folder: Path | None, threads: int, isa: Isa) -> Cpu:
     return cpu
 
 
-def _cases(limits: Limits, words: list[str]) -> Iterator[Case]:
-    for cases in (products, attentions, samplers, steps):
+def _cases(limits: Limits, words: list[str], with_steps: bool) -> Iterator[Case]:
+    for cases in (products, attentions, samplers, *([steps] if with_steps else [])):
         yield from (case for case in cases(limits) if all(word in case.name for word in words))
 
 
