@@ -6,6 +6,8 @@ import math
 
 import pytest
 from headrace import Client, DeadlineError, InvalidRequestError
+from headrace.allspark import ASGenerationConfigBuilder
+from headrace.lmdeploy import GenerationConfig
 from headrace.types import FinishReason, GenerateStatus
 from places import LONG_MODEL, MAX_LENGTH, MODEL, Folders
 
@@ -267,3 +269,14 @@ def _long_ids(client: Client, **fields: object) -> list[int]:
     ids = [token for elements in queue for token in elements.ids_from_generate]
     client.release_request(handle)
     return ids
+
+
+def test_configs_under_other_names_mean_the_same(client: Client) -> None:
+    greedy = _ids(client, max_new_tokens=12, **GREEDY)
+    dashinfer = ASGenerationConfigBuilder().top_k(1).early_stopping(False).update({"max_length": 3 + 12})
+    assert _ids(client, **dashinfer.build()) == greedy
+    lmdeploy = GenerationConfig(max_new_tokens=12, ignore_eos=True)
+    assert _ids(client, **lmdeploy.build()) == greedy
+    schema = {"type": "json_object", "json_schema": '{"enum": [12, 34]}'}
+    guided = ASGenerationConfigBuilder(seed=1).max_new_tokens(20).response_format(schema).build()
+    assert "".join(client.generate(MODEL, ids=[1, 2], **guided)) in ("12", "34")
