@@ -32,6 +32,43 @@ def _times(ids: list[int], size: int) -> Counter[tuple[int, ...]]:
     return Counter(tuple(ids[i : i + size]) for i in range(len(ids) - size + 1))
 
 
+def test_bc036_neighbours_without_a_seed_change_nothing(client: Client) -> None:
+    fields = {"do_sample": True, "seed": 42, "temperature": 0.8}
+    first, *others = (_beside_another(client, **fields) for _ in range(4))
+    assert others == [first] * 3
+
+
+def _beside_another(client: Client, **fields: object) -> list[int]:
+    """The tokens of a request while one without a seed is drawn too."""
+    other, _ = client.start_request(MODEL, ids=[7, 8], ignore_eos=True, max_new_tokens=120, temperature=1.0)
+    ids = _ids(client, **fields)
+    client.release_request(other)
+    return ids
+
+
+@pytest.mark.parametrize(
+    "tiny", [{"temperature": 1e-5}, {"temperature": 1e-4}, {"top_p": 1e-6}, {"top_p": 1e-4}, {"top_k": 1}]
+)
+def test_bc040_tiny_temperature_and_top_p_equal_greedy(client: Client, tiny: dict[str, object]) -> None:
+    assert _ids(client, do_sample=True, seed=9, **tiny) == _ids(client)
+
+
+@pytest.mark.parametrize(
+    "extreme", [{"temperature": 1e9}, {"temperature": 1e300}, {"top_k": 2**31}, {"top_k": 2**32 - 1}]
+)
+def test_bc042_extreme_values_in_range_are_drawn_with(client: Client, extreme: dict[str, object]) -> None:
+    assert len(_ids(client, do_sample=True, seed=9, **extreme)) == 40
+
+
+def test_bc046_penalties_hold_where_output_is_guided(client: Client) -> None:
+    guided = {"response_format": {"type": "regex", "regex": "[a-z]{30,}"}}
+    free = _ids(client, **guided)
+    assert _ids(client, **guided, presence_penalty=2.0) != free
+    assert len(set(_ids(client, **guided, no_repeat_ngram_size=1))) == len(
+        _ids(client, **guided, no_repeat_ngram_size=1)
+    )
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("repetition_penalty", 2.0), ("presence_penalty", 2.0), ("frequency_penalty", 2.0), ("no_repeat_ngram_size", 1)],

@@ -131,6 +131,27 @@ def test_at_most_one_draw_in_100_000_differs_from_the_reference(
     assert differing == 0  # where one in 100,000 may differ: the four instruction sets and two settings make 32,000
 
 
+def test_bc051_temperature_comes_before_top_p(cpu: Cpu) -> None:
+    """Of [3, 2, 1], the first has 0.67 of the mass; at a temperature of 0.5, more than 0.8."""
+    logits = np.repeat(np.array([[3, 2, 1]], np.float32), 500, 0)
+    for temperature, kept in ((0.5, {0}), (1.0, {0, 1})):
+        steps = [step(SamplingParams(temperature, top_p=0.8, seed=seed)) for seed in range(500)]
+        assert {row.token_id for row in Sampler(cpu, 500, 3).draw(logits, steps)} == kept
+
+
+@pytest.mark.parametrize(
+    "tiny", [{"temperature": t} for t in (1e-5, 1e-4, 1e-38, 5e-324)] + [{"top_p": 1e-6}, {"top_p": 1e-4}], ids=str
+)
+def test_bc040_tiny_temperature_and_top_p_equal_greedy(
+    cpu: Cpu, rng: np.random.Generator, tiny: dict[str, float]
+) -> None:
+    logits = (rng.standard_normal((20, 50)) * 10).astype(np.float32)
+    steps = [step(SamplingParams(**tiny, seed=seed, logprobs=True)) for seed in range(20)]  # type: ignore[arg-type]
+    found = Sampler(cpu, 20, 50).draw(logits, steps)
+    assert [row.token_id for row in found] == logits.argmax(1).tolist()
+    assert np.isfinite([row.logprob for row in found]).all()
+
+
 @pytest.mark.parametrize("cuts", COMBINATIONS, ids=str)
 def test_ids_come_as_often_as_their_probability(cpu: Cpu, rng: np.random.Generator, cuts: dict[str, float]) -> None:
     logits = rng.standard_normal(12).astype(np.float32) * 1.5

@@ -81,7 +81,7 @@ struct Best {
 // The id, not below floor, with the largest (logit - top) / temperature + noise; of equal ones the lowest. Decided in
 // float64 among those that float32 leaves in doubt. room: for n ids.
 int64_t draw(const CoreSampling& sampling, const float* logits, int64_t n, float top, float floor, float* room) {
-  const Vec highest = Vec::all(top), rate = Vec::all(static_cast<float>(1.0 / sampling.temperature));
+  const Vec highest = Vec::all(top), rate = Vec::all(rate_of(sampling.temperature));
   const Vec lowest = Vec::all(floor);
   Best best{reinterpret_cast<int32_t*>(room)};
   for (int64_t i = 0; i < n; i += Vec::kLanes) {

@@ -72,9 +72,15 @@ float threshold(const Weighted& all, double wanted, double* bins) {
   return number_of(prefix);
 }
 
+// What (logit - top) is multiplied with. Finite, so that the top's own 0 stays one under the smallest temperature.
+float rate_of(double temperature) {
+  const double rate = 1.0 / temperature;
+  return rate < __FLT_MAX__ ? static_cast<float>(rate) : __FLT_MAX__;
+}
+
 // exp((logit - top) / temperature) of every logit, and their sum over those not below `floor`.
 double fill_weights(const float* logits, int64_t n, float top, double temperature, float floor, float* weights) {
-  const Vec highest = Vec::all(top), rate = Vec::all(static_cast<float>(1.0 / temperature));
+  const Vec highest = Vec::all(top), rate = Vec::all(rate_of(temperature));
   const Vec lowest = Vec::all(floor);
   constexpr int64_t kBlock = 16 * Vec::kLanes;
   double total = 0;

@@ -105,7 +105,7 @@ class CpuBatch:
             sampling.min_p,
             sampling.seed,
             changes,
-            sampling.top_k,
+            min(sampling.top_k, self._vocab),
             step.position,
             step.index,
             sampling.logprobs,
