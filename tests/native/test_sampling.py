@@ -131,6 +131,14 @@ def test_at_most_one_draw_in_100_000_differs_from_the_reference(
     assert differing == 0  # where one in 100,000 may differ: the four instruction sets and two settings make 32,000
 
 
+@pytest.mark.parametrize("top_k", [100, 101, 2**31, 2**32 - 1])
+def test_top_k_beyond_the_vocabulary_keeps_all(cpu: Cpu, rng: np.random.Generator, top_k: int) -> None:
+    logits = rng.standard_normal((50, 100)).astype(np.float32)
+    sampler = Sampler(cpu, 50, 100)
+    every, kept = ([step(SamplingParams(top_k=k, seed=9), place) for place in range(50)] for k in (0, top_k))
+    assert sampler.draw(logits, kept) == sampler.draw(logits, every)
+
+
 def test_bc051_temperature_comes_before_top_p(cpu: Cpu) -> None:
     """Of [3, 2, 1], the first has 0.67 of the mass; at a temperature of 0.5, more than 0.8."""
     logits = np.repeat(np.array([[3, 2, 1]], np.float32), 500, 0)
