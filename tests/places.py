@@ -13,6 +13,7 @@ PATHS = ("inprocess", "direct", "gateway")
 ASYNC = {
     "test_results.py": ("inprocess-async", "gateway-async"),
     "test_requests.py": ("gateway-async",),
+    "test_stops.py": ("inprocess-async", "gateway-async"),
 }
 """Files whose tests are run with the asynchronous client too, and where."""
 

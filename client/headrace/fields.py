@@ -43,8 +43,9 @@ class GenerationFields(TypedDict, total=False):
         early_stopping: EOS ends the request. Default True.
         ignore_eos: EOS does not end it. Default False.
         eos_token_id: ids that end the request. Default: the model's.
-        stop_words: strings that end it.
-        stop_words_ids: sequences of ids that end it.
+        stop_words: strings that end it, names of special tokens among them; the earliest complete match wins, of those
+            that end together the longest. At most 65536 characters in all.
+        stop_words_ids: sequences of ids that end it, wholly generated ones. At most 65536 ids in all.
         stop_token_ids: single ids that end it.
         include_stop: keep the text of the stop. Default False.
         bad_words: strings never generated.
@@ -79,8 +80,8 @@ class GenerationFields(TypedDict, total=False):
         lease: how long it is kept while nobody asks for it.
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
-    nothing: n, best_of, stop_words, stop_words_ids, stop_token_ids, include_stop, num_beams, length_penalty,
-    prompt_logprobs, lora_name, mm_info, enable_tensors_from_model_inference.
+    nothing: n, best_of, num_beams, length_penalty, prompt_logprobs, lora_name, mm_info,
+    enable_tensors_from_model_inference.
     """
 
     do_sample: bool | None

@@ -75,8 +75,8 @@ class AddSequence:
         group: those of one number, above 0, have one prompt, which is computed once; 0: it is alone.
         eos_ids: any of these ends the sequence, once min_new is reached.
         max_new: tokens after which it ends with MAX_LENGTH.
-        min_new: tokens before which eos_ids and stop_ids are masked.
-        stop_ids: masked like eos_ids before min_new; the front half ends the sequence on them.
+        min_new: tokens before which eos_ids are masked, and stop_ids do not end it.
+        stop_ids: any of these ends it with STOP_WORD; the front half finds out which, and knows other stops.
         rules: what else changes its logits; None: nothing.
         grammar: what its text must match, as `guided` compiles it; "": anything.
         priority: higher is served first.

@@ -153,9 +153,7 @@ def test_bc042_values_out_of_range_are_refused_by_name(client: Client, field: st
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n", 2), ("best_of", 2), ("num_beams", 4), ("stop_words", ["x"]), ("stop_words_ids", [[1, 2]]),
-        ("stop_token_ids", [5]), ("include_stop", True), ("prompt_logprobs", 0),
-        ("lora_name", "a"),
+        ("n", 2), ("best_of", 2), ("num_beams", 4), ("prompt_logprobs", 0), ("lora_name", "a"),
         ("enable_tensors_from_model_inference", True),
     ],
 )  # fmt: skip

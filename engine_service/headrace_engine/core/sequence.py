@@ -94,14 +94,17 @@ class Sequence:
         """Ids that would end it too early now."""
         if self.generated_length >= self.request.min_new:
             return ()
-        return self.request.eos_ids + self.request.stop_ids
+        return self.request.eos_ids
 
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why the ids so far are all; None while there is more to generate."""
         generated = self.generated_length
-        if generated > self.request.min_new and self.ids[-1] in self.request.eos_ids:
-            return FinishReason.EOS
+        if generated > self.request.min_new:
+            if self.ids[-1] in self.request.stop_ids:
+                return FinishReason.STOP_WORD
+            if self.ids[-1] in self.request.eos_ids:
+                return FinishReason.EOS
         return FinishReason.MAX_LENGTH if generated >= self.request.max_new else None
 
     def step(self, count: int) -> SequenceStep:

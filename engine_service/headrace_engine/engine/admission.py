@@ -23,10 +23,10 @@ from headrace_engine.engine.request_book import RequestBook
 from headrace_engine.engine.requests import Request, Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.result_room import Reservation
-from headrace_engine.engine.resume import check_delivered, check_handover, reason_of_end, resumed_times
+from headrace_engine.engine.resume import check_delivered, check_handover, read_delivered, reason_of_end, resumed_times
 from headrace_engine.engine.start_keys import Key
 from headrace_engine.engine.statistics import Clock, SequenceTimes
-from headrace_engine.engine.text import TextProcessor
+from headrace_engine.engine.stopping import Decoder
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
 from headrace_engine.messages import AddSequence
 from headrace_engine.model_types import EffectiveConfig, ModelState
@@ -101,6 +101,7 @@ class Admission:
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
         bad_words = await prepared.text.spell(generation.effective.bad_words)
         grammar, suspicious = await prepared.guiding.check(generation.effective.response_format)
+        decoding = await prepared.text.decoding(generation)
         self._open(model)  # Words may be as many as a long prompt's, and grammars as large.
         rules = rules_of(generation.effective, bad_words, effective.vocab_size)
         ahead = check_queue(model, generation.effective.priority or 0)
@@ -109,14 +110,14 @@ class Admission:
             work = work_of(generation, len(prompt.ids), len(resumed.delivered_ids))
             check_deadline(model, generation.effective.deadline, self._clock() - arrival, work)
         times = resumed_times(SequenceTimes(arrival, len(prompt.ids)), request, resumed)
-        sequence = _sequence(model, prepared.text, generation, times, resumed)
+        sequence = _sequence(model, decoding(), generation, times, resumed)
         warnings = (*prompt.warnings, *generation.warnings, *suspicious, *_not_applied(prepared, request.config))
         accepted = self._accepted(request, prompt, generation, warnings, ahead)
         sequence.room = self._reserve(request.owner, model, generation)
         serial, leases = self._book.new_serial(), self._book.leases
         self._book.add(Request(request.owner, serial, model, accepted, [sequence], leases))
-        if resumed.ended:
-            sequence.finish(reason_of_end(resumed, generation), arrival)
+        if resumed.ended or sequence.decoder.stop is not None:
+            sequence.finish(reason_of_end(resumed, generation, sequence.decoder.stop), arrival)
         else:
             model.add(sequence, replace(_message(sequence, prompt, generation, resumed), rules=rules, grammar=grammar))
         return accepted
@@ -202,14 +203,12 @@ def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:
 
 
 def _sequence(
-    model: Model, text: TextProcessor, generation: Generation, times: SequenceTimes, resumed: ResumedSequence
+    model: Model, decoder: Decoder, generation: Generation, times: SequenceTimes, resumed: ResumedSequence
 ) -> Sequence:
     config = generation.effective
     top_count = min(generation.sampling.top_logprobs, model.effective.vocab_size)
     log = ResultLog(with_logprobs=bool(config.logprobs), top_count=top_count, delivered=resumed.delivered_ids)
-    decoder = text.detokenizer(config.skip_special_tokens is not False)
-    for token_id in resumed.delivered_ids:  # Half characters, too, go on where they were.
-        decoder.push(token_id)
+    read_delivered(decoder, resumed.delivered_ids)
     return Sequence(resumed.index, model.outputs.new_key(), log, decoder, times)
 
 
@@ -223,6 +222,7 @@ def _message(sequence: Sequence, prompt: _Prompt, generation: Generation, resume
         generated=tuple(resumed.delivered_ids),
         index=sequence.index,
         eos_ids=generation.eos_ids,
+        stop_ids=config.stop_token_ids,
         min_new=generation.min_new,
         priority=config.priority or 0,
         use_prefix_cache=config.use_prefix_cache is not False,

@@ -108,7 +108,10 @@ class CoreClient:
         if isinstance(message, StepBegun):
             self._outputs.begin_step(message)
         else:
-            self._outputs.process(message)
+            ended = [each.key for each in message.ended]
+            for key in self._outputs.process(message):
+                if key not in ended:
+                    self.send(EndSequence(key))
 
     def _progress(self, message: CoreProgress) -> None:
         if self._ready is not None and not self._ready.done():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from codecs import utf_8_decode
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+
+from headrace_engine.result_types import StopMatch
 
 TokenBytes = Callable[[int], bytes]
 """The bytes that an id stands for."""
@@ -20,23 +22,34 @@ class Detokenizer:
     Args:
         token_bytes: the bytes of an id.
         skipped: ids that leave no text.
+        cut: bytes of a character that ids before began.
+
+    Attributes:
+        cut: the bytes of a character that is not whole yet.
+        stop: None: nothing stops it.
     """
 
-    def __init__(self, token_bytes: TokenBytes, skipped: Collection[int]) -> None:
+    stop: StopMatch | None = None
+
+    def __init__(self, token_bytes: TokenBytes, skipped: Collection[int], cut: bytes = b"") -> None:
         self._token_bytes = token_bytes
         self._skipped = skipped
-        self._cut = b""  # the bytes of a character that is not whole yet
+        self.cut = cut
 
     def push(self, token_id: int) -> str:
         """The text that this id completes."""
         if token_id in self._skipped:
             return ""
-        data = self._cut + self._token_bytes(token_id)
+        data = self.cut + self._token_bytes(token_id)
         text, used = utf_8_decode(data, "replace")
-        self._cut = data[used:]
+        self.cut = data[used:]
         return text
 
     def flush(self) -> str:
         """The text of what still waits: U+FFFD for a character that was cut, else nothing."""
-        data, self._cut = self._cut, b""
+        data, self.cut = self.cut, b""
         return utf_8_decode(data, "replace", True)[0]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of all ids that follow, up to the end."""
+        return "".join(map(self.push, ids)) + self.flush()

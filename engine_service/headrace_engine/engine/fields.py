@@ -44,9 +44,8 @@ GENERATION = table(
     Field("n", 1, 64, default=1, honoured=(1,), text="sequences to return"),
     Field(
         "stop_words",
-        honoured=(),
         most=MAX_ENTRIES,
-        text="strings that end the request when its text contains one; the earliest complete match wins",
+        text="strings that end the request when its text contains one, the earliest complete match; 65536 characters",
     ),
     Field("logprobs", default=False, text="return the log-probability of every token"),
     Field("top_logprobs", 0, 20, default=0, text="alternatives to return for every token; needs logprobs"),
@@ -67,12 +66,11 @@ GENERATION = table(
     Field("eos_token_id", most=MAX_ENTRIES, text="ids that end the request; unset: the model's list"),
     Field(
         "stop_words_ids",
-        honoured=(),
         most=MAX_ENTRIES,
-        text="sequences of ids that end the request; a match lies wholly in the generated part",
+        text="sequences of ids that end the request when generated ids end with one; 65536 ids in all",
     ),
-    Field("stop_token_ids", honoured=(), most=MAX_ENTRIES, text="single ids that end the request"),
-    Field("include_stop", default=False, honoured=(False,), text="keep the text of the stop that matched"),
+    Field("stop_token_ids", most=MAX_ENTRIES, text="single ids that end the request"),
+    Field("include_stop", default=False, text="keep the text of the stop that matched"),
     Field(
         "bad_words_ids",
         most=MAX_ENTRIES,

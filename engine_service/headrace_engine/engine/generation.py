@@ -13,6 +13,7 @@ from headrace_engine.engine.field_checks import check, check_ids, is_set, refuse
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.engine.logit_rules import check_logit_fields
+from headrace_engine.engine.stops import check_stop_fields
 from headrace_engine.engine.suspicions import Asked, greedy_by, suspicions
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.request_types import ConfigWarning
@@ -38,7 +39,7 @@ class Generation:
         effective: the config with every field set that has a value.
         eos_ids: ids that end the request; none where EOS does not.
         max_new: tokens after which it ends.
-        min_new: tokens before which EOS cannot end it.
+        min_new: tokens before which neither EOS nor a stop can end it.
     """
 
     effective: GenerationConfig
@@ -63,6 +64,7 @@ def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, 
     refuse(lease_violations(sent.lease, limits.max_lease, "config.lease"))
     check_ids("config.eos_token_id", sent.eos_token_id, limits.vocab_size)
     check_logit_fields(sent, limits.vocab_size)
+    check_stop_fields(sent, limits.vocab_size)
     _check_eos_switches(sent)
     max_length, max_new = _upper_lengths(sent, defaults, limits)
     joined = _join(sent, _lowered(defaults, limits.prompt_length, max_new))

@@ -11,6 +11,7 @@ import msgspec
 from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.field_checks import NOT_YET, check_ids, honoured, is_set
 from headrace_engine.engine.fields import GENERATION
+from headrace_engine.engine.stops import check_stop_fields
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.request_types import ConfigWarning
 
@@ -73,16 +74,17 @@ def model_defaults(
 
 
 def check_default_ids(defaults: GenerationConfig, vocab_size: int) -> None:
-    """Refuse defaults about ids that the model does not have.
+    """Refuse defaults about ids that the model does not have, and stops that are none.
 
     Raises:
         BadModel: naming the field.
     """
-    for name in ("allowed_token_ids", "logit_bias", "stop_token_ids"):
-        try:
+    try:
+        check_stop_fields(defaults, vocab_size)
+        for name in ("allowed_token_ids", "logit_bias"):
             check_ids(name, tuple(getattr(defaults, name)), vocab_size)
-        except InvalidArgument as error:
-            raise BadModel(f"generation_config.json: {error.message}") from error
+    except InvalidArgument as error:
+        raise BadModel(f"generation_config.json: {error.message.removeprefix('config.')}") from error
 
 
 def _renamed(raw: Mapping[str, Any]) -> Mapping[str, Any]:

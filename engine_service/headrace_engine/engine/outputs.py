@@ -111,20 +111,26 @@ class Outputs:
         """The core computes for these sequences from now on."""
         self._in_step = step.keys
 
-    def process(self, output: StepOutput) -> None:
-        """Bring what a step produced into the logs, and wake their readers once."""
+    def process(self, output: StepOutput) -> list[int]:
+        """Bring what a step produced into the logs, and wake their readers once.
+
+        Returns:
+            Keys of sequences that a stop ended here, and that the core may still compute.
+        """
         now = self._clock()
-        self.history.add(output)
         for scheduled in output.scheduled:
             self._scheduled(scheduled, now - output.step_time)
         for key in output.preempted:
             if key in self._live:
                 self._live[key].times.preemptions += 1
         touched = self._append(output, now)
+        self.history.add(output, len(output.keys) - len(touched))
+        stopped = [sequence.key for sequence in touched if sequence.log.end is not None]
         for ended in output.ended:
             self._ended(ended)
         for sequence in touched:
             sequence.log.wake()
+        return stopped
 
     def finish(self, sequence: Sequence, reason: FinishReason, error: str = "") -> bool:
         """End a sequence for a reason of our own. False: it had ended before."""
@@ -178,6 +184,8 @@ class Outputs:
             sequence.log.append(token_id, sequence.decoder.push(token_id), logprob, top)
             sequence.times.token(now)
             touched.append(sequence)
+            if sequence.decoder.stop is not None:  # What came beyond it finds no sequence any more.
+                self.finish(sequence, FinishReason.STOP_WORD)
         return touched
 
     def _ended(self, ended: Ended) -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace_engine.config import Lease
-from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.leases import DEFAULT_LEASE, Leases
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.result_room import Reservation
 from headrace_engine.engine.statistics import SequenceTimes
+from headrace_engine.engine.stopping import Decoder
 from headrace_engine.errors import HeadraceError, NotFound
 from headrace_engine.request_types import AcceptedRequest, RequestView
 from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, SequenceView
@@ -29,7 +29,7 @@ class Sequence:
         room: what is reserved for its log, until it is released.
     """
 
-    def __init__(self, index: int, key: int, log: ResultLog, decoder: Detokenizer, times: SequenceTimes) -> None:
+    def __init__(self, index: int, key: int, log: ResultLog, decoder: Decoder, times: SequenceTimes) -> None:
         self.index = index
         self.key = key
         self.log = log
@@ -48,7 +48,8 @@ class Sequence:
         text = self.decoder.flush()
         length = len(self.log)
         record = EndRecord(reason, length, text, self.log.checksum, self.times.stat(length))
-        self.log.finish(replace(record, error=error))
+        stop = self.decoder.stop if reason is FinishReason.STOP_WORD else None
+        self.log.finish(replace(record, stop=stop, error=error))
         if self.room is not None:
             self.room.settle(length)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from headrace_engine.engine.field_checks import UINT32, Field, check, check_ids, table
 from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.statistics import SequenceTimes
+from headrace_engine.engine.stopping import Decoder
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import ResumedSequence, StartRequest
-from headrace_engine.result_types import FinishReason, RequestStat
+from headrace_engine.result_types import FinishReason, RequestStat, StopMatch
 
 LAST_TIME = 253_402_300_799
 """The last second of the year 9999, where Timestamps end."""
@@ -90,6 +92,19 @@ def check_delivered(
     return replace(resumed, delivered_ids=tuple(ids))
 
 
+def read_delivered(decoder: Decoder, ids: Sequence[int]) -> None:
+    """Let half characters, and text that may still become a stop, go on where they were.
+
+    Raises:
+        InvalidArgument: ids go on after a stop.
+    """
+    for place, token_id in enumerate(ids):
+        if decoder.stop is not None:
+            text = f"goes on after position {place - 1}, where {decoder.stop.text!r} stops the sequence"
+            raise InvalidArgument.field("resume.sequences[0].delivered_ids", text)
+        decoder.push(token_id)
+
+
 def resumed_times(times: SequenceTimes, request: StartRequest, resumed: ResumedSequence) -> SequenceTimes:
     """The same times, with the first ones of a hand-over kept and its counts going on."""
     if request.resume is not None:
@@ -101,9 +116,11 @@ def resumed_times(times: SequenceTimes, request: StartRequest, resumed: ResumedS
     return times
 
 
-def reason_of_end(resumed: ResumedSequence, generation: Generation) -> FinishReason:
+def reason_of_end(resumed: ResumedSequence, generation: Generation, stop: StopMatch | None) -> FinishReason:
     """Why a sequence whose end was delivered had ended, as far as its ids tell: else it counts as stopped."""
     ids = resumed.delivered_ids
+    if stop is not None:
+        return FinishReason.STOP_WORD
     if ids and ids[-1] in generation.eos_ids:
         return FinishReason.EOS
     return FinishReason.MAX_LENGTH if len(ids) == generation.max_new else FinishReason.STOPPED

@@ -142,19 +142,24 @@ class StepHistory:
         self.step_times = StepTimes(self._clock)
         self.last = CoreStat()
 
-    def add(self, output: StepOutput) -> None:
-        """A step is done."""
+    def add(self, output: StepOutput, dropped: int = 0) -> None:
+        """A step is done.
+
+        Args:
+            dropped: tokens of it that are in no log, because their sequences had ended here; they count nowhere.
+        """
         before, now = self.last, output.stat
         generated = now.generated_tokens - before.generated_tokens
         prefilled = now.prefilled_tokens - before.prefilled_tokens
-        self.generated_tokens += generated
+        kept = max(0, generated - dropped)
+        self.generated_tokens += kept
         self.prefilled_tokens += prefilled
         self.prefix_cache_hit_tokens += now.prefix_cache_hit_tokens - before.prefix_cache_hit_tokens
         self.prefix_cache_miss_tokens += now.prefix_cache_miss_tokens - before.prefix_cache_miss_tokens
         self.last = now
         if output.batch_size:
             self.step_times.note(generated + prefilled, output.step_time)
-            self._steps.append(_Step(self._clock(), generated, prefilled, output.step_time, output.batch_size))
+            self._steps.append(_Step(self._clock(), kept, prefilled, output.step_time, output.batch_size))
         self._forget()
 
     @property

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from headrace_engine.engine.chat_template import ChatTemplate
 from headrace_engine.engine.detokenizer import Detokenizer
+from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.shield import Shield
 from headrace_engine.engine.spellings import spellings
+from headrace_engine.engine.stopping import Decoder, StoppingDetokenizer
+from headrace_engine.engine.stops import stop_size, stops_of
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_types import Chat, ChatMessage, ConfigWarning, Detokenized, Tokenized
@@ -39,7 +43,17 @@ class TextProcessor:
 
     def detokenizer(self, skip_special_tokens: bool) -> Detokenizer:
         """A fresh incremental decoder."""
-        return Detokenizer(self._bundle.token_bytes, self._bundle.special_ids if skip_special_tokens else frozenset())
+        return Detokenizer(self._bundle.token_bytes, self._skipped(skip_special_tokens))
+
+    async def decoding(self, generation: Generation) -> Callable[[], Decoder]:
+        """Makes the decoders of a request's sequences, which stop where it asks for that."""
+        config = generation.effective
+        prepare = partial(stops_of, config, generation.eos_ids, generation.min_new, self._bundle)
+        stops = prepare() if stop_size(config) <= INLINE_CHARACTERS else await asyncio.to_thread(prepare)
+        skips = config.skip_special_tokens is not False
+        if stops is None:
+            return partial(self.detokenizer, skips)
+        return partial(StoppingDetokenizer, stops, self._bundle.token_bytes, self._skipped(skips))
 
     async def tokenize(self, prompt: str | Chat, add_special_tokens: bool | None, max_length: int) -> Tokenized:
         """The ids of a prompt, and the text they were made from.
@@ -83,9 +97,11 @@ class TextProcessor:
             )
         return (ConfigWarning("text", f"{text}, so the tokenizer's own special tokens were not added"),)
 
+    def _skipped(self, skip_special_tokens: bool) -> frozenset[int]:
+        return self._bundle.special_ids if skip_special_tokens else frozenset()
+
     def _detokenize(self, ids: Sequence[int], skip_special_tokens: bool) -> Detokenized:
-        decoder = self.detokenizer(skip_special_tokens)
-        text = "".join(decoder.push(token_id) for token_id in ids) + decoder.flush()
+        text = self.detokenizer(skip_special_tokens).decode(ids)
         return Detokenized(text, [self._bundle.token_bytes(token_id) for token_id in ids])
 
     def _check_chat(self, size: int, max_length: int) -> None:

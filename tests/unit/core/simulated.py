@@ -71,14 +71,14 @@ def _has(mask: array[int], token: int) -> bool:
 
 
 def expected(request: AddSequence, count: int | None = None) -> list[int]:
-    """The ids that a sequence must get, those it came with included, up to a number of tokens or an EOS id."""
+    """The ids that a sequence must get, those it came with included, up to a number of tokens, an EOS id or a stop."""
     ids = list(request.generated)
     guide = tiny_vocabulary().guide(request.grammar, request.eos_ids) if request.grammar else None
     if guide is not None:
         guide.take(ids)
     while len(ids) < (request.max_new if count is None else count):
         position = len(ids)
-        masked = request.eos_ids + request.stop_ids if position < request.min_new else ()
+        masked = request.eos_ids if position < request.min_new else ()
         if request.rules is not None:
             state = LogitState(request.rules, len(request.prompt))
             masked = (*masked, *state.follow((*request.prompt, *ids)))
@@ -87,7 +87,7 @@ def expected(request: AddSequence, count: int | None = None) -> list[int]:
         if token is None:
             break
         ids.append(token)
-        if token in request.eos_ids:
+        if token in request.eos_ids or (token in request.stop_ids and position >= request.min_new):
             break
         if guide is not None:
             guide.take([token])

@@ -54,17 +54,33 @@ def test_a_prompt_that_ends_with_eos_does_not_end_the_sequence(make_bench: MakeB
     assert len(bench.tokens[key]) == 5
 
 
-@pytest.mark.parametrize("field", ["eos_ids", "stop_ids"])
-def test_ids_that_end_are_masked_before_min_new(make_bench: MakeBench, field: str) -> None:
+def test_eos_ids_are_masked_before_min_new(make_bench: MakeBench) -> None:
     bench = make_bench()
     ids = ids_of(bench, [1, 2, 3], 10)
-    masked = {field: tuple(ids[:3])}
-    key = bench.add([1, 2, 3], 10, min_new=3, **masked)
-    free = bench.add([1, 2, 3], 10, min_new=0, stop_ids=(ids[0],))
+    key = bench.add([1, 2, 3], 10, min_new=3, eos_ids=tuple(ids[:3]))
     bench.run()
     assert not set(bench.tokens[key][:3]) & set(ids[:3])
     assert bench.tokens[key] == expected(bench.requests[key])
-    assert bench.tokens[free][0] == ids[0]
+
+
+def test_a_stop_id_ends_without_another_step(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    ids = ids_of(bench, [1, 2, 3], 10)
+    key = bench.add([1, 2, 3], 10, stop_ids=(9999, ids[4]), eos_ids=(ids[4],))
+    bench.run()
+    assert bench.ended[key].reason is FinishReason.STOP_WORD
+    assert bench.tokens[key] == ids[:5]
+
+
+def test_bc019_a_stop_id_before_min_new_is_drawn_and_ends_nothing(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    ids = ids_of(bench, [1, 2, 3], 10)
+    early = bench.add([1, 2, 3], 10, min_new=5, stop_ids=tuple(ids[:5]))
+    first = bench.add([1, 2, 3], 10, min_new=5, stop_ids=(ids[5],))
+    bench.run()
+    assert bench.tokens[early] == ids
+    assert bench.ended[early].reason is FinishReason.MAX_LENGTH
+    assert bench.tokens[first] == ids[:6]
 
 
 def test_min_new_counts_what_was_generated_before(make_bench: MakeBench) -> None:

@@ -179,7 +179,7 @@ async def test_each_launch_is_counted_and_its_counters_begin_anew(bench: Bench) 
     for number in (1, 2):
         await bench.ready()
         assert history.cores == number
-        bench.core.step([(1, 5)], stat=CoreStat(generated_tokens=3))
+        bench.core.step(stat=CoreStat(generated_tokens=3))
         await bench.client.close()
     assert history.generated_tokens == 6
     assert all(core.closed for core in bench.launcher.cores)

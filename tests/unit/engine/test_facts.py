@@ -104,13 +104,13 @@ class TestEngineStat:
         await bench.engine.start_model(NAME)
         stat = only(bench)
         assert (stat.core_epoch, stat.generated_tokens, stat.blocks_used) == (2, 5, 0)
-        bench.core.step([(99, 1)], stat=CoreStat(generated_tokens=2, blocks_total=128, blocks_free=128))
+        bench.core.step(stat=CoreStat(generated_tokens=2, blocks_total=128, blocks_free=128))
         assert only(bench).generated_tokens == 7
 
     async def test_a_model_in_the_place_of_another_goes_on_counting(self, bench: Bench) -> None:
         """Within one start of the engine a higher epoch means another core, whatever became of the model."""
         core = await bench.run()
-        core.step([(1, 41)], stat=CoreStat(generated_tokens=5))
+        core.step(stat=CoreStat(generated_tokens=5))
         await bench.launcher.fail_restart()
         await bench.run()
         assert (only(bench).core_epoch, only(bench).generated_tokens) == (3, 5)

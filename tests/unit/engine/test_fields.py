@@ -216,10 +216,6 @@ class TestRanges:
 NOT_HONOURED = [
     ("n", 2),
     ("best_of", 2),
-    ("stop_words", ("stop",)),
-    ("stop_words_ids", ((1, 2),)),
-    ("stop_token_ids", (1,)),
-    ("include_stop", True),
     ("num_beams", 2),
     ("length_penalty", 2.0),
     ("prompt_logprobs", 0),
@@ -241,7 +237,7 @@ class TestNotSupported:
     def test_the_refusal_shows_the_value_and_what_is_allowed(self) -> None:
         said = {name: refusal(generation(**{name: value})).message for name, value in NOT_HONOURED}
         assert said["best_of"] == "best_of = 2 is not supported by this engine yet; allowed: 1"
-        assert said["stop_words"] == "stop_words is not supported by this engine yet"
+        assert said["mm_info"] == "mm_info is not supported by this engine yet"
         assert said["lora_name"] == "lora_name = adapter is not supported by this engine yet"
 
     @pytest.mark.parametrize("name", [name for name, field in GENERATION.items() if field.honoured])

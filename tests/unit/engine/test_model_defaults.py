@@ -133,8 +133,22 @@ def test_suppressed_tokens_are_bad_words_beside_those_that_are_named() -> None:
 @pytest.mark.parametrize("strings", ["end", ["end"]])
 def test_stop_strings_are_stop_words(strings: object) -> None:
     defaults, warnings = model_defaults({"stop_strings": strings}, EOS)
-    told = [warning.field for warning in warnings]
-    assert (defaults.stop_words, told) in ((("end",), []), ((), ["config.stop_words"]))
+    assert (defaults.stop_words, warnings) == (("end",), ())
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"stop_strings": ["a", ""]}, r"stop_words\[1\] is empty"),
+        ({"stop_words_ids": [[5], []]}, r"stop_words_ids\[1\] is empty"),
+        ({"stop_words_ids": [[384]]}, r"stop_words_ids\[0\] holds 384"),
+        ({"stop_token_ids": [384]}, "stop_token_ids holds 384"),
+    ],
+)
+def test_stops_of_the_files_that_are_none_are_refused(raw: dict[str, Any], words: str) -> None:
+    defaults, _ = model_defaults(raw, EOS)
+    with pytest.raises(BadModel, match=rf"^generation_config\.json: {words}"):
+        check_default_ids(defaults, 384)
 
 
 @pytest.mark.parametrize("suppressed", ["abc", [[5]], ["x"]])
