@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from workloads import Answer, Prompts
+from workloads import Answer, Prompts, Workload
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,10 @@ class Contestant(ABC):
     who: str
     form: Form
     model: str
+
+    def suits(self, workload: Workload) -> bool:
+        """Whether it is worth the time to measure it with this workload."""
+        return True
 
     @abstractmethod
     def answer(self, prompts: Prompts, new: int) -> Answer:

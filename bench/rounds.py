@@ -11,9 +11,10 @@ from quietness import LOUD, Quietness
 from workloads import LESS_IS_BETTER, Workload, better, random_ids, read_off
 
 OURS = "headrace"
-_WARM, _HEATS = 200, 900
-_NEAR, _IN_REACH = 0.88, 0.6
-"""Shares of the best figure in the first round with which a format goes on; and a peer, of the best of all peers."""
+_WARM = 200
+_MOST_BITS = 8
+_NEAR, _IN_REACH = 0.92, 0.6
+"""Shares of the best figure of the first round: a peer's format of its own best, and of the best of all peers."""
 
 
 @dataclass
@@ -69,23 +70,35 @@ def rounds(
     for contestant in contestants:
         contestant.answer([random_ids(_WARM, number) for number in range(2)], 4)
     series = [series_of(contestant) for contestant in contestants]
-    for number in range(first, first + count):
-        for contestant, found in zip(contestants, series, strict=True):
-            found.add(*measured(workload, contestant, number, quietness))
+    _go_on(workload, contestants, series, range(first, first + count), quietness)
     return series
 
 
 def tournament(workload: Workload, contestants: Sequence[Contestant], count: int, quietness: Quietness) -> list[Series]:
-    """One round of everybody, then so many of those who may be the best; see `qualified`."""
-    heats = rounds(workload, contestants, 1, quietness, first=_HEATS)
-    chosen = qualified(workload, heats)
+    """One round of everybody, then the others of those who may be the best; see `qualified`."""
+    series = rounds(workload, contestants, 1, quietness)
+    chosen = qualified(workload, series)
     best = [contestant for contestant, go_on in zip(contestants, chosen, strict=True) if go_on]
-    finals = iter(rounds(workload, best, count, quietness))
-    return [next(finals) if go_on else heat for heat, go_on in zip(heats, chosen, strict=True)]
+    _go_on(
+        workload, best, [one for one, go_on in zip(series, chosen, strict=True) if go_on], range(1, count), quietness
+    )
+    return series
+
+
+def _go_on(
+    workload: Workload,
+    contestants: Sequence[Contestant],
+    series: Sequence[Series],
+    numbers: range,
+    quietness: Quietness,
+) -> None:
+    for number in numbers:
+        for contestant, found in zip(contestants, series, strict=True):
+            found.add(*measured(workload, contestant, number, quietness))
 
 
 def qualified(workload: Workload, heats: Sequence[Series]) -> list[bool]:
-    """Who is, in one of the metrics, near the best format of the same contestant or of the same bits of it.
+    """Who goes on: in one of the metrics, our best format of 4 bits and of 8; peers' formats near their own best.
 
     Peers that no metric has near the best of all peers are out.
     """
@@ -101,7 +114,7 @@ def qualified(workload: Workload, heats: Sequence[Series]) -> list[bool]:
     for heat in heats:
         own = [other for other in heats if other.who == heat.who]
         if heat.who == OURS:
-            found.append(near(heat, own, _NEAR) or near(heat, [other for other in own if other.bits == heat.bits], 1.0))
+            found.append(heat.bits <= _MOST_BITS and near(heat, [one for one in own if one.bits == heat.bits], 1.0))
         else:
             peers = [other for other in heats if other.who != OURS]
             found.append(near(heat, own, _NEAR) and near(heat, peers, _IN_REACH))
