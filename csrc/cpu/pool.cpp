@@ -3,6 +3,7 @@
 #include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
+#include <x86intrin.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +16,10 @@ constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr int kLooks = 16;  // between looks at the clock
 // A claim is one of so many parts for each thread of what is left: small ones at the end, so that all end together.
 constexpr int64_t kShares = 4;
+
+// Of the time stamp counter, half a millisecond or less: threads offer their processor so often to whoever else waits
+// for it, and hold no jobs meanwhile. The system would take it from them at any moment, jobs and all.
+constexpr uint64_t kTurn = 1'000'000;
 
 constexpr uint64_t state_of(int64_t unclaimed, int64_t unfinished) {
   return static_cast<uint64_t>(unfinished) << 32 | static_cast<uint64_t>(unclaimed);
@@ -64,7 +69,17 @@ void Sleepers::wake() {
   wakes_.notify_all();
 }
 
-Pool::Pool(int32_t threads, const int32_t* cpus) : size_(threads) {
+bool Turn::over() const {
+  return __rdtsc() - began_ > kTurn;
+}
+
+void Turn::offer() {
+  if (!over()) return;
+  sched_yield();
+  began_ = __rdtsc();
+}
+
+Pool::Pool(int32_t threads, const int32_t* cpus) : size_(threads), turns_(static_cast<size_t>(threads)) {
   try {
     for (int32_t thread = 1; thread < threads; thread++) {
       threads_.emplace_back([this, thread] { serve(thread); });
@@ -95,6 +110,7 @@ void Pool::run(const Work& work) {
       return state == 0 || unclaimed(state) > 0;
     });
     if (state_.load(std::memory_order_acquire) == 0) return;
+    turns_[0].offer();
     follow(claim(), 0);
   }
 }
@@ -103,6 +119,7 @@ void Pool::serve(int32_t thread) {
   for (;;) {
     threads_asleep_.wait([this] { return unclaimed(state_.load()) > 0 || ending_.load(); });
     if (ending_.load()) return;
+    turns_[static_cast<size_t>(thread)].offer();
     follow(claim(), thread);
   }
 }
@@ -126,9 +143,10 @@ Pool::Claim Pool::claim() {
 
 // Gives `count` finished jobs back, and takes others on, of the next phase where this one is over.
 Pool::Claim Pool::finish(int64_t count, int32_t thread) {
+  const bool over = turns_[static_cast<size_t>(thread)].over();
   uint64_t state = state_.load(std::memory_order_acquire);
   while (state != state_of(0, count)) {
-    const int64_t left = unclaimed(state), more = share_of(left);
+    const int64_t left = unclaimed(state), more = over ? 0 : share_of(left);
     const uint64_t next = state - state_of(more, count);
     if (state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
       return {more == 0 ? 0 : jobs_ - left, more};

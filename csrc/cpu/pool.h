@@ -34,6 +34,17 @@ class Sleepers {
   std::atomic<int32_t> wakes_{0};
 };
 
+// How long a thread has kept its processor for itself.
+class alignas(64) Turn {
+ public:
+  bool over() const;
+  // Where it is over, lets others run, and begins another.
+  void offer();
+
+ private:
+  uint64_t began_ = 0;
+};
+
 class Pool {
  public:
   // cpus: [threads], or null: threads run where the system places them. The caller of run() is thread 0 and is not
@@ -76,6 +87,7 @@ class Pool {
   alignas(64) const int32_t size_;
   std::atomic<bool> ending_{false};
   Sleepers threads_asleep_, caller_asleep_;
+  std::vector<Turn> turns_;
   std::vector<std::thread> threads_;
 };
 
