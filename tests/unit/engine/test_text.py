@@ -6,6 +6,9 @@ import threading
 from typing import Any
 
 import pytest
+from headrace_engine.config import GenerationConfig, SamplingParams
+from headrace_engine.engine import text as text_module
+from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.text import INLINE_CHARACTERS, MIN_CHAT_CHARACTERS, PART_CHARACTERS, TextProcessor
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
@@ -150,6 +153,21 @@ class TestSize:
         source = "{% for m in messages %}{% for p in m.content %}{% endfor %}{% endfor %}x"
         await TextProcessor(bundle(BYTES, tokenizer=Noting(), chat_template=source)).tokenize(prompt, None, LONGEST)
         assert [thread is not threading.main_thread() for thread in threads] == [elsewhere]
+
+
+@pytest.mark.parametrize(("characters", "elsewhere"), [(INLINE_CHARACTERS, False), (INLINE_CHARACTERS + 1, True)])
+async def test_many_stops_are_prepared_off_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, characters: int, elsewhere: bool
+) -> None:
+    threads = []
+
+    def noting(*arguments: Any) -> None:
+        threads.append(threading.current_thread())
+
+    monkeypatch.setattr(text_module, "stops_of", noting)
+    effective = GenerationConfig(stop_words=("x" * characters,))
+    await TextProcessor(bundle(BYTES)).decoding(Generation(effective, SamplingParams(), (), 5, 0, ()))
+    assert [thread is not threading.main_thread() for thread in threads] == [elsewhere]
 
 
 class TestChat:
