@@ -5,7 +5,7 @@
 //                     avx2     avx512   avx512_bf16   amx
 //   FLOAT32, FLOAT16  floats   floats   floats        floats
 //   BFLOAT16          floats   floats   pairs         pairs for one row, else tiles
-//   INT8, INT4        floats   bytes    bytes         codes for some rows, else tiles
+//   INT8, INT4        floats   bytes    bytes         bytes for few rows, codes for some, else tiles
 //   INT4, codebook    floats   floats   floats        floats for one row, else tiles
 //
 //   floats  weights widened to float32 a piece at a time, times float32 activations
@@ -20,6 +20,7 @@ enum Way { kFloats, kPairs, kBytes, kCodes, kTiles };
 
 constexpr int64_t kRowBlock = 256;
 constexpr int64_t kFewRows = 2;          // that each thread converts for itself, rather than wait for the others
+constexpr int64_t kMostByteRows = 2;     // of whose planes AMX's tiles would be nearly empty
 constexpr int64_t kMostCodeRows = 16;    // above, scaling every group's products costs more than widening the codes
 constexpr int64_t kMostWholeRows = 128;  // likewise, where a row of the matrix is one group
 constexpr int64_t kMostPadding = 128;    // a multiple of what every format fills inputs up to
@@ -29,7 +30,7 @@ Way way_of(const CoreWeight& weight, int64_t rows) {
   const bool integer = is_integer(weight), plain = integer && weight.codebook == 0;
 #ifdef __AMX_BF16__
   const int64_t most = weight.group == 0 ? kMostWholeRows : kMostCodeRows;
-  if (plain) return rows <= most ? kCodes : kTiles;
+  if (plain) return rows <= kMostByteRows ? kBytes : rows <= most ? kCodes : kTiles;
   if (rows > 1 && (integer || weight.format == CORE_FORMAT_BFLOAT16)) return kTiles;
 #endif
 #ifdef __AVX512BF16__
