@@ -117,6 +117,7 @@ class AsyncRequestCalls(AsyncModelCalls):
     _start_now = awaited_as(RequestCalls._start, tuple[str, AsyncResultQueue])
 
     def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool) -> AsyncTextStream:
+        calls.check_single(request)
         start = partial(self._start, request, timeout, drawn=drawn, text=True)
         return AsyncTextStream(start, self._release_once, self._connection)
 

@@ -50,6 +50,16 @@ def start_request(
     return request
 
 
+def check_single(request: request_service_pb2.StartRequestRequest) -> None:
+    """Refuses a request for several sequences where only one would be read.
+
+    Raises:
+        InvalidRequestError: its n is above 1.
+    """
+    if request.config.n > 1:
+        raise invalid("n", request.config.n, "1 for generate; start_request has a queue for each sequence")
+
+
 def _request_id(given: str | None) -> str:
     if given is None:
         return str(uuid.uuid4())

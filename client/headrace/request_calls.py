@@ -149,6 +149,7 @@ class RequestCalls(ModelCalls):
         return self._text(request, timeout, drawn=request_id is None)
 
     def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool) -> TextStream:
+        calls.check_single(request)
         _, queue = self._start(request, timeout, drawn=drawn)
         return TextStream(queue, self._release_once, partial(give_back, self._connection), self._connection.janitor)
 

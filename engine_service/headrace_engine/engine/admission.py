@@ -8,9 +8,10 @@ import secrets
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 
-from headrace_engine.config import GenerationConfig, InterruptPolicy
+from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.advice import why_not_running
 from headrace_engine.engine.field_checks import is_set
 from headrace_engine.engine.forecast import check_deadline, work_of
@@ -21,16 +22,13 @@ from headrace_engine.engine.overload import check_queue, time_to_come_back
 from headrace_engine.engine.prepare import Prepared
 from headrace_engine.engine.request_book import RequestBook
 from headrace_engine.engine.requests import Request, Sequence
-from headrace_engine.engine.result_log import ResultLog
-from headrace_engine.engine.result_room import Reservation
-from headrace_engine.engine.resume import check_delivered, check_handover, read_delivered, reason_of_end, resumed_times
+from headrace_engine.engine.resume import check_delivered, check_handover
 from headrace_engine.engine.start_keys import Key
+from headrace_engine.engine.start_sequences import begin, message, new_sequences
 from headrace_engine.engine.statistics import Clock, SequenceTimes
-from headrace_engine.engine.stopping import Decoder
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
-from headrace_engine.messages import AddSequence
 from headrace_engine.model_types import EffectiveConfig, ModelState
-from headrace_engine.request_types import AcceptedRequest, Chat, ConfigWarning, ResumedSequence, StartRequest
+from headrace_engine.request_types import AcceptedRequest, Chat, ConfigWarning, StartRequest
 
 MAX_REQUEST_ID = 128
 """Characters of a request_id."""
@@ -106,20 +104,18 @@ class Admission:
         rules = rules_of(generation.effective, bad_words, effective.vocab_size)
         ahead = check_queue(model, generation.effective.priority or 0)
         resumed = check_delivered(request, generation, effective.vocab_size, len(prompt.ids))
-        if not resumed.ended:
-            work = work_of(generation, len(prompt.ids), len(resumed.delivered_ids))
+        left = [len(one.delivered_ids) for one in resumed if not one.ended]
+        if left:
+            work = work_of(generation, len(prompt.ids), min(left))
             check_deadline(model, generation.effective.deadline, self._clock() - arrival, work)
-        times = resumed_times(SequenceTimes(arrival, len(prompt.ids)), request, resumed)
-        sequence = _sequence(model, decoding(), generation, times, resumed)
+        times = partial(SequenceTimes, arrival, len(prompt.ids))
+        sequences = new_sequences(model, decoding, generation, times, request, resumed)
         warnings = (*prompt.warnings, *generation.warnings, *suspicious, *_not_applied(prepared, request.config))
         accepted = self._accepted(request, prompt, generation, warnings, ahead)
-        sequence.room = self._reserve(request.owner, model, generation)
+        self._reserve(request.owner, model, generation, sequences)
         serial, leases = self._book.new_serial(), self._book.leases
-        self._book.add(Request(request.owner, serial, model, accepted, [sequence], leases))
-        if resumed.ended or sequence.decoder.stop is not None:
-            sequence.finish(reason_of_end(resumed, generation, sequence.decoder.stop), arrival)
-        else:
-            model.add(sequence, replace(_message(sequence, prompt, generation, resumed), rules=rules, grammar=grammar))
+        self._book.add(Request(request.owner, serial, model, accepted, sequences, leases))
+        begin(model, sequences, resumed, generation, message(prompt.ids, generation, rules, grammar))
         return accepted
 
     def _open(self, model: Model) -> Prepared:
@@ -138,11 +134,14 @@ class Admission:
         check_prompt(asked, vocab_size, max_length, model.name)
         return _Prompt(tuple(asked), ())
 
-    def _reserve(self, owner: str, model: Model, generation: Generation) -> Reservation:
+    def _reserve(self, owner: str, model: Model, generation: Generation, sequences: list[Sequence]) -> None:
         """Room for all that the request can bring."""
         limit = model.effective.config.max_result_bytes or 0
         tenant, top_count = (owner, model.name), generation.sampling.top_logprobs
-        return self._book.room.reserve(tenant, generation.max_new, limit, time_to_come_back(model), top_count)
+        retry_after, count = time_to_come_back(model), len(sequences)
+        rooms = self._book.room.reserve_all(count, tenant, generation.max_new, limit, retry_after, top_count)
+        for sequence, room in zip(sequences, rooms, strict=True):
+            sequence.room = room
 
     def _accepted(
         self,
@@ -199,35 +198,6 @@ def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:
         prompt_length=prompt_length,
         max_lease=config.max_lease or math.inf,
         caching=config.enable_prefix_cache is not False,
-    )
-
-
-def _sequence(
-    model: Model, decoder: Decoder, generation: Generation, times: SequenceTimes, resumed: ResumedSequence
-) -> Sequence:
-    config = generation.effective
-    top_count = min(generation.sampling.top_logprobs, model.effective.vocab_size)
-    log = ResultLog(with_logprobs=bool(config.logprobs), top_count=top_count, delivered=resumed.delivered_ids)
-    read_delivered(decoder, resumed.delivered_ids)
-    return Sequence(resumed.index, model.outputs.new_key(), log, decoder, times)
-
-
-def _message(sequence: Sequence, prompt: _Prompt, generation: Generation, resumed: ResumedSequence) -> AddSequence:
-    config = generation.effective
-    return AddSequence(
-        key=sequence.key,
-        prompt=prompt.ids,
-        sampling=generation.sampling,
-        max_new=generation.max_new,
-        generated=tuple(resumed.delivered_ids),
-        index=sequence.index,
-        eos_ids=generation.eos_ids,
-        stop_ids=config.stop_token_ids,
-        min_new=generation.min_new,
-        priority=config.priority or 0,
-        use_prefix_cache=config.use_prefix_cache is not False,
-        cache_salt=config.cache_salt or "",
-        interrupt_policy=config.interrupt_policy or InterruptPolicy.RESUME,
     )
 
 

@@ -206,9 +206,9 @@ class Engine:
         try:
             yield accepted, 0, None
             found = self._book.find(accepted.handle, request.owner)
-            async with aclosing(self._reading.follow(found, 0, 0)) as results:
-                async for result in results:
-                    yield None, 0, result
+            async with aclosing(self._reading.follow_all(found)) as results:
+                async for index, result in results:
+                    yield None, index, result
         finally:
             await self.release_request(accepted.handle, request.owner)
 

@@ -41,7 +41,7 @@ GENERATION = table(
         text="most tokens, prompt and generated; unset: the model's own limit, which is also the highest value",
     ),
     Field("max_new_tokens", 1, UINT32, text="most tokens generated; the tighter of both limits holds"),
-    Field("n", 1, 64, default=1, honoured=(1,), text="sequences to return"),
+    Field("n", 1, 64, default=1, text="sequences to return"),
     Field(
         "stop_words",
         most=MAX_ENTRIES,
@@ -115,7 +115,7 @@ GENERATION = table(
         default=False,
         text="use presence_penalty and leave repetition_penalty out",
     ),
-    Field("best_of", 1, 64, honoured=(1,), text="candidates to generate, of which the best n are returned; unset: n"),
+    Field("best_of", 1, 64, text="candidates to generate, of which the best n are returned; unset: n"),
     Field("num_beams", 1, UINT32, default=1, honoured=(1,), text="beams of a beam search; 1 is none"),
     Field(
         "length_penalty",

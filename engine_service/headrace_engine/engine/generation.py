@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NoReturn
 
 from headrace_engine.config import GenerationConfig, SamplingParams
-from headrace_engine.engine.field_checks import check, check_ids, is_set, refuse
+from headrace_engine.engine.field_checks import NOT_YET, check, check_ids, is_set, refuse
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.engine.logit_rules import check_logit_fields
@@ -69,6 +69,7 @@ def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, 
     max_length, max_new = _upper_lengths(sent, defaults, limits)
     joined = _join(sent, _lowered(defaults, limits.prompt_length, max_new))
     _check_top_logprobs(joined)
+    _check_candidates(sent.best_of, joined.n or 1)
     min_new = _lower_length(joined, limits, max_length, max_new)
     stops_at_eos = not joined.ignore_eos if sent.early_stopping is None else sent.early_stopping
     effective = replace(
@@ -124,6 +125,14 @@ def _check_eos_switches(sent: GenerationConfig) -> None:
 def _check_top_logprobs(joined: GenerationConfig) -> None:
     if joined.top_logprobs and not joined.logprobs:
         _refuse("top_logprobs", f"= {joined.top_logprobs} needs logprobs = True")
+
+
+def _check_candidates(best_of: int | None, n: int) -> None:
+    if best_of is None or best_of == n:
+        return
+    if best_of < n:
+        _refuse("best_of", f"= {best_of} is less than n = {n}")
+    _refuse("best_of", f"= {best_of} {NOT_YET}; allowed: {n}, which is n", "NOT_SUPPORTED")
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, max_length: int, model_name: str) -> None:

@@ -73,6 +73,24 @@ class Reading:
         request.sequence(index).log.check_position(from_position)
         return self._follow(request, index, from_position)
 
+    async def follow_all(self, request: Request) -> AsyncGenerator[tuple[int, ReadResult], None]:
+        """Everything of all sequences, as it comes, each with its index."""
+        streams = [self._follow(request, sequence.index, 0) for sequence in request.sequences]
+        waiting = {asyncio.ensure_future(anext(stream)): index for index, stream in enumerate(streams)}
+        try:
+            while waiting:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for index, task in sorted((waiting.pop(task), task) for task in done):
+                    with suppress(StopAsyncIteration):
+                        yield index, task.result()
+                        waiting[asyncio.ensure_future(anext(streams[index]))] = index
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            for stream in streams:
+                await stream.aclose()
+
     async def _follow(self, request: Request, index: int, position: int) -> AsyncGenerator[ReadResult, None]:
         log = request.sequence(index).log
         with _readers([request]):

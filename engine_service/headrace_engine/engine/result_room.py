@@ -59,7 +59,13 @@ class ResultRoom:
         return self._taken.get(tenant, 0)
 
     def reserve(self, tenant: Tenant, tokens: int, limit: int, retry_after: float, top_count: int = 0) -> Reservation:
-        """Room for one log.
+        """Room for one log; as `reserve_all`."""
+        return self.reserve_all(1, tenant, tokens, limit, retry_after, top_count)[0]
+
+    def reserve_all(
+        self, count: int, tenant: Tenant, tokens: int, limit: int, retry_after: float, top_count: int = 0
+    ) -> list[Reservation]:
+        """Room for so many logs, or for none.
 
         Args:
             tokens: of the longest log that the request can have.
@@ -71,18 +77,18 @@ class ResultRoom:
             InvalidArgument: it is more than the limit alone, so that waiting helps nothing.
             ResourceExhausted: RESULTS_FULL.
         """
-        size, taken = log_bytes(tokens, top_count), self.taken(tenant)
+        size, taken = count * log_bytes(tokens, top_count), self.taken(tenant)
         if size > limit:
-            raise _never_fits(tokens, top_count, limit)
+            raise _never_fits(count, tokens, top_count, limit)
         if taken + size > limit:
             raise ResourceExhausted(
                 f"the results of this owner on model {tenant[1]!r} may take {limit} bytes (max_result_bytes), {taken} "
-                f"are taken and this request may need {size} ({tokens} tokens). Release what was read, ask for fewer "
-                f"tokens, or try again in {retry_after:.1f} s",
+                f"are taken and this request may need {size} ({_amount(count, tokens)}). Release what was read, ask "
+                f"for fewer tokens, or try again in {retry_after:.1f} s",
                 reason="RESULTS_FULL",
                 retry_after=retry_after,
             )
-        return Reservation(self, tenant, tokens, top_count)
+        return [Reservation(self, tenant, tokens, top_count) for _ in range(count)]
 
     def change(self, tenant: Tenant, size: int) -> None:
         """Take so many bytes more, or fewer."""
@@ -91,8 +97,13 @@ class ResultRoom:
             del self._taken[tenant]
 
 
-def _never_fits(tokens: int, top_count: int, limit: int) -> InvalidArgument:
-    size, token_bytes = log_bytes(tokens, top_count), log_bytes(1, top_count) - SEQUENCE_BYTES
-    most = max(0, (limit - SEQUENCE_BYTES) // token_bytes)
-    text = f"may need {size} bytes for {tokens} tokens, and max_result_bytes is {limit}; ask for at most {most} tokens"
+def _amount(count: int, tokens: int) -> str:
+    return f"{tokens} tokens" if count == 1 else f"{count} sequences of {tokens} tokens"
+
+
+def _never_fits(count: int, tokens: int, top_count: int, limit: int) -> InvalidArgument:
+    size, token_bytes = count * log_bytes(tokens, top_count), log_bytes(1, top_count) - SEQUENCE_BYTES
+    most = max(0, (limit // count - SEQUENCE_BYTES) // token_bytes)
+    amount = _amount(count, tokens)
+    text = f"may need {size} bytes for {amount}, and max_result_bytes is {limit}; ask for at most {most} tokens"
     return InvalidArgument.field("config.max_new_tokens", text)

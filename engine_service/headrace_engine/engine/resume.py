@@ -22,8 +22,6 @@ LONGEST_TIME = 315_576_000_000
 MOST_COUNTED = 2**31 - 1
 """What a count of an engine before may be: it goes on here."""
 
-_NOTHING = ResumedSequence()
-
 _STAT = table(
     Field("arrival_time", 0, LAST_TIME),
     Field("scheduled_time", 0, LAST_TIME),
@@ -59,25 +57,38 @@ def check_handover(request: StartRequest) -> None:
     if not request.request_id:
         raise InvalidArgument.field("request_id", "is empty, and a hand-over goes on with a request that has one")
     indices = [sequence.index for sequence in request.resume]
-    if indices != [0]:
-        text = f"are those of {indices or 'no sequence'}; the request has one, with index 0"
+    if not indices or len(set(indices)) < len(indices):
+        text = f"are those of {indices or 'no sequence'}; allowed: at least one, and each sequence once"
         raise InvalidArgument.field("resume.sequences", text)
-    if request.resume[0].stat is not None:
-        check(request.resume[0].stat, _STAT, "resume.sequences[0].stat.")
+    for place, resumed in enumerate(request.resume):
+        if resumed.stat is not None:
+            check(resumed.stat, _STAT, f"resume.sequences[{place}].stat.")
 
 
 def check_delivered(
     request: StartRequest, generation: Generation, vocab_size: int, prompt_length: int
-) -> ResumedSequence:
-    """What was delivered of the one sequence; nothing where the request is no hand-over.
+) -> list[ResumedSequence]:
+    """What was delivered of each sequence, by index; nothing where the request is no hand-over.
 
     Raises:
         InvalidArgument: no engine can have delivered that.
     """
-    if request.resume is None:
-        return _NOTHING
-    resumed, path = request.resume[0], "resume.sequences[0].delivered_ids"
-    ids = resumed.delivered_ids
+    count = generation.effective.n or 1
+    found = [ResumedSequence(index) for index in range(count)]
+    for place, resumed in enumerate(request.resume or ()):
+        path = f"resume.sequences[{place}]"
+        if resumed.index >= count:
+            text = f"= {resumed.index} is out of range; the request has {count} sequence(s), from index 0 on"
+            raise InvalidArgument.field(f"{path}.index", text)
+        _check_one(resumed, path, generation, vocab_size, prompt_length)
+        found[resumed.index] = replace(resumed, delivered_ids=tuple(resumed.delivered_ids))
+    return found
+
+
+def _check_one(
+    resumed: ResumedSequence, place: str, generation: Generation, vocab_size: int, prompt_length: int
+) -> None:
+    path, ids = f"{place}.delivered_ids", resumed.delivered_ids
     if len(ids) > generation.max_new:
         raise InvalidArgument.field(path, f"has {len(ids)} ids; the request generates at most {generation.max_new}")
     check_ids(path, ids, vocab_size)
@@ -88,20 +99,22 @@ def check_delivered(
     cached = resumed.stat.context_cached_length if resumed.stat is not None else None
     if cached is not None and cached > prompt_length:
         text = f"= {cached} is out of range; the prompt has {prompt_length} tokens"
-        raise InvalidArgument.field("resume.sequences[0].stat.context_cached_length", text)
-    return replace(resumed, delivered_ids=tuple(ids))
+        raise InvalidArgument.field(f"{place}.stat.context_cached_length", text)
 
 
-def read_delivered(decoder: Decoder, ids: Sequence[int]) -> None:
+def read_delivered(decoder: Decoder, ids: Sequence[int], place: int) -> None:
     """Let half characters, and text that may still become a stop, go on where they were.
+
+    Args:
+        place: of the sequence among those that are resumed.
 
     Raises:
         InvalidArgument: ids go on after a stop.
     """
-    for place, token_id in enumerate(ids):
+    for position, token_id in enumerate(ids):
         if decoder.stop is not None:
-            text = f"goes on after position {place - 1}, where {decoder.stop.text!r} stops the sequence"
-            raise InvalidArgument.field("resume.sequences[0].delivered_ids", text)
+            text = f"goes on after position {position - 1}, where {decoder.stop.text!r} stops the sequence"
+            raise InvalidArgument.field(f"resume.sequences[{place}].delivered_ids", text)
         decoder.push(token_id)
 
 

@@ -214,8 +214,6 @@ class TestRanges:
 
 
 NOT_HONOURED = [
-    ("n", 2),
-    ("best_of", 2),
     ("num_beams", 2),
     ("length_penalty", 2.0),
     ("prompt_logprobs", 0),
@@ -236,7 +234,7 @@ class TestNotSupported:
 
     def test_the_refusal_shows_the_value_and_what_is_allowed(self) -> None:
         said = {name: refusal(generation(**{name: value})).message for name, value in NOT_HONOURED}
-        assert said["best_of"] == "best_of = 2 is not supported by this engine yet; allowed: 1"
+        assert said["num_beams"] == "num_beams = 2 is not supported by this engine yet; allowed: 1"
         assert said["mm_info"] == "mm_info is not supported by this engine yet"
         assert said["lora_name"] == "lora_name = adapter is not supported by this engine yet"
 

@@ -205,7 +205,7 @@ class TestRefusals:
             ({"handover": 0}, "handover", "at least 1"),
             ({"resume": None}, "resume", "handover = 1 needs it"),
             ({"resume": ()}, "resume.sequences", "no sequence"),
-            ({"resume": (ResumedSequence(1),)}, "resume.sequences", r"\[1\]"),
+            ({"resume": (ResumedSequence(1),)}, "resume.sequences[0].index", "= 1 is out of range"),
             ({"resume": (ResumedSequence(0), ResumedSequence(0))}, "resume.sequences", r"\[0, 0\]"),
             ({"request_id": ""}, "request_id", "empty"),
         ],
