@@ -155,7 +155,7 @@ def test_bc197_prompts_and_answers_reach_no_log(folder: Path) -> None:
             list(client.generate("tiny", CANARY, max_new_tokens=4))
             for call in (
                 lambda: client.start_request("tiny", CANARY * 2000),
-                lambda: client.start_request("tiny", CANARY, stop_words=[CANARY]),
+                lambda: client.start_request("tiny", "a", response_format={"type": "grammar", "text": CANARY}),
                 lambda: client.start_request("tiny", messages=[{"role": "", "content": CANARY}]),
                 lambda: client.start_request(CANARY[:3], CANARY),
             ):

@@ -80,15 +80,17 @@ class Reference:
                 if show == self._marked and spelled == word:
                     continue
                 ends += [
-                    (len(_unmarked(now[:end])), -len(word), index, now[: end - len(spelled)])
+                    (len(_unmarked(now[:end])), -len(word), index, now[: end - len(spelled)], spelled)
                     for end in range(len(before) + 1, len(now) + 1)
                     if now[:end].endswith(spelled)
                 ]
         if not ends:
             return None
-        _, _, index, kept = min(ends)
+        _, _, index, kept, spelled = min(ends)
         word = self._config.stop_words[index]
         kept = _unmarked(kept)
+        if not _unmarked(spelled):  # Nothing of the text is the word's, so half a character before it is told.
+            kept += self._text(ids)[len(self._whole(ids)) :]
         return Outcome(len(ids), kept + (word if self._config.include_stop else ""), ("STOP_WORDS", index, word))
 
     def _by_ids(self, ids: Sequence[int]) -> Outcome | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,11 @@ from scripted_server import ScriptedServer
 from wire_samples import accepted, tokens
 
 IDS = list(range(10))
+
+LATE_EVENT = re.compile(
+    r"^Exception in callback PollerCompletionQueue\._handle_events.*?^RuntimeError: Event loop is closed\n", re.M | re.S
+)
+"""gRPC has one queue of events for all loops: one for a call that ended with its loop may come to the next loop."""
 BEGIN = """
 import asyncio, sys
 from headrace import AsyncClient, UnavailableError
@@ -29,8 +35,10 @@ def run(server: ScriptedServer, body: str) -> str:
         timeout=100,
         check=False,
     )
-    # gRPC itself tells of a server that goes; asyncio, in its development mode, of steps that took long.
-    said = [line for line in done.stderr.splitlines() if "chttp2" not in line and "took" not in line]
+    # gRPC itself tells of a server that goes; asyncio, in its development mode, of steps that took long. Why a server
+    # without sessions refuses one may be lost on the way (see AsyncGrpcChannel): then the client asks again, and says so.
+    told = LATE_EVENT.sub("", done.stderr).splitlines()
+    said = [line for line in told if not any(words in line for words in ("chttp2", "took", "the session broke off"))]
     assert (done.returncode, said) == (0, []), done.stderr
     return done.stdout
 
