@@ -36,7 +36,7 @@ def run(server: ScriptedServer, body: str) -> str:
         check=False,
     )
     # gRPC itself tells of a server that goes; asyncio, in its development mode, of steps that took long. Why a server
-    # without sessions refuses one may be lost on the way (see AsyncGrpcChannel): then the client asks again, and says so.
+    # without sessions refuses one may be lost on the way (see AsyncGrpcChannel): then the client asks again and tells.
     told = LATE_EVENT.sub("", done.stderr).splitlines()
     said = [line for line in told if not any(words in line for words in ("chttp2", "took", "the session broke off"))]
     assert (done.returncode, said) == (0, []), done.stderr
