@@ -80,7 +80,7 @@ class GenerationFields(TypedDict, total=False):
         lease: how long it is kept while nobody asks for it.
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
-    nothing: best_of other than n, num_beams, length_penalty, prompt_logprobs, lora_name, mm_info,
+    nothing: best_of, num_beams, length_penalty, prompt_logprobs, lora_name, mm_info,
     enable_tensors_from_model_inference.
     """
 
