@@ -16,8 +16,6 @@ from headrace_engine.core.runner import Runner
 from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument
 from headrace_engine.messages import CorePlan
-from headrace_engine.models.catalogue import open_model
-from headrace_engine.models.tokenizer import load_tokenizer
 from headrace_engine.process.devices import has_cuda
 
 RunnerFactory = Callable[[CorePlan], Runner]
@@ -76,7 +74,10 @@ def _serve(plan: CorePlan, link: Link, make: RunnerFactory) -> None:
 
 
 def _open_guides(plan: CorePlan) -> GuideMaker:
-    from headrace_engine.guided.vocabulary import Vocabulary  # Most cores never have a grammar to compile.
+    # Most cores never have a grammar to compile.
+    from headrace_engine.guided.vocabulary import Vocabulary
+    from headrace_engine.models.catalogue import open_model
+    from headrace_engine.models.tokenizer import load_tokenizer
 
     files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
     return Vocabulary(load_tokenizer(files), files.spec.vocab_size)

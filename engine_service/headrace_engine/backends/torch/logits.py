@@ -51,13 +51,13 @@ def told_logprobs(logits: Tensor, ids: Tensor, steps: Sequence[SequenceStep]) ->
         ids: the token of each row, [rows].
     """
     told: list[Told] = [(None, ())] * len(steps)
-    asking = [row for row, step in enumerate(steps) if _params(step).logprobs or _params(step).top_logprobs]
+    asking = [row for row, step in enumerate(steps) if params_of(step).logprobs or params_of(step).top_logprobs]
     for rows in parts(asking, logits):
         values = logits[rows].double().log_softmax(1)
         chosen = values.gather(1, ids[rows].unsqueeze(1)).squeeze(1).tolist()
-        tops = _tops(logits[rows], values, [_params(steps[row]).top_logprobs for row in rows])
+        tops = _tops(logits[rows], values, [params_of(steps[row]).top_logprobs for row in rows])
         for place, row in enumerate(rows):
-            told[row] = (chosen[place] if _params(steps[row]).logprobs else None, tops[place])
+            told[row] = (chosen[place] if params_of(steps[row]).logprobs else None, tops[place])
     return told
 
 
@@ -77,7 +77,8 @@ def parts(rows: Sequence[int], logits: Tensor) -> Iterator[list[int]]:
         yield list(rows[first : first + together])
 
 
-def _params(step: SequenceStep) -> SamplingParams:
+def params_of(step: SequenceStep) -> SamplingParams:
+    """How a row draws its token; it wants one."""
     assert step.sampling is not None
     return step.sampling
 

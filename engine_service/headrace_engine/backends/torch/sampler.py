@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.torch.logits import CUT, Told, changed_logits, parts, told_logprobs
+from headrace_engine.backends.torch.logits import CUT, Told, changed_logits, params_of, parts, told_logprobs
 from headrace_engine.backends.torch.philox import philox, seed_key, uniform
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import Sampled, SequenceStep
@@ -29,7 +29,7 @@ def sample(logits: Tensor, steps: Sequence[SequenceStep]) -> list[Sampled]:
     changed = changed_logits(logits, steps)
     ids = changed.argmax(1)
     left = (changed.amax(1) > CUT).tolist()
-    drawn = [row for row, step in enumerate(steps) if finite[row] and left[row] and not _greedy(_params(step))]
+    drawn = [row for row, step in enumerate(steps) if finite[row] and left[row] and not _greedy(params_of(step))]
     for rows in parts(drawn, logits):
         ids[rows] = _draw(changed[rows], [steps[row] for row in rows])
     told = told_logprobs(logits, ids, steps)
@@ -43,11 +43,6 @@ def _sampled(finite: bool, left: bool, token_id: int, told: Told) -> Sampled:
     return Sampled(token_id, logprob, top=top) if left else Sampled(None)
 
 
-def _params(step: SequenceStep) -> SamplingParams:
-    assert step.sampling is not None
-    return step.sampling
-
-
 def _greedy(params: SamplingParams) -> bool:
     return params.temperature == 0 or params.top_k == 1
 
@@ -58,7 +53,7 @@ def _tensor(values: Sequence[int], like: Tensor) -> Tensor:
 
 def _draw(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
     def column(value: Callable[[SamplingParams], float]) -> Tensor:
-        values = [value(_params(step)) for step in steps]
+        values = [value(params_of(step)) for step in steps]
         return torch.tensor(values, dtype=torch.float64, device=logits.device).unsqueeze(1)
 
     scaled = logits.double()
@@ -85,7 +80,7 @@ def _cut_top(scaled: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
 def _gumbel_max(scaled: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
     """The id of the largest score of each row; of equal ones the lowest id. A cut id is no candidate."""
     rows, ids = (scaled > CUT).nonzero(as_tuple=True)
-    low, high = seed_key([_params(step).seed for step in steps], scaled.device)
+    low, high = seed_key([params_of(step).seed for step in steps], scaled.device)
     positions = _tensor([step.position for step in steps], scaled)
     indices = _tensor([step.index for step in steps], scaled)
     counter = (positions[rows], ids, indices[rows], torch.zeros_like(ids))
