@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from crowd import balanced, serve
 from gate import Gate
 from headrace import Client
+from headrace_engine.core.executor import Executor
+from headrace_engine.core.runner import Sampled, SequenceStep
 from servers import Server, gated_engine_server
 from tiny_models import make_tiny_llama
 from waiting import wait_until
@@ -43,3 +46,17 @@ def engine(shared_engine: Server, gate: Gate) -> Iterator[Server]:
         for request in client.list_requests():
             client.release_request(request.handle)
         wait_until(lambda: balanced(client), "blocks and requests are not back")
+
+
+@pytest.fixture
+def steps_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Steps of cores in this process wait while it is not set: all requests are there before the first one ends."""
+    opened, run = threading.Event(), Executor.run
+
+    def waiting(executor: Executor, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
+        opened.wait()
+        return run(executor, steps)
+
+    monkeypatch.setattr(Executor, "run", waiting)
+    yield opened
+    opened.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,6 @@ import pytest
 import torch
 from headrace import Client
 from headrace.transport import open_transport
-from headrace_engine.core.executor import Executor
-from headrace_engine.core.runner import Sampled, SequenceStep
 from same_tokens import ROUNDING, same_tokens
 from tiny_models import make_tiny_llama
 
@@ -68,20 +66,6 @@ def client(request: pytest.FixtureRequest, folder: Path) -> Iterator[Client]:
     transport.close()
 
 
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Steps wait while it is not set, so that all requests are there before the first one ends."""
-    opened, run = threading.Event(), Executor.run
-
-    def waiting(executor: Executor, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
-        opened.wait()
-        return run(executor, steps)
-
-    monkeypatch.setattr(Executor, "run", waiting)
-    yield opened
-    opened.set()
-
-
 def _reference(model: Any, prompt: list[int], fields: dict[str, Any]) -> tuple[list[int], torch.Tensor]:
     """Tokens, and the scores [tokens, vocab] that they are the largest of."""
     ids = torch.tensor([prompt])
@@ -94,14 +78,14 @@ def _reference(model: Any, prompt: list[int], fields: dict[str, Any]) -> tuple[l
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_greedy_answers_are_those_of_transformers(
-    client: Client, model: Any, prompts: list[list[int]], gate: threading.Event, name: str
+    client: Client, model: Any, prompts: list[list[int]], steps_go: threading.Event, name: str
 ) -> None:
     """All prompts in one batch, in a pool that holds four of five answers: one is preempted, and goes on as before."""
     fields = FIELDS[name]
     expected = [_reference(model, prompt, fields) for prompt in prompts]
     sent = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "ignore_eos": "eos_token_id" not in fields, **fields}
     started = [client.start_request("m", ids=prompt, **sent) for prompt in prompts]
-    gate.set()
+    steps_go.set()
     answers = [[token for one in queue for token in one.ids_from_generate] for _, queue in started]
     same_tokens([ids for ids, _ in expected], answers, [scores for _, scores in expected], rounding=ROUNDING["float32"])
     if all(len(ids) == NEW_TOKENS for ids in answers):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from headrace import Client
-from headrace_engine.core.executor import Executor
-from headrace_engine.core.runner import Sampled, SequenceStep
 from tiny_models import make_tiny_llama, make_tiny_qwen2
 
 NEW_TOKENS = 24
@@ -112,22 +110,8 @@ def test_in_mixed_batches_with_chunked_prefill(
     _end(client, name)
 
 
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Steps wait while it is not set."""
-    opened, run = threading.Event(), Executor.run
-
-    def waiting(executor: Executor, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
-        opened.wait()
-        return run(executor, steps)
-
-    monkeypatch.setattr(Executor, "run", waiting)
-    yield opened
-    opened.set()
-
-
 def test_with_forced_preemption(
-    client: Client, folder: Path, prompts: list[list[int]], expected: list[list[int]], gate: threading.Event
+    client: Client, folder: Path, prompts: list[list[int]], expected: list[list[int]], steps_go: threading.Event
 ) -> None:
     """All requests are there before the first step ends."""
     name = _serve(client, "scarce", folder, max_batch=16, num_blocks=16, enable_prefix_cache=False)
@@ -135,7 +119,7 @@ def test_with_forced_preemption(
         client.start_request(name, ids=prompt, max_new_tokens=NEW_TOKENS, do_sample=False, ignore_eos=True)
         for prompt in prompts
     ]
-    gate.set()
+    steps_go.set()
     assert [[t for e in queue for t in e.ids_from_generate] for _, queue in started] == expected
     assert sum(queue.RequestStatInfo()["preemptions"] or 0 for _, queue in started) > 0
     for handle, _ in started:
