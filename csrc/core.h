@@ -1,4 +1,5 @@
-/* The C ABI of the native core. The libraries core_cpu, core_cuda and core_sim export the same functions.
+/* The C ABI of the native core that its libraries share: core_cpu, which has programs beside (core_program.h), and
+ * core_cuda and core_sim, which have more ops (core_device.h).
  *
  * Every op takes one parameter struct and, last, a stream: a cudaStream_t for core_cuda, which only enqueues; the
  * other two compute before they return and take no notice of it. No op allocates or waits for the device.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 import headrace_engine
 from headrace_engine.errors import Internal
@@ -19,6 +20,7 @@ from headrace_engine.native.abi import (
     field_at,
     value_at,
 )
+from headrace_engine.native.device_abi import OPS, device_abi_here
 from headrace_engine.native.functions import PROTOTYPES, declare
 from headrace_engine.native.program_abi import program_abi_here
 
@@ -60,9 +62,7 @@ class Native:
         self.library = library
         self.handle = handle
         self.device = "cuda" if library == "cuda" else "cpu"
-        self._rms_norm = handle.core_rms_norm
-        self._rms_norm.argtypes = (ctypes.POINTER(RmsNorm), ctypes.c_void_p)
-        self._rms_norm.restype = ctypes.c_int32
+        self._ops = {op: _declared(handle, op, record) for op, record in OPS.items() if hasattr(handle, f"core_{op}")}
         self._status_text = handle.core_status_text
         self._status_text.argtypes = (ctypes.c_int32,)
         self._status_text.restype = ctypes.c_char_p
@@ -92,7 +92,7 @@ class Native:
             NativeError: an argument is wrong, or the device refused the launch.
         """
         args = RmsNorm(x=x, weight=weight, out=out, rows=rows, hidden=hidden, eps=eps, dtype=dtype)
-        self.check("rms_norm", self._rms_norm(ctypes.byref(args), stream), args)
+        self.launch("rms_norm", args, stream)
 
     def add_rms_norm(
         self,
@@ -129,7 +129,20 @@ class Native:
             raise NativeError(
                 "add_rms_norm: residual = None: the pointer must not be null", code=Code.NULL_POINTER, field="residual"
             )
-        self.check("add_rms_norm", self._rms_norm(ctypes.byref(args), stream), args)
+        self.check("add_rms_norm", self._ops["rms_norm"](ctypes.byref(args), stream), args)
+
+    def launch(self, op: str, args: ctypes.Structure, stream: int = 0) -> None:
+        """Calls an op.
+
+        Args:
+            op: "rms_norm" for core_rms_norm.
+            args: its parameter struct.
+            stream: the cudaStream_t to enqueue on; the libraries that run on the CPU return when they are done.
+
+        Raises:
+            NativeError: an argument is wrong, or the device refused the launch.
+        """
+        self.check(op, self._ops[op](ctypes.byref(args), stream), args)
 
     def check(self, op: str, status: int, args: ctypes.Structure | None = None) -> None:
         """Raise what a status says.
@@ -153,6 +166,13 @@ class Native:
         field = field_at(type(args), detail - 1)
         shown = _shown(value_at(args, field))
         raise NativeError(f"{op}: {field}{shown}: {text}", code=code, field=field)
+
+
+def _declared(handle: ctypes.CDLL, op: str, record: type[ctypes.Structure]) -> Callable[..., int]:
+    function: Any = getattr(handle, f"core_{op}")
+    function.argtypes = (ctypes.POINTER(record), ctypes.c_void_p)
+    function.restype = ctypes.c_int32
+    return cast(Callable[..., int], function)
 
 
 def _shown(value: object) -> str:
@@ -187,7 +207,9 @@ def _differences(library: Library, handle: ctypes.CDLL) -> list[str]:
     """What a library and this package see differently in the headers that the library implements."""
     differences = abi_differences(abi_here(), abi_there(handle))
     if library != "cpu":
-        return differences
+        functions = ("core_device_abi", *(f"core_{op}" for op in OPS))
+        missing = [f"{name} is missing in the library" for name in functions if not hasattr(handle, name)]
+        return missing or differences + abi_differences(device_abi_here(), abi_there(handle, "core_device_abi"))
     functions = ("core_program_abi", *PROTOTYPES)
     missing = [f"{name} is missing in the library" for name in functions if not hasattr(handle, name)]
     return missing or differences + abi_differences(program_abi_here(), abi_there(handle, "core_program_abi"))
