@@ -1,0 +1,175 @@
+"""What the backend asks of a device: memory that copies quickly, kernels, and steps that are captured and replayed."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.cuda.cards import check_card
+from headrace_engine.backends.cuda.recording import Recording
+from headrace_engine.backends.host import memory_limit
+from headrace_engine.native import Native, load
+
+Result = TypeVar("Result")
+
+
+class Graph(Protocol):
+    """A captured step."""
+
+    def replay(self) -> None:
+        """Compute it again, on what its memory holds now."""
+        ...
+
+
+class Mark(Protocol):
+    """A point in the device's work."""
+
+    def wait(self) -> None:
+        """Return when the device has come to it."""
+        ...
+
+
+class Device(Protocol):
+    """Where the backend computes. Work is done in the order in which it was enqueued.
+
+    Attributes:
+        name: in messages and sizes.
+        torch: where tensors lie.
+        native: the library with the kernels.
+    """
+
+    name: str
+    torch: torch.device
+    native: Native
+
+    def launch(self, op: str, args: ctypes.Structure) -> None:
+        """Enqueue a kernel of csrc.
+
+        Args:
+            op: "rms_norm" for core_rms_norm.
+            args: its parameters; the memory that they name must live until the work is done.
+
+        Raises:
+            NativeError: an argument is wrong, or the device refused the launch.
+        """
+        ...
+
+    def pinned(self, nbytes: int) -> Tensor:
+        """Bytes of the host that the device copies from and to without help: uint8 [nbytes], zeroed."""
+        ...
+
+    def mark(self) -> Mark:
+        """The end of what is enqueued so far."""
+        ...
+
+    def capture(self, work: Callable[[], Result]) -> tuple[Graph, Result]:
+        """Capture what a call enqueues. Call it once before, so that everything is loaded and chosen."""
+        ...
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes in all, and free."""
+        ...
+
+
+class CudaDevice:
+    """A CUDA device. Work goes to torch's current stream.
+
+    Args:
+        index: number of the device.
+
+    Raises:
+        InvalidArgument: it is not there, too old, or its driver is.
+        NativeUnavailable: there is no library with the kernels.
+    """
+
+    def __init__(self, index: int) -> None:
+        check_card(index)
+        self.torch = torch.device("cuda", index)
+        self.name = str(self.torch)
+        self.native = load("cuda")
+        self._pool = torch.cuda.graph_pool_handle()
+        torch.cuda.set_device(self.torch)
+
+    def launch(self, op: str, args: ctypes.Structure) -> None:
+        """See Device."""
+        self.native.launch(op, args, torch.cuda.current_stream(self.torch).cuda_stream)
+
+    def pinned(self, nbytes: int) -> Tensor:
+        """See Device."""
+        import cupyx
+
+        return torch.from_numpy(cupyx.zeros_pinned(nbytes, dtype="uint8"))
+
+    def mark(self) -> Mark:
+        """See Device."""
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.torch))
+        return _EventMark(event)
+
+    def capture(self, work: Callable[[], Result]) -> tuple[Graph, Result]:
+        """See Device."""
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(self.torch)
+        with torch.inference_mode(), torch.cuda.graph(graph, pool=self._pool):
+            result = work()
+        return graph, result
+
+    def memory(self) -> tuple[int, int]:
+        """See Device."""
+        free, total = torch.cuda.mem_get_info(self.torch)
+        return total, free
+
+
+class SimDevice:
+    """The CUDA path on a CPU: csrc's kernels in the simulator, tensors in the host's memory, graphs as recordings."""
+
+    def __init__(self) -> None:
+        self.torch = torch.device("cpu")
+        self.name = "sim"
+        self.native = load("sim")
+        self._recording: Recording | None = None
+
+    def launch(self, op: str, args: ctypes.Structure) -> None:
+        """See Device. Returns when it is done."""
+        self.native.launch(op, args, 0)
+        if self._recording is not None:
+            kept = type(args).from_buffer_copy(args)
+            self._recording.add(lambda: self.native.launch(op, kept, 0))
+
+    def pinned(self, nbytes: int) -> Tensor:
+        """See Device."""
+        return torch.zeros(nbytes, dtype=torch.uint8)
+
+    def mark(self) -> Mark:
+        """See Device."""
+        return _Passed()
+
+    def capture(self, work: Callable[[], Result]) -> tuple[Graph, Result]:
+        """See Device."""
+        recording = self._recording = Recording()
+        try:
+            with torch.inference_mode(), recording.torch_operators():
+                return recording, work()
+        finally:
+            self._recording = None
+
+    def memory(self) -> tuple[int, int]:
+        """See Device."""
+        return memory_limit(), memory_limit()
+
+
+class _EventMark:
+    def __init__(self, event: torch.cuda.Event) -> None:
+        self._event = event
+
+    def wait(self) -> None:
+        self._event.synchronize()
+
+
+class _Passed:
+    def wait(self) -> None:
+        return

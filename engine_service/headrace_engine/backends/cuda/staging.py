@@ -1,0 +1,62 @@
+"""What the host tells the device of a step, in one buffer on either side, so that one copy brings all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headrace_engine.backends.cuda.device import Device
+
+_ALIGNMENT = 16
+"""Of each array: bytes."""
+
+_TORCH = {np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64, np.dtype(np.float32): torch.float32}
+
+Array = NDArray[Any]
+
+
+class Staging:
+    """Arrays that exist twice: in memory of the host that the device copies from, and on the device.
+
+    Args:
+        device: the device.
+        shapes: shape and dtype (int32, int64, float32) of each array by name, in the order in which they lie.
+
+    Attributes:
+        host: the arrays to fill.
+        here: the same arrays on the device.
+    """
+
+    def __init__(self, device: Device, shapes: Mapping[str, tuple[tuple[int, ...], Any]]) -> None:
+        self._ends: dict[str, int] = {}
+        places: dict[str, tuple[int, int]] = {}
+        end = 0
+        for name, (shape, dtype) in shapes.items():
+            first = -(-end // _ALIGNMENT) * _ALIGNMENT
+            end = first + int(np.prod(shape)) * np.dtype(dtype).itemsize
+            places[name] = first, end
+        self._source = device.pinned(end)
+        self._target = torch.zeros(end, dtype=torch.uint8, device=device.torch)
+        self._places = places
+        self.host: dict[str, Array] = {}
+        self.here: dict[str, Tensor] = {}
+        for name, (shape, dtype) in shapes.items():
+            first, last = places[name]
+            self.host[name] = self._source.numpy()[first:last].view(dtype).reshape(shape)
+            self.here[name] = self._target[first:last].view(_TORCH[np.dtype(dtype)]).view(shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self._target.nbytes
+
+    def send(self, last: str, rows: int) -> None:
+        """Enqueue the copy of every array before `last`, and of the first rows of that."""
+        array = self.host[last]
+        end = self._places[last][0] + rows * array.nbytes // max(1, len(array))
+        self._target[:end].copy_(self._source[:end], non_blocking=True)

@@ -1,0 +1,50 @@
+"""Weights side by side: projections of one input lie one after another, so that one product computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from headrace_engine.models.spec import DecoderSpec
+
+_TOGETHER = (("q", "k", "v"), ("gate", "up"))
+"""Projections that share their input, in the order in which the decoder asks for them."""
+
+
+def side_by_side(weights: dict[str, Tensor], spec: DecoderSpec) -> None:
+    """Move the projections of each layer that share an input into one tensor, of which they become slices."""
+    for layer in range(spec.num_layers):
+        for parts in _TOGETHER:
+            for suffix in ("", "_bias"):
+                _join(weights, [f"layers.{layer}.{part}{suffix}" for part in parts])
+
+
+def _join(weights: dict[str, Tensor], names: Sequence[str]) -> None:
+    if not all(name in weights for name in names):
+        return
+    sizes = [len(weights[name]) for name in names]
+    joined = torch.cat([weights.pop(name) for name in names])
+    weights.update(zip(names, joined.split(sizes), strict=True))
+
+
+def spanning(parts: Sequence[Tensor]) -> Tensor:
+    """The tensor that slices of it, in order and without gaps, make up.
+
+    Raises:
+        ValueError: they are no such slices.
+    """
+    first = parts[0]
+    place = first.data_ptr()
+    for part in parts:
+        if part.data_ptr() != place or not part.is_contiguous() or part.shape[1:] != first.shape[1:]:
+            raise ValueError("the tensors do not lie one after another")
+        place += part.nbytes
+    rows = sum(len(part) for part in parts)
+    return first.as_strided((rows, *first.shape[1:]), first.stride())
+
+
+def nbytes(weights: Mapping[str, Tensor]) -> int:
+    """Bytes of all weights."""
+    return sum(tensor.nbytes for tensor in weights.values())
