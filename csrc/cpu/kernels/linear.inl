@@ -2,21 +2,23 @@
 //
 // How a product is computed, by format and instruction set:
 //
-//                     avx2     avx512   avx512_bf16   amx
-//   FLOAT32, FLOAT16  floats   floats   floats        floats
-//   BFLOAT16          floats   floats   pairs         pairs for one row, else tiles
-//   INT8, INT4        floats   bytes    bytes         bytes for few rows, codes for some, else tiles
-//   INT4, codebook    floats   floats   floats        floats for one row, else tiles
+//                        avx2     avx512   avx512_bf16   amx
+//   FLOAT32, FLOAT16     floats   floats   floats        floats
+//   BFLOAT16             floats   floats   pairs         pairs for one row, else tiles
+//   INT8, a row a group  floats   bytes    bytes         bytes for few rows, else whole
+//   other INT8, INT4     floats   bytes    bytes         bytes for few rows, codes for some, else tiles
+//   INT4, codebook       floats   floats   floats        floats for one row, else tiles
 //
 //   floats  weights widened to float32 a piece at a time, times float32 activations
 //   pairs   vdpbf16ps of weights and activations in bfloat16
 //   bytes   vpdpbusd of codes, and of activations in one or two planes of int8
 //   codes   AMX: codes, and activations in planes of int8
+//   whole   the same, where nothing is scaled before the last input
 //   tiles   AMX: weights brought to bfloat16 a piece at a time, times activations in bfloat16
 //
 // Each sum runs along the inputs in one order, whatever the number of rows, within one way to compute.
 
-enum Way { kFloats, kPairs, kBytes, kCodes, kTiles };
+enum Way { kFloats, kPairs, kBytes, kCodes, kWhole, kTiles };
 
 constexpr int64_t kRowBlock = 256;
 constexpr int64_t kFewRows = 2;          // that each thread converts for itself, rather than wait for the others
@@ -30,7 +32,9 @@ Way way_of(const CoreWeight& weight, int64_t rows) {
   const bool integer = is_integer(weight), plain = integer && weight.codebook == 0;
 #ifdef __AMX_BF16__
   const int64_t most = weight.group == 0 ? kMostWholeRows : kMostCodeRows;
-  if (plain) return rows <= kMostByteRows ? kBytes : rows <= most ? kCodes : kTiles;
+  if (plain && rows <= kMostByteRows) return kBytes;
+  if (plain && in_whole_rows(weight)) return kWhole;
+  if (plain && rows <= most) return kCodes;
   if (rows > 1 && (integer || weight.format == CORE_FORMAT_BFLOAT16)) return kTiles;
 #endif
 #ifdef __AVX512BF16__
@@ -53,7 +57,7 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
   for (int32_t i = 0; i < op.count; i++) {
     const Way way = way_of(op.projections[i].weight, rows);
     pairs |= way == kPairs || way == kTiles;
-    planes |= way == kBytes || way == kCodes;
+    planes |= way == kBytes || way == kCodes || way == kWhole;
   }
   const int64_t padded = up_to(op.x.width, kMostPadding);
   // Rows 4 KiB apart would share the lines of a cache.
@@ -66,10 +70,12 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
   }
   if (planes) {
     const int64_t count = op.activations == CORE_ACTIVATIONS_INT8 ? 1 : 2;
-    out.planes = {reinterpret_cast<int8_t*>(at), nullptr, nullptr, count};
-    at += up_to(rows * count, 16) * padded;
+    out.planes = {reinterpret_cast<int8_t*>(at), nullptr, nullptr, nullptr, count};
+    at += up_to(rows, 16) * count * padded;
     out.planes.sums = reinterpret_cast<float*>(at);
     at += up_to(rows * (padded / kSumInputs) * 4, 64);
+    out.planes.totals = reinterpret_cast<float*>(at);
+    at += up_to(rows * 4, 64);
     out.planes.scales = reinterpret_cast<float*>(at);
     at += up_to(rows * 4, 64);
   }
@@ -134,18 +140,20 @@ int64_t tile_jobs(const void* data, const Step& step) {
   return tiles_of(op) * ((step.rows(op.x) + kRowBlock - 1) / kRowBlock);
 }
 
-// out [rows][outputs] = sums [rows][64] + bias, in the columns of one tile.
-void write_tile(const Projection& projection, const Step& step, int64_t tile, int64_t first, int64_t last,
-                const float* sums) {
-  const int64_t column = tile * kTileOutputs, outputs = projection.weight.outputs;
-  for (int64_t row = first; row < last; row++) {
-    float* out = step.row(projection.out, row) + column;
-    for (int64_t c = 0; c < kTileOutputs && column + c < outputs; c += Vec::kLanes) {
-      const int64_t lanes = outputs - column - c < Vec::kLanes ? outputs - column - c : Vec::kLanes;
-      Vec x = Vec::load(sums + (row - first) * kTileOutputs + c);
-      if (projection.bias != nullptr) x = x + Vec::load_first(projection.bias + column + c, lanes);
-      x.store_first(out + c, lanes);
-    }
+// Where a tile's products with rows begin ... end - 1 go.
+Places places_of(const Projection& projection, const Step& step, int64_t tile, int64_t begin, int64_t end) {
+  const int64_t column = tile * kTileOutputs, left = projection.weight.outputs - column;
+  return {step.row(projection.out, begin) + column, projection.out.width, end - begin,
+          projection.bias == nullptr ? nullptr : projection.bias + column, left < kTileOutputs ? left : kTileOutputs};
+}
+
+// Writes sums [rows][64].
+void put_sums(const Places& places, const float* sums) {
+  for (int64_t row = 0; row < places.rows; row++, sums += kTileOutputs) {
+    Vec products[kColumns];
+#pragma GCC unroll 8
+    for (int64_t c = 0; c < kColumns; c++) products[c] = Vec::load(sums + c * Vec::kLanes);
+    put_row(places, row, products);
   }
 }
 
@@ -169,6 +177,9 @@ void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_
 #ifdef __AMX_BF16__
     case kCodes:
       return code_tile(tile, rows, first, last, sums, piece, shape);
+    case kWhole:
+      configure_tiles(shape, kTileRows, 64);
+      return whole_tile(tile, rows, first, last, places, room);
     case kTiles:
       configure_tiles(shape, kTileRows, 64);
       return amx_tile(tile, rows, first, last, sums, piece, places);
@@ -203,12 +214,11 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
     const Way way = way_of(projection->weight, count);
     const auto* weights = static_cast<const std::byte*>(projection->weight.data) + number * layout.tile_bytes;
     // A tile that several passes read is worth the whole next one.
-    const bool once = way == kCodes || end - begin <= 2;
+    const bool once = way == kCodes || way == kWhole || end - begin <= 2;
     const Tile tile{&projection->weight, &layout, weights, once ? kStreamAhead : layout.tile_bytes};
-    const Places places = {step.row(projection->out, begin) + number * kTileOutputs, projection->out.width,
-                           end - begin};
+    const Places places = places_of(*projection, step, number, begin, end);
     multiply(tile, rows, way, begin, end, thread.room, places, shape);
-    write_tile(*projection, step, number, begin, end, reinterpret_cast<float*>(thread.room));
+    if (way != kWhole) put_sums(places, reinterpret_cast<const float*>(thread.room));
   }
 #ifdef __AMX_BF16__
   if (shape.rows != 0) _tile_release();

@@ -1,8 +1,9 @@
 // Products of codes with activations in planes of int8, by AMX. Only for files compiled with AMX.
 
-constexpr int64_t kCodePiece = 512;                        // inputs whose codes fit a first-level cache
-constexpr int64_t kMostDepth = 64;                         // inputs of one step of a tile
-constexpr int64_t kProductBytes = 4 * kTileRows * 16 * 4;  // of 16 rows of codes with 64 outputs
+constexpr int64_t kCodePiece = 512;  // inputs whose codes fit a first-level cache
+constexpr int64_t kMostDepth = 64;   // inputs of one step of a tile
+constexpr int64_t kProductRow = kTileOutputs * 4;
+constexpr int64_t kProductBytes = kTileRows * kProductRow;  // of 16 rows of codes with 64 outputs
 
 // What tiles are configured for: rows of activations, and bytes of them.
 struct TileShape {
@@ -35,7 +36,7 @@ void spread_halves(const std::byte* in, int64_t inputs, int64_t ahead, std::byte
   }
 }
 
-// products [4][16][16] = rows of codes, [rows][stride], times weights, [inputs / 4][64][4]. fresh: those come from
+// products [16][64] = rows of codes, [rows][stride], times weights, [inputs / 4][64][4]. fresh: those come from
 // memory.
 void multiply_codes(const std::byte* w, const int8_t* x, int64_t stride, int64_t inputs, bool fresh,
                     std::byte* products) {
@@ -47,19 +48,19 @@ void multiply_codes(const std::byte* w, const int8_t* x, int64_t stride, int64_t
   for (int64_t k = 0; k < inputs; k += kMostDepth, w += kMostDepth * kTileOutputs) {
     if (fresh) fetch_step(w);
     _tile_loadd(4, x + k, row);
-    _tile_loadd(5, w, 256);
-    _tile_loadd(6, w + 64, 256);
-    _tile_loadd(7, w + 128, 256);
+    _tile_loadd(5, w, kProductRow);
+    _tile_loadd(6, w + 64, kProductRow);
+    _tile_loadd(7, w + 128, kProductRow);
     _tile_dpbsud(0, 4, 5);
-    _tile_loadd(5, w + 192, 256);
+    _tile_loadd(5, w + 192, kProductRow);
     _tile_dpbsud(1, 4, 6);
     _tile_dpbsud(2, 4, 7);
     _tile_dpbsud(3, 4, 5);
   }
-  _tile_stored(0, products, 64);
-  _tile_stored(1, products + 1024, 64);
-  _tile_stored(2, products + 2048, 64);
-  _tile_stored(3, products + 3072, 64);
+  _tile_stored(0, products, kProductRow);
+  _tile_stored(1, products + 64, kProductRow);
+  _tile_stored(2, products + 128, kProductRow);
+  _tile_stored(3, products + 192, kProductRow);
 }
 
 // sums [rows][64] += products of a group.
@@ -68,10 +69,10 @@ void add_products_of(const std::byte* products, const Affine (&affine)[4], const
                      float* sums) {
   for (int64_t row = 0; row < rows; row++, sums += kTileOutputs) {
     const Vec x_sum = Vec::all(x_sums[row]);
-    const std::byte* product = products + row * kPlanes * 64;
+    const std::byte* product = products + row * kPlanes * kProductRow;
 #pragma GCC unroll 4
-    for (int c = 0; c < 4; c++, product += 1024) {
-      const __m512i planes[2] = {_mm512_load_si512(product), _mm512_load_si512(product + (kPlanes - 1) * 64)};
+    for (int c = 0; c < 4; c++, product += 64) {
+      const __m512i planes[2] = {_mm512_load_si512(product), _mm512_load_si512(product + (kPlanes - 1) * kProductRow)};
       add_product<kPlanes>(planes, 1, affine[c], x_sum, Vec::load(sums + c * 16)).store(sums + c * 16);
     }
   }

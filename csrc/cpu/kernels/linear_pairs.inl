@@ -169,7 +169,7 @@ void amx_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, f
       float* out = sums + at * kTileRows * kTileOutputs;
       if (tiles - at >= 2) {
         const Places next = {places.row + at * kTileRows * places.stride, places.stride,
-                             end == tile.layout->inputs ? 2 * kTileRows : 0};
+                             end == tile.layout->inputs ? 2 * kTileRows : 0, nullptr, 0};
         add_two_tiles(w, x, rows.stride, end - begin, out, next, fresh && at == 0);
         at += 2;
       } else {

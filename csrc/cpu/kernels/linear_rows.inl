@@ -4,6 +4,7 @@
 struct Planes {
   int8_t* codes;  // [rows][count][padded]
   float* sums;    // [rows][padded / 16], of 16 numbers each, in the scale of the last plane
+  float* totals;  // [rows], of all numbers, in the same scale
   float* scales;  // [rows]; NaN where a row is not finite
   int64_t count;  // 0: not wanted
 };
@@ -94,6 +95,9 @@ void fill_planes(const Rows& rows, int64_t row) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(high + k), _mm512_cvtepi32_epi8(top));
   }
   for (int64_t k = 0; k < rows.padded; k += 64) sum_codes(high + k, planes.count, rows.padded, sums + k / kSumInputs);
+  float total = 0;
+  for (int64_t i = 0; i < rows.padded / kSumInputs; i++) total += sums[i];
+  planes.totals[row] = total;
 }
 
 void fill_forms(const Rows& rows, int64_t row) {

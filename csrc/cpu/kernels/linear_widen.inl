@@ -10,12 +10,27 @@ struct Tile {
 
 // Where the products of a tile will be written: rows of 64 outputs.
 struct Places {
-  const float* row;
+  float* row;
   int64_t stride;
   int64_t rows;
+  const float* bias;  // of these outputs; null: none
+  int64_t outputs;    // that there are: less than 64 in the last tile of a matrix
 };
 
 constexpr int64_t kColumns = kTileOutputs / Vec::kLanes;  // registers of a row of a tile
+
+// Writes a row of products, with the bias.
+[[gnu::always_inline]] inline void put_row(const Places& places, int64_t row, const Vec (&products)[kColumns]) {
+  float* out = places.row + row * places.stride;
+#pragma GCC unroll 8
+  for (int64_t c = 0; c < kColumns; c++) {
+    const int64_t left = places.outputs - c * Vec::kLanes, lanes = left < Vec::kLanes ? left : Vec::kLanes;
+    if (lanes <= 0) return;
+    Vec x = products[c];
+    if (places.bias != nullptr) x = x + Vec::load_first(places.bias + c * Vec::kLanes, lanes);
+    x.store_first(out + c * Vec::kLanes, lanes);
+  }
+}
 
 Vec widen(const uint16_t* half) {
 #ifdef __AVX512F__

@@ -30,6 +30,7 @@ using namespace core;
 #endif
 #ifdef __AMX_BF16__
 #include "cpu/kernels/linear_codes.inl"
+#include "cpu/kernels/linear_whole.inl"
 #endif
 #include "cpu/kernels/linear.inl"
 #include "cpu/kernels/rope_append.inl"
