@@ -104,6 +104,17 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{REQUESTS}::test_a_seed_is_drawn_and_reported",
             f"{GENERATION}::test_suspicious_fields_are_warnings",
         ),
+        "a request has n sequences, each with position, status and end": (
+            "conformance/test_several.py::test_each_choice_has_its_own_tokens",
+            "unit/engine/test_several.py::test_each_has_its_own_tokens_and_its_own_end",
+        ),
+        "best_of above n: nothing is readable before all candidates ended, then the best by length_penalty's score": (
+            "conformance/test_candidates.py::test_nothing_is_readable_before_all_have_ended",
+            "conformance/test_candidates.py::test_the_best_of_the_candidates_come_in_order_of_their_rank",
+        ),
+        "best_of above n starts again in a hand-over": (
+            "unit/engine/test_candidates.py::test_candidates_start_again_and_readers_go_on",
+        ),
         "a handle is opaque: engine, instance, 128 random bits": (
             f"{REQUESTS}::test_a_handle_names_engine_and_instance_and_cannot_be_guessed",
         ),

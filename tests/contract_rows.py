@@ -12,7 +12,6 @@ import contract_results
 LATER = (
     "cache events of session streams",
     "hand-over to another engine, by the client",
-    "n and best_of above 1",
     "stop words, bad words, penalties, biases, guided decoding, top and prompt log-probabilities, tensors",
     "API keys, rate limits",
 )

@@ -176,7 +176,8 @@ def place_of(
     """
     known = {info.index: info for info in state.sequences}
     if index not in known and index not in indices(state.request):
-        raise InvalidRequestError(f"index = {index}: the request has {len(known)} sequences, numbered from 0")
+        count = len(known) or len(indices(state.request))
+        raise InvalidRequestError(f"index = {index}: the request has {count} sequences, numbered from 0")
     first = known[index].first_position if index in known else 0
     return known.get(index), first if from_position is None else from_position
 

@@ -56,9 +56,11 @@ class GenerationFields(TypedDict, total=False):
         frequency_penalty: in [-2, 2]. Default 0.
         suppress_repetition_in_generation: presence_penalty instead of repetition_penalty. Default False.
         n: sequences to return, 1 to 64; the others are `queue.choices`. Default 1.
-        best_of: candidates of which the best n are returned, 1 to 64. Default n.
+        best_of: candidates of which the best n are returned, best first, 1 to 64. Above n nothing can be read before
+            all of them have ended. Default n.
         num_beams: beams of a beam search. Default 1 = none.
-        length_penalty: exponent of the length in ranking beams and candidates. Default 1.0.
+        length_penalty: beams and candidates rank by the sum of their tokens' log-probabilities, as `logprobs` returns
+            them, divided by the number of tokens to this power. Needs best_of above n. Default 1.0.
         logit_bias: added to the logits, by id.
         allowed_token_ids: only these ids may be generated.
         logprobs: return log-probabilities. Default False.
@@ -80,8 +82,7 @@ class GenerationFields(TypedDict, total=False):
         lease: how long it is kept while nobody asks for it.
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
-    nothing: best_of, num_beams, length_penalty, prompt_logprobs, lora_name, mm_info,
-    enable_tensors_from_model_inference.
+    nothing: num_beams, prompt_logprobs, lora_name, mm_info, enable_tensors_from_model_inference.
     """
 
     do_sample: bool | None

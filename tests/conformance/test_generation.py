@@ -153,7 +153,7 @@ def test_bc042_values_out_of_range_are_refused_by_name(client: Client, field: st
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("best_of", 2), ("num_beams", 4), ("prompt_logprobs", 0), ("lora_name", "a"),
+        ("num_beams", 4), ("prompt_logprobs", 0), ("lora_name", "a"),
         ("enable_tensors_from_model_inference", True),
     ],
 )  # fmt: skip

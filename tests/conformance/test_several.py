@@ -50,12 +50,3 @@ def test_stopping_and_releasing_concern_all(client: Client) -> None:
 def test_generate_has_one_text(client: Client) -> None:
     with pytest.raises(InvalidRequestError, match="n = 2"):
         client.generate(MODEL, n=2, **SAMPLED)
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"), [({"n": 2, "best_of": 3}, "NOT_SUPPORTED"), ({"n": 3, "best_of": 2}, "INVALID_FIELD")]
-)
-def test_other_numbers_of_candidates_are_refused(client: Client, fields: dict[str, int], reason: str) -> None:
-    with pytest.raises(InvalidRequestError, match="best_of") as caught:
-        client.start_request(MODEL, **fields, **SAMPLED)
-    assert caught.value.reason == reason

@@ -112,10 +112,10 @@ class Admission:
         sequences = new_sequences(model, decoding, generation, times, request, resumed)
         warnings = (*prompt.warnings, *generation.warnings, *suspicious, *_not_applied(prepared, request.config))
         accepted = self._accepted(request, prompt, generation, warnings, ahead)
-        self._reserve(request.owner, model, generation, sequences)
+        self._reserve(request.owner, model, generation, sequences.computed)
         serial, leases = self._book.new_serial(), self._book.leases
-        self._book.add(Request(request.owner, serial, model, accepted, sequences, leases))
-        begin(model, sequences, resumed, generation, message(prompt.ids, generation, rules, grammar))
+        self._book.add(Request(request.owner, serial, model, accepted, sequences.shown, leases, sequences.contest))
+        begin(model, sequences, generation, message(prompt.ids, generation, rules, grammar))
         return accepted
 
     def _open(self, model: Model) -> Prepared:

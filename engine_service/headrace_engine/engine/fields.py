@@ -115,13 +115,18 @@ GENERATION = table(
         default=False,
         text="use presence_penalty and leave repetition_penalty out",
     ),
-    Field("best_of", 1, 64, text="candidates to generate, of which the best n are returned; unset: n"),
+    Field(
+        "best_of",
+        1,
+        64,
+        text="candidates to generate, of which the best n are returned when all have ended, best first; unset: n",
+    ),
     Field("num_beams", 1, UINT32, default=1, honoured=(1,), text="beams of a beam search; 1 is none"),
     Field(
         "length_penalty",
         default=1.0,
-        honoured=(1.0,),
-        text="candidates and beams rank by sum of log-probabilities / length ^ this; needs best_of or num_beams",
+        text="candidates and beams rank by sum of log-probabilities (the model's own, as logprobs returns them) / "
+        "length ^ this; needs best_of above n, or num_beams",
     ),
     Field("logit_bias", text="added to the logits, by id"),
     Field("allowed_token_ids", text="only these ids may be generated; unset: all"),

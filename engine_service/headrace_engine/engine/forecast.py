@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from headrace_engine.engine.generation import Generation
+from headrace_engine.engine.generation import Generation, has_candidates
 from headrace_engine.engine.model import Model
 from headrace_engine.errors import DeadlineExceeded
 
@@ -43,8 +43,9 @@ class Forecast:
 
 
 def work_of(generation: Generation, prompt_length: int, delivered: int) -> Work:
-    """What a request asks for, of which so many tokens were delivered before."""
+    """What a request asks for, of which so many tokens were delivered before; candidates start again."""
     config = generation.effective
+    delivered = 0 if has_candidates(config) else delivered
     stops = config.stop_words or config.stop_words_ids or config.stop_token_ids or config.response_format
     least = max(1, generation.min_new) if generation.eos_ids or stops else generation.max_new
     return Work(

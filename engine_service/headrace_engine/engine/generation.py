@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NoReturn
 
 from headrace_engine.config import GenerationConfig, SamplingParams
-from headrace_engine.engine.field_checks import NOT_YET, check, check_ids, is_set, refuse
+from headrace_engine.engine.field_checks import check, check_ids, is_set, refuse
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.engine.logit_rules import check_logit_fields
@@ -69,7 +69,7 @@ def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, 
     max_length, max_new = _upper_lengths(sent, defaults, limits)
     joined = _join(sent, _lowered(defaults, limits.prompt_length, max_new))
     _check_top_logprobs(joined)
-    _check_candidates(sent.best_of, joined.n or 1)
+    _check_candidates(sent, joined.n or 1)
     min_new = _lower_length(joined, limits, max_length, max_new)
     stops_at_eos = not joined.ignore_eos if sent.early_stopping is None else sent.early_stopping
     effective = replace(
@@ -127,12 +127,18 @@ def _check_top_logprobs(joined: GenerationConfig) -> None:
         _refuse("top_logprobs", f"= {joined.top_logprobs} needs logprobs = True")
 
 
-def _check_candidates(best_of: int | None, n: int) -> None:
-    if best_of is None or best_of == n:
-        return
+def _check_candidates(sent: GenerationConfig, n: int) -> None:
+    best_of = sent.best_of or n
     if best_of < n:
         _refuse("best_of", f"= {best_of} is less than n = {n}")
-    _refuse("best_of", f"= {best_of} {NOT_YET}; allowed: {n}, which is n", "NOT_SUPPORTED")
+    if best_of == n and sent.length_penalty not in (None, 1.0):
+        text = f"= {sent.length_penalty:g} needs candidates to rank: best_of above n, which is {n}"
+        _refuse("length_penalty", text)
+
+
+def has_candidates(config: GenerationConfig) -> bool:
+    """Whether more sequences are generated than returned."""
+    return (config.best_of or 1) > (config.n or 1)
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, max_length: int, model_name: str) -> None:
@@ -199,9 +205,8 @@ def _refuse(name: str, text: str, reason: str = "INVALID_FIELD") -> NoReturn:
 
 def _sampling(config: GenerationConfig) -> SamplingParams:
     """What a step is told; after `_join` every field that has a default is set."""
-    greedy = SamplingParams(
-        0.0, seed=config.seed or 0, logprobs=bool(config.logprobs), top_logprobs=config.top_logprobs or 0
-    )
+    logprobs = bool(config.logprobs) or has_candidates(config)  # By which those are ranked.
+    greedy = SamplingParams(0.0, seed=config.seed or 0, logprobs=logprobs, top_logprobs=config.top_logprobs or 0)
     if greedy_by(config) is not None:
         return greedy
     return replace(

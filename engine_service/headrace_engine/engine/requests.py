@@ -16,6 +16,7 @@ from headrace_engine.request_types import AcceptedRequest, RequestView
 from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, SequenceView
 
 if TYPE_CHECKING:
+    from headrace_engine.engine.candidates import Contest
     from headrace_engine.engine.model import Model
 
 
@@ -73,6 +74,7 @@ class Request:
     Args:
         serial: a number that orders requests by arrival.
         leases: watch over it while nobody is there.
+        contest: chooses its sequences among candidates, which are computed instead; None: they are themselves.
 
     Attributes:
         readers: who is there for it: those that arrived and have not left.
@@ -88,6 +90,7 @@ class Request:
         accepted: AcceptedRequest,
         sequences: list[Sequence],
         leases: Leases,
+        contest: Contest | None = None,
     ) -> None:
         self.owner = owner
         self.serial = serial
@@ -98,6 +101,12 @@ class Request:
         self.left = leases.clock()
         self.released = False
         self._leases = leases
+        self._contest = contest
+
+    @property
+    def _undecided(self) -> list[Sequence]:
+        """Candidates for its sequences, until they have been chosen."""
+        return [] if self._contest is None else list(self._contest.candidates)
 
     @property
     def ended(self) -> bool:
@@ -158,7 +167,7 @@ class Request:
 
     def end(self, reason: FinishReason) -> None:
         """End the sequences that may still run; their end records are there afterwards."""
-        for sequence in self.sequences:
+        for sequence in self._undecided or self.sequences:
             self.model.end(sequence, reason)
 
     def sequence(self, index: int) -> Sequence:
@@ -172,9 +181,9 @@ class Request:
         return self.sequences[index]
 
     def view(self, *, with_config: bool) -> RequestView:
-        """The request as it stands."""
+        """The request as it stands; without its sequences, until they have been chosen among candidates."""
         accepted = self.accepted if with_config else replace(self.accepted, effective_config=None)
-        sequences = tuple(sequence.view() for sequence in self.sequences)
+        sequences = () if self._undecided else tuple(sequence.view() for sequence in self.sequences)
         return RequestView(accepted, sequences, self.readers, self.lease_expires)
 
     async def wait_end(self) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, replace
 
 from headrace_engine.config import InterruptPolicy, LogitRules
-from headrace_engine.engine.generation import Generation
+from headrace_engine.engine.candidates import Candidate, Contest, ShownLog
+from headrace_engine.engine.generation import Generation, has_candidates
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.result_log import ResultLog
@@ -17,6 +19,32 @@ from headrace_engine.messages import AddSequence
 from headrace_engine.request_types import ResumedSequence, StartRequest
 
 
+@dataclass(frozen=True, slots=True)
+class NewSequences:
+    """The sequences of a request.
+
+    Attributes:
+        shown: what readers read, by index.
+        resumed: what was delivered of each before.
+        contest: whose candidates are computed instead; None: they are computed themselves.
+    """
+
+    shown: list[Sequence]
+    resumed: list[ResumedSequence]
+    contest: Contest | None = None
+
+    @property
+    def computed(self) -> list[Sequence]:
+        """What the core computes, by its index there."""
+        return self.shown if self.contest is None else self.contest.candidates
+
+    @property
+    def left(self) -> list[ResumedSequence]:
+        """Those that have not ended elsewhere."""
+        pairs = zip(self.shown, self.resumed, strict=True)
+        return [one for sequence, one in pairs if not one.ended and sequence.decoder.stop is None]
+
+
 def new_sequences(
     model: Model,
     decoding: Callable[[], Decoder],
@@ -24,7 +52,7 @@ def new_sequences(
     new_times: Callable[[], SequenceTimes],
     request: StartRequest,
     resumed: list[ResumedSequence],
-) -> list[Sequence]:
+) -> NewSequences:
     """One for each index, with what was delivered of it in its log.
 
     Args:
@@ -34,7 +62,21 @@ def new_sequences(
     Raises:
         InvalidArgument: ids were delivered that go on after a stop.
     """
-    return [_sequence(model, decoding(), generation, resumed_times(new_times(), request, one), one) for one in resumed]
+    config, shown = generation.effective, []
+    kind = ShownLog if has_candidates(config) else ResultLog
+    for one in resumed:
+        log = _log(kind, model, generation, bool(config.logprobs), one.delivered_ids)
+        decoder, times = decoding(), resumed_times(new_times(), request, one)
+        read_delivered(decoder, one.delivered_ids, one.index)
+        shown.append(Sequence(one.index, model.outputs.new_key(), log, decoder, times))
+    found = NewSequences(shown, resumed)
+    if not has_candidates(config) or not found.left:
+        return found
+    contest = Contest(shown, 1.0 if config.length_penalty is None else config.length_penalty)
+    for index in range(config.best_of or 1):
+        log = _log(ResultLog, model, generation, True)
+        contest.enter(Candidate(index, model.outputs.new_key(), log, decoding(), new_times(), contest))
+    return replace(found, contest=contest)
 
 
 def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules | None, grammar: str) -> AddSequence:
@@ -57,32 +99,23 @@ def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules |
     )
 
 
-def begin(
-    model: Model,
-    sequences: list[Sequence],
-    resumed: list[ResumedSequence],
-    generation: Generation,
-    common: AddSequence,
-) -> None:
+def begin(model: Model, sequences: NewSequences, generation: Generation, common: AddSequence) -> None:
     """Have computed what has not ended elsewhere, from one prompt."""
-    running: list[AddSequence] = []
-    for sequence, one in zip(sequences, resumed, strict=True):
-        stop = sequence.decoder.stop
-        if one.ended or stop is not None:
-            sequence.finish(reason_of_end(one, generation, stop), sequence.times.arrival)
-        else:
-            ids = tuple(one.delivered_ids)
-            running.append(replace(common, key=sequence.key, index=sequence.index, generated=ids))
+    left = sequences.left
+    for sequence, one in zip(sequences.shown, sequences.resumed, strict=True):
+        if one not in left:
+            sequence.finish(reason_of_end(one, generation, sequence.decoder.stop), sequence.times.arrival)
+    delivered = {one.index: tuple(one.delivered_ids) for one in left} if sequences.contest is None else {}
+    running = [each for each in sequences.computed if each.log.end is None]
     group = running[0].key if len(running) > 1 else 0
-    for command in running:
-        model.add(sequences[command.index], replace(command, group=group))
+    for sequence in running:
+        # Candidates start again, whatever was delivered of the best: with their seed they come to the same tokens.
+        ids = delivered.get(sequence.index, ())
+        model.add(sequence, replace(common, key=sequence.key, index=sequence.index, generated=ids, group=group))
 
 
-def _sequence(
-    model: Model, decoder: Decoder, generation: Generation, times: SequenceTimes, resumed: ResumedSequence
-) -> Sequence:
-    config = generation.effective
+def _log(
+    kind: type[ResultLog], model: Model, generation: Generation, with_logprobs: bool, delivered: Ids[int] = ()
+) -> ResultLog:
     top_count = min(generation.sampling.top_logprobs, model.effective.vocab_size)
-    log = ResultLog(with_logprobs=bool(config.logprobs), top_count=top_count, delivered=resumed.delivered_ids)
-    read_delivered(decoder, resumed.delivered_ids, resumed.index)
-    return Sequence(resumed.index, model.outputs.new_key(), log, decoder, times)
+    return kind(with_logprobs=with_logprobs, top_count=top_count, delivered=delivered)

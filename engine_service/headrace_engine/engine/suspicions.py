@@ -66,6 +66,8 @@ def _sampling(asked: Asked) -> _Found:
         value = getattr(asked.sent, name)
         if name != cause and asked.asks(name) and value != _NEUTRAL.get(name):
             yield name, f"= {value} has no effect {why}"
+    if asked.asks("best_of") and (config.best_of or 1) > (config.n or 1):
+        yield "best_of", f"= {config.best_of} generates as many equal candidates {why}"
     if asked.asks("n"):
         yield "n", f"= {config.n} returns as many equal sequences {why}"
 

@@ -215,7 +215,6 @@ class TestRanges:
 
 NOT_HONOURED = [
     ("num_beams", 2),
-    ("length_penalty", 2.0),
     ("prompt_logprobs", 0),
     ("lora_name", "adapter"),
     ("mm_info", (object(),)),

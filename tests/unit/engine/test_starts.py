@@ -273,7 +273,6 @@ class TestRefused:
         ("config", "reason"),
         [
             ({"temperature": -1.0}, "INVALID_FIELD"),
-            ({"n": 2, "best_of": 3}, "NOT_SUPPORTED"),
             ({"n": 3, "best_of": 2}, "INVALID_FIELD"),
             ({"eos_token_id": (384,)}, "INVALID_FIELD"),
         ],
