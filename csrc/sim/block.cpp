@@ -56,6 +56,7 @@ void leave() {
   Block& b = block();
   Thread& me = self();
   Warp& warp = b.warps[me.warp];
+  if (!me.copies.empty()) fail("a thread returns without waiting for its cp.async");
   me.state = State::kDone;
   b.live--;
   warp.live &= ~(1u << me.lane);
@@ -108,6 +109,17 @@ const Exchanged& meet(unsigned mask, Collective what, const void* mine, size_t b
 
 unsigned char* dynamic_shared() {
   return block().shared;
+}
+
+void require_shared(const void* start, size_t bytes, const char* what) {
+  const auto* first = static_cast<const unsigned char*>(start);
+  if (reinterpret_cast<uintptr_t>(start) % bytes != 0) {
+    fail(std::string(what) + " is not aligned to " + std::to_string(bytes) + " bytes");
+  }
+  for (const SharedArray& array : block().arrays) {
+    if (first >= array.start && first + bytes <= array.start + array.bytes) return;
+  }
+  fail(std::string(what) + " lies outside of shared memory");
 }
 
 unsigned char* shared_array(const void* declaration, size_t bytes) {

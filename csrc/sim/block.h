@@ -22,7 +22,16 @@ constexpr int kWarpSize = 32;
 [[noreturn]] void fail(const std::string& what);
 
 enum class State : uint8_t { kReady, kAtBarrier, kAtCollective, kDone };
-enum class Collective : uint8_t { kShuffle, kVote, kSync };
+enum class Collective : uint8_t { kShuffle, kVote, kSync, kMma, kLoadMatrices };
+
+// 16 bytes on their way into shared memory.
+struct Copy {
+  static constexpr size_t kBytes = 16;
+
+  void* shared;
+  const void* global;  // null: zeros
+  int group;
+};
 
 // One CUDA thread.
 struct Thread {
@@ -30,6 +39,8 @@ struct Thread {
   int warp;
   int lane;
   State state;
+  std::vector<Copy> copies;  // that have not been waited for
+  int groups;                // that the thread has closed
   Fiber fiber;
 };
 
@@ -99,6 +110,9 @@ const Exchanged& meet(unsigned mask, Collective what, const void* mine, size_t b
 // The memory of one declaration of a shared array in this block: the same for all threads, NaN bytes at first.
 unsigned char* shared_array(const void* declaration, size_t bytes);
 unsigned char* dynamic_shared();
+
+// Fails unless these bytes lie in one array of the block's shared memory, aligned to their number.
+void require_shared(const void* start, size_t bytes, const char* what);
 
 // Runs a grid with this kernel body. Returns cudaErrorInvalidConfiguration or cudaErrorInvalidValue as CUDA would.
 cudaError_t run_grid(dim3 grid, dim3 block, int dynamic_shared_bytes, const std::function<void()>& kernel);

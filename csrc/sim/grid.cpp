@@ -56,6 +56,8 @@ void start_threads(Block& b, const Arena& arena) {
     thread.warp = i / kWarpSize;
     thread.lane = i % kWarpSize;
     thread.state = State::kReady;
+    thread.copies.clear();
+    thread.groups = 0;
     thread.fiber.prepare(arena.stack(i), Arena::kStackBytes, &run_thread);
     b.warps[thread.warp].live |= 1u << thread.lane;
   }

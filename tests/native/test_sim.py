@@ -34,6 +34,25 @@ FAULTS = {
     "overrun_dynamic": "a write past the end of a shared array",
 }
 
+TENSOR_RIGHT = [
+    "mma_bfloat16",
+    "mma_float16",
+    "mma_int8",
+    "matrices",
+    "matrices_transposed",
+    "copy_groups",
+    "copies_for_others",
+]
+TENSOR_WRONG = ["copies_without_wait", "copies_without_barrier"]
+TENSOR_FAULTS = {
+    "never_wait": "a thread returns without waiting for its cp.async",
+    "copy_past_the_array": "the target of cp.async lies outside of shared memory",
+    "copy_from_between": "the source of cp.async is not aligned to 16 bytes",
+    "read_rows_from_between": "a row of ldmatrix is not aligned to 16 bytes",
+    "read_rows_past_the_array": "a row of ldmatrix lies outside of shared memory",
+    "multiply_without_a_lane": "in warp 0 lanes ffffffdf wait for lanes 20",
+}
+
 every_order = pytest.mark.parametrize("order", ORDERS)
 
 
@@ -42,6 +61,13 @@ def program(request: pytest.FixtureRequest, programs: Path) -> Path:
     """The cases, with the fibers for x86-64 and with those for every other processor."""
     need_sim()
     return programs / str(request.param)
+
+
+@pytest.fixture
+def tensor_program(programs: Path) -> Path:
+    """The cases of tensor cores and asynchronous copies."""
+    need_sim()
+    return programs / "tensor_cases"
 
 
 @every_order
@@ -69,6 +95,28 @@ def test_a_fault_of_synchronisation_ends_the_process_and_says_which(program: Pat
     assert result.returncode == -signal.SIGABRT
     assert result.stdout.startswith("cusim: ")
     assert FAULTS[fault] in result.stdout
+
+
+@every_order
+@pytest.mark.parametrize("case", TENSOR_RIGHT)
+def test_a_tensor_core_or_copy_does_what_its_instruction_does(tensor_program: Path, case: str, order: str) -> None:
+    result = run(tensor_program, case, env={"CUSIM_ORDER": order})
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+@every_order
+@pytest.mark.parametrize("case", TENSOR_WRONG)
+def test_copies_that_nobody_waited_for_give_wrong_results(tensor_program: Path, case: str, order: str) -> None:
+    assert run(tensor_program, case, env={"CUSIM_ORDER": order}).returncode == 1
+
+
+@every_order
+@pytest.mark.parametrize("fault", TENSOR_FAULTS)
+def test_a_wrong_use_of_tensor_cores_or_copies_ends_the_process(tensor_program: Path, fault: str, order: str) -> None:
+    result = run(tensor_program, fault, env={"CUSIM_ORDER": order})
+    assert result.returncode == -signal.SIGABRT
+    assert result.stdout.startswith("cusim: ")
+    assert TENSOR_FAULTS[fault] in result.stdout
 
 
 @pytest.mark.parametrize("order", ["", "sideways", "random", "random:", "random:x"])

@@ -1,0 +1,35 @@
+// Copies from global to shared memory that land when they are waited for and not before, so that whoever reads without
+// waiting reads NaN.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/block.h"
+
+namespace cusim {
+
+// Begins a copy of 16 bytes by the current thread; of zeros where `there` is false, without touching `global`.
+inline void copy_async(void* shared, const void* global, bool there) {
+  require_shared(shared, Copy::kBytes, "the target of cp.async");
+  if (reinterpret_cast<uintptr_t>(global) % Copy::kBytes != 0)
+    fail("the source of cp.async is not aligned to 16 bytes");
+  memset(shared, 0xff, Copy::kBytes);
+  self().copies.push_back({shared, there ? global : nullptr, self().groups});
+}
+
+inline void copies_commit() {
+  self().groups++;
+}
+
+// Lets all copies land but those of the newest `pending` groups, and those of no group yet.
+inline void copies_wait(int pending) {
+  Thread& me = self();
+  std::erase_if(me.copies, [&](const Copy& copy) {
+    const bool lands = copy.group + pending < me.groups;
+    if (lands && copy.global != nullptr) memcpy(copy.shared, copy.global, Copy::kBytes);
+    if (lands && copy.global == nullptr) memset(copy.shared, 0, Copy::kBytes);
+    return lands;
+  });
+}
+
+}  // namespace cusim
