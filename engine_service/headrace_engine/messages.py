@@ -81,6 +81,9 @@ class AddSequence:
         grammar: what its text must match, as `guided` compiles it; "": anything.
         priority: higher is served first.
         interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would put it back for lack of blocks.
+        prompt_logprobs: tell the log-probabilities of the prompt's tokens, with so many alternatives; None: do not.
+        scored: of them, those of the tokens before this one were told by an earlier core.
+        tensors: tell the vectors of each token.
     """
 
     key: int
@@ -99,6 +102,9 @@ class AddSequence:
     use_prefix_cache: bool = True
     cache_salt: str = ""
     interrupt_policy: InterruptPolicy = InterruptPolicy.RESUME
+    prompt_logprobs: int | None = None
+    scored: int = 0
+    tensors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +184,24 @@ class Scheduled:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptPiece:
+    """Log-probabilities of consecutive tokens of a sequence's prompt.
+
+    Attributes:
+        position: place of the first token in the prompt, at least 1.
+        logprobs: of each token.
+        top_ids: the most likely ids in the place of each, one token after the other, equally many a token.
+        top_logprobs: the log-probability of each of them.
+    """
+
+    key: int
+    position: int
+    logprobs: list[float]
+    top_ids: list[int] = field(default_factory=list)
+    top_logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A sequence ended in the core. Its last token, if the step brought one, stands in the same StepOutput."""
 
@@ -211,6 +235,8 @@ class StepOutput:
         top_counts: most likely ids that were asked for with each token, or empty where no row asked.
         top_ids: those ids, one row after the other, most likely first.
         top_logprobs: the log-probability of each of them.
+        tensors: bytes of the vectors of each token, as `Sampled.tensors`; empty where no row asked.
+        prompts: what was told of prompts; a prompt is told whole before its first token.
         scheduled: sequences that were in a step for the first time.
         preempted: sequences that were put back for lack of blocks.
         ended: sequences that the core ended.
@@ -224,6 +250,8 @@ class StepOutput:
     top_counts: list[int] = field(default_factory=list)
     top_ids: list[int] = field(default_factory=list)
     top_logprobs: list[float] = field(default_factory=list)
+    tensors: list[bytes] = field(default_factory=list)
+    prompts: list[PromptPiece] = field(default_factory=list)
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)

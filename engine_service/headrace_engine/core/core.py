@@ -11,11 +11,11 @@ from headrace_engine.core.executor import Executor
 from headrace_engine.core.guides import GuideMaker
 from headrace_engine.core.link import Link
 from headrace_engine.core.prefix_cache import Scope
-from headrace_engine.core.runner import Runner, RunnerSizes, Sampled
+from headrace_engine.core.runner import Runner, RunnerSizes, Sampled, Scores
 from headrace_engine.core.schedule import Limits, Row, Schedule
 from headrace_engine.core.scheduler import Scheduler
 from headrace_engine.core.sequence import Sequence
-from headrace_engine.core.step_output import step_output
+from headrace_engine.core.step_output import prompt_piece, step_output
 from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.messages import (
     AddSequence,
@@ -26,6 +26,7 @@ from headrace_engine.messages import (
     EndSequence,
     Ping,
     Pong,
+    PromptPiece,
     Shutdown,
     StepBegun,
 )
@@ -60,7 +61,8 @@ class Core:
         self._clock = clock
         self._max_length = sizes.max_length
         self._ttl = plan.prefix_cache_ttl
-        self._ended: list[Ended] = []  # Since the last output.
+        self._prompts: list[PromptPiece] = []  # Since the last output, as is the next.
+        self._ended: list[Ended] = []
         self._published = CoreStat()
         self._begun: list[int] = []
         self._stopped = False
@@ -147,7 +149,7 @@ class Core:
             self._enter(request)
 
     def _enter(self, request: AddSequence, guide: Guide | None = None) -> None:
-        sequence = self._scheduler.add(request, guide)
+        sequence = self._scheduler.add(self._entrance.known(request), guide)
         if error := self._refusal(request):
             self._end(sequence, FinishReason.ERROR, error)
         elif reason := sequence.finish_reason:  # What an earlier core generated was all.
@@ -190,6 +192,10 @@ class Core:
                 self._end(row.sequence, FinishReason.ERROR, result.error)
                 continue
             self._scheduler.advance(row)
+            if result is not None and result.scores is not None:
+                self._tell_scores(row.sequence, result.scores)
+                if row.sequence.remaining:
+                    continue
             if result is not None and self._take_token(row.sequence, result.token_id):
                 drawn[row.sequence.key] = result
         return drawn
@@ -206,6 +212,12 @@ class Core:
             self._guide(sequence, sequence.guide, token_id)
         return True
 
+    def _tell_scores(self, sequence: Sequence, scores: Scores) -> None:
+        self._prompts.append(prompt_piece(sequence.key, sequence.scored, scores))
+        sequence.scored += len(scores.logprobs)
+        if not sequence.scoring:
+            self._entrance.note_scored(sequence.request.group)
+
     def _guide(self, sequence: Sequence, guide: Guide, token_id: int) -> None:
         try:
             guide.take([token_id])
@@ -217,7 +229,7 @@ class Core:
         stat = self._scheduler.stat
         if not (schedule.rows or self._ended or stat != self._published):
             return
-        output = step_output(schedule, drawn, self._ended, stat, seconds)
-        self._ended = []
+        output = step_output(schedule, drawn, self._prompts, self._ended, stat, seconds)
+        self._prompts, self._ended = [], []
         self._published = stat
         self._link.send(output)

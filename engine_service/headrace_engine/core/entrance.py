@@ -39,6 +39,15 @@ class Entrance:
         self._guides.drop(key)
         self._groups.drop(key)
 
+    def note_scored(self, group: int) -> None:
+        """The log-probabilities of the prompt of a group were told."""
+        if group:
+            self._groups.note_scored(group)
+
+    def known(self, request: AddSequence) -> AddSequence:
+        """A sequence that has all it needs: one of a group whose prompt was told does not tell it again."""
+        return self._groups.known(request)
+
     def ready(self, *, block: bool) -> Iterator[tuple[AddSequence, Guide | Exception | None]]:
         """Sequences that have all they need, or never will, each once.
 

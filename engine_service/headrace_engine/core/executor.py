@@ -22,7 +22,7 @@ class Executor:
         self._runner = runner
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
-        """One result a step, in order; None where no token was wanted and nothing went wrong.
+        """One result a step, in order; None where nothing was wanted and nothing went wrong.
 
         Raises:
             StepFailed: not even a step of one known token can be computed.
@@ -37,9 +37,9 @@ class Executor:
 
     def _run_together(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
         drawn = self._runner.run(steps)
-        wanted = [step.sampling is not None for step in steps]
+        wanted = [step.answered for step in steps]
         if len(drawn) != sum(wanted):
-            raise RuntimeError(f"the runner drew {len(drawn)} tokens where {sum(wanted)} were wanted")
+            raise RuntimeError(f"the runner told of {len(drawn)} rows where {sum(wanted)} were wanted")
         remaining = iter(drawn)
         return [next(remaining) if want else None for want in wanted]
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
 from headrace_engine.core.sequence import Sequence
 from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import AddSequence
+
+_REMEMBERED = 1024
+"""Groups of which it is known that their prompt was told."""
 
 Entry = tuple[AddSequence, Guide | None]
 
@@ -23,6 +27,7 @@ class Groups:
         self._find = find
         self._leaders: dict[int, int] = {}
         self._held: defaultdict[int, list[Entry]] = defaultdict(list)
+        self._scored: dict[int, None] = {}
 
     def __len__(self) -> int:
         """Sequences that are held back."""
@@ -39,6 +44,18 @@ class Groups:
             self._held[request.group].append((request, guide))
             return True
         return False
+
+    def note_scored(self, group: int) -> None:
+        """The log-probabilities of the prompt were told: no other one of the group has to tell them again."""
+        self._scored[group] = None
+        if len(self._scored) > _REMEMBERED:
+            del self._scored[next(iter(self._scored))]
+
+    def known(self, request: AddSequence) -> AddSequence:
+        """The request as it is now that others of its group were there."""
+        if request.group in self._scored:
+            return replace(request, scored=len(request.prompt))
+        return request
 
     def drop(self, key: int) -> None:
         """The sequence is wanted no more. It may be none of these."""

@@ -47,6 +47,37 @@ class LogitChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class Scoring:
+    """Ids of a prompt whose log-probabilities are wanted.
+
+    Attributes:
+        first: the row of the step, from 0, that tells of the first of them; each row tells of the id after it.
+        ids: the ids; at most as many as there are rows from first on.
+        top: most likely ids that are wanted with each.
+    """
+
+    first: int
+    ids: Sequence[int]
+    top: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a Scoring asked for, by the model's own logits.
+
+    Attributes:
+        logprobs: log-softmax at each of the ids.
+        top_ids: the most likely ids in the place of each, one place after the other; as many as were asked for and
+            the vocabulary has, most likely first, of equal ones the lowest id.
+        top_logprobs: log-softmax of each of them.
+    """
+
+    logprobs: Sequence[float]
+    top_ids: Sequence[int] = ()
+    top_logprobs: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SequenceStep:
     """One sequence's share of a step.
 
@@ -60,6 +91,8 @@ class SequenceStep:
         index: number of the sequence in its request, for the random numbers.
         masked_ids: ids that may not be drawn in this step; one may stand there twice.
         changes: what else is done to the logits; None: nothing.
+        scoring: ids of the prompt whose log-probabilities are wanted; None: none.
+        tensors: the vectors of the row that draws are wanted.
     """
 
     token_ids: Sequence[int]
@@ -70,24 +103,36 @@ class SequenceStep:
     index: int = 0
     masked_ids: Sequence[int] = ()
     changes: LogitChanges | None = None
+    scoring: Scoring | None = None
+    tensors: bool = False
+
+    @property
+    def answered(self) -> bool:
+        """There is something to tell about it."""
+        return self.sampling is not None or self.scoring is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The token drawn for one sequence.
+    """The token drawn for one sequence, and what else its step asked for.
 
     Attributes:
-        token_id: the id; None where none may be drawn, or where error says why.
+        token_id: the id; None where none is wanted or may be drawn, or where error says why.
         logprob: log-softmax of the model's own logits at token_id; None unless asked for.
         top: the most likely ids by the model's own logits, with their log-softmax, as many as were asked for and the
             vocabulary has: most likely first, of equal ones the lowest id.
         error: why no token could be drawn ("logits are not finite"); "" where none went wrong.
+        scores: of the ids of the step's scoring.
+        tensors: of the row that drew, where they were asked for, two vectors of the hidden size as little-endian
+            float32: its id's embedding, and its last hidden state, after the final norm, which the head multiplies.
     """
 
     token_id: int | None
     logprob: float | None = None
     error: str = ""
     top: Sequence[tuple[int, float]] = ()
+    scores: Scores | None = None
+    tensors: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +178,9 @@ class Runner(ABC):
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """Compute all steps as one mixed batch.
 
-        Appends keys and values to the blocks, and returns one Sampled for each step that has `sampling`, in order.
-        A row whose logits are not finite gives a Sampled with an error and touches no other row.
+        Appends keys and values to the blocks, and returns one Sampled for each step that has `sampling` or `scoring`,
+        in order. Logits of scored rows are computed some rows at a time, never all at once. A row whose logits are
+        not finite gives a Sampled with an error and touches no other row.
         """
 
     @abstractmethod

@@ -8,7 +8,7 @@ from enum import StrEnum
 from headrace_engine.config import LogitRules
 from headrace_engine.core.logit_state import LogitState
 from headrace_engine.core.prefix_cache import Cursor
-from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.runner import Scoring, SequenceStep
 from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import AddSequence
 from headrace_engine.result_types import FinishReason
@@ -39,6 +39,8 @@ class Sequence:
         preemptions: times that it gave up its blocks for others.
         overtaken: sequences behind it in the queue that started before it.
         logits: what its ids make of its rules, from its first draw on; None: it has none, or has drawn nothing here.
+        scored: the first prompt token whose log-probability nobody was told; token 0 has none.
+        plain: nothing is asked but tokens drawn from the model's own logits.
     """
 
     request: AddSequence
@@ -54,10 +56,16 @@ class Sequence:
     preemptions: int = 0
     overtaken: int = 0
     logits: LogitState | None = None
+    scored: int = field(init=False)
+    plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ids = [*self.request.prompt, *self.request.generated]
-        self.prompt_length = len(self.request.prompt)
+        request = self.request
+        self.ids = [*request.prompt, *request.generated]
+        self.prompt_length = len(request.prompt)
+        self.scored = max(1, request.scored)
+        ruled = request.rules is not None or self.guide is not None
+        self.plain = not (ruled or request.tensors or request.prompt_logprobs is not None)
 
     @property
     def key(self) -> int:
@@ -83,6 +91,11 @@ class Sequence:
     def remaining(self) -> int:
         """Ids still to compute before the next one can be drawn."""
         return len(self.ids) - self.computed
+
+    @property
+    def scoring(self) -> bool:
+        """Log-probabilities of its prompt are still to be told, so all of the prompt is computed, cached or not."""
+        return self.request.prompt_logprobs is not None and self.scored < self.prompt_length
 
     @property
     def longest(self) -> int:
@@ -119,8 +132,22 @@ class Sequence:
             index=self.request.index,
             masked_ids=self.masked_ids,
         )
-        free = self.request.rules is None and self.guide is None
-        return step if free or not draws else self._ruled(step)
+        return step if self.plain else self._asked(step)
+
+    def _asked(self, step: SequenceStep) -> SequenceStep:
+        """A step with all that its request asks for."""
+        draws = step.sampling is not None
+        if draws and (self.request.rules is not None or self.guide is not None):
+            step = self._ruled(step)
+        scoring = self._scoring(step) if self.scoring else None
+        return replace(step, scoring=scoring, tensors=draws and self.request.tensors)
+
+    def _scoring(self, step: SequenceStep) -> Scoring | None:
+        """What a step tells of the prompt that was not told yet: its rows may have been computed before."""
+        first, last = self.scored, min(step.start + len(step.token_ids) + 1, self.prompt_length)
+        if first >= last:
+            return None
+        return Scoring(first - 1 - step.start, self.ids[first:last], self.request.prompt_logprobs or 0)
 
     def _ruled(self, step: SequenceStep) -> SequenceStep:
         """A step that draws as its rules, its grammar and its ids so far say."""

@@ -6,13 +6,18 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from headrace_engine.core.runner import Sampled
+from headrace_engine.core.runner import Sampled, Scores
 from headrace_engine.core.schedule import Schedule
-from headrace_engine.messages import CoreStat, Ended, StepOutput
+from headrace_engine.messages import CoreStat, Ended, PromptPiece, StepOutput
 
 
 def step_output(
-    schedule: Schedule, drawn: Mapping[int, Sampled], ended: list[Ended], stat: CoreStat, seconds: float
+    schedule: Schedule,
+    drawn: Mapping[int, Sampled],
+    prompts: list[PromptPiece],
+    ended: list[Ended],
+    stat: CoreStat,
+    seconds: float,
 ) -> StepOutput:
     """One step, with the tokens that it brought by key."""
     return StepOutput(
@@ -20,6 +25,8 @@ def step_output(
         token_ids=[token.token_id for token in drawn.values() if token.token_id is not None],
         logprobs=_logprobs(drawn),
         **_tops(drawn),
+        tensors=_tensors(drawn),
+        prompts=prompts,
         scheduled=schedule.scheduled,
         preempted=schedule.preempted,
         ended=ended,
@@ -36,6 +43,11 @@ def _logprobs(drawn: Mapping[int, Sampled]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
+def _tensors(drawn: Mapping[int, Sampled]) -> list[bytes]:
+    tensors = [token.tensors for token in drawn.values()]
+    return tensors if any(tensors) else []
+
+
 def _tops(drawn: Mapping[int, Sampled]) -> dict[str, Any]:
     """The columns of most likely ids; none where nobody asked for them."""
     if not any(token.top for token in drawn.values()):
@@ -46,3 +58,9 @@ def _tops(drawn: Mapping[int, Sampled]) -> dict[str, Any]:
         "top_ids": [token_id for token_id, _ in pairs],
         "top_logprobs": [logprob for _, logprob in pairs],
     }
+
+
+def prompt_piece(key: int, position: int, scores: Scores) -> PromptPiece:
+    """What was told of a prompt from a position on."""
+    tops = list(scores.top_ids), list(scores.top_logprobs)
+    return PromptPiece(key, position, list(scores.logprobs), *tops)

@@ -21,8 +21,8 @@ class BlockTables:
         self._cache = PrefixCache(pool)
 
     def find_cached(self, sequence: Sequence) -> list[int]:
-        """Blocks that hold the longest known prefix of a waiting sequence."""
-        return [] if sequence.cursor is None else self._cache.find(sequence.cursor, sequence.ids)
+        """Blocks that hold the longest known prefix of a waiting sequence, where that may be taken from them."""
+        return [] if sequence.cursor is None or sequence.scoring else self._cache.find(sequence.cursor, sequence.ids)
 
     def grows(self, sequence: Sequence) -> bool:
         """Whether a sequence may come to need more blocks than its ids take now."""

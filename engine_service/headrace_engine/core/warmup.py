@@ -7,13 +7,16 @@ from itertools import islice
 
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.link import Link
-from headrace_engine.core.runner import Runner, RunnerSizes, SequenceStep
+from headrace_engine.core.runner import Runner, RunnerSizes, Scoring, SequenceStep
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan, CoreProgress, CoreReady
 from headrace_engine.model_types import ModelPhase
 
 _DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=True, top_logprobs=20)
 """Asks for all of a sampler's work, so that nothing is left to be allocated or compiled later."""
+
+_SCORED = 64
+"""Prompt tokens that a row of the warm-up scores, at most: logits of more rows are computed in the same room."""
 
 
 def start_up(plan: CorePlan, runner: Runner, link: Link) -> RunnerSizes:
@@ -75,7 +78,15 @@ def _most_sequences(plan: CorePlan, sizes: RunnerSizes) -> list[SequenceStep]:
 
 
 def _row(start: int, count: int, blocks: tuple[int, ...]) -> SequenceStep:
-    return SequenceStep(token_ids=(0,) * count, start=start, blocks=blocks, sampling=_DRAW, masked_ids=(1,))
+    return SequenceStep(
+        token_ids=(0,) * count,
+        start=start,
+        blocks=blocks,
+        sampling=_DRAW,
+        masked_ids=(1,),
+        scoring=Scoring(0, (0,) * min(count, _SCORED), _DRAW.top_logprobs),
+        tensors=True,
+    )
 
 
 def _blocks_for(tokens: int, plan: CorePlan) -> int:

@@ -128,9 +128,30 @@ class Decoder(Generic[Tensor, Prepared]):
         self._ops = ops
         self._weights = weights
 
+    @property
+    def vocab_size(self) -> int:
+        """Ids that the logits are of."""
+        return self._spec.vocab_size
+
+    @property
+    def embedding(self) -> Tensor:
+        """The table of embeddings, [vocab, hidden]."""
+        return self._weights["embed"]
+
     def forward(self, batch: Batch) -> Tensor:
         """Compute all rows, append their keys and values, and return the logits [len(wanted), vocab]."""
         rows = self._ops.prepare(batch)
+        return self.logits(self._ops.select_rows(self._states(rows), rows))
+
+    def states(self, batch: Batch) -> Tensor:
+        """The same, but return the last hidden states of all rows, after the final norm: [rows, hidden]."""
+        return self._states(self._ops.prepare(batch))
+
+    def logits(self, states: Tensor) -> Tensor:
+        """The logits [rows, vocab] of last hidden states."""
+        return self._ops.linear(states, self._weights["embed" if self._spec.tied_head else "head"])
+
+    def _states(self, rows: Prepared) -> Tensor:
         residual = self._ops.embedding(self._weights["embed"], rows)
         x = self._ops.rms_norm(residual, self._input_norm(0), self._spec.norm_eps)
         for layer in range(self._spec.num_layers):
@@ -138,8 +159,7 @@ class Decoder(Generic[Tensor, Prepared]):
             x, residual = self._add_norm(x, residual, self._weights[f"layers.{layer}.post_norm"])
             x = self._mlp(layer, x)
             x, residual = self._add_norm(x, residual, self._input_norm(layer + 1))
-        head = self._weights["embed" if self._spec.tied_head else "head"]
-        return self._ops.linear(self._ops.select_rows(x, rows), head)
+        return x
 
     def _attention(self, layer: int, x: Tensor, rows: Prepared) -> Tensor:
         q, k, v = self._linears(layer, ("q", "k", "v"), x, self._spec.qkv_bias)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -19,7 +20,7 @@ from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat, Sampl
 from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.logit_state import LogitState
-from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, Scores, SequenceStep
 from headrace_engine.core.warmup import start_up
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.messages import (
@@ -30,6 +31,7 @@ from headrace_engine.messages import (
     CoreStat,
     Ended,
     EndSequence,
+    PromptPiece,
     StepBegun,
     StepOutput,
 )
@@ -68,6 +70,22 @@ def draw(
 
 def _has(mask: array[int], token: int) -> bool:
     return token // 32 < len(mask) and bool(mask[token // 32] >> token % 32 & 1)
+
+
+def score(context: Sequence[int], token: int) -> float:
+    """The log-probability of an id after a context."""
+    content = array("q", (*context, token)).tobytes()
+    return -float(int.from_bytes(blake2b(content, digest_size=3).digest(), "little"))
+
+
+def vectors(context: Sequence[int]) -> bytes:
+    """The vectors of the token after a context."""
+    return blake2b(array("q", context).tobytes()).digest()
+
+
+def expected_scores(prompt: Sequence[int], top: int) -> list[tuple[float, list[int]]]:
+    """Of each token of a prompt but the first: its log-probability, and the most likely ids in its place."""
+    return [(score(prompt[:place], token), [token + i for i in range(top)]) for place, token in enumerate(prompt)][1:]
 
 
 def expected(request: AddSequence, count: int | None = None) -> list[int]:
@@ -142,7 +160,7 @@ class SimulatedRunner(Runner):
             raise RuntimeError("simulated fault")
         for step in steps:
             self._write(step)
-        return [self._draw(step) for step in steps if step.sampling is not None]
+        return [self._answer(step) for step in steps if step.answered]
 
     def forget_warm_up(self) -> None:
         """Count from here."""
@@ -157,19 +175,36 @@ class SimulatedRunner(Runner):
             self.seen.add(token)
             self._pool[self._slot(step, position)] = (position, _POISON if spoilt else token)
 
-    def _draw(self, step: SequenceStep) -> Sampled:
-        assert step.sampling is not None
+    def _answer(self, step: SequenceStep) -> Sampled:
+        context = self._context(step)
+        if _POISON in context:
+            return Sampled(None, error="logits are not finite")
+        drawn = Sampled(None) if step.sampling is None else self._draw(step, step.sampling, context)
+        tensors = vectors(context) if step.tensors else b""
+        return replace(drawn, scores=self._scores(step, context), tensors=tensors)
+
+    def _context(self, step: SequenceStep) -> list[int]:
+        """The ids of a sequence as the pool has them."""
         context: list[int] = []
         for position in range(step.start + len(step.token_ids)):
             stored, token = self._pool.get(self._slot(step, position), (-1, -2))
-            if token == _POISON:
-                return Sampled(None, error="logits are not finite")
-            context.append(token if stored == position else -3)
+            context.append(token if stored == position or token == _POISON else -3)
+        return context
+
+    def _scores(self, step: SequenceStep, context: list[int]) -> Scores | None:
+        if step.scoring is None:
+            return None
+        begin, ids = step.start + step.scoring.first + 1, step.scoring.ids
+        tops = [token + i for token in ids for i in range(step.scoring.top)]
+        scores = [score(context[: begin + place], token) for place, token in enumerate(ids)]
+        return Scores(scores, tops, [-0.5] * len(tops))
+
+    def _draw(self, step: SequenceStep, sampling: SamplingParams, context: list[int]) -> Sampled:
         allowed = None if step.changes is None else step.changes.allowed
-        token_id = draw(context, step.sampling, step.position, step.index, step.masked_ids, allowed)
-        if token_id is None or not step.sampling.logprobs:
+        token_id = draw(context, sampling, step.position, step.index, step.masked_ids, allowed)
+        if token_id is None or not sampling.logprobs:
             return Sampled(token_id)
-        top = [(token_id + i, -1.0 - i) for i in range(step.sampling.top_logprobs)]
+        top = [(token_id + i, -1.0 - i) for i in range(sampling.top_logprobs)]
         return Sampled(token_id, -float(token_id), top=top)
 
     def _slot(self, step: SequenceStep, position: int) -> tuple[int, int]:
@@ -185,6 +220,8 @@ class SimulatedRunner(Runner):
             _require(bool(step.token_ids), "a row without tokens")
             _require(end < self.plan.max_length, f"a row ends at {end}")
             _require(len(step.blocks) * self.plan.block_size >= end, "a table too short")
+            scored = 0 if step.scoring is None else step.scoring.first + len(step.scoring.ids)
+            _require(step.scoring is None or 0 <= step.scoring.first < scored <= len(step.token_ids), "bad scoring")
             _require(len(set(step.blocks)) == len(step.blocks), "a block twice in a table")
             _require(all(0 <= block < self._num_blocks for block in step.blocks), "a block outside the pool")
             for position in range(step.start, end):
@@ -258,6 +295,8 @@ class Bench:
         self.ended: dict[int, Ended] = {}
         self.cached: dict[int, int] = {}
         self.preempted: list[int] = []
+        self.scored: dict[int, list[tuple[float, list[int]]]] = {}
+        self.vectors: dict[int, list[bytes]] = {}
         self.outputs: list[StepOutput] = []
         self.begun: list[list[int]] = []
         self.step()  # At its first rest a core tells the size of its pool.
@@ -319,12 +358,26 @@ class Bench:
         assert (self.stat.running, self.stat.waiting, self.stat.blocks_used) == (0, 0, 0)
         assert self.stat.blocks_cached + self.stat.blocks_free == self.plan.num_blocks
 
+    def _note_piece(self, piece: PromptPiece) -> None:
+        """Pieces of a prompt follow each other, and come before its first token."""
+        told, top = self.scored.setdefault(piece.key, []), len(piece.top_ids) // len(piece.logprobs)
+        request = self.requests[piece.key]
+        assert piece.position == max(1, request.scored) + len(told)
+        assert piece.key not in self.ended
+        assert len(self.tokens[piece.key]) == len(request.generated)
+        rows = [piece.top_ids[row * top : (row + 1) * top] for row in range(len(piece.logprobs))]
+        told += zip(piece.logprobs, rows, strict=True)
+
     def _note(self, message: CoreMessage) -> None:
         if isinstance(message, StepBegun):
             self.begun.append(message.keys)
             return
         assert isinstance(message, StepOutput)
         self.outputs.append(message)
+        for piece in message.prompts:
+            self._note_piece(piece)
+        for key, tensors in zip(message.keys, message.tensors, strict=bool(message.tensors)):
+            self.vectors.setdefault(key, []).append(tensors)
         for key, token in zip(message.keys, message.token_ids, strict=True):
             assert key not in self.ended, "a token after the end"
             self.tokens[key].append(token)

@@ -27,6 +27,7 @@ def any_of(hint: Any) -> st.SearchStrategy[Any]:
         float: st.floats(),
         bool: st.booleans(),
         str: st.text(),
+        bytes: st.binary(max_size=20),
         type(None): st.none(),
     }
     if hint in simple:

@@ -16,8 +16,9 @@ from headrace_engine.backends.cpu.choices import (
     choose_storage,
 )
 from headrace_engine.backends.cpu.numbers import PLAIN
-from headrace_engine.backends.cpu.recording import record_program
+from headrace_engine.backends.cpu.recording import Recorded, record_program
 from headrace_engine.backends.cpu.rope import RotaryTables, rotary_tables
+from headrace_engine.backends.cpu.scoring import Scorer
 from headrace_engine.backends.cpu.storage import Storage
 from headrace_engine.backends.cpu.threads import choose_threads
 from headrace_engine.backends.cpu.weights import CpuWeights, Packer
@@ -32,7 +33,7 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.rope import apply_rope_scaling
 from headrace_engine.models.spec import DecoderSpec
-from headrace_engine.native import Cpu, Program, Value, choose_isa, load, weight_version
+from headrace_engine.native import Cpu, PackedMatrix, Program, Value, choose_isa, load, weight_version
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,8 @@ class LoadedModel:
     Attributes:
         spec: with the caller's rotary scaling applied.
         dtype: of the weights that are stored as numbers.
-        logits: where the program leaves them.
+        recorded: the step.
+        scorer: tells of rows of prompts.
     """
 
     cpu: Cpu
@@ -52,8 +54,29 @@ class LoadedModel:
     dtype: ComputeDtype
     weights: CpuWeights
     rotary: RotaryTables
-    program: Program
-    logits: Value
+    recorded: Recorded
+    scorer: Scorer
+
+    @property
+    def program(self) -> Program:
+        """The step's."""
+        return self.recorded.program
+
+    @property
+    def logits(self) -> Value:
+        """Where it leaves them."""
+        return self.recorded.logits
+
+    @property
+    def embedding(self) -> PackedMatrix:
+        """The table of embeddings."""
+        table: PackedMatrix = self.weights.tensors["embed"]
+        return table
+
+    @property
+    def workspace_bytes(self) -> int:
+        """What the largest step takes beside weights and pool."""
+        return self.program.workspace_bytes + self.scorer.program.workspace_bytes
 
     @property
     def weight_bytes(self) -> int:
@@ -62,6 +85,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Free everything."""
+        self.scorer.program.close()
         self.program.close()
         self.weights.arena.close()
         self.cpu.close()
@@ -88,9 +112,11 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
         weights = _load_weights(Packer(cpu, files, spec, storage), files, storage, cpu, progress)
         opened.callback(weights.arena.close)
         kv = choose_kv(plan, dtype)
-        program, logits = record_program(cpu, plan, spec, weights.tensors, rotary, kv, activations)
+        recorded = record_program(cpu, plan, spec, weights.tensors, rotary, kv, activations)
+        head = weights.tensors["embed" if spec.tied_head else "head"]
+        scorer = Scorer(cpu, recorded.program.shape, head, activations)
         opened.pop_all()
-    return LoadedModel(cpu, spec, dtype, weights, rotary, program, logits)
+    return LoadedModel(cpu, spec, dtype, weights, rotary, recorded, scorer)
 
 
 def _start_threads(plan: CorePlan) -> Cpu:

@@ -29,7 +29,12 @@ class RecordingOps:
 
     Attributes:
         recorded: the ops so far.
+        states: the last hidden states of all rows.
+        selected: those of the wanted rows.
     """
+
+    states: Activation
+    selected: Activation
 
     def __init__(self, scale: float, rotary: RotaryTables, activations: Activations) -> None:
         self.recorded: list[RecordedOp] = []
@@ -125,6 +130,7 @@ class RecordingOps:
     def select_rows(self, x: Activation, batch: None) -> Activation:
         """See Ops."""
         out = Activation(x.width, Rows.LOGITS)
+        self.states, self.selected = x, out
 
         def record(program: Program, places: Places) -> None:
             program.select(places[x], places[out])
@@ -133,12 +139,12 @@ class RecordingOps:
         return out
 
     def sample(self, logits: Activation) -> None:
-        """Draw a token for each row of logits."""
+        """Draw a token for each row of logits. Hidden states stay to the end of the step, for those that ask."""
 
         def record(program: Program, places: Places) -> None:
             program.sample(places[logits])
 
-        self.recorded.append(RecordedOp((logits,), (), record))
+        self.recorded.append(RecordedOp((logits, self.states, self.selected), (), record))
 
     def _multiply(self, x: Activation, projections: Sequence[Projection]) -> list[Activation]:
         outs = [Activation(weight.matrix.outputs, x.rows) for weight, _ in projections]

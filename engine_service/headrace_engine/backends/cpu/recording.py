@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace_engine.backends.cpu.ops import RecordingOps
@@ -16,6 +16,22 @@ from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Activations, Cpu, Kv, Program, Rows, Shape, Value
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The program of a step, and where it leaves what is read after a run.
+
+    Attributes:
+        states: last hidden states of all rows, after the final norm.
+        selected: those of the wanted rows.
+        logits: theirs.
+    """
+
+    program: Program
+    states: Value
+    selected: Value
+    logits: Value
+
+
 def record_program(
     cpu: Cpu,
     plan: CorePlan,
@@ -24,8 +40,8 @@ def record_program(
     rotary: RotaryTables,
     kv: Kv,
     activations: Activations,
-) -> tuple[Program, Value]:
-    """The step of a decoder for the plan's largest batch, and where its logits lie.
+) -> Recorded:
+    """The step of a decoder for the plan's largest batch.
 
     Args:
         weights: packed matrices, and float32 vectors, by canonical name.
@@ -55,4 +71,4 @@ def record_program(
     )
     for op in ops.recorded:
         op.record(program, places)
-    return program, places[logits]
+    return Recorded(program, places[ops.states], places[ops.selected], places[logits])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.loading import LoadedModel, load_model
 from headrace_engine.backends.host import default_memory_ratio, memory_limit
 from headrace_engine.backends.kv_size import CPU_SHARE, size_pool
 from headrace_engine.backends.kv_size import Memory as MemoryBudget
+from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
 from headrace_engine.errors import Internal
@@ -49,7 +50,7 @@ class CpuRunner(Runner):
     def size(self) -> RunnerSizes:
         """See Runner. The step is recorded, so that what it takes is known."""
         model, plan = self._loaded, self._plan
-        workspace, total = model.program.workspace_bytes, memory_limit()
+        workspace, total = model.workspace_bytes, memory_limit()
         memory = MemoryBudget(total, model.weight_bytes, workspace, total - workspace - model.weight_bytes)
         ratio = plan.memory_ratio or default_memory_ratio()
         pool = size_pool(plan, model.spec, memory, model.program.block_bytes, ratio, CPU_SHARE)
@@ -70,6 +71,7 @@ class CpuRunner(Runner):
         program = self._loaded.program
         self._pool = Memory(self._loaded.cpu.native, num_blocks * program.block_bytes)
         program.bind(self._pool, num_blocks)
+        self._loaded.scorer.bind(self._pool, num_blocks)
         self._batch = CpuBatch(program.shape)
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
@@ -80,7 +82,8 @@ class CpuRunner(Runner):
             return []
         self._batch.fill(steps)
         self._loaded.program.run(self._batch.struct)
-        return list(self._batch.drawn(steps))
+        drawn = self._batch.drawn(steps)
+        return self._tell(steps, drawn) if asks_more(steps) else list(drawn)
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
@@ -91,6 +94,19 @@ class CpuRunner(Runner):
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+    def _tell(self, steps: Sequence[SequenceStep], drawn: Iterable[Sampled]) -> list[Sampled]:
+        """What the step has left in the workspace, for those that ask."""
+        model = self._loaded
+        program, recorded, scorer = model.program, model.recorded, model.scorer
+        states = program.value(recorded.states, sum(len(step.token_ids) for step in steps))
+        selected = program.value(recorded.selected, sum(step.sampling is not None for step in steps))
+
+        def vectors(number: int, token_id: int) -> bytes:
+            embedding: bytes = model.embedding.row(token_id).tobytes()
+            return embedding + bytes(selected[number].tobytes())
+
+        return tell(steps, drawn, lambda rows, forced: scorer.run(states[rows], forced), scorer.rows, vectors)
 
     @property
     def _loaded(self) -> LoadedModel:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from headrace_engine.backends.host import default_memory_ratio
 from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, Memory, block_bytes, length_limit, size_pool
+from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.loading import LoadedModel, device_memory, load_model
 from headrace_engine.backends.torch.sampler import sample
-from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, workspace_bytes
+from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, rows_at_once, workspace_bytes
 from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.messages import CorePlan
@@ -110,9 +112,29 @@ def run_steps(decoder: Decoder[Tensor, TorchBatch], steps: Sequence[SequenceStep
     if not steps:
         return []
     batch = make_batch(steps)
+    drawing = [step for step in steps if step.sampling is not None]
     with torch.inference_mode():
-        logits = decoder.forward(batch)
-        return sample(logits, [step for step in steps if step.sampling is not None])
+        if not asks_more(steps):
+            return sample(decoder.forward(batch), drawing)
+        states = decoder.states(batch)
+        selected = states[batch.wanted]
+        drawn = sample(decoder.logits(selected), drawing)
+
+        def vectors(number: int, token_id: int) -> bytes:
+            return _bytes(decoder.embedding[token_id]) + _bytes(selected[number])
+
+        score = partial(_score, decoder, states)
+        return tell(steps, drawn, score, rows_at_once(decoder.vocab_size), vectors)
+
+
+def _score(
+    decoder: Decoder[Tensor, TorchBatch], states: Tensor, rows: list[int], steps: list[SequenceStep]
+) -> list[Sampled]:
+    return sample(decoder.logits(states[rows]), steps)
+
+
+def _bytes(vector: Tensor) -> bytes:
+    return vector.float().cpu().numpy().tobytes()
 
 
 def make_batch(steps: Sequence[SequenceStep]) -> Batch:

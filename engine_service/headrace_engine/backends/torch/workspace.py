@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from headrace_engine.backends.torch.attention import KEY_TILE
 from headrace_engine.backends.torch.batch import QUERY_TILE, TILES_AT_ONCE
+from headrace_engine.backends.torch.linear import ROW_TILE
 from headrace_engine.backends.torch.logits import LOGITS_AT_ONCE
 from headrace_engine.config import SamplingParams
-from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.runner import Scoring, SequenceStep
 from headrace_engine.messages import CorePlan
 from headrace_engine.models.spec import DecoderSpec
 
 _DRAW_BYTES = 192
 """Bytes that drawing holds at once for each logit: copies in float64, sorted values, ids and random words."""
 
+_SCORE_BYTES = 64
+"""The same for logits of which log-probabilities are told, and nothing is drawn by chance."""
+
+
+def rows_at_once(vocab_size: int) -> int:
+    """Rows of prompts whose logits are computed together, where their log-probabilities are told."""
+    return max(ROW_TILE, LOGITS_AT_ONCE // vocab_size)
+
 
 def largest_step(plan: CorePlan, max_length: int) -> list[SequenceStep]:
     """A full step in a pool of one block: one prompt chunk, and every other sequence at its last position.
 
     All block tables name block 0, so that it needs no pool. Every row is drawn with the costliest sampling: an id
-    that is masked, and a top_p that sorts and leaves nearly every id to draw a random number for.
+    that is masked, and a top_p that sorts and leaves nearly every id to draw a random number for. The chunk is scored.
     """
     sampling = SamplingParams(top_p=1 - 2**-53, logprobs=True, top_logprobs=20)
     blocks = [0] * -(-max_length // plan.block_size)
     chunk = min(max_length, plan.max_prefill_tokens - plan.max_batch + 1)
     lengths = [chunk, *[1] * (plan.max_batch - 1)]
-    return [SequenceStep([0] * length, max_length - length, blocks, sampling, masked_ids=(1,)) for length in lengths]
+    steps = [SequenceStep([0] * length, max_length - length, blocks, sampling, masked_ids=(1,)) for length in lengths]
+    return [replace(steps[0], scoring=Scoring(0, [0] * chunk, 20)), *steps[1:]]
 
 
 def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
@@ -45,7 +56,8 @@ def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
     tile = 3 * spec.num_kv_heads * keys * spec.head_dim + 4 * spec.num_heads * QUERY_TILE * keys
     all_logits = sequences * spec.vocab_size
     drawn = min(all_logits, max(spec.vocab_size, LOGITS_AT_ONCE))
-    logits = all_logits * (itemsize + 28) + drawn * _DRAW_BYTES
+    scored = min(rows, rows_at_once(spec.vocab_size)) * spec.vocab_size
+    logits = max(all_logits * (itemsize + 28) + drawn * _DRAW_BYTES, all_logits * itemsize + scored * _SCORE_BYTES)
     return activations + 4 * TILES_AT_ONCE * tile + logits
 
 

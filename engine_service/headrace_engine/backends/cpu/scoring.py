@@ -1,0 +1,67 @@
+"""Log-probabilities of given ids from last hidden states: a small program beside that of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace_engine.backends.cpu.batch import CpuBatch
+from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.native import Activations, Cpu, Memory, PackedMatrix, Product, Program, Rows, Shape, Value
+
+_BYTES = 16 * 2**20
+"""Of the logits that are computed together, at most, as far as that is a row."""
+
+_ROWS = 64
+"""Rows that are computed together, at most: more would make the products little faster."""
+
+_FLOATS = 16
+"""Values begin at multiples of this many floats."""
+
+
+class Scorer:
+    """The head and the sampler, for some rows at a time.
+
+    Args:
+        shape: of the step's program.
+        head: the output matrix.
+
+    Attributes:
+        program: what it runs.
+        rows: how many at a time.
+    """
+
+    def __init__(self, cpu: Cpu, shape: Shape, head: PackedMatrix, activations: Activations) -> None:
+        vocab, hidden = head.matrix.outputs, head.matrix.inputs
+        self.rows = max(1, min(_ROWS, _BYTES // (4 * vocab)))
+        begin = -(-self.rows * hidden // _FLOATS) * _FLOATS
+        self._states = Value(0, hidden, Rows.LOGITS)
+        logits = Value(begin, vocab, Rows.LOGITS)
+        self.program = Program(cpu, _small(shape, begin + self.rows * vocab, self.rows))
+        self.program.linear(self._states, [Product(head, logits)], activations)
+        self.program.sample(logits)
+
+    def bind(self, pool: Memory, num_blocks: int) -> None:
+        """Allocate its workspace. A program has a pool; of this one it reads and writes nothing."""
+        self.program.bind(pool, num_blocks)
+        self._batch = CpuBatch(self.program.shape)
+
+    def run(self, states: NDArray[np.float32], steps: Sequence[SequenceStep]) -> list[Sampled]:
+        """Draw as each step says from the logits of a row.
+
+        Args:
+            states: [len(steps), hidden], at most `rows`.
+            steps: of one token each.
+        """
+        self.program.value(self._states, len(steps))[:] = states
+        self._batch.fill(steps)
+        self.program.run(self._batch.struct)
+        return list(self._batch.drawn(steps))
+
+
+def _small(shape: Shape, floats: int, rows: int) -> Shape:
+    fields = {name: getattr(shape, name) for name, *_ in shape._fields_}
+    rows_of = dict.fromkeys(("max_tokens", "max_sequences", "max_logits"), rows)
+    return Shape(**{**fields, **rows_of, "workspace": floats, "max_positions": 1})

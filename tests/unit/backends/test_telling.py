@@ -1,0 +1,168 @@
+"""What backends tell beside tokens, against transformers: log-probabilities of prompts, embeddings, hidden states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from headrace_engine.backends import telling
+from headrace_engine.backends.cpu import make_runner as make_cpu
+from headrace_engine.backends.cpu import scoring
+from headrace_engine.backends.torch import make_runner as make_torch
+from headrace_engine.backends.torch import workspace
+from headrace_engine.config import SamplingParams
+from headrace_engine.core.runner import Scoring, SequenceStep
+from safetensors.torch import load_file, save_file
+from tiny_models import make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
+from torch_sequences import plan_for, random_ids, reference
+
+BACKENDS = {"cpu": make_cpu, "torch": make_torch}
+GREEDY = SamplingParams(temperature=0.0, logprobs=True)
+VOCAB, HIDDEN = 384, 64
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A tiny random model of each family; one has its head tied to its embeddings."""
+    root = tmp_path_factory.mktemp("models")
+    return {
+        "llama": make_tiny_llama(root / "llama"),
+        "mistral": make_tiny_mistral(root / "mistral", sliding_window=16),
+        "qwen2": make_tiny_qwen2(root / "qwen2", tie_word_embeddings=True),
+    }
+
+
+@pytest.fixture(params=BACKENDS)
+def opened(request, monkeypatch):
+    """Makes runners of one backend that are ready, and closed in the end; few rows are scored at a time."""
+    runners = []
+    monkeypatch.setattr(scoring, "_ROWS", 8)
+    monkeypatch.setattr(workspace, "LOGITS_AT_ONCE", VOCAB * 16)
+
+    def open_one(path, **changes):
+        runner = BACKENDS[request.param](plan_for(path, max_batch=4, **changes))
+        runners.append(runner)
+        runner.load(lambda phase, done, total: None)
+        runner.allocate(runner.size().num_blocks)
+        return runner
+
+    yield open_one
+    for runner in runners:
+        runner.close()
+
+
+def whole(ids, block=0, top=3):
+    """A prompt in one step, with all that can be asked for."""
+    blocks = range(block, block + 8)
+    return SequenceStep(ids, 0, blocks, GREEDY, scoring=Scoring(0, ids[1:], top), tensors=True)
+
+
+def chunks(ids, size, block=0, top=3):
+    """The same in chunks."""
+    step = whole(ids, block, top)
+    for start in range(0, len(ids), size):
+        end = min(start + size, len(ids))
+        part = replace(step, token_ids=ids[start:end], start=start, scoring=Scoring(0, ids[start + 1 : end + 1], top))
+        yield part if end == len(ids) else replace(part, sampling=None, tensors=False)
+
+
+def vectors(answer):
+    embedding, hidden = np.frombuffer(answer.tensors, dtype="<f4").reshape(2, HIDDEN)
+    return embedding, hidden
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
+def test_prompt_and_vectors_are_those_of_transformers(family, models, opened):
+    """The last entry of hidden_states is what the head multiplies: it has gone through the final norm."""
+    ids = random_ids(70, seed=1)
+    (answer,) = opened(models[family]).run([whole(ids)])
+    oracle = reference(models[family])
+    with torch.inference_mode():
+        found = oracle(torch.tensor([ids]), output_hidden_states=True)
+    logprobs = found.logits[0, :-1].double().log_softmax(1)
+    expected = logprobs.gather(1, torch.tensor(ids[1:]).unsqueeze(1)).squeeze(1)
+    assert answer.scores.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
+    best = logprobs.topk(3)
+    assert answer.scores.top_logprobs == pytest.approx(best.values.flatten().tolist(), abs=1e-3)
+    assert np.mean(np.array(answer.scores.top_ids) == best.indices.flatten().numpy()) > 0.98
+    embedding, hidden = vectors(answer)
+    assert embedding.tolist() == found.hidden_states[0][0, -1].tolist()
+    np.testing.assert_allclose(hidden, found.hidden_states[-1][0, -1].numpy(), rtol=0, atol=1e-3)
+    np.testing.assert_allclose(
+        oracle.lm_head(torch.tensor(hidden)).detach().numpy(), found.logits[0, -1].numpy(), rtol=0, atol=1e-3
+    )
+
+
+def test_chunks_and_neighbours_change_nothing(models, opened):
+    """In float32: alone at once, in chunks of any size, and beside others that ask for nothing or for more."""
+    runner, ids = opened(models["llama"]), random_ids(41, seed=2)
+    (alone,) = runner.run([whole(ids)])
+    for size in (1, 7, 16):
+        scored = []
+        for step in chunks(ids, size, block=8):
+            neighbours = [SequenceStep([5, 6], 0, [20], GREEDY), whole(random_ids(9, seed=3), block=24, top=20)]
+            quiet, answer, other = runner.run([neighbours[0], step, neighbours[1]])
+            assert (quiet.scores, quiet.tensors) == (None, b"")
+            assert len(other.scores.top_ids) == 8 * 20
+            scored += zip(answer.scores.logprobs, zip(*[iter(answer.scores.top_ids)] * 3, strict=True), strict=True)
+        tops = zip(*[iter(alone.scores.top_ids)] * 3, strict=True)
+        assert scored == list(zip(alone.scores.logprobs, tops, strict=True))
+        assert replace(answer, scores=None) == replace(alone, scores=None)
+
+
+def test_a_step_may_score_some_of_its_rows(models, opened):
+    runner, ids = opened(models["llama"]), random_ids(30, seed=4)
+    (everything,) = runner.run([whole(ids)])
+    (some,) = runner.run([replace(whole(ids), scoring=Scoring(11, ids[12:20], 0))])
+    assert some.scores.logprobs == everything.scores.logprobs[11:19]
+    assert (some.scores.top_ids, some.scores.top_logprobs) == ([], [])
+
+
+def test_a_chunk_that_draws_nothing_is_answered_where_it_scores(models, opened):
+    runner, ids = opened(models["llama"]), random_ids(12, seed=5)
+    quiet = SequenceStep(ids, 0, [2])
+    (answer,) = runner.run([quiet, replace(quiet, blocks=[3], scoring=Scoring(0, ids[1:], 1)), quiet])
+    assert (answer.token_id, answer.logprob, answer.error, len(answer.scores.logprobs)) == (None, None, "", 11)
+
+
+def test_scoring_changes_no_token(models, opened):
+    runner, ids = opened(models["llama"]), random_ids(25, seed=6)
+    hot = SamplingParams(temperature=1.5, seed=4, logprobs=True, top_logprobs=5)
+    step = replace(whole(ids), sampling=hot)
+    (plain,) = runner.run([replace(step, scoring=None, tensors=False)])
+    (asked,) = runner.run([step])
+    assert replace(asked, scores=None, tensors=b"") == plain
+
+
+def test_a_prompt_with_logits_that_are_not_finite_is_the_error_of_its_sequence_alone(tmp_path, opened):
+    make_tiny_llama(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["model.embed_tokens.weight"][5] = torch.nan
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    runner = opened(tmp_path)
+    good, bad = [10, 20, 30, 40], [10, 20, 5, 40]
+    steps = [whole(good), replace(whole(bad, block=8), sampling=None), whole(good, block=16)]
+    first, spoilt, last = runner.run(steps)
+    assert (spoilt.error, spoilt.scores) == ("logits are not finite", None)
+    assert first == last == runner.run([whole(good)])[0]
+
+
+def test_no_more_rows_than_allowed_have_logits_at_once(models, opened, monkeypatch):
+    """A prompt's logits never exist whole: rows are scored in the room of a few."""
+    seen = []
+    original = telling.tell
+
+    def counted(steps, drawn, score, at_once, vectors):
+        def counting(rows, forced):
+            seen.append(len(rows))
+            return score(rows, forced)
+
+        return original(steps, drawn, counting, at_once, vectors)
+
+    for backend in BACKENDS:
+        monkeypatch.setattr(f"headrace_engine.backends.{backend}.runner.tell", counted)
+    opened(models["llama"]).run([whole(random_ids(100, seed=7))])
+    assert sum(seen) == 99
+    assert max(seen) <= 16
