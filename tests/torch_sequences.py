@@ -66,8 +66,8 @@ class Lanes:
         """Make the pool, full of NaN."""
         self.pool = model.pool(num_blocks, self.block_size)
         self._decoder = model.decoder(self.pool)
-        for tensor in (*self.pool.keys, *self.pool.values):
-            tensor.fill_(torch.nan)
+        for tensor in self.pool.tensors:
+            tensor.fill_(torch.nan if tensor.is_floating_point() else 0xFF)
 
     def add(self, ids: Sequence[int], *, room: int = 0, shared: Lane | None = None, shared_tokens: int = 0) -> Lane:
         """A sequence with blocks for its ids and `room` more; it may begin with the full blocks of another."""

@@ -171,7 +171,7 @@ class InstallFields(TypedDict, total=False):
         block_size: tokens in a KV block, a power of two, 8 to 128. Default 16.
         num_blocks: blocks of the KV pool; 0 (default) = sized from memory.
         num_host_blocks: blocks of the second pool in host memory; 0 (default) = sized.
-        kv_cache_mode: "DEFAULT" (default), "INT8", "UINT4". On a CPU only.
+        kv_cache_mode: "DEFAULT" (default), "INT8", "UINT4".
         enable_prefix_cache: reuse the KV of equal prefixes. Default True.
         prefix_cache_ttl: seconds after which unused cached blocks are dropped; above 0. Default: never.
         memory_ratio: share of the device's memory, in (0, 1]. Default 0.9 on CUDA.

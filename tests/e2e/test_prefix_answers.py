@@ -1,13 +1,19 @@
-"""Answers do not depend on what the prefix cache holds: long prompts that share beginnings, asked again and again."""
+"""Answers depend neither on what the prefix cache holds nor on preemption, in any mode of keys and values: long prompts
+that share beginnings, asked again and again.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headrace import Client
+from headrace.transport import open_transport
 from tiny_models import make_tiny_llama
 
 NEW = 12
@@ -19,9 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_llama(tmp_path_factory.mktemp("prefixes") / "tiny", max_position_embeddings=4096)
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with Client("inprocess:") as client:
+@pytest.fixture
+def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    with Client(open_transport("inprocess:", {"backend": request.param})) as client:
         yield client
 
 
@@ -37,22 +43,51 @@ def prompts(count: int, longest: int) -> list[list[int]]:
     return made
 
 
-def answers(client: Client, asked: list[list[int]], **fields: object) -> tuple[list[list[int]], int]:
-    """What eight at a time are answered, and the prompt tokens that came from the cache."""
-    found, reused = [], 0
+@dataclass
+class Answers:
+    """The ids of each, and how many prompt tokens came from the cache and requests were put back in all."""
+
+    ids: list[list[int]] = field(default_factory=list)
+    reused: int = 0
+    preemptions: int = 0
+
+
+def answers(client: Client, asked: list[list[int]], new: int = NEW, **fields: Any) -> Answers:
+    """What eight at a time are answered."""
+    found = Answers()
     for begin in range(0, len(asked), 8):
         queues = [
-            client.start_request("tiny", ids=ids, max_new_tokens=NEW, ignore_eos=True, do_sample=False, **fields)[1]  # type: ignore[arg-type]
+            client.start_request("tiny", ids=ids, max_new_tokens=new, ignore_eos=True, do_sample=False, **fields)[1]
             for ids in asked[begin : begin + 8]
         ]
         for queue in queues:
-            found.append([token for elements in queue for token in elements.ids_from_generate])
-            reused += int(queue.RequestStatInfo()["context_cached_length"] or 0)
+            found.ids.append([token for elements in queue for token in elements.ids_from_generate])
+            stat = queue.RequestStatInfo()
+            found.reused += stat["context_cached_length"] or 0
+            found.preemptions += stat["preemptions"] or 0
             client.release_request(queue.handle)
-    return found, reused
+    return found
 
 
-@pytest.mark.parametrize("kv_cache_mode", ["DEFAULT", "INT8", "UINT4"])
+@contextmanager
+def running(client: Client, folder: Path, **config: Any) -> Iterator[None]:
+    """The model, for the time of a block."""
+    client.install_model("tiny", path=str(folder), max_batch=8, num_threads=1, dtype="FLOAT32", **config)
+    client.start_model("tiny")
+    try:
+        yield
+    finally:
+        client.stop_model("tiny")
+        client.release_model("tiny")
+
+
+def backends_and_modes(*of: tuple[str, str]) -> pytest.MarkDecorator:
+    """The cpu backend in all modes, and others."""
+    cases = [*(("cpu", mode) for mode in ("DEFAULT", "INT8", "UINT4")), *of]
+    return pytest.mark.parametrize(("client", "kv_cache_mode"), cases, indirect=["client"])
+
+
+@backends_and_modes()
 @pytest.mark.parametrize(
     ("count", "longest"), [(18, 900), pytest.param(50, 3000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
 )
@@ -62,21 +97,27 @@ def test_bc078_a_warm_cache_changes_no_answer(
     """Shuffled, so that prompts are found whole, in part, or evicted; half of them fit."""
     asked = prompts(count, longest)
     tokens = sum(map(len, asked))
-    client.install_model(
-        "tiny", path=str(folder), max_batch=8, max_length=3200, num_threads=1, kv_cache_mode=kv_cache_mode,
-        max_prefill_tokens=512, num_blocks=max(260, tokens // 16 // 2), dtype="FLOAT32",
-    )  # fmt: skip
-    client.start_model("tiny")
-    try:
-        cold, nothing = answers(client, asked, use_prefix_cache=False)
-        assert nothing == 0
+    sizes = {"max_length": 3200, "max_prefill_tokens": 512, "num_blocks": max(260, tokens // 16 // 2)}
+    with running(client, folder, kv_cache_mode=kv_cache_mode, **sizes):
+        cold = answers(client, asked, use_prefix_cache=False)
+        assert cold.reused == 0
         hits = 0
         for number in range(ROUNDS):
             order = random.Random(number).sample(range(count), count)
-            warm, reused = answers(client, [asked[place] for place in order])
-            hits += reused
-            assert warm == [cold[place] for place in order]
+            warm = answers(client, [asked[place] for place in order])
+            hits += warm.reused
+            assert warm.ids == [cold.ids[place] for place in order]
         assert hits > tokens, "the cache gave next to nothing: nothing was tested"
-    finally:
-        client.stop_model("tiny")
-        client.release_model("tiny")
+
+
+@backends_and_modes(("torch", "UINT4"))
+def test_preemption_changes_no_answer(client: Client, folder: Path, kv_cache_mode: str) -> None:
+    """Eight at a time, in a pool for all and in one that they outgrow: some are put back, and computed anew."""
+    asked, found = [ids[: 20 + place] for place, ids in enumerate(prompts(8, 300))], []
+    for num_blocks in (8 * 13, 45):
+        sizes = {"max_length": 200, "max_prefill_tokens": 128, "num_blocks": num_blocks}
+        with running(client, folder, kv_cache_mode=kv_cache_mode, **sizes):
+            found.append(answers(client, asked, new=150))
+    roomy, narrow = found
+    assert (roomy.preemptions, narrow.preemptions > 0) == (0, True)
+    assert narrow.ids == roomy.ids

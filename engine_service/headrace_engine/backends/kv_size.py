@@ -39,11 +39,6 @@ class PoolSize:
     bytes: int
 
 
-def block_bytes(spec: DecoderSpec, block_size: int, itemsize: int) -> int:
-    """Bytes of one block: keys and values of block_size tokens in all layers."""
-    return 2 * spec.num_layers * spec.kv_width * block_size * itemsize
-
-
 def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
     """The longest sequence that the plan asks for: its max_length, or the model's where that is 0.
 
@@ -65,7 +60,7 @@ def size_pool(
     """Choose the number of blocks, and the longest sequence where the plan leaves it open.
 
     Args:
-        bytes_a_block: see block_bytes.
+        bytes_a_block: keys and values of block_size tokens in all layers.
         ratio: share of memory.total for weights, workspace and pool; None: `share` decides.
         share: of memory.total, what max_batch sequences of full length may take at most.
 

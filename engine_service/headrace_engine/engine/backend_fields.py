@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace_engine.config import ActivationQuant, ComputeUnit, KvCacheMode, RuntimeConfig, WeightQuant
+from headrace_engine.config import ActivationQuant, ComputeUnit, RuntimeConfig, WeightQuant
 from headrace_engine.engine.field_checks import Field, check, table
 
 _TORCH = table(
-    Field("kv_cache_mode", honoured=(KvCacheMode.DEFAULT,)),
     Field("weight_quant", honoured=(WeightQuant.NONE,)),
     Field("weight_quant_group_size", honoured=()),
     Field("activation_quant", honoured=(ActivationQuant.NONE,)),

@@ -258,7 +258,6 @@ def test_what_is_not_honoured_is_refused_by_name(changes, field, reason, tiny_ll
 @pytest.mark.parametrize(
     "changes",
     [
-        {"kv_cache_mode": KvCacheMode.INT8},
         {"weight_quant": WeightQuant.INT8},
         {"activation_quant": ActivationQuant.INT8},
         {"weight_quant_group_size": 32},

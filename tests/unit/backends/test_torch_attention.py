@@ -8,6 +8,7 @@ import pytest
 import torch
 from headrace_engine.backends.torch.attention import KEY_TILE, blocks_per_tile, paged_attention
 from headrace_engine.backends.torch.batch import QUERY_TILE, prepare
+from headrace_engine.backends.torch.kv_pool import Numbers
 from headrace_engine.models.decoder import Batch, Extent
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,7 +52,8 @@ class Paged:
         q = torch.cat([q for q, _, _ in self.sequences]).to(dtype)
         batch = Batch([0] * len(q), self.extents, [])
         prepared = prepare(batch, self.block_size, blocks_per_tile(self.block_size), CPU)
-        return paged_attention(q, self.keys.to(dtype), self.values.to(dtype), prepared, window)
+        keys, values = Numbers(self.keys.to(dtype)), Numbers(self.values.to(dtype))
+        return paged_attention(q, keys, values, prepared, self.block_size, window)
 
     def expected(self, window=None):
         return torch.cat([plain_attention(q, k, v, window) for q, k, v in self.sequences])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from headrace_engine.config import ComputeDtype
+from headrace_engine.config import ComputeDtype, KvCacheMode
 from headrace_engine.errors import BadModel
 from same_tokens import same_tokens
 from tiny_models import DECODER_VARIANTS, make_tiny_llama
@@ -166,14 +166,32 @@ def test_two_sequences_may_share_prefix_blocks_in_one_step(model):
     first = lanes.add(prefix + tails[0])
     lanes.step((first, 2 * BLOCK))
     second = lanes.add(prefix + tails[1], shared=first, shared_tokens=2 * BLOCK)
-    before = lanes.pool.keys[1][first.blocks[:2]].clone()
+    before = lanes.pool.keys[1].tensors[0][first.blocks[:2]].clone()
     lanes.step((first, len(tails[0])), (second, len(tails[1])))
-    assert torch.equal(lanes.pool.keys[1][first.blocks[:2]], before)
+    assert torch.equal(lanes.pool.keys[1].tensors[0][first.blocks[:2]], before)
     for lane in (first, second):
         alone = Lanes(model, seed=2)
         expected = alone.add(lane.ids)
         alone.step((expected, len(expected.ids)))
         assert torch.equal(lane.scores[0], expected.scores[0])
+
+
+@pytest.mark.parametrize("mode", [KvCacheMode.INT8, KvCacheMode.UINT4])
+def test_codes_give_the_same_bits_in_any_batch_after_preemption_and_with_a_shared_prefix(mode, tiny_llama):
+    """Whatever was computed when, all of it is read as it is stored."""
+    lanes = Lanes(load(tiny_llama, kv_cache_mode=mode))
+    prompts = [random_ids(2 * BLOCK, seed=11) + random_ids(1 + 5 * number, seed=number) for number in range(6)]
+    alone = [lanes.add(prompt, room=12) for prompt in prompts]
+    for lane in alone:
+        lanes.greedy([lane], 12)
+    together = [lanes.add(prompt, room=12, shared=alone[0], shared_tokens=2 * BLOCK) for prompt in prompts]
+    lanes.greedy(together, 12, stagger=1, chunk=7)
+    same_tokens([lane.ids for lane in alone], [lane.ids for lane in together])
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(torch.stack(one.scores), torch.stack(other.scores))
+    again = lanes.add(alone[2].ids[:-1])
+    lanes.step((again, len(again.ids)))
+    assert torch.equal(again.scores[0], alone[2].scores[-1])
 
 
 @pytest.mark.parametrize("dtype", ["BFLOAT16", "FLOAT16"])

@@ -12,7 +12,15 @@ from headrace_engine.backends import host
 from headrace_engine.backends.torch import make_runner
 from headrace_engine.backends.torch.runner import run_steps
 from headrace_engine.backends.torch.workspace import largest_step, workspace_bytes
-from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, RopeScaling, RopeScalingType, SamplingParams
+from headrace_engine.config import (
+    ComputeDtype,
+    ComputeUnit,
+    KvCacheMode,
+    RopeScaling,
+    RopeScalingType,
+    SamplingParams,
+    WeightQuant,
+)
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
 from headrace_engine.model_types import ModelPhase
@@ -74,6 +82,23 @@ def test_load_tells_its_progress_and_size_its_choices(tiny_llama, memory):
     tables = 2 * 512 * 8
     assert sizes.weight_bytes == 4 * (weights + tables)
     assert sizes.workspace_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype", "nbytes"),
+    [
+        (KvCacheMode.DEFAULT, ComputeDtype.BFLOAT16, KV_BYTES_A_TOKEN // 2),
+        (KvCacheMode.INT8, ComputeDtype.BFLOAT16, 2 * 2 * 2 * (16 + 8)),
+        (KvCacheMode.UINT4, ComputeDtype.FLOAT32, 2 * 2 * 2 * (8 + 8)),
+    ],
+)
+def test_keys_and_values_take_what_their_mode_says(mode, dtype, nbytes, tiny_llama, memory):
+    """Codes have a step and a lowest value beside them for each token and head."""
+    runner = make_runner(plan_for(tiny_llama, max_batch=4, kv_cache_mode=mode, dtype=dtype))
+    runner.load(silent)
+    assert runner.size().kv_bytes == 4 * 512 * nbytes
+    pool = load(tiny_llama, kv_cache_mode=mode, dtype=dtype).pool(4 * 512 // 16, 16)
+    assert sum(tensor.nbytes for tensor in pool.tensors) == runner.size().kv_bytes
 
 
 def test_without_num_threads_the_cores_of_the_host_are_used(tiny_llama, memory):
@@ -169,8 +194,7 @@ def test_without_a_compute_unit_the_cpu_is_used_where_there_is_no_cuda(tiny_llam
         ({"compute_unit": ComputeUnit.CPU_NUMA}, "config.compute_unit", "NOT_SUPPORTED"),
         ({"device_list": (0, 1)}, "config.device_list", "NOT_SUPPORTED"),
         ({"device_list": (1,)}, "config.device_list", "INVALID_FIELD"),
-        ({"kv_cache_mode": KvCacheMode.INT8}, "config.kv_cache_mode", "NOT_SUPPORTED"),
-        ({"kv_cache_mode": KvCacheMode.UINT4}, "config.kv_cache_mode", "NOT_SUPPORTED"),
+        ({"weight_quant": WeightQuant.INT8}, "config.weight_quant", "NOT_SUPPORTED"),
         ({"max_length": 513}, "config.max_length", "INVALID_FIELD"),
         ({"rope_scaling": RopeScaling(RopeScalingType.YARN, 4.0)}, "config.rope_scaling.type", "NOT_SUPPORTED"),
     ],
@@ -230,10 +254,11 @@ def test_the_largest_step_is_full_and_runs_in_a_pool_of_one_block(tiny_llama):
     assert len(run_steps(model.decoder(model.pool(1, plan.block_size)), steps)) == 3
 
 
-def test_the_bound_of_the_workspace_holds(tiny_llama):
+@pytest.mark.parametrize("mode", KvCacheMode)
+def test_the_bound_of_the_workspace_holds(mode, tiny_llama):
     """Peak of live tensors over the largest step, as torch's profiler counts every allocation and release."""
     plan = plan_for(tiny_llama, max_batch=4, max_prefill_tokens=256)
-    model = load(tiny_llama)
+    model = load(tiny_llama, kv_cache_mode=mode)
     decoder, steps = model.decoder(model.pool(1, plan.block_size)), largest_step(plan, max_length=512)
     peak = _peak_bytes(lambda: run_steps(decoder, steps))
     assert peak <= workspace_bytes(model.spec, plan, itemsize=4) <= 8 * peak

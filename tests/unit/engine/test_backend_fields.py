@@ -12,7 +12,6 @@ from headrace_engine.errors import InvalidArgument
 
 PLAIN = RuntimeConfig(model_name="smol", model_path="/models/smol")
 STORAGE: dict[str, Any] = {
-    "kv_cache_mode": KvCacheMode.UINT4,
     "weight_quant": WeightQuant.INT4,
     "weight_quant_group_size": 32,
     "activation_quant": ActivationQuant.INT8,
@@ -27,14 +26,15 @@ def refused(backend: str, **values: Any) -> list[str]:
     return [violation.field for violation in caught.value.violations]
 
 
-def test_the_torch_backend_stores_everything_in_the_dtype() -> None:
+def test_the_torch_backend_stores_weights_and_activations_in_the_dtype() -> None:
     assert refused("torch", **STORAGE) == [f"config.{name}" for name in STORAGE]
-    plain = {"kv_cache_mode": KvCacheMode.DEFAULT, "weight_quant": WeightQuant.NONE, "block_size": 8}
+    plain = {"kv_cache_mode": KvCacheMode.UINT4, "weight_quant": WeightQuant.NONE, "block_size": 8}
     check_backend(replace(PLAIN, compute_unit=ComputeUnit.CPU, **plain), "torch")
 
 
 def test_the_cpu_backend_quantises_and_takes_larger_blocks_and_no_other_device() -> None:
-    check_backend(replace(PLAIN, block_size=32, compute_unit=ComputeUnit.CPU, **STORAGE), "cpu")
+    changes = {**STORAGE, "kv_cache_mode": KvCacheMode.UINT4, "block_size": 32}
+    check_backend(replace(PLAIN, compute_unit=ComputeUnit.CPU, **changes), "cpu")
     assert refused("cpu", block_size=8, compute_unit=ComputeUnit.CUDA) == ["config.compute_unit", "config.block_size"]
 
 

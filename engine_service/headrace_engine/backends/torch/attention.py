@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.torch.batch import QUERY_TILE, TileGroup, TorchBatch
+from headrace_engine.backends.torch.kv_pool import Entries
 
 KEY_TILE = 128
 """Keys of one tile, where the block size divides it."""
@@ -25,13 +26,16 @@ def blocks_per_tile(block_size: int) -> int:
     return max(1, KEY_TILE // block_size)
 
 
-def paged_attention(q: Tensor, keys: Tensor, values: Tensor, batch: TorchBatch, window: int | None) -> Tensor:
+def paged_attention(
+    q: Tensor, keys: Entries, values: Entries, batch: TorchBatch, block_size: int, window: int | None
+) -> Tensor:
     """Causal attention of each row to its own sequence.
 
     Args:
         q: [rows, heads, head_dim].
-        keys, values: the pool of one layer, [num_blocks, kv_heads, block_size, head_dim].
+        keys, values: the pool of one layer.
         batch: the rows.
+        block_size: tokens of a block.
         window: positions that a row attends to at most, itself included; None = all.
 
     Returns: [rows, heads, head_dim] in q's type; computed in float32.
@@ -39,13 +43,15 @@ def paged_attention(q: Tensor, keys: Tensor, values: Tensor, batch: TorchBatch, 
     tiled = q.new_zeros(batch.num_tiles * QUERY_TILE, *q.shape[1:], dtype=torch.float32)
     tiled[batch.tile_rows] = q.float()
     tiled = tiled.unflatten(0, (batch.num_tiles, QUERY_TILE))
-    out = torch.cat([_attend(tiled, keys, values, group, window) for group in batch.groups])
+    out = torch.cat([_attend(tiled, keys, values, group, block_size, window) for group in batch.groups])
     return out.flatten(0, 1)[batch.tile_rows].to(q.dtype)
 
 
-def _attend(tiled: Tensor, keys: Tensor, values: Tensor, group: TileGroup, window: int | None) -> Tensor:
+def _attend(
+    tiled: Tensor, keys: Entries, values: Entries, group: TileGroup, block_size: int, window: int | None
+) -> Tensor:
     """Attention of one group of tiles: [tiles, QUERY_TILE, heads, head_dim]."""
-    tiles, kv_heads, block_size = len(group.context), keys.shape[1], keys.shape[2]
+    tiles, kv_heads = len(group.context), keys.tensors[0].shape[1]
     q = tiled[group.first_tile : group.first_tile + tiles] / math.sqrt(tiled.shape[-1])
     q = q.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4)  # [tiles, kv_heads, heads of one, QUERY_TILE, head_dim]
     # The lowest number rather than -inf: the difference of two maxima stays a number before any key was seen.
@@ -55,10 +61,10 @@ def _attend(tiled: Tensor, keys: Tensor, values: Tensor, group: TileGroup, windo
     for first in range(_first_block(group, window, block_size), group.tables.shape[1], step):
         table = group.tables[:, first : first + step]
         at = first * block_size + torch.arange(step * block_size, device=q.device)
-        scores = _scores(q, _gather(keys, table)).masked_fill(_hidden(at, group, window), -math.inf)
+        scores = _scores(q, keys.gather(table)).masked_fill(_hidden(at, group, window), -math.inf)
         higher = torch.maximum(best, scores.amax(-1, keepdim=True))
         shrink, weights = torch.exp(best - higher), torch.exp(scores - higher)
-        v = _gather(values, table)
+        v = values.gather(table)
         if first * block_size + v.shape[2] > group.shortest:
             # Slots that were never written may hold NaN, and 0 times NaN is NaN.
             v = v.masked_fill((at >= group.context.unsqueeze(1))[:, None, :, None], 0)
@@ -73,14 +79,6 @@ def _first_block(group: TileGroup, window: int | None, block_size: int) -> int:
     step = blocks_per_tile(block_size)
     lowest = 0 if window is None else max(0, group.lowest - window + 1)
     return lowest // (step * block_size) * step
-
-
-def _gather(pool: Tensor, table: Tensor) -> Tensor:
-    """The blocks of each tile in float32: [tiles, kv_heads, keys, head_dim]."""
-    tiles, kv_heads = len(table), pool.shape[1]
-    heads = torch.arange(kv_heads, device=pool.device).unsqueeze(1)
-    chosen = (table.unsqueeze(1) * kv_heads + heads).flatten()
-    return pool.flatten(0, 1).index_select(0, chosen).view(tiles, kv_heads, -1, pool.shape[-1]).float()
 
 
 def _hidden(at: Tensor, group: TileGroup, window: int | None) -> Tensor:

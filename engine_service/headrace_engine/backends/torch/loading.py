@@ -12,8 +12,9 @@ from headrace_engine.backends.host import compute_threads, memory_limit
 from headrace_engine.backends.kv_size import amount, length_limit
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.device import TORCH_DTYPES, choose_device, choose_dtype
+from headrace_engine.backends.torch.kv_pool import KvPool, token_bytes
 from headrace_engine.backends.torch.native_ops import NativeTorchOps
-from headrace_engine.backends.torch.ops import KvPool, TorchOps
+from headrace_engine.backends.torch.ops import TorchOps
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import Progress
@@ -29,7 +30,6 @@ from headrace_engine.native import Native
 from headrace_engine.native import load as load_native
 
 _PLAIN_STORAGE = {
-    "kv_cache_mode": KvCacheMode.DEFAULT,
     "weight_quant": WeightQuant.NONE,
     "weight_quant_group_size": None,
     "activation_quant": ActivationQuant.NONE,
@@ -45,6 +45,7 @@ class LoadedModel:
         weights: by canonical name.
         rotary: tables up to the longest sequence that the plan allows.
         num_threads: compute threads of the host.
+        kv_mode: how keys and values are stored.
         native: the native core's library for the device, where it is to be used.
     """
 
@@ -55,6 +56,7 @@ class LoadedModel:
     weights: Mapping[str, Tensor]
     rotary: RotaryTable
     num_threads: int
+    kv_mode: KvCacheMode = KvCacheMode.DEFAULT
     native: Native | None = None
 
     @property
@@ -64,12 +66,17 @@ class LoadedModel:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one weight, activation, key or value."""
+        """Bytes of one weight or activation."""
         return TORCH_DTYPES[self.dtype].itemsize
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes that the KV pool takes for a token."""
+        return token_bytes(self.spec, self.kv_mode, self.itemsize)
 
     def pool(self, num_blocks: int, block_size: int) -> KvPool:
         """A new KV pool on the device, zeroed."""
-        return KvPool(self.spec, num_blocks, block_size, TORCH_DTYPES[self.dtype], self.device)
+        return KvPool(self.spec, num_blocks, block_size, self.kv_mode, TORCH_DTYPES[self.dtype], self.device)
 
     def decoder(self, pool: KvPool) -> Decoder[Tensor, TorchBatch]:
         """A decoder that works on a pool."""
@@ -98,11 +105,11 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     num_threads = plan.num_threads or compute_threads()
     torch.set_num_threads(num_threads)
     weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
-    return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads, native)
+    return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads, plan.kv_cache_mode, native)
 
 
 def _check_storage(plan: CorePlan) -> None:
-    """Everything is stored in the dtype."""
+    """Weights and activations are stored in the dtype."""
     for name, plain in _PLAIN_STORAGE.items():
         value = getattr(plan, name)
         if value != plain:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.torch.ops import KvPool, TorchOps
+from headrace_engine.backends.torch.kv_pool import KvPool
+from headrace_engine.backends.torch.ops import TorchOps
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Native, dtype_of, pointer

@@ -1,4 +1,4 @@
-"""The decoder's ops in plain torch, and the KV pool that they work on."""
+"""The decoder's ops in plain torch."""
 
 from __future__ import annotations
 
@@ -10,31 +10,11 @@ from torch import Tensor
 from headrace_engine.backends.torch import batch as batches
 from headrace_engine.backends.torch.attention import blocks_per_tile, paged_attention
 from headrace_engine.backends.torch.batch import TorchBatch
+from headrace_engine.backends.torch.kv_pool import KvPool
 from headrace_engine.backends.torch.linear import linear
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.models.decoder import Batch
 from headrace_engine.models.spec import DecoderSpec
-
-
-class KvPool:
-    """Keys and values of all layers, in blocks.
-
-    Args:
-        spec: the decoder.
-        num_blocks, block_size: tokens that it holds.
-        dtype, device: how and where.
-
-    Attributes:
-        keys, values: by layer, [num_blocks, kv_heads, block_size, head_dim].
-    """
-
-    def __init__(
-        self, spec: DecoderSpec, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        shape = (num_blocks, spec.num_kv_heads, block_size, spec.head_dim)
-        self.block_size = block_size
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(spec.num_layers)]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(spec.num_layers)]
 
 
 class TorchOps:
@@ -88,13 +68,13 @@ class TorchOps:
 
     def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: TorchBatch) -> None:
         """See Ops."""
-        self._pool.keys[layer][batch.blocks, :, batch.offsets] = self._heads(k)
-        self._pool.values[layer][batch.blocks, :, batch.offsets] = self._heads(v)
+        self._pool.keys[layer].put(batch.blocks, batch.offsets, self._heads(k))
+        self._pool.values[layer].put(batch.blocks, batch.offsets, self._heads(v))
 
     def paged_attention(self, layer: int, q: Tensor, batch: TorchBatch, window: int | None) -> Tensor:
         """See Ops."""
         keys, values = self._pool.keys[layer], self._pool.values[layer]
-        return paged_attention(self._heads(q), keys, values, batch, window).flatten(1)
+        return paged_attention(self._heads(q), keys, values, batch, self._pool.block_size, window).flatten(1)
 
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.host import default_memory_ratio
-from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, Memory, block_bytes, length_limit, size_pool
+from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, Memory, length_limit, size_pool
 from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.loading import LoadedModel, device_memory, load_model
@@ -60,8 +60,7 @@ class TorchRunner(Runner):
         ratio = plan.memory_ratio or default_memory_ratio()
         if model.device.type == "cuda":
             ratio = ratio or CUDA_RATIO
-        bytes_a_block = block_bytes(model.spec, plan.block_size, model.itemsize)
-        pool = size_pool(plan, model.spec, memory, bytes_a_block, ratio, CPU_SHARE)
+        pool = size_pool(plan, model.spec, memory, plan.block_size * model.token_bytes, ratio, CPU_SHARE)
         return RunnerSizes(
             devices=(str(model.device),),
             dtype=model.dtype,

@@ -1,0 +1,157 @@
+"""Keys and values in blocks: as numbers, or as codes with a step and a lowest value for each token and head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from headrace_engine.config import KvCacheMode
+from headrace_engine.models.spec import DecoderSpec
+
+CODE_BITS = {KvCacheMode.INT8: 8, KvCacheMode.UINT4: 4}
+"""Bits of an entry, in modes of codes."""
+
+SCALE_BYTES = 8
+"""Bytes of step and lowest value, of each token and head, in modes of codes."""
+
+_FILLED_UP = 16
+"""Entries to whose multiple the native core fills heads up with zeros; those count among a head's entries there."""
+
+
+class Entries(Protocol):
+    """The keys, or the values, of one layer.
+
+    Attributes:
+        tensors: what they lie in, each [num_blocks, kv_heads, block_size, …].
+    """
+
+    tensors: tuple[Tensor, ...]
+
+    def put(self, blocks: Tensor, offsets: Tensor, heads: Tensor) -> None:
+        """Store rows [rows, kv_heads, head_dim] at their places in the pool."""
+
+    def gather(self, table: Tensor) -> Tensor:
+        """The blocks of each row of a table [rows, blocks], in float32: [rows, kv_heads, tokens, head_dim]."""
+
+
+class Numbers:
+    """Entries in a number format: [num_blocks, kv_heads, block_size, head_dim]."""
+
+    def __init__(self, entries: Tensor) -> None:
+        self.tensors: tuple[Tensor, ...] = (entries,)
+
+    def put(self, blocks: Tensor, offsets: Tensor, heads: Tensor) -> None:
+        """See Entries."""
+        self.tensors[0][blocks, :, offsets] = heads
+
+    def gather(self, table: Tensor) -> Tensor:
+        """See Entries."""
+        return _chosen(self.tensors[0], table).float()
+
+
+class Codes:
+    """Entries as codes from 0 to the most that their bits hold: an entry is low + step · code of its token and head.
+
+    The codes of a head are those of csrc's rope_append, for the same float32 entries. Of 4 bits, entries i and
+    i + head_dim / 2 share a byte, the first of them in its low half.
+
+    Args:
+        shape: num_blocks, kv_heads, block_size, head_dim.
+        bits: 8 or 4.
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int], bits: int, device: torch.device) -> None:
+        *places, head_dim = shape
+        self._paired = bits == 4
+        self._most = 2**bits - 1
+        codes = torch.zeros(*places, head_dim * bits // 8, dtype=torch.uint8, device=device)
+        scales = torch.zeros(*places, 2, dtype=torch.float32, device=device)
+        self.tensors: tuple[Tensor, ...] = (codes, scales)
+
+    def put(self, blocks: Tensor, offsets: Tensor, heads: Tensor) -> None:
+        """See Entries."""
+        entries, (codes, scales) = heads.float(), self.tensors
+        low, high = entries.amin(-1, keepdim=True), entries.amax(-1, keepdim=True)
+        if heads.shape[-1] % _FILLED_UP:
+            low, high = low.clamp(max=0), high.clamp(min=0)
+        step = (high - low) / self._most
+        scales[blocks, :, offsets] = torch.cat([step, low], -1)
+        found = ((entries - low) / step).round().clamp(max=self._most)
+        codes[blocks, :, offsets] = self._packed(found.where(step > 0, 0).to(torch.uint8))
+
+    def gather(self, table: Tensor) -> Tensor:
+        """See Entries."""
+        codes, scales = (_chosen(tensor, table) for tensor in self.tensors)
+        if self._paired:
+            codes = torch.cat([codes & 15, codes >> 4], -1)
+        return codes.float().mul_(scales[..., :1]).add_(scales[..., 1:])
+
+    def _packed(self, codes: Tensor) -> Tensor:
+        if not self._paired:
+            return codes
+        first, second = codes.chunk(2, -1)
+        return first | second << 4
+
+
+class KvPool:
+    """Keys and values of all layers, in blocks.
+
+    Args:
+        spec: the decoder.
+        num_blocks, block_size: tokens that it holds.
+        mode: how they are stored.
+        dtype, device: how where they are numbers, and where.
+
+    Attributes:
+        keys, values: by layer.
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        num_blocks: int,
+        block_size: int,
+        mode: KvCacheMode,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        shape = (num_blocks, spec.num_kv_heads, block_size, spec.head_dim)
+        bits = CODE_BITS.get(mode)
+
+        def new() -> Entries:
+            return Codes(shape, bits, device) if bits else Numbers(torch.zeros(shape, dtype=dtype, device=device))
+
+        self.block_size = block_size
+        self.keys = _each_layer(spec, new)
+        self.values = _each_layer(spec, new)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that it holds; the first dimension is the block."""
+        return [tensor for entries in (*self.keys, *self.values) for tensor in entries.tensors]
+
+
+def token_bytes(spec: DecoderSpec, mode: KvCacheMode, itemsize: int) -> int:
+    """Bytes of the keys and values of one token in all layers.
+
+    Args:
+        itemsize: bytes of an entry, where entries are numbers.
+    """
+    bits = CODE_BITS.get(mode)
+    head = spec.head_dim * bits // 8 + SCALE_BYTES if bits else spec.head_dim * itemsize
+    return 2 * spec.num_layers * spec.num_kv_heads * head
+
+
+def _each_layer(spec: DecoderSpec, new: Callable[[], Entries]) -> list[Entries]:
+    return [new() for _ in range(spec.num_layers)]
+
+
+def _chosen(pool: Tensor, table: Tensor) -> Tensor:
+    """The blocks of each row of a table, one after the other: [rows, kv_heads, tokens, …]."""
+    rows, kv_heads = len(table), pool.shape[1]
+    heads = torch.arange(kv_heads, device=pool.device).unsqueeze(1)
+    places = (table.unsqueeze(1) * kv_heads + heads).flatten()
+    return pool.flatten(0, 1).index_select(0, places).view(rows, kv_heads, -1, pool.shape[-1])
