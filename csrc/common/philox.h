@@ -3,11 +3,7 @@
 
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define CORE_BOTH __host__ __device__ __forceinline__
-#else
-#define CORE_BOTH [[gnu::always_inline]] inline
-#endif
+#include "common/both.h"
 
 namespace core {
 

@@ -1,11 +1,10 @@
 // RMSNorm, with or without a residual: one block a row.
-#include <algorithm>
 #include <cstdint>
 
 #include "common/status.h"
-#include "cuda/number.h"
+#include "cuda/launch.h"
+#include "cuda/norm_row.h"
 #include "cuda/ops.h"
-#include "cuda/reduce.h"
 
 namespace core {
 namespace {
@@ -14,51 +13,17 @@ constexpr int kMaxThreads = 512;
 
 // The buffers of one row, in packs.
 template <typename T, int Width>
-struct Row {
+struct Row : NormRow<T, Width> {
   using P = Pack<T, Width>;
 
-  const P* x;
-  const P* residual;  // null: none
   const P* weight;
   P* out;
-  P* residual_out;
-  int packs;
 
-  __device__ Row(const CoreRmsNorm& args, int64_t row) : packs(static_cast<int>(args.hidden / Width)) {
-    const int64_t offset = row * packs;
-    x = static_cast<const P*>(args.x) + offset;
-    residual = args.residual == nullptr ? nullptr : static_cast<const P*>(args.residual) + offset;
-    weight = static_cast<const P*>(args.weight);
-    out = static_cast<P*>(args.out) + offset;
-    residual_out = args.residual == nullptr ? nullptr : static_cast<P*>(args.residual_out) + offset;
-  }
+  __device__ Row(const CoreRmsNorm& args, int64_t row)
+      : NormRow<T, Width>({args.x, args.residual, args.residual_out, args.hidden}, row),
+        weight(static_cast<const P*>(args.weight)),
+        out(static_cast<P*>(args.out) + row * this->packs) {}
 };
-
-// Packs travel by value: a reference would let the compiler load element by element.
-template <typename T, int Width>
-__device__ Pack<T, Width> add(Pack<T, Width> a, Pack<T, Width> b) {
-  Pack<T, Width> sum;
-#pragma unroll
-  for (int i = 0; i < Width; i++) sum.at[i] = from_float<T>(to_float(a.at[i]) + to_float(b.at[i]));
-  return sum;
-}
-
-template <typename T, int Width>
-__device__ float sum_of_squares(Pack<T, Width> pack) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < Width; i++) sum += to_float(pack.at[i]) * to_float(pack.at[i]);
-  return sum;
-}
-
-// Pack i of what is normalised; with a residual it becomes the new residual on the way.
-template <typename T, int Width>
-__device__ Pack<T, Width> take_input(const Row<T, Width>& row, int i) {
-  if (row.residual == nullptr) return row.x[i];
-  const Pack<T, Width> sum = add(row.x[i], row.residual[i]);
-  row.residual_out[i] = sum;
-  return sum;
-}
 
 template <typename T, int Width>
 __device__ void put_output(const Row<T, Width>& row, int i, Pack<T, Width> in, float scale) {
@@ -67,11 +32,6 @@ __device__ void put_output(const Row<T, Width>& row, int i, Pack<T, Width> in, f
 #pragma unroll
   for (int k = 0; k < Width; k++) out.at[k] = from_float<T>(to_float(in.at[k]) * scale * to_float(weight.at[k]));
   row.out[i] = out;
-}
-
-// Factor of a row, from each thread's share of the sum of squares.
-__device__ inline float row_scale(float share, const CoreRmsNorm& args) {
-  return inverse_sqrt(block_sum(share) / static_cast<float>(args.hidden) + args.eps);
 }
 
 // The row is read once and stays in registers: a thread keeps Kept packs, so blockDim.x * Kept packs cover it.
@@ -87,7 +47,7 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kept(const __grid_consta
     kept[k] = take_input(row, i);
     share += sum_of_squares(kept[k]);
   }
-  const float scale = row_scale(share, args);
+  const float scale = row_scale(share, args.hidden, args.eps);
 #pragma unroll
   for (int k = 0; k < Kept; k++) {
     const int i = static_cast<int>(threadIdx.x + k * blockDim.x);
@@ -101,34 +61,26 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_streamed(const __grid_co
   const Row<T, Width> row(args, blockIdx.x);
   float share = 0.0f;
   for (int64_t i = threadIdx.x; i < row.packs; i += blockDim.x) share += sum_of_squares(take_input(row, i));
-  const float scale = row_scale(share, args);
-  const Pack<T, Width>* in = row.residual == nullptr ? row.x : row.residual_out;
+  const float scale = row_scale(share, args.hidden, args.eps);
+  const Pack<T, Width>* in = row.taken();
   for (int64_t i = threadIdx.x; i < row.packs; i += blockDim.x) put_output(row, i, in[i], scale);
-}
-
-// Threads of a block in which `needed` have work.
-dim3 whole_warps(int64_t needed) {
-  const int64_t warps = (needed + kWarpSize - 1) / kWarpSize;
-  return dim3(static_cast<unsigned>(std::min<int64_t>(warps * kWarpSize, kMaxThreads)));
 }
 
 template <typename T, int Width, int Kept>
 int launch_kept(const CoreRmsNorm& args, Stream stream) {
   const int64_t threads = (args.hidden / Width + Kept - 1) / Kept;
-  return launch(rms_norm_kept<T, Width, Kept>, dim3(args.rows), whole_warps(threads), 0, stream, args);
+  return launch(rms_norm_kept<T, Width, Kept>, dim3(args.rows), whole_warps(threads, kMaxThreads), 0, stream, args);
 }
 
 template <typename T, int Width>
 int launch_streamed(const CoreRmsNorm& args, Stream stream) {
-  return launch(rms_norm_streamed<T, Width>, dim3(args.rows), whole_warps(args.hidden / Width), 0, stream, args);
+  return launch(rms_norm_streamed<T, Width>, dim3(args.rows), whole_warps(args.hidden / Width, kMaxThreads), 0, stream,
+                args);
 }
 
 // Every row starts on a pack's boundary in every buffer.
 bool packed(const CoreRmsNorm& args, int width) {
-  const void* buffers[] = {args.x, args.residual, args.weight, args.out, args.residual_out};
-  uintptr_t addresses = 0;
-  for (const void* buffer : buffers) addresses |= reinterpret_cast<uintptr_t>(buffer);
-  return args.hidden % width == 0 && addresses % kPackBytes == 0;
+  return args.hidden % width == 0 && in_packs({args.x, args.residual, args.weight, args.out, args.residual_out});
 }
 
 template <typename T>

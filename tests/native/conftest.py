@@ -66,6 +66,17 @@ def cuda_libraries() -> Path:
 @pytest.fixture(params=["cpu", "sim:forward", "sim:reverse", "sim:random:1", "cuda"])
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Native:
     """Each library in turn; the simulated one in several orders of its threads."""
+    return _loaded(request, monkeypatch)
+
+
+@pytest.fixture(params=["sim:forward", "sim:reverse", "cuda"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Native:
+    """Each library that has the ops of devices."""
+    return _loaded(request, monkeypatch)
+
+
+def _loaded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Native:
+    """The library, and the order of its threads, that the parameter names."""
     library, _, order = request.param.partition(":")
     if library == "sim":
         need_sim()

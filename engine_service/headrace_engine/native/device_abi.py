@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 from enum import IntEnum
 
+from headrace_engine.native import device_rows
 from headrace_engine.native.abi import Abi, RmsNorm, facts_of
 
-_ENUMS: dict[str, tuple[type[IntEnum], ...]] = {}
+_ENUMS: dict[str, tuple[type[IntEnum], ...]] = {**device_rows.ENUMS}
 """By the prefix of their constants."""
 
-OPS: dict[str, type[ctypes.Structure]] = {"rms_norm": RmsNorm}
+OPS: dict[str, type[ctypes.Structure]] = {"rms_norm": RmsNorm, **device_rows.OPS}
 """Parameter structs by op: "rms_norm" for core_rms_norm."""
 
-_RECORDS: dict[str, type[ctypes.Structure]] = {}
+_RECORDS: dict[str, type[ctypes.Structure]] = {**device_rows.RECORDS}
 """By their names in C."""
 
 

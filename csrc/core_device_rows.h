@@ -1,0 +1,88 @@
+/* The part of core_device.h about rows: codes of rows, gates, gathered rows, products with matrices of codes, and
+ * sampling. */
+#ifndef HEADRACE_CORE_DEVICE_ROWS_H_
+#define HEADRACE_CORE_DEVICE_ROWS_H_
+
+#include "core.h"
+#include "core_program.h" /* CoreGate, CoreSampling, CoreSampled */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- rows of codes ---- */
+
+/* Eight bits an entry: value = code * scale of its row, where the code of the row's largest magnitude is the largest.
+ * Codes are rounded to the nearest, half to even. The scale of a row that is not finite is not finite. */
+typedef enum CoreRowCodes {
+  CORE_ROW_CODES_INT8 = 1, /* -127 ... 127 */
+  CORE_ROW_CODES_FP8 = 2,  /* e4m3, at most 448 */
+} CoreRowCodes;
+
+/* Codes of x. */
+typedef struct CoreQuantizeRows {
+  const void* x; /* [rows, width] */
+  void* out;     /* [rows, width] one code a byte */
+  float* scales; /* [rows] */
+  int64_t rows;  /* 0 ... 2^31 - 1; 0 does nothing, here and below, and the pointers may be null */
+  int64_t width; /* 1 ... 2^31 - 1 */
+  int32_t dtype; /* CoreDtype of x */
+  int32_t codes; /* CoreRowCodes */
+} CoreQuantizeRows;
+
+CORE_API CoreStatus core_quantize_rows(const CoreQuantizeRows* args, void* stream);
+
+/* Codes of what core_rms_norm gives, before that is rounded to the dtype. */
+typedef struct CoreRmsNormCodes {
+  const void* x;        /* as in CoreRmsNorm */
+  const void* residual; /* null: none */
+  const void* weight;
+  void* residual_out; /* null exactly where residual is */
+  void* out;          /* [rows, hidden] one code a byte */
+  float* scales;      /* [rows] */
+  int64_t rows;
+  int64_t hidden;
+  float eps;
+  int32_t dtype; /* CoreDtype of x, residual, weight and residual_out */
+  int32_t codes; /* CoreRowCodes */
+} CoreRmsNormCodes;
+
+CORE_API CoreStatus core_rms_norm_codes(const CoreRmsNormCodes* args, void* stream);
+
+/* out = activation(gate) * up, entry by entry. Gate and up may be slices of one projection. */
+typedef struct CoreGatedRows {
+  const void* gate;    /* [rows, width], rows gate_stride apart */
+  const void* up;      /* [rows, width], rows up_stride apart */
+  void* out;           /* [rows, width] of the dtype, or one code a byte */
+  float* scales;       /* [rows], with codes; else null */
+  int64_t rows;        /* 0 ... 2^31 - 1 */
+  int64_t width;       /* 1 ... 2^31 - 1 */
+  int64_t gate_stride; /* elements, at least width */
+  int64_t up_stride;
+  int32_t dtype;      /* CoreDtype of gate and up */
+  int32_t activation; /* CoreGate */
+  int32_t codes;      /* CoreRowCodes of out; 0: out is of the dtype */
+} CoreGatedRows;
+
+CORE_API CoreStatus core_gated_rows(const CoreGatedRows* args, void* stream);
+
+/* ---- gathered rows ---- */
+
+/* out[i] = table[ids[i]]. An id that the table does not have gives a row of NaN. */
+typedef struct CoreGatherRows {
+  const void* table;  /* [count, width] */
+  const int32_t* ids; /* [rows] */
+  void* out;          /* [rows, width] */
+  int64_t rows;       /* 0 ... 2^31 - 1 */
+  int64_t width;      /* 1 ... 2^31 - 1 */
+  int64_t count;      /* 1 ... 2^31 - 1 */
+  int32_t dtype;      /* CoreDtype */
+} CoreGatherRows;
+
+CORE_API CoreStatus core_gather_rows(const CoreGatherRows* args, void* stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* HEADRACE_CORE_DEVICE_ROWS_H_ */

@@ -1,0 +1,30 @@
+// The entry points of core_device_rows.h: check, enqueue, return.
+#include "core_device.h"
+#include "cuda/checks_rows.h"
+#include "cuda/ops_rows.h"
+
+namespace {
+
+template <typename Args>
+CoreStatus checked(const Args* args, CoreStatus (*op)(const Args&, Stream), void* stream) {
+  const CoreStatus status = core::check_rows(args);
+  return status == CORE_OK ? op(*args, static_cast<Stream>(stream)) : status;
+}
+
+}  // namespace
+
+CoreStatus core_quantize_rows(const CoreQuantizeRows* args, void* stream) {
+  return checked(args, core::quantize_rows, stream);
+}
+
+CoreStatus core_rms_norm_codes(const CoreRmsNormCodes* args, void* stream) {
+  return checked(args, core::rms_norm_codes, stream);
+}
+
+CoreStatus core_gated_rows(const CoreGatedRows* args, void* stream) {
+  return checked(args, core::gated_rows, stream);
+}
+
+CoreStatus core_gather_rows(const CoreGatherRows* args, void* stream) {
+  return checked(args, core::gather_rows, stream);
+}

@@ -1,0 +1,14 @@
+// The launchers of core_device_rows.h. Arguments have been checked; each enqueues and returns a status.
+#pragma once
+
+#include "core_device.h"
+#include "cuda/device.h"
+
+namespace core {
+
+CoreStatus quantize_rows(const CoreQuantizeRows& args, Stream stream);
+CoreStatus rms_norm_codes(const CoreRmsNormCodes& args, Stream stream);
+CoreStatus gated_rows(const CoreGatedRows& args, Stream stream);
+CoreStatus gather_rows(const CoreGatherRows& args, Stream stream);
+
+}  // namespace core

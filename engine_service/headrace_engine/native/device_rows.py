@@ -1,0 +1,102 @@
+"""What `csrc/core_device_rows.h` declares, in ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+
+from headrace_engine.native.program_enums import Gate
+
+_address, _i32, _i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+_f32 = ctypes.c_float
+
+
+class RowCodes(IntEnum):
+    """Eight bits an entry, with one scale a row: CoreRowCodes."""
+
+    INT8 = 1
+    FP8 = 2
+
+
+class QuantizeRows(ctypes.Structure):
+    """CoreQuantizeRows."""
+
+    _fields_ = (
+        ("x", _address),
+        ("out", _address),
+        ("scales", _address),
+        ("rows", _i64),
+        ("width", _i64),
+        ("dtype", _i32),
+        ("codes", _i32),
+    )
+
+
+class RmsNormCodes(ctypes.Structure):
+    """CoreRmsNormCodes."""
+
+    _fields_ = (
+        ("x", _address),
+        ("residual", _address),
+        ("weight", _address),
+        ("residual_out", _address),
+        ("out", _address),
+        ("scales", _address),
+        ("rows", _i64),
+        ("hidden", _i64),
+        ("eps", _f32),
+        ("dtype", _i32),
+        ("codes", _i32),
+    )
+
+
+class GatedRows(ctypes.Structure):
+    """CoreGatedRows."""
+
+    _fields_ = (
+        ("gate", _address),
+        ("up", _address),
+        ("out", _address),
+        ("scales", _address),
+        ("rows", _i64),
+        ("width", _i64),
+        ("gate_stride", _i64),
+        ("up_stride", _i64),
+        ("dtype", _i32),
+        ("activation", _i32),
+        ("codes", _i32),
+    )
+
+
+class GatherRows(ctypes.Structure):
+    """CoreGatherRows."""
+
+    _fields_ = (
+        ("table", _address),
+        ("ids", _address),
+        ("out", _address),
+        ("rows", _i64),
+        ("width", _i64),
+        ("count", _i64),
+        ("dtype", _i32),
+    )
+
+
+ENUMS: dict[str, tuple[type[IntEnum], ...]] = {"CORE_ROW_CODES_": (RowCodes,), "CORE_GATE_": (Gate,)}
+"""By the prefix of their constants."""
+
+OPS: dict[str, type[ctypes.Structure]] = {
+    "quantize_rows": QuantizeRows,
+    "rms_norm_codes": RmsNormCodes,
+    "gated_rows": GatedRows,
+    "gather_rows": GatherRows,
+}
+"""Parameter structs by op."""
+
+RECORDS: dict[str, type[ctypes.Structure]] = {
+    "CoreQuantizeRows": QuantizeRows,
+    "CoreRmsNormCodes": RmsNormCodes,
+    "CoreGatedRows": GatedRows,
+    "CoreGatherRows": GatherRows,
+}
+"""By their names in C."""
