@@ -1,19 +1,15 @@
-"""Renders a conversation with a model's chat template (Jinja, sandboxed)."""
+"""Renders a conversation with a model's chat template: Jinja in a sandbox, and in the process of `rendering`."""
 
 from __future__ import annotations
 
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from headrace_engine.engine.sandbox import sandbox
 from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
@@ -23,6 +19,12 @@ _FINAL = f"\ue002{secrets.randbits(64)}\ue003"
 
 MAX_DEPTH = 100
 """Levels of lists and objects in a text of JSON that a chat brings."""
+
+MAX_REASON = 1000
+"""Characters of a template's own message that are passed on: a failure must fit into the head of an answer."""
+
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Keys under which messages carry what a model thought."""
 
 _TAKEN = frozenset({"messages", "tools", "add_generation_prompt"})
 """Variables that the rest of the chat sets."""
@@ -41,17 +43,14 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, variables: Mapping[str, str], field: str = "chat") -> None:
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _raise_exception
-        environment.globals["strftime_now"] = _strftime_now
         self._variables = dict(variables)
         try:
-            self._template = environment.from_string(source)
+            self._template = sandbox().from_string(source)
         except jinja2.TemplateSyntaxError as error:
             text = f"has a syntax error in the chat template, line {error.lineno}: {error.message}"
+            raise InvalidArgument.field(field, text, reason="BAD_TEMPLATE") from error
+        except Exception as error:  # One that nests too deep, or computes what cannot be computed.
+            text = f"has a chat template that cannot be compiled: {_words(error)}"
             raise InvalidArgument.field(field, text, reason="BAD_TEMPLATE") from error
 
     def render(self, chat: Chat, shield: Shield | None = None) -> str:
@@ -67,6 +66,7 @@ class ChatTemplate:
         messages = _map_texts(_messages(chat), shield.mark)
         tools = [_object(tool, f"chat.tools[{index}]") for index, tool in enumerate(chat.tools)]
         scope = self._variables | {
+            "documents": None,  # As transformers has it where there are none.
             **_variables(chat),
             "messages": _open_final(messages) if chat.continue_final_message else messages,
             "tools": _map_texts(tools, shield.mark) or None,
@@ -75,18 +75,8 @@ class ChatTemplate:
         try:
             text = self._template.render(scope)
         except Exception as error:  # a template is the model's code: whatever it raises is its answer
-            raise _bad_template(f"the chat template failed: {shield.unmark(str(error))}") from error
+            raise _bad_template(f"the chat template failed: {shield.unmark(_words(error))}") from error
         return _cut_after_final(text) if chat.continue_final_message else text
-
-
-class _Generation(Extension):
-    """`{% generation %}` tells trainers which words are the assistant's; here they are shown like any others."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class _Parts(list[dict[str, Any]]):
@@ -134,11 +124,19 @@ def _message(message: ChatMessage, path: str) -> dict[str, Any]:
     if message.tool_calls:
         calls = enumerate(message.tool_calls)
         shown["tool_calls"] = [_tool_call(call, f"{path}.tool_calls[{place}]") for place, call in calls]
-    return shown | _extra(message, shown, f"{path}.extra_json")
+    return _with_reasoning(shown | _extra(message, shown, f"{path}.extra_json"))
+
+
+def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """What a model thought is shown under each name that templates read, as transformers does it."""
+    thought = next((message[name] for name in _REASONING if name in message), None)
+    return message if thought is None else {"thinking": thought, **message, "reasoning_content": thought}
 
 
 def _extra(message: ChatMessage, shown: Mapping[str, Any], path: str) -> dict[str, Any]:
-    extra = _object(message.extra_json, path) if message.extra_json else {}
+    """Further keys. Those that are null are absent, since templates look whether a key is there."""
+    found = _object(message.extra_json, path) if message.extra_json else {}
+    extra = {key: value for key, value in found.items() if value is not None}
     twice = sorted(extra.keys() & shown.keys())
     if twice:
         raise InvalidArgument.field(path, f"sets {twice[0]!r}, which the message has already")
@@ -185,11 +183,11 @@ def _is_shallow(value: Any) -> bool:
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The same structure with every text changed; names of keys stay."""
+    """The same structure with every text changed, names of keys as well."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {key: _map_texts(item, change) for key, item in value.items()}
+        return {change(key): _map_texts(item, change) for key, item in value.items()}
     return type(value)(_map_texts(item, change) for item in value) if isinstance(value, list) else value
 
 
@@ -217,17 +215,10 @@ def _cut_after_final(text: str) -> str:
     return text[:place].rstrip() if trimmed else text[:place]
 
 
-def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
-    # Jinja's own filter escapes for HTML, which would change what the model reads.
-    return json.dumps(value, ensure_ascii=False, indent=indent, **options)
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)
+def _words(error: Exception) -> str:
+    """What an exception says; its kind where it says nothing."""
+    text = (str(error) or type(error).__name__).encode(errors="replace").decode()
+    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…"
 
 
 def _bad_template(message: str) -> InvalidArgument:

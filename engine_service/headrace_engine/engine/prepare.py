@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
-from headrace_engine.engine.chat_template import ChatTemplate
 from headrace_engine.engine.generation import filled
 from headrace_engine.engine.guiding import Guiding
 from headrace_engine.engine.model_defaults import check_default_ids, model_defaults
@@ -58,8 +57,9 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
         files = replace(files, spec=apply_rope_scaling(files.spec, config.rope_scaling))
     _check_length(config, files)
     bundle = load_tokenizer(files)
-    if config.chat_template is not None:
-        ChatTemplate(config.chat_template, bundle.template_variables, "config.chat_template")
+    processor = TextProcessor(bundle, config.chat_template)
+    if config.chat_template:
+        processor.check_template()
     defaults, not_applied = model_defaults(files.generation, files.eos_ids)
     check_default_ids(defaults, files.spec.vocab_size)
     effective_runtime = effective_config(replace(config, format=files.format))
@@ -74,7 +74,7 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
         warnings=(*not_applied, *(ConfigWarning("config.model_path", text) for text in files.warnings)),
     )
     guiding = Guiding(bundle, files.spec.vocab_size)
-    return Prepared(files, TextProcessor(bundle, config.chat_template), effective, guiding, not_applied)
+    return Prepared(files, processor, effective, guiding, not_applied)
 
 
 def check_model(config: RuntimeConfig, options: EngineOptions) -> None:

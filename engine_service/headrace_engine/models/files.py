@@ -80,6 +80,7 @@ class ModelFiles:
         eos_ids: ids that end a sequence, by the model's own files.
         bos_id: id that begins a sequence, where the files name one.
         tokenizer_path: the directory or GGUF file that holds the tokenizer.
+        tool_template: another chat template for chats that bring tools; None: there is one for all.
     """
 
     format: ModelFormat
@@ -94,6 +95,7 @@ class ModelFiles:
     chat_template: str | None = None
     eos_ids: tuple[int, ...] = ()
     bos_id: int | None = None
+    tool_template: str | None = None
 
     @property
     def architecture(self) -> str:

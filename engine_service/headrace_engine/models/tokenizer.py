@@ -19,6 +19,9 @@ _SPACE = "\u2581"
 _ANY_LENGTH = 2**20
 """Bytes of text that one token may take in where it swallows the spaces beside it."""
 
+LONG = 2_000
+"""Characters from which a text is encoded with Python's lock released: that costs a hand-over between threads."""
+
 _COMPOSED = 4
 """A normalizer may replace this many bytes by one: Unicode's compatibility forms, at most."""
 
@@ -31,6 +34,7 @@ class TokenizerBundle:
         pieces: the bytes that each id stands for, by id.
         special_ids: ids of control tokens, such as the ends of turns.
         special_texts: what those ids are written as, in the order of the ids.
+        tool_template: a chat template of its own for chats that bring tools; None: there is one for all.
         template_variables: texts that chat templates use by name, such as bos_token.
         bos_text: the token that begins a sequence; "" where there is none.
         adds_bos: encode puts it before a text when it adds special tokens.
@@ -49,9 +53,12 @@ class TokenizerBundle:
     adds_bos: bool
     max_token_bytes: int
     missing_bytes: frozenset[int] = frozenset()
+    tool_template: str | None = None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text. Names of special tokens inside it become those tokens.
+
+        Other threads go on while a long text is encoded.
 
         Args:
             add_special_tokens: put before and after what the tokenizer adds by itself.
@@ -60,7 +67,10 @@ class TokenizerBundle:
             InvalidArgument: the text holds half a surrogate pair, which is no character.
         """
         try:
-            return list(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+            if len(text) <= LONG:
+                return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            # The library keeps the lock for one text, and releases it for a batch.
+            return self.tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         except TypeError as error:
             raise InvalidArgument.field("prompt", "is not valid Unicode: it holds half a surrogate pair") from error
 
@@ -117,6 +127,7 @@ def load_tokenizer(files: ModelFiles) -> TokenizerBundle:
         adds_bos=bos_id is not None and built.tokenizer.encode("", add_special_tokens=True).ids[:1] == [bos_id],
         max_token_bytes=_max_token_bytes(built.tokenizer, pieces),
         missing_bytes=missing_bytes(built.tokenizer, frozenset(pieces)),
+        tool_template=files.tool_template,
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from headrace_engine.engine.chat_template import MAX_DEPTH, ChatTemplate
 from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_models import CHAT_TEMPLATE
 
 HELLO = ChatMessage("user", "Hello!")
@@ -94,6 +98,41 @@ class TestAgainstTransformers:
         expected = by_transformers(PARTS, [{"role": "user", "content": content}])
         assert render(PARTS, Chat((ChatMessage("user", ("one", "two")),))) == expected
 
+    @pytest.mark.parametrize(
+        "options", ["", "indent=2", "true", "false, 4", "sort_keys=true", "separators=(',', ':')", "ensure_ascii=true"]
+    )
+    def test_json_is_written_alike(self, options: str) -> None:
+        source = f"{{{{ messages[0].more | tojson({options}) }}}}"
+        more = {"b": ["<é>", 1.5, None], "a": {}}
+        expected = by_transformers(source, [{"role": "user", "content": "", "more": more}])
+        assert render(source, Chat((ChatMessage("user", "", extra_json=json.dumps({"more": more})),))) == expected
+
+    @pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
+    def test_what_a_model_thought_has_all_its_names(self, name: str) -> None:
+        source = (
+            "{% for key in messages[0] | sort %}{{ key }}={{ messages[0][key] }};{% endfor %}{{ documents is none }}"
+        )
+        message = {"role": "assistant", "content": "x", name: "Hm."}
+        expected = by_transformers(source, [message])
+        chat = Chat((ChatMessage("assistant", "x", extra_json=json.dumps({name: "Hm.", "nothing": None})),))
+        assert render(source, chat) == expected
+        assert "thinking=Hm." in expected
+
+    @settings(max_examples=50, deadline=None)
+    @given(data=st.data())
+    @pytest.mark.parametrize("source", [CHAT_TEMPLATE, TRIMMING, TOOLS, PARTS])
+    def test_random_conversations_are_rendered_alike(self, source: str, data: st.DataObject) -> None:
+        content = st.text(st.sampled_from(" \n\t<|im_end|>{{}}%-#aé你👍\u2028"), max_size=12)
+        message = st.fixed_dictionaries({"role": st.sampled_from(["system", "user", "assistant"]), "content": content})
+        messages = data.draw(st.lists(message, min_size=1, max_size=4))
+        goes_on = data.draw(st.booleans())
+        options: Any = (
+            {"continue_final_message": True} if goes_on else {"add_generation_prompt": data.draw(st.booleans())}
+        )
+        expected = by_transformers(source, messages, **options)
+        talk = tuple(ChatMessage(each["role"], each["content"]) for each in messages)
+        assert render(source, Chat(talk, **options)) == expected
+
 
 class TestScope:
     def test_the_opening_of_the_answer_is_rendered_by_default(self) -> None:
@@ -133,6 +172,30 @@ class TestScope:
         error = refused("{{ messages.__class__.__mro__ }}", Chat((HELLO,)))
         assert error.reason == "BAD_TEMPLATE"
         assert refused("{{ messages.append(1) }}", Chat((HELLO,))).reason == "BAD_TEMPLATE"
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "{{ namespace(__class__=1) }}",
+            "{% set ns = namespace() %}{% set ns.__init__ = 1 %}",
+            "{{ dict.__init__ }}{{ dict.mro() }}",
+            "{{ '{0.__class__}'.format(1) }}",
+            "{{ raise_exception.__globals__ }}",
+            "{{ cycler.__init__.__globals__.os }}",
+            "{{ self.__init__ }}{{ self._TemplateReference__context }}",
+            "{{ ('' | attr('__class__')).mro() }}",
+            "{% include '/etc/passwd' %}",
+        ],
+    )
+    def test_nothing_leads_to_python_s_own_objects(self, source: str) -> None:
+        with suppress(InvalidArgument):
+            assert not re.search("class|built-in|function|module|root:", render(source, Chat((HELLO,))))
+
+    def test_names_of_control_tokens_are_marked_in_keys_too(self) -> None:
+        shield = Shield(["<|im_end|>"])
+        chat = Chat((HELLO,), tools=('{"a<|im_end|>": {"b<|im_end|>": 1}}',))
+        text = ChatTemplate("{{ tools | tojson }}<|im_end|>", {}).render(chat, shield)
+        assert [piece for piece, is_plain in shield.split(text) if is_plain] == ["<|im_end|>"] * 2
 
 
 class TestBadTemplates:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from headrace_engine.config import GenerationConfig, SamplingParams
 from headrace_engine.engine import text as text_module
 from headrace_engine.engine.generation import Generation
-from headrace_engine.engine.text import INLINE_CHARACTERS, MIN_CHAT_CHARACTERS, PART_CHARACTERS, TextProcessor
+from headrace_engine.engine.text import INLINE_CHARACTERS, LONG_CHARACTERS, MIN_CHAT_CHARACTERS, TextProcessor
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from unit.engine.vocabularies import BOS, EOS, bundle, byte_level, sentencepiece
@@ -121,27 +123,10 @@ class TestSize:
         assert f"has {MIN_CHAT_CHARACTERS + 1} characters; allowed: at most {MIN_CHAT_CHARACTERS}" in error.message
         assert "rendered" in (await refused(text, user("x" * 10_000), longest=100)).message
 
-    @pytest.mark.parametrize(
-        ("prompt", "elsewhere"),
-        [
-            ("x" * INLINE_CHARACTERS, False),
-            ("x" * (INLINE_CHARACTERS + 1), True),
-            (user("x" * (INLINE_CHARACTERS - PART_CHARACTERS - len("user"))), False),
-            (user("x" * (INLINE_CHARACTERS - PART_CHARACTERS - len("user") + 1)), True),
-            (Chat((ChatMessage("u" * INLINE_CHARACTERS, ""),)), True),
-            (user("", name="n" * INLINE_CHARACTERS), True),
-            (user("", tool_call_id="i" * INLINE_CHARACTERS), True),
-            (Chat((ChatMessage("u", ""),) * (INLINE_CHARACTERS // PART_CHARACTERS)), True),
-            (user(("",) * (INLINE_CHARACTERS // PART_CHARACTERS)), True),
-            (Chat((ChatMessage("u", ""),), tools=("{}",) * (INLINE_CHARACTERS // PART_CHARACTERS)), True),
-            (user(("x" * INLINE_CHARACTERS, "y")), True),
-            (user("x", extra_json='{"a": "' + "x" * INLINE_CHARACTERS + '"}'), True),
-            (user("x", tool_calls=(ToolCall("1", "f", '{"a": "' + "x" * INLINE_CHARACTERS + '"}'),)), True),
-            (Chat((ChatMessage("user", "x"),), tools=('{"a": "' + "x" * INLINE_CHARACTERS + '"}',)), True),
-        ],
-    )
+    @pytest.mark.parametrize("wrap", [str, user])
+    @pytest.mark.parametrize(("size", "elsewhere"), [(INLINE_CHARACTERS, False), (INLINE_CHARACTERS + 1, True)])
     async def test_bc069_long_prompts_are_tokenised_off_the_event_loop(
-        self, prompt: str | Chat, elsewhere: bool
+        self, wrap: Callable[[str], str | Chat], size: int, elsewhere: bool
     ) -> None:
         threads = []
 
@@ -150,9 +135,28 @@ class TestSize:
                 threads.append(threading.current_thread())
                 return BYTES.encode(text, **options)
 
-        source = "{% for m in messages %}{% for p in m.content %}{% endfor %}{% endfor %}x"
-        await TextProcessor(bundle(BYTES, tokenizer=Noting(), chat_template=source)).tokenize(prompt, None, LONGEST)
+            def encode_batch_fast(self, texts: list[str], **options: bool) -> list[Any]:
+                return [self.encode(text, **options) for text in texts]
+
+        noting = TextProcessor(bundle(BYTES, tokenizer=Noting(), chat_template="{{ messages[0].content }}"))
+        await noting.tokenize(wrap("x" * size), None, LONGEST)
         assert [thread is not threading.main_thread() for thread in threads] == [elsewhere]
+
+    async def test_bc069_very_long_prompts_take_one_thread(self) -> None:
+        """However many come at once."""
+        at_once, most = [0], [0]
+
+        class Counting:
+            def encode_batch_fast(self, texts: list[str], **options: bool) -> list[Any]:
+                at_once[0] += 1
+                most[0] = max(most[0], at_once[0])
+                encoded = BYTES.encode_batch(texts, **options)
+                at_once[0] -= 1
+                return list(encoded)
+
+        text, prompt = TextProcessor(bundle(BYTES, tokenizer=Counting())), "x" * (LONG_CHARACTERS + 1)
+        await asyncio.gather(*(text.tokenize(prompt, None, len(prompt)) for _ in range(4)))
+        assert most == [1]
 
 
 @pytest.mark.parametrize(("characters", "elsewhere"), [(INLINE_CHARACTERS, False), (INLINE_CHARACTERS + 1, True)])

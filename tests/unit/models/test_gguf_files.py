@@ -31,6 +31,12 @@ def test_smollm2_opens_with_everything_its_metadata_says(smollm2: Path) -> None:
     assert json.loads(files.config_json)["tokenizer.ggml.tokens"] == "array of 49152"
 
 
+def test_gguf_may_have_a_template_for_tools(tmp_path: Path, llama: Path) -> None:
+    assert open_model(str(write_gguf(tmp_path / "plain.gguf", llama))).tool_template is None
+    path = write_gguf(tmp_path / "tools.gguf", llama, metadata={"tokenizer.chat_template.tool_use": "tools"})
+    assert open_model(str(path)).tool_template == "tools"
+
+
 def test_gguf_of_a_directory_describes_the_same_decoder(llama: Path, llama_gguf: Path) -> None:
     original, converted = open_model(str(llama)).spec, open_model(str(llama_gguf)).spec
     assert converted.architecture == "llama"

@@ -9,6 +9,7 @@ import pytest
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.tokenizer import load_tokenizer
 from unit.models.conftest import Copy
 from unit.models.damage import edit_json, refusal, rename_tensor
 
@@ -249,7 +250,17 @@ class TestChatTemplate:
         path = copy(llama)
         several = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
         edit_json(path / "tokenizer_config.json", chat_template=several)
-        assert open_model(str(path)).chat_template == "b"
+        files = open_model(str(path))
+        assert (files.chat_template, files.tool_template) == ("b", "a")
+        assert load_tokenizer(files).tool_template == "a"
+
+    def test_a_template_for_tools_may_lie_beside_the_jinja_file(self, copy: Copy, llama: Path) -> None:
+        path = copy(llama)
+        (path / "additional_chat_templates").mkdir()
+        (path / "additional_chat_templates" / "tool_use.jinja").write_text("tools", encoding="utf-8")
+        (path / "chat_template.jinja").write_text("all", encoding="utf-8")
+        files = open_model(str(path))
+        assert (files.chat_template, files.tool_template) == ("all", "tools")
 
     def test_a_template_that_is_no_text_is_refused(self, copy: Copy, llama: Path) -> None:
         path = copy(llama)

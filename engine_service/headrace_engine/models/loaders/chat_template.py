@@ -1,4 +1,4 @@
-"""The chat template that a Hugging Face directory carries."""
+"""The chat templates that a Hugging Face directory carries."""
 
 from __future__ import annotations
 
@@ -9,36 +9,44 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.loaders.json_files import read_object
 
 _TEMPLATE_FILE = "chat_template.jinja"
+_TOOL_FILE = Path("additional_chat_templates", "tool_use.jinja")
 _OLD_TEMPLATE_FILE = "chat_template.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
-def read_chat_template(directory: Path) -> str | None:
-    """The template of chat_template.jinja, else of chat_template.json, else of tokenizer_config.json; None without.
+def read_chat_templates(directory: Path) -> tuple[str | None, str | None]:
+    """The template of a directory, and another for chats that bring tools; None: there is none.
+
+    They stand in chat_template.jinja and additional_chat_templates, else in chat_template.json, else in
+    tokenizer_config.json.
 
     Raises:
         BadModel: a file cannot be read, or what it holds is no template.
     """
-    file = directory / _TEMPLATE_FILE
-    if file.is_file():
-        try:
-            return file.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise BadModel(f"{file.name}: cannot be read: {error}") from error
+    if (directory / _TEMPLATE_FILE).is_file():
+        return _text(directory / _TEMPLATE_FILE), _text(directory / _TOOL_FILE)
     for name in (_OLD_TEMPLATE_FILE, _TOKENIZER_CONFIG):
         if (directory / name).is_file():
             template = read_object(directory / name).get("chat_template")
             if template is not None:
-                return _template(template, name)
-    return None
+                return _templates(template, name)
+    return None, None
 
 
-def _template(value: Any, source: str) -> str:
-    """A string, or the one called "default" in a list of named templates."""
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8") if file.is_file() else None
+    except (OSError, ValueError) as error:
+        raise BadModel(f"{file.name}: cannot be read: {error}") from error
+
+
+def _templates(value: Any, source: str) -> tuple[str, str | None]:
+    """A string, or those called "default" and "tool_use" in a list of named templates."""
     if isinstance(value, str):
-        return value
+        return value, None
     if isinstance(value, list):
         named = {item.get("name"): item.get("template") for item in value if isinstance(item, dict)}
-        if isinstance(named.get("default"), str):
-            return str(named["default"])
+        default, with_tools = named.get("default"), named.get("tool_use")
+        if isinstance(default, str) and isinstance(with_tools, str | None):
+            return default, with_tools
     raise BadModel(f'{source}: chat_template must be a string, or a list of templates with one named "default"')

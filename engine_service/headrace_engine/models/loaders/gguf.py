@@ -50,7 +50,6 @@ def open_file(path: Path) -> ModelFiles:
     family, spec = _spec(header)
     tensors, warnings = _bind(header, family, spec)
     tokenizer = ConfigFields(header.metadata, path.name, "tokenizer.ggml.")
-    template = header.metadata.get("tokenizer.chat_template")
     eos_ids = _end_ids(tokenizer, spec.vocab_size)
     if not eos_ids:
         warnings.append(f"{path.name} names no eos_token_id: requests end by their length only")
@@ -64,10 +63,16 @@ def open_file(path: Path) -> ModelFiles:
         revision=snapshot_commit(path.parent) or _digest(header),
         tokenizer_path=path,
         warnings=tuple(warnings),
-        chat_template=template if isinstance(template, str) else None,
+        chat_template=_template(header, "tokenizer.chat_template"),
         eos_ids=eos_ids,
         bos_id=_token_id(tokenizer, "bos_token_id", spec.vocab_size),
+        tool_template=_template(header, "tokenizer.chat_template.tool_use"),
     )
+
+
+def _template(header: GgufHeader, key: str) -> str | None:
+    template = header.metadata.get(key)
+    return template if isinstance(template, str) else None
 
 
 def _check_whole(header: GgufHeader) -> None:

@@ -14,7 +14,7 @@ from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families import family_of
 from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
 from headrace_engine.models.layout import bind, name_some
-from headrace_engine.models.loaders.chat_template import read_chat_template
+from headrace_engine.models.loaders.chat_template import read_chat_templates
 from headrace_engine.models.loaders.digest import digest_of, same_bytes, snapshot_commit
 from headrace_engine.models.loaders.json_files import read_object
 from headrace_engine.models.loaders.shards import Checkpoint, read_checkpoint
@@ -53,7 +53,7 @@ def open_directory(directory: Path, file_prefix: str = "") -> ModelFiles:
     eos_ids = end_ids((ConfigFields(generation, _GENERATION), config), spec.vocab_size)
     if not eos_ids:
         warnings.append(f"neither {_GENERATION} nor {CONFIG} names an eos_token_id: requests end by their length only")
-    template = read_chat_template(directory)
+    template, tool_template = read_chat_templates(directory)
     return ModelFiles(
         format=ModelFormat.HF,
         path=directory,
@@ -61,12 +61,13 @@ def open_directory(directory: Path, file_prefix: str = "") -> ModelFiles:
         config_json=json.dumps(raw),
         generation=generation,
         tensors=bound.tensors,
-        revision=snapshot_commit(directory) or _digest(checkpoint, raw, template),
+        revision=snapshot_commit(directory) or _digest(checkpoint, raw, (template or "") + (tool_template or "")),
         tokenizer_path=directory,
         warnings=(*warnings, *bound.warnings),
         chat_template=template,
         eos_ids=eos_ids,
         bos_id=one_id(config, "bos_token_id", spec.vocab_size),
+        tool_template=tool_template,
     )
 
 
@@ -122,7 +123,7 @@ def _resolve_head(
     return spec, []
 
 
-def _digest(checkpoint: Checkpoint, config: Mapping[str, Any], template: str | None) -> str:
+def _digest(checkpoint: Checkpoint, config: Mapping[str, Any], template: str) -> str:
     described = json.dumps(config, sort_keys=True).encode()
-    texts = [(CONFIG, len(described), described), ("chat template", 0, (template or "").encode())]
+    texts = [(CONFIG, len(described), described), ("chat template", 0, template.encode())]
     return digest_of([*texts, *checkpoint.headers])

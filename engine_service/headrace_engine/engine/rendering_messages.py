@@ -1,0 +1,103 @@
+"""What an engine and the process that renders a model's chats say to each other: frames of MessagePack."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+from headrace_engine.errors import FieldViolation, InvalidArgument
+from headrace_engine.request_types import Chat
+
+MAX_SECONDS = 5.0
+"""Processor time for one chat, or to compile the template; then the system ends the process with SIGPROF."""
+
+MAX_MEMORY = 1 << 30
+"""Bytes of address space of the process that renders."""
+
+_Message = TypeVar("_Message", "Setup", "Order", "Answer")
+_LENGTH = struct.Struct("<I")
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The first message: the template, as `ChatTemplate` takes it, and the names of special tokens.
+
+    Attributes:
+        with_tools: a template for chats that bring tools; None: the same.
+        field: path of the field that is to blame for a template that is none.
+    """
+
+    source: str
+    with_tools: str | None
+    variables: Mapping[str, str]
+    special_texts: tuple[str, ...]
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One chat, and how long its text may become."""
+
+    chat: Chat
+    max_bytes: int
+    max_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An InvalidArgument."""
+
+    message: str
+    reason: str
+    violations: tuple[FieldViolation, ...]
+
+    @classmethod
+    def of(cls, error: InvalidArgument) -> Refusal:
+        """How an error is told."""
+        return cls(error.message, error.reason, error.violations)
+
+    def error(self) -> InvalidArgument:
+        """The error that was told."""
+        return InvalidArgument(self.message, reason=self.reason, violations=self.violations)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The pieces of a rendered text, as `Shield.split` gives them; or why there are none. Empty after Setup."""
+
+    pieces: tuple[tuple[str, bool], ...] = ()
+    refusal: Refusal | None = None
+
+
+def write(stream: BinaryIO, message: Setup | Order | Answer) -> None:
+    """Send a message.
+
+    Raises:
+        OSError: the other side is gone.
+        UnicodeEncodeError: it holds a text that is none.
+    """
+    data = _ENCODER.encode(message)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def read(stream: BinaryIO, kind: type[_Message]) -> _Message:
+    """The next message.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    (length,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
+    return msgspec.msgpack.decode(_exactly(stream, length), type=kind)
+
+
+def _exactly(stream: BinaryIO, count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) < count:
+        raise EOFError
+    return data
