@@ -53,25 +53,28 @@ class RotaryTable:
         rope: the embedding.
         length: positions.
         device: where the tables lie; together they take 4 · length · dim bytes.
+
+    Attributes:
+        cos, sin: float32 [length, dim / 2].
     """
 
     def __init__(self, rope: RopeSpec, length: int, device: torch.device) -> None:
         angles = torch.outer(torch.arange(length).float(), inverse_frequencies(rope))
         self._dim = rope.dim
-        self._cos = angles.cos().to(device)
-        self._sin = angles.sin().to(device)
+        self.cos = angles.cos().to(device)
+        self.sin = angles.sin().to(device)
 
     @property
     def nbytes(self) -> int:
         """Bytes of both tables."""
-        return self._cos.nbytes + self._sin.nbytes
+        return self.cos.nbytes + self.sin.nbytes
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """Rotate the leading dim entries of each head of x [rows, heads, head_dim]; entry i pairs with i + dim / 2.
 
         Computed in float32, whatever the type of x.
         """
-        cos, sin = self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+        cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
         turning = x[..., : self._dim].float()
         first, second = turning.chunk(2, dim=-1)
         turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
