@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace_engine.config import ComputeDtype, ComputeUnit
-from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
 from headrace_engine.messages import CorePlan
 from headrace_engine.process import launch_process
 from headrace_engine.process import main as core_main
@@ -69,7 +69,10 @@ class ScriptedRunner(Runner):
             kv_bytes=0,
         )
 
-    def allocate(self, num_blocks: int) -> None:
+    def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
+        """Nothing."""
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
         """Nothing."""
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:

@@ -35,6 +35,7 @@ class CorePlan:
         max_length: tokens of the longest sequence; 0 = the model's own limit.
         max_prefill_tokens: tokens computed in one step.
         num_blocks: blocks of the KV pool; 0 = sized from memory.
+        num_host_blocks: blocks of the host tier, for what the pool evicts.
         prefix_cache_ttl: seconds after which unused cached blocks are dropped; None = never.
         memory_ratio: share of memory, as in the runtime config; None = the backend's default.
         weight_quant_group_size: weights that share a scale; 0 = one a row, None = the backend's default.
@@ -54,6 +55,7 @@ class CorePlan:
     max_prefill_tokens: int = 2048
     block_size: int = 16
     num_blocks: int = 0
+    num_host_blocks: int = 0
     kv_cache_mode: KvCacheMode = KvCacheMode.DEFAULT
     enable_prefix_cache: bool = True
     prefix_cache_ttl: float | None = None
@@ -148,6 +150,8 @@ class CoreReady:
     weight_bytes: int
     workspace_bytes: int
     kv_bytes: int
+    num_host_blocks: int = 0
+    host_kv_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +181,15 @@ class StepBegun:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """A sequence was put into a step for the first time, with this many prompt tokens from the prefix cache."""
+    """A sequence was put into a step for the first time, with this many prompt tokens from the prefix cache.
+
+    Attributes:
+        host_tokens: how many of these came from host memory.
+    """
 
     key: int
     cached_tokens: int
+    host_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +229,10 @@ class CoreStat:
     blocks_used: int = 0
     blocks_cached: int = 0
     blocks_free: int = 0
+    host_blocks_total: int = 0
+    host_blocks_used: int = 0
     prefix_cache_hit_tokens: int = 0
+    prefix_cache_host_hit_tokens: int = 0
     prefix_cache_miss_tokens: int = 0
     prefilled_tokens: int = 0
     generated_tokens: int = 0

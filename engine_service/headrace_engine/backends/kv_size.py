@@ -22,12 +22,14 @@ class Memory:
         total: what the device or container has.
         weights, workspace: what the model and its largest step take.
         free: what is left for the pool at most, whatever the ratio.
+        host: what the host tier takes of the same memory.
     """
 
     total: int
     weights: int
     workspace: int
     free: int
+    host: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def size_pool(
     if plan.num_blocks:
         blocks = _given(plan, memory, bytes_a_block)
     elif ratio is not None:
-        room = int(ratio * memory.total) - memory.weights - memory.workspace
+        room = int(ratio * memory.total) - memory.weights - memory.workspace - memory.host
         blocks = max(0, min(room, memory.free)) // bytes_a_block
     else:
         room = min(int((1.0 if share is None else share) * memory.total), memory.free)
@@ -81,6 +83,24 @@ def size_pool(
     if held < (wanted if plan.max_length else 1):
         raise _too_small(plan, memory, wanted, blocks, bytes_a_block)
     return PoolSize(blocks, min(wanted, held), blocks * bytes_a_block)
+
+
+def host_bytes(plan: CorePlan, bytes_a_block: int, free: int) -> int:
+    """Bytes of the host tier that the plan asks for.
+
+    Args:
+        free: bytes of host memory that it may take.
+
+    Raises:
+        OutOfMemory: it asks for more; the message has the numbers.
+    """
+    needed = plan.num_host_blocks * bytes_a_block
+    if needed > max(0, free):
+        raise OutOfMemory(
+            f"num_host_blocks {plan.num_host_blocks} × block_size {plan.block_size} needs {amount(needed)} of host "
+            f"memory, {amount(free)} are free: lower num_host_blocks to {max(0, free) // bytes_a_block} or less"
+        )
+    return needed
 
 
 def _given(plan: CorePlan, memory: Memory, bytes_a_block: int) -> int:
@@ -100,11 +120,12 @@ def _too_small(plan: CorePlan, memory: Memory, wanted: int, blocks: int, bytes_a
             f"num_blocks {blocks} × block_size {plan.block_size} holds {held} tokens, max_length is {wanted}: "
             f"raise num_blocks to {needed} or lower max_length to {held}"
         )
+    host = f", the host tier {amount(memory.host)}" if memory.host else ""
     lower = f"lower max_length to {held}" if held else "free memory or choose a smaller model"
     return OutOfMemory(
         f"max_length {wanted} needs {amount(needed * bytes_a_block)} of KV cache for one sequence, "
         f"{amount(blocks * bytes_a_block)} are free (of {amount(memory.total)}; weights take "
-        f"{amount(memory.weights)}, workspace {amount(memory.workspace)}): {lower}, or raise memory_ratio"
+        f"{amount(memory.weights)}, workspace {amount(memory.workspace)}{host}): {lower}, or raise memory_ratio"
     )
 
 

@@ -18,13 +18,13 @@ class BlockPool:
 
     Attributes:
         block_size: tokens that one block holds.
-        on_evict: called with a kept block just before its contents are given up.
+        on_evict: called with a kept block just before its contents are given up, and the date that it was cached at.
         date: what blocks that become cached are dated with.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
-        self.on_evict: Callable[[int], None] = _nothing
+        self.on_evict: Callable[[int, float], None] = _nothing
         self._references = [0] * num_blocks
         self._free = list(reversed(range(num_blocks)))
         self.date = 0.0
@@ -130,9 +130,9 @@ class BlockPool:
         return block
 
     def _evict(self) -> int:
-        block, _ = self._cached.popitem(last=False)
+        block, date = self._cached.popitem(last=False)
         self._kept.remove(block)
-        self.on_evict(block)
+        self.on_evict(block, date)
         return block
 
     def _retire(self, block: int) -> None:
@@ -142,5 +142,5 @@ class BlockPool:
             self._free.append(block)
 
 
-def _nothing(block: int) -> None:
+def _nothing(block: int, date: float) -> None:
     """Nobody keeps account of contents."""

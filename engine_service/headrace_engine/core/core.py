@@ -9,6 +9,7 @@ from headrace_engine.core.block_pool import BlockPool
 from headrace_engine.core.entrance import Entrance
 from headrace_engine.core.executor import Executor
 from headrace_engine.core.guides import GuideMaker
+from headrace_engine.core.host_tier import HostTier
 from headrace_engine.core.link import Link
 from headrace_engine.core.prefix_cache import Scope
 from headrace_engine.core.runner import Runner, RunnerSizes, Sampled, Scores
@@ -54,7 +55,8 @@ class Core:
     ) -> None:
         scope = Scope(revision=plan.path, kv_mode=plan.kv_cache_mode)
         limits = Limits(plan.max_batch, plan.max_prefill_tokens, caching=plan.enable_prefix_cache)
-        self._scheduler = Scheduler(BlockPool(sizes.num_blocks, plan.block_size), limits, scope)
+        pool, host = BlockPool(sizes.num_blocks, plan.block_size), HostTier(sizes.num_host_blocks)
+        self._scheduler = Scheduler(pool, limits, scope, host)
         self._executor = Executor(runner)
         self._link = link
         self._entrance = Entrance(open_guides, self._scheduler.find)
@@ -97,6 +99,7 @@ class Core:
         schedule = self._scheduler.schedule()
         self._ended += [Ended(key, FinishReason.INTERRUPTED) for key in schedule.interrupted]
         self._announce(schedule.rows)
+        self._executor.copy(schedule.copies)
         results = self._executor.run([row.step for row in schedule.rows])
         drawn = self._settle(schedule.rows, results)
         self._publish(schedule, drawn, self._clock() - started)

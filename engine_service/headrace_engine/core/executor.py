@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from headrace_engine.config import SamplingParams
-from headrace_engine.core.runner import Runner, Sampled, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceStep
 
 _log = logging.getLogger(__name__)
 
@@ -20,6 +20,19 @@ class Executor:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+
+    def copy(self, copies: BlockCopies) -> None:
+        """Copy blocks before the step that overwrites or reads them.
+
+        Raises:
+            StepFailed: they could not be copied, whoever asked for it: nobody knows now what the blocks hold.
+        """
+        if not copies:
+            return
+        try:
+            self._runner.copy_blocks(copies)
+        except Exception as error:
+            raise StepFailed(f"copying blocks: {type(error).__name__}: {error}") from error
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
         """One result a step, in order; None where nothing was wanted and nothing went wrong.

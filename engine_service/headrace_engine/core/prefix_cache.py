@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from hashlib import blake2b
 from itertools import count, islice
 
 from headrace_engine.core.block_pool import BlockPool, BooksError
+from headrace_engine.core.host_tier import HostTier
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,16 @@ class Cursor:
             self.prints.append((block_key(parent, content), content))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Entry:
-    """One block with known contents. Serial numbers tell apart what equal keys might confuse."""
+    """One block with known contents. Serial numbers tell apart what equal keys might confuse.
+
+    Attributes:
+        place: where they are now.
+    """
 
     serial: int
-    block: int
+    place: int
     key: bytes
     content: bytes
     parent: int | Scope
@@ -85,26 +91,36 @@ class _Entry:
 
 
 class PrefixCache:
-    """Finds blocks by the tokens they hold. There is one entry a block at most, so the pool bounds its size.
+    """Finds blocks by the tokens they hold. There is one entry a block at most, so the two tiers bound its size.
 
     A hit is never taken on a key's word: ids and parent are compared too. Blocks are only shared when full, and full
     blocks are never written again.
+
+    A *place* is a block of the pool or, from the pool's size on, one of host memory. Contents are in one place at a
+    time: they move to host memory when the pool evicts them, and back when somebody begins with them.
+
+    Args:
+        pool: the blocks that sequences use.
+        host: where evicted ones go; None: they are given up.
     """
 
-    def __init__(self, pool: BlockPool) -> None:
+    def __init__(self, pool: BlockPool, host: HostTier | None = None) -> None:
         self._pool = pool
+        self._host = host or HostTier(0)
         self._serials = count(1)
         self._entries: dict[bytes, _Entry] = {}
-        self._by_block: dict[int, _Entry] = {}
-        pool.on_evict = self._drop
+        self._by_place: dict[int, _Entry] = {}
+        self._horizon = -math.inf
+        pool.on_evict = self._evict
+        self._host.on_evict = lambda block: self._drop(pool.total + block)
 
     def __len__(self) -> int:
         """Blocks with known contents, used or not."""
-        return len(self._by_block)
+        return len(self._by_place)
 
     def find(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
-        """The blocks that hold the longest known prefix of ids, without its last token: that is always computed."""
-        blocks: list[int] = []
+        """The places of the longest known prefix of ids, without its last token: that is always computed."""
+        places: list[int] = []
         parent: int | Scope = cursor.scope
         limit = (len(ids) - 1) // self._pool.block_size
         cursor.read(ids, limit)
@@ -112,15 +128,26 @@ class PrefixCache:
             entry = self._entries.get(key)
             if entry is None or not entry.holds(content, parent):
                 break
-            blocks.append(entry.block)
+            places.append(entry.place)
             parent = entry.serial
-        return blocks
+        return places
 
-    def adopt(self, cursor: Cursor, blocks: Sequence[int]) -> None:
-        """Let the sequence of this cursor begin, for the first time or again, with blocks that `find` just returned."""
-        self._pool.share(blocks)
-        cursor.known = len(blocks)
-        cursor.parent = self._by_block[blocks[-1]].serial if blocks else cursor.scope
+    def in_pool(self, places: Sequence[int]) -> list[int]:
+        """Those that are blocks of the pool. The others take one of it each, to be read."""
+        return [place for place in places if place < self._pool.total]
+
+    def adopt(self, cursor: Cursor, places: Sequence[int]) -> list[int]:
+        """Let the sequence of this cursor begin, for the first time or again, with what `find` just returned.
+
+        Returns:
+            A block of the pool for each place. Those that come from host memory hold it from the next step on.
+        """
+        entries = [self._by_place[place] for place in places]
+        self._pool.share(self.in_pool(places))
+        self._fetch([entry for entry in entries if entry.place >= self._pool.total])
+        cursor.known = len(entries)
+        cursor.parent = entries[-1].serial if entries else cursor.scope
+        return [entry.place for entry in entries]
 
     def register(self, cursor: Cursor, ids: Sequence[int], blocks: Sequence[int], computed: int) -> None:
         """Make known the blocks of a sequence that became full, its first `computed` tokens being in them."""
@@ -133,32 +160,74 @@ class PrefixCache:
             cursor.parent = self._register(key, content, cursor.parent, block)
         cursor.known = full
 
-    def forget(self, block: int) -> None:
-        """Never find this block again. Whoever uses it may go on."""
-        if block in self._by_block:
-            self._drop(block)
-            self._pool.forget(block)
+    def forget(self, place: int) -> None:
+        """Never find what is there again. Whoever uses it may go on."""
+        if place in self._by_place:
+            self._drop(place)
+            self._free(place)
+
+    def drop_before(self, date: float) -> None:
+        """Give up, in both tiers, what nobody has used since this date."""
+        self._horizon = date
+        self._pool.drop_before(date)
+        self._host.drop_before(date)
 
     def check_books(self) -> None:
-        """Compare the two indexes.
+        """Compare the two indexes, and what they say of host memory with its books.
 
         Raises:
             BooksError: they differ.
         """
-        if {entry.block: entry for entry in self._entries.values()} != self._by_block:
+        if {entry.place: entry for entry in self._entries.values()} != self._by_place:
             raise BooksError("the prefix cache knows a block by one index and not by the other")
+        self._host.check_books([place - self._pool.total for place in self._by_place if place >= self._pool.total])
 
     def _register(self, key: bytes, content: bytes, parent: int | Scope, block: int) -> int:
         """Serial number of the entry that stands for this content from now on."""
         present = self._entries.get(key)
         if present is not None and present.holds(content, parent):
-            return present.serial  # Another sequence computed the same; its block serves, ours stays private.
+            if present.place >= self._pool.total:
+                self._free(present.place)
+                self._move(present, block)
+            return present.serial  # Where another sequence computed the same, its block serves, and ours stays private.
         if present is not None:
-            self.forget(present.block)  # A collision, or a tail whose head was evicted: the newer is of more use.
+            self.forget(present.place)  # A collision, or a tail whose head was evicted: the newer is of more use.
         entry = _Entry(next(self._serials), block, key, content, parent)
-        self._entries[key] = self._by_block[block] = entry
+        self._entries[key] = self._by_place[block] = entry
         self._pool.keep(block)
         return entry.serial
 
-    def _drop(self, block: int) -> None:
-        del self._entries[self._by_block.pop(block).key]
+    def _fetch(self, entries: Sequence[_Entry]) -> None:
+        """Move entries from host memory into the pool; what the pool evicts for them may take no place of theirs."""
+        blocks = [entry.place - self._pool.total for entry in entries]
+        self._host.reserve(blocks)
+        for entry, block, target in zip(entries, blocks, self._pool.allocate(len(blocks)), strict=True):
+            self._move(entry, target)
+            self._host.fetch(block, target)
+
+    def _evict(self, block: int, date: float) -> None:
+        """The pool gives a block to others: what it holds moves to host memory, if there is room and it is not old."""
+        place = None if date < self._horizon else self._host.accept(block, date)
+        if place is None:
+            self._drop(block)
+            return
+        entry = self._by_place.pop(block)
+        entry.place = self._pool.total + place
+        self._by_place[entry.place] = entry
+
+    def _move(self, entry: _Entry, block: int) -> None:
+        """The contents of an entry are in a used block of the pool from now on."""
+        del self._by_place[entry.place]
+        entry.place = block
+        self._by_place[block] = entry
+        self._pool.keep(block)
+
+    def _drop(self, place: int) -> None:
+        del self._entries[self._by_place.pop(place).key]
+
+    def _free(self, place: int) -> None:
+        """The tier that a place belongs to need not keep it."""
+        if place < self._pool.total:
+            self._pool.forget(place)
+        else:
+            self._host.forget(place - self._pool.total)

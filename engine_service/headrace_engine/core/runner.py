@@ -136,8 +136,32 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockCopies:
+    """Whole blocks to copy between the KV pool and host memory.
+
+    Attributes:
+        to_host: block of the pool and host block of each that leaves; no host block twice.
+        to_pool: host block and block of the pool of each that comes back; neither twice.
+    """
+
+    to_host: Sequence[tuple[int, int]] = ()
+    to_pool: Sequence[tuple[int, int]] = ()
+
+    def __bool__(self) -> bool:
+        """There is something to copy."""
+        return bool(self.to_host or self.to_pool)
+
+
+NO_COPIES = BlockCopies()
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerSizes:
-    """What the backend chose and what it takes. Bytes of weights and workspace are in device memory."""
+    """What the backend chose and what it takes. Bytes of weights, workspace and pool are in device memory.
+
+    Attributes:
+        num_host_blocks: blocks of the host tier, which lie in host_kv_bytes of host memory.
+    """
 
     devices: tuple[str, ...]
     dtype: ComputeDtype
@@ -148,6 +172,8 @@ class RunnerSizes:
     weight_bytes: int
     workspace_bytes: int
     kv_bytes: int
+    num_host_blocks: int = 0
+    host_kv_bytes: int = 0
 
 
 class Runner(ABC):
@@ -171,8 +197,16 @@ class Runner(ABC):
         """
 
     @abstractmethod
-    def allocate(self, num_blocks: int) -> None:
-        """Allocate the KV pool of num_blocks blocks."""
+    def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
+        """Allocate the KV pool of num_blocks blocks, and num_host_blocks blocks in host memory."""
+
+    @abstractmethod
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        """Copy blocks, keys and values of all layers: first all that leave the pool, then all that come back.
+
+        Takes effect after the steps run before and before those run next, as far as those can tell. A host block that
+        both receives and gives in one call gives what it received.
+        """
 
     @abstractmethod
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.runner import NO_COPIES, BlockCopies, SequenceStep
 from headrace_engine.core.sequence import Sequence
 from headrace_engine.messages import Scheduled
 
@@ -50,6 +50,7 @@ class Schedule:
         scheduled: sequences that are in a step for the first time.
         preempted: keys of sequences that gave their blocks up, and wait for others.
         interrupted: keys of sequences that gave their blocks up, and have ended.
+        copies: blocks to copy before the rows are computed.
     """
 
     budget: int
@@ -57,6 +58,7 @@ class Schedule:
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     interrupted: list[int] = field(default_factory=list)
+    copies: BlockCopies = NO_COPIES
 
     def add(self, sequence: Sequence) -> None:
         """Compute as much of the sequence as the budget allows."""

@@ -8,6 +8,7 @@ from itertools import count
 
 from headrace_engine.config import InterruptPolicy
 from headrace_engine.core.block_pool import BlockPool, BooksError
+from headrace_engine.core.host_tier import HostTier
 from headrace_engine.core.prefix_cache import Cursor, Scope
 from headrace_engine.core.schedule import Limits, Row, Schedule
 from headrace_engine.core.sequence import Sequence, SequenceStatus
@@ -25,16 +26,17 @@ class Scheduler:
     last in rank gives way.
     """
 
-    def __init__(self, pool: BlockPool, limits: Limits, scope: Scope) -> None:
+    def __init__(self, pool: BlockPool, limits: Limits, scope: Scope, host: HostTier | None = None) -> None:
         self._pool = pool
-        self._tables = BlockTables(pool)
+        self._host = host or HostTier(0)
+        self._tables = BlockTables(pool, self._host)
         self._limits = limits
         self._scope = scope
         self._arrivals = count()
         self._sequences: dict[int, Sequence] = {}
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []  # In the order of rank.
-        self._hits = self._misses = self._prefilled = self._generated = 0
+        self._hits = self._fetched = self._misses = self._prefilled = self._generated = 0
 
     @property
     def busy(self) -> bool:
@@ -51,7 +53,10 @@ class Scheduler:
             blocks_used=self._pool.used,
             blocks_cached=self._pool.cached,
             blocks_free=self._pool.free,
+            host_blocks_total=self._host.total,
+            host_blocks_used=self._host.used,
             prefix_cache_hit_tokens=self._hits,
+            prefix_cache_host_hit_tokens=self._fetched,
             prefix_cache_miss_tokens=self._misses,
             prefilled_tokens=self._prefilled,
             generated_tokens=self._generated,
@@ -80,7 +85,7 @@ class Scheduler:
     def age(self, now: float, ttl: float) -> None:
         """It is now: drop cached blocks that nobody has used for ttl seconds."""
         self._pool.date = now
-        self._pool.drop_before(now - ttl)
+        self._tables.drop_before(now - ttl)
 
     def schedule(self) -> Schedule:
         """The next step: generations first, then prompts under way, then new sequences.
@@ -93,6 +98,7 @@ class Scheduler:
         self._continue(schedule)
         if self._waiting:
             self._admit(schedule)
+        schedule.copies = self._tables.take_copies()
         if self.busy and not schedule.rows:
             raise BooksError(f"{len(self._waiting)} sequences wait and none can start")
         return schedule
@@ -225,14 +231,17 @@ class Scheduler:
         sequence.status = SequenceStatus.RUNNING
         insort(self._running, sequence, key=_rank)
         if not sequence.started:
-            self._note_start(sequence, schedule)
+            self._note_start(sequence, cached, schedule)
         schedule.add(sequence)
 
-    def _note_start(self, sequence: Sequence, schedule: Schedule) -> None:
+    def _note_start(self, sequence: Sequence, cached: list[int], schedule: Schedule) -> None:
         sequence.started = True
-        schedule.scheduled.append(Scheduled(sequence.key, min(sequence.computed, sequence.prompt_length)))
+        found = min(sequence.computed, sequence.prompt_length)
+        fetched = self._tables.count_fetched(cached, found)
+        schedule.scheduled.append(Scheduled(sequence.key, found, fetched))
         if sequence.cursor is not None:
             self._hits += sequence.computed
+            self._fetched += self._tables.count_fetched(cached, sequence.computed)
             self._misses += sequence.remaining
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace_engine.core.block_pool import BlockPool
+from headrace_engine.core.host_tier import HostTier
 from headrace_engine.core.prefix_cache import PrefixCache
+from headrace_engine.core.runner import BlockCopies
 from headrace_engine.core.sequence import Sequence
 
 
@@ -16,12 +18,13 @@ class BlockTables:
     them are the sequence's own until they are full; then others may share them too.
     """
 
-    def __init__(self, pool: BlockPool) -> None:
+    def __init__(self, pool: BlockPool, host: HostTier) -> None:
         self._pool = pool
-        self._cache = PrefixCache(pool)
+        self._host = host
+        self._cache = PrefixCache(pool, host)
 
     def find_cached(self, sequence: Sequence) -> list[int]:
-        """Blocks that hold the longest known prefix of a waiting sequence, where that may be taken from them."""
+        """Where the longest known prefix of a waiting sequence lies, as `PrefixCache` has places, if it may be used."""
         return [] if sequence.cursor is None or sequence.scoring else self._cache.find(sequence.cursor, sequence.ids)
 
     def grows(self, sequence: Sequence) -> bool:
@@ -30,15 +33,28 @@ class BlockTables:
 
     def can_open(self, sequence: Sequence, cached: list[int], reserve: int) -> bool:
         """Whether there are blocks for all ids of a waiting sequence, with reserve blocks left over."""
-        return self._pool.can_allocate(self._missing(sequence) - len(cached) + reserve, cached)
+        shared = self._cache.in_pool(cached)
+        return self._pool.can_allocate(self._missing(sequence) - len(shared) + reserve, shared)
 
     def open(self, sequence: Sequence, cached: list[int]) -> None:
         """Give a waiting sequence what `find_cached` just found, and blocks for the rest of its ids."""
-        if sequence.cursor is not None:
-            self._cache.adopt(sequence.cursor, cached)
-        sequence.blocks = cached
+        sequence.blocks = [] if sequence.cursor is None else self._cache.adopt(sequence.cursor, cached)
         sequence.computed = len(cached) * self._pool.block_size
         self.extend(sequence)
+
+    def count_fetched(self, cached: list[int], tokens: int) -> int:
+        """How many of the first tokens that `find_cached` found lie in host memory."""
+        size = self._pool.block_size
+        held = [min(size, tokens - first) for first in range(0, tokens, size)]
+        return sum(count for count, place in zip(held, cached, strict=False) if place >= self._pool.total)
+
+    def take_copies(self) -> BlockCopies:
+        """What is to be copied before the next step, as sequences were given blocks for it."""
+        return self._host.take_copies()
+
+    def drop_before(self, date: float) -> None:
+        """Give up cached blocks that nobody has used since this date."""
+        self._cache.drop_before(date)
 
     def suffices(self, sequence: Sequence) -> bool:
         """Whether a sequence has blocks for all its ids."""

@@ -7,7 +7,7 @@ from itertools import islice
 
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.link import Link
-from headrace_engine.core.runner import Runner, RunnerSizes, Scoring, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Runner, RunnerSizes, Scoring, SequenceStep
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan, CoreProgress, CoreReady
 from headrace_engine.model_types import ModelPhase
@@ -17,6 +17,9 @@ _DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=
 
 _SCORED = 64
 """Prompt tokens that a row of the warm-up scores, at most: logits of more rows are computed in the same room."""
+
+_COPIED = 64
+"""Blocks that the warm-up copies, at most: runners copy more in the same room."""
 
 
 def start_up(plan: CorePlan, runner: Runner, link: Link) -> RunnerSizes:
@@ -29,8 +32,10 @@ def start_up(plan: CorePlan, runner: Runner, link: Link) -> RunnerSizes:
     runner.load(lambda phase, done, total: link.send(CoreProgress(phase, done, total)))
     sizes = runner.size()
     _check_sizes(plan, sizes)
-    link.send(CoreProgress(ModelPhase.ALLOCATING, 0, sizes.kv_bytes))
-    runner.allocate(sizes.num_blocks)
+    link.send(CoreProgress(ModelPhase.ALLOCATING, 0, sizes.kv_bytes + sizes.host_kv_bytes))
+    runner.allocate(sizes.num_blocks, sizes.num_host_blocks)
+    if sizes.num_host_blocks:
+        runner.copy_blocks(_some_copies(sizes))
     for steps in largest_steps(plan, sizes):
         link.send(CoreProgress(ModelPhase.WARMING_UP))  # Before each: a link that was cut ends the warm-up here.
         runner.run(steps)
@@ -77,6 +82,12 @@ def _most_sequences(plan: CorePlan, sizes: RunnerSizes) -> list[SequenceStep]:
     return [_row(length - 1, 1, (*range(shared), shared + i)) for i in range(count)]
 
 
+def _some_copies(sizes: RunnerSizes) -> BlockCopies:
+    """Blocks that leave and come back. They hold nothing yet."""
+    pairs = [(block, block) for block in range(min(_COPIED, sizes.num_blocks, sizes.num_host_blocks))]
+    return BlockCopies(pairs, pairs)
+
+
 def _row(start: int, count: int, blocks: tuple[int, ...]) -> SequenceStep:
     return SequenceStep(
         token_ids=(0,) * count,
@@ -117,4 +128,6 @@ def _ready(sizes: RunnerSizes) -> CoreReady:
         weight_bytes=sizes.weight_bytes,
         workspace_bytes=sizes.workspace_bytes,
         kv_bytes=sizes.kv_bytes,
+        num_host_blocks=sizes.num_host_blocks,
+        host_kv_bytes=sizes.host_kv_bytes,
     )

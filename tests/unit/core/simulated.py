@@ -20,7 +20,7 @@ from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat, Sampl
 from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.logit_state import LogitState
-from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, Scores, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, Scores, SequenceStep
 from headrace_engine.core.warmup import start_up
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.messages import (
@@ -126,6 +126,8 @@ class SimulatedRunner(Runner):
         spoils: tells which rows get keys and values that are not finite; whoever reads them later gets an error.
         batches: (start, tokens) of each row of each step since the warm-up.
         seen: every id that was computed since then.
+        copied: what was copied since then.
+        fails_to_copy: copies raise.
     """
 
     def __init__(self, plan: CorePlan) -> None:
@@ -135,7 +137,10 @@ class SimulatedRunner(Runner):
         self.batches: list[list[tuple[int, int]]] = []
         self.seen: set[int] = set()
         self.closed = False
+        self.copied: list[BlockCopies] = []
+        self.fails_to_copy = False
         self._pool: dict[tuple[int, int], tuple[int, int]] = {}
+        self._host: dict[tuple[int, int], tuple[int, int]] = {}
 
     def load(self, progress: Progress) -> None:
         progress(ModelPhase.LOADING, 1, 2)
@@ -144,11 +149,29 @@ class SimulatedRunner(Runner):
     def size(self) -> RunnerSizes:
         plan = self.plan
         return RunnerSizes(
-            ("simulated",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 1, plan.max_length, plan.num_blocks, 1, 2, 3
+            ("simulated",),
+            ComputeDtype.FLOAT32,
+            ComputeUnit.CPU,
+            1,
+            plan.max_length,
+            plan.num_blocks,
+            1,
+            2,
+            3,
+            plan.num_host_blocks,
+            4 * plan.num_host_blocks,
         )
 
-    def allocate(self, num_blocks: int) -> None:
-        self._num_blocks = num_blocks
+    def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
+        self._num_blocks, self._num_host_blocks = num_blocks, num_host_blocks
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        self._check_copies(copies)
+        self.copied.append(copies)
+        if self.fails_to_copy:
+            raise RuntimeError("simulated fault")
+        self._host = self._moved(self._pool, self._host, copies.to_host)
+        self._pool = self._moved(self._host, self._pool, copies.to_pool)
 
     def close(self) -> None:
         self.closed = True
@@ -166,7 +189,22 @@ class SimulatedRunner(Runner):
         """Count from here."""
         self.batches.clear()
         self.seen.clear()
+        self.copied.clear()
         self._pool.clear()
+        self._host.clear()
+
+    def _moved(
+        self,
+        source: dict[tuple[int, int], tuple[int, int]],
+        target: dict[tuple[int, int], tuple[int, int]],
+        pairs: Sequence[tuple[int, int]],
+    ) -> dict[tuple[int, int], tuple[int, int]]:
+        """The target with whole blocks of the source, as all of them were before any was copied."""
+        moved = dict(target)
+        for origin, place in pairs:
+            for offset in range(self.plan.block_size):
+                moved[place, offset] = source.get((origin, offset), (-1, -2))
+        return moved
 
     def _write(self, step: SequenceStep) -> None:
         spoilt = self.spoils(step)
@@ -229,6 +267,15 @@ class SimulatedRunner(Runner):
         for row, step in enumerate(steps):
             read = (self._slot(step, position) for position in range(step.start))
             _require(all(writers.get(slot, row) == row for slot in read), "a row reads what another one writes")
+
+    def _check_copies(self, copies: BlockCopies) -> None:
+        _require(bool(copies), "a call that copies nothing")
+        sides = [*zip(*copies.to_host, strict=True)] or [(), ()], [*zip(*copies.to_pool, strict=True)] or [(), ()]
+        (left, kept), (fetched, entered) = sides
+        for blocks in (left, kept, fetched, entered):
+            _require(len(set(blocks)) == len(blocks), "a block twice in a list of copies")
+        _require(all(0 <= block < self._num_blocks for block in (*left, *entered)), "a block outside the pool")
+        _require(all(0 <= block < self._num_host_blocks for block in (*kept, *fetched)), "a block outside the tier")
 
 
 def _require(condition: bool, what: str) -> None:
@@ -294,6 +341,7 @@ class Bench:
         self.tokens: dict[int, list[int]] = {}
         self.ended: dict[int, Ended] = {}
         self.cached: dict[int, int] = {}
+        self.fetched: dict[int, int] = {}
         self.preempted: list[int] = []
         self.scored: dict[int, list[tuple[float, list[int]]]] = {}
         self.vectors: dict[int, list[bytes]] = {}
@@ -357,6 +405,7 @@ class Bench:
         self.core.check_books()
         assert (self.stat.running, self.stat.waiting, self.stat.blocks_used) == (0, 0, 0)
         assert self.stat.blocks_cached + self.stat.blocks_free == self.plan.num_blocks
+        assert self.stat.host_blocks_used <= self.stat.host_blocks_total == self.plan.num_host_blocks
 
     def _note_piece(self, piece: PromptPiece) -> None:
         """Pieces of a prompt follow each other, and come before its first token."""
@@ -385,6 +434,7 @@ class Bench:
             assert ended.key not in self.ended, "a second end"
             self.ended[ended.key] = ended
         self.cached.update((started.key, started.cached_tokens) for started in message.scheduled)
+        self.fetched.update((started.key, started.host_tokens) for started in message.scheduled)
         self.preempted += message.preempted
         stat = message.stat
         assert stat.blocks_used + stat.blocks_cached + stat.blocks_free == stat.blocks_total

@@ -42,7 +42,7 @@ def test_a_shared_block_is_freed_with_its_last_reference() -> None:
 def test_a_kept_block_is_cached_until_it_is_needed_and_then_its_owner_is_told() -> None:
     pool = BlockPool(2, 16)
     evicted: list[int] = []
-    pool.on_evict = evicted.append
+    pool.on_evict = lambda block, date: evicted.append(block)
     first, second = pool.allocate(2)
     pool.keep(first)
     pool.release([first, second])
@@ -56,8 +56,8 @@ def test_a_kept_block_is_cached_until_it_is_needed_and_then_its_owner_is_told() 
 
 def test_cached_blocks_are_dropped_by_their_date_and_used_ones_never() -> None:
     pool = BlockPool(4, 16)
-    evicted: list[int] = []
-    pool.on_evict = evicted.append
+    evicted: list[tuple[int, float]] = []
+    pool.on_evict = lambda block, date: evicted.append((block, date))
     old, new, used, again = pool.allocate(4)
     for block in (old, new, used, again):
         pool.keep(block)
@@ -70,9 +70,9 @@ def test_cached_blocks_are_dropped_by_their_date_and_used_ones_never() -> None:
     pool.drop_before(1.0)
     assert evicted == []
     pool.drop_before(2.0)
-    assert evicted == [old]
+    assert evicted == [(old, 1.0)]
     pool.drop_before(3.0)
-    assert evicted == [old, new]
+    assert evicted == [(old, 1.0), (new, 2.0)]
     assert (pool.used, pool.cached, pool.free) == (1, 1, 2)
     pool.check_books([[used]])
 

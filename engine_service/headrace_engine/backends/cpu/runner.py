@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace_engine.backends.cpu.batch import CpuBatch
+from headrace_engine.backends.cpu.host_blocks import HostBlocks
 from headrace_engine.backends.cpu.loading import LoadedModel, load_model
 from headrace_engine.backends.host import default_memory_ratio, memory_limit
-from headrace_engine.backends.kv_size import CPU_SHARE, size_pool
+from headrace_engine.backends.kv_size import CPU_SHARE, host_bytes, size_pool
 from headrace_engine.backends.kv_size import Memory as MemoryBudget
 from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.config import ComputeUnit
-from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.messages import CorePlan
 from headrace_engine.native import Memory
@@ -35,7 +36,8 @@ class CpuRunner(Runner):
     def __init__(self, plan: CorePlan) -> None:
         self._plan = plan
         self._model: LoadedModel | None = None
-        self._pool: Memory | None = None
+        self._memory: list[Memory] = []
+        self._host: HostBlocks | None = None
         self._batch: CpuBatch | None = None
 
     def load(self, progress: Progress) -> None:
@@ -51,9 +53,11 @@ class CpuRunner(Runner):
         """See Runner. The step is recorded, so that what it takes is known."""
         model, plan = self._loaded, self._plan
         workspace, total = model.workspace_bytes, memory_limit()
-        memory = MemoryBudget(total, model.weight_bytes, workspace, total - workspace - model.weight_bytes)
+        free, block_bytes = total - workspace - model.weight_bytes, model.program.block_bytes
+        host = host_bytes(plan, block_bytes, free)
+        memory = MemoryBudget(total, model.weight_bytes, workspace, free - host, host)
         ratio = plan.memory_ratio or default_memory_ratio()
-        pool = size_pool(plan, model.spec, memory, model.program.block_bytes, ratio, CPU_SHARE)
+        pool = size_pool(plan, model.spec, memory, block_bytes, ratio, CPU_SHARE)
         return RunnerSizes(
             devices=(f"CPU {model.cpu.isa.name.lower()}",),
             dtype=model.dtype,
@@ -64,15 +68,25 @@ class CpuRunner(Runner):
             weight_bytes=model.weight_bytes,
             workspace_bytes=workspace,
             kv_bytes=pool.bytes,
+            num_host_blocks=plan.num_host_blocks,
+            host_kv_bytes=host,
         )
 
-    def allocate(self, num_blocks: int) -> None:
+    def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner."""
         program = self._loaded.program
-        self._pool = Memory(self._loaded.cpu.native, num_blocks * program.block_bytes)
-        program.bind(self._pool, num_blocks)
-        self._loaded.scorer.bind(self._pool, num_blocks)
+        pool = self._allocated(num_blocks)
+        program.bind(pool, num_blocks)
+        self._loaded.scorer.bind(pool, num_blocks)
+        if num_host_blocks:
+            self._host = HostBlocks(program, pool, num_blocks, self._allocated(num_host_blocks))
         self._batch = CpuBatch(program.shape)
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        """See Runner."""
+        if self._host is None:
+            raise Internal("copy_blocks() without host blocks")
+        self._host.copy(copies)
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Runner."""
@@ -87,13 +101,12 @@ class CpuRunner(Runner):
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
-        self._batch = None
+        self._batch = self._host = None
         if self._model is not None:
             self._model.close()
             self._model = None
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+        while self._memory:
+            self._memory.pop().close()
 
     def _tell(self, steps: Sequence[SequenceStep], drawn: Iterable[Sampled]) -> list[Sampled]:
         """What the step has left in the workspace, for those that ask."""
@@ -107,6 +120,11 @@ class CpuRunner(Runner):
             return embedding + bytes(selected[number].tobytes())
 
         return tell(steps, drawn, lambda rows, forced: scorer.run(states[rows], forced), scorer.rows, vectors)
+
+    def _allocated(self, blocks: int) -> Memory:
+        model = self._loaded
+        self._memory.append(Memory(model.cpu.native, blocks * model.program.block_bytes))
+        return self._memory[-1]
 
     @property
     def _loaded(self) -> LoadedModel:

@@ -8,14 +8,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.host import default_memory_ratio
-from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, Memory, length_limit, size_pool
+from headrace_engine.backends.host import default_memory_ratio, memory_limit
+from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, Memory, host_bytes, length_limit, size_pool
 from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.backends.torch.batch import TorchBatch
+from headrace_engine.backends.torch.host_blocks import HostBlocks, staged_bytes
 from headrace_engine.backends.torch.loading import LoadedModel, device_memory, load_model
 from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, rows_at_once, workspace_bytes
-from headrace_engine.core.runner import Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.messages import CorePlan
 from headrace_engine.models.decoder import Batch, Decoder, Extent
@@ -40,6 +41,7 @@ class TorchRunner(Runner):
         self._plan = plan
         self._model: LoadedModel | None = None
         self._decoder: Decoder[Tensor, TorchBatch] | None = None
+        self._host: HostBlocks | None = None
 
     def load(self, progress: Progress) -> None:
         """See Runner.
@@ -52,15 +54,13 @@ class TorchRunner(Runner):
     def size(self) -> RunnerSizes:
         """See Runner. On CUDA the largest step is run; on a CPU its memory is bounded from the shapes."""
         model, plan = self._loaded, self._plan
-        workspace = self._workspace(model)
-        total, free = device_memory(model.device)
-        # What is free on CUDA is what the weights left; the limit of a CPU's process is in all.
-        taken = workspace if model.device.type == "cuda" else workspace + model.weight_bytes
-        memory = Memory(total, model.weight_bytes, workspace, free - taken)
+        block_bytes = plan.block_size * model.token_bytes
+        workspace = self._workspace(model) + staged_bytes(block_bytes, plan.num_host_blocks)
+        memory, host = self._memory(model, workspace, block_bytes)
         ratio = plan.memory_ratio or default_memory_ratio()
         if model.device.type == "cuda":
             ratio = ratio or CUDA_RATIO
-        pool = size_pool(plan, model.spec, memory, plan.block_size * model.token_bytes, ratio, CPU_SHARE)
+        pool = size_pool(plan, model.spec, memory, block_bytes, ratio, CPU_SHARE)
         return RunnerSizes(
             devices=(str(model.device),),
             dtype=model.dtype,
@@ -71,12 +71,21 @@ class TorchRunner(Runner):
             weight_bytes=model.weight_bytes,
             workspace_bytes=workspace,
             kv_bytes=pool.bytes,
+            num_host_blocks=plan.num_host_blocks,
+            host_kv_bytes=host,
         )
 
-    def allocate(self, num_blocks: int) -> None:
+    def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner."""
         pool = self._loaded.pool(num_blocks, self._plan.block_size)
         self._decoder = self._loaded.decoder(pool)
+        self._host = HostBlocks(pool.tensors, num_host_blocks) if num_host_blocks else None
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        """See Runner."""
+        if self._host is None:
+            raise Internal("copy_blocks() without host blocks")
+        self._host.copy(copies)
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Runner."""
@@ -86,7 +95,7 @@ class TorchRunner(Runner):
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
-        self._decoder = self._model = None
+        self._decoder = self._host = self._model = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -95,6 +104,16 @@ class TorchRunner(Runner):
         if self._model is None:
             raise Internal("the model is not loaded")
         return self._model
+
+    def _memory(self, model: LoadedModel, workspace: int, block_bytes: int) -> tuple[Memory, int]:
+        """What there is for the pool, and what the host tier takes."""
+        total, free = device_memory(model.device)
+        if model.device.type == "cuda":  # What is free there is what the weights left.
+            host = host_bytes(self._plan, block_bytes, memory_limit())
+            return Memory(total, model.weight_bytes, workspace, free - workspace), host
+        free -= workspace + model.weight_bytes
+        host = host_bytes(self._plan, block_bytes, free)
+        return Memory(total, model.weight_bytes, workspace, free - host, host), host
 
     def _workspace(self, model: LoadedModel) -> int:
         if model.device.type == "cpu":

@@ -1,0 +1,75 @@
+"""The host tier beside a torch pool: pinned where the pool is on a CUDA device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from headrace_engine.core.runner import BlockCopies
+
+_STAGED = 64 * 2**20
+"""Bytes that are collected on the device before they leave it, or on their way into the pool."""
+
+_Pairs = Sequence[tuple[int, int]]
+
+
+def staged_bytes(bytes_a_block: int, num_host_blocks: int) -> int:
+    """Bytes of device memory that copies take, whatever is copied."""
+    return _staged_blocks(bytes_a_block, num_host_blocks) * bytes_a_block
+
+
+def _staged_blocks(bytes_a_block: int, num_host_blocks: int) -> int:
+    return min(num_host_blocks, max(1, _STAGED // bytes_a_block))
+
+
+class HostBlocks:
+    """Blocks in host memory, each in one piece, so that it crosses the bus as one.
+
+    All of it goes in the order of the device's stream, so that nothing waits for a copy but what is computed after it.
+
+    Args:
+        pool: what a KV pool holds; the first dimension of each tensor is the block.
+        num_host_blocks: at least 1.
+    """
+
+    def __init__(self, pool: Sequence[Tensor], num_host_blocks: int) -> None:
+        self._pool = [tensor.flatten(1).view(torch.int64) for tensor in pool]
+        self._widths = [tensor.shape[1] for tensor in self._pool]
+        self._device = self._pool[0].device
+        words = sum(self._widths)
+        pinned = self._device.type == "cuda"
+        self._blocks = torch.zeros(num_host_blocks, words, dtype=torch.int64, pin_memory=pinned)
+        staged = _staged_blocks(8 * words, num_host_blocks)
+        self._staged = torch.zeros(staged, words, dtype=torch.int64, device=self._device)
+
+    def copy(self, copies: BlockCopies) -> None:
+        """See Runner.copy_blocks."""
+        for pairs in self._parts(copies.to_host):
+            self._collect([block for block, _ in pairs])
+            for row, (_, host_block) in enumerate(pairs):
+                self._blocks[host_block].copy_(self._staged[row], non_blocking=True)
+        for pairs in self._parts(copies.to_pool):
+            for row, (host_block, _) in enumerate(pairs):
+                self._staged[row].copy_(self._blocks[host_block], non_blocking=True)
+            self._spread([block for _, block in pairs])
+
+    def _parts(self, pairs: _Pairs) -> Iterator[_Pairs]:
+        """As many at a time as are staged."""
+        rest = iter(pairs)
+        while part := list(islice(rest, len(self._staged))):
+            yield part
+
+    def _collect(self, blocks: list[int]) -> None:
+        places = torch.tensor(blocks, device=self._device)
+        rows = self._staged[: len(blocks)].split(self._widths, 1)
+        for tensor, staged in zip(self._pool, rows, strict=True):
+            staged.copy_(tensor.index_select(0, places))
+
+    def _spread(self, blocks: list[int]) -> None:
+        places = torch.tensor(blocks, device=self._device)
+        rows = self._staged[: len(blocks)].split(self._widths, 1)
+        for tensor, staged in zip(self._pool, rows, strict=True):
+            tensor.index_copy_(0, places, staged)
