@@ -39,8 +39,8 @@ struct QueryTile {
 };
 
 // Positions of a tile, so that it has at most kTileQueries queries of one KV head.
-constexpr int64_t kTileQueries = 64;
-constexpr int64_t kTilePositions = 16;
+constexpr int64_t kTileQueries = 96;
+constexpr int64_t kTilePositions = 32;
 
 // What the kernels know of the step, the same for all threads.
 struct Step {
@@ -56,6 +56,8 @@ struct Step {
   float* workspace;
   std::byte* shared;  // room of the op that runs, aligned to 64
   KvPool kv;
+  const LinearOp* fed = nullptr;  // the next op, where it reads what this one writes, row by row
+  bool ready = false;             // whether the op before has brought this one's rows into the forms that it wants
 
   [[gnu::always_inline]] int64_t rows(const CoreValue& value) const {
     return value.rows == CORE_ROWS_TOKENS ? batch->num_tokens : batch->num_logits;

@@ -97,6 +97,13 @@ CoreStatus append(CoreProgram* program, const Check& check, const Op& op, const 
   return check.result();
 }
 
+// What an op writes row by row, whole rows in one job where it is asked for that.
+const CoreValue* rows_written(const Op& op) {
+  if (const auto* norm = std::get_if<CoreNorm>(&op)) return &norm->out;
+  if (const auto* gated = std::get_if<CoreGated>(&op)) return &gated->out;
+  return nullptr;
+}
+
 void check_projection(Check& check, const CoreLinear& op, int32_t number) {
   const CoreProjection& projection = op.projections[number];
   const size_t field = offsetof(CoreLinear, projections) + static_cast<size_t>(number) * sizeof(CoreProjection);
@@ -119,6 +126,10 @@ CoreProgram::CoreProgram(CoreCpu& cpu, const CoreShape& shape) : cpu(cpu), shape
 }
 
 void CoreProgram::append(const core::Op& op, const core::Kernel& kernel) {
+  if (const auto* linear = std::get_if<core::LinearOp>(&op); linear != nullptr && !ops.empty()) {
+    const CoreValue* out = core::rows_written(ops.back().op);
+    ops.back().feeds = out != nullptr && out->offset == linear->x.offset && out->rows == linear->x.rows;
+  }
   ops.push_back({op, &kernel});
   const void* data = ops.back().data();
   if (kernel.shared_bytes != nullptr)

@@ -18,6 +18,7 @@ using Op = std::variant<EmbedOp, CoreNorm, LinearOp, CoreRopeAppend, CoreAttenti
 struct RecordedOp {
   Op op;
   const Kernel* kernel;
+  bool feeds = false;  // the next op is a product of what this one writes, row by row
 
   const void* data() const {
     return std::visit([](const auto& op) -> const void* { return &op; }, op);

@@ -110,6 +110,7 @@ class Replay {
 
   int64_t next() {
     while (++phase_ < Kernel::kPhases * std::ssize(program_.ops)) {
+      if (phase_ % Kernel::kPhases == 0) join_to_next();
       const Phase& phase = current();
       const int64_t jobs = phase.jobs == nullptr ? 0 : phase.jobs(op(), step_);
       if (jobs > 0) return jobs;
@@ -125,6 +126,12 @@ class Replay {
   }
 
  private:
+  // Says to an op, and to the next, whether this one prepares the rows of that one.
+  void join_to_next() {
+    step_.ready = step_.fed != nullptr;
+    step_.fed = recorded().feeds ? static_cast<const LinearOp*>((&recorded() + 1)->data()) : nullptr;
+  }
+
   const RecordedOp& recorded() const { return program_.ops[static_cast<size_t>(phase_ / Kernel::kPhases)]; }
   const Phase& current() const { return recorded().kernel->phases[phase_ % Kernel::kPhases]; }
   const void* op() const { return recorded().data(); }
@@ -135,7 +142,7 @@ class Replay {
 
   CoreProgram& program_;
   const Places places_;
-  const Step step_;
+  Step step_;
   int64_t phase_ = -1;
 };
 
@@ -180,8 +187,8 @@ core::Step CoreProgram::step_of(const CoreBatch& batch) {
   }
   auto* workspace = reinterpret_cast<float*>(memory.get());
   std::byte* shared = memory.get() + places.shared;
-  return {&shape,    &batch,          positions, number,    first_row, tiles,
-          num_tiles, cpu.pool.size(), longest,   workspace, shared,    kv};
+  return {&shape,          &batch,  positions, number, first_row, tiles,   num_tiles,
+          cpu.pool.size(), longest, workspace, shared, kv,        nullptr, false};
 }
 
 CoreStatus CoreProgram::run(const CoreBatch& batch) {

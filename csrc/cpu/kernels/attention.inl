@@ -122,6 +122,9 @@ const std::byte* without_unused(const std::byte* values, int64_t dim, int64_t us
 
 template <typename Pages>
 void attend_pages(const Attend& job, int64_t first, int64_t tokens, const std::byte* const* keys) {
+#ifdef __AMX_BF16__
+  if (job.pairs != nullptr) return attend_tiles(job, first, tokens, keys);
+#endif
   const int64_t count = (tokens + kPageTokens - 1) / kPageTokens, used = tokens % kPageTokens;
   const std::byte* values[kBlockPages];
   for (int64_t p = 0; p < count; p++) values[p] = keys[p] + kPageTokens * job.dim * Pages::kBytes;
@@ -129,13 +132,6 @@ void attend_pages(const Attend& job, int64_t first, int64_t tokens, const std::b
     float* room = job.pages + 2 * kBlockPages * kPageTokens * job.dim;
     values[count - 1] = without_unused<Pages>(values[count - 1], job.dim, used, room);
   }
-#ifdef __AMX_BF16__
-  if (job.pairs != nullptr) {
-    score_tiles(job, keys, count);
-    for (int64_t q = 0; q < job.num_queries(); q++) weigh(job, q, first, tokens);
-    return mix_tiles(job, values, count);
-  }
-#endif
   score_pages<Pages>(job, keys, count);
   for (int64_t q = 0; q < job.num_queries(); q++) weigh(job, q, first, tokens);
   mix_pages<Pages>(job, values, count);

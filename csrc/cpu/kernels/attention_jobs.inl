@@ -1,8 +1,8 @@
 // How attention is cut into jobs, and the room that they need.
 
-// Rows that results have room for: whole tiles of them, where there is more than one.
+// Rows that results have room for: pairs of whole tiles of them, where there is more than one.
 int64_t rows_for(int64_t queries) {
-  return queries <= 16 ? queries : up_to(queries, 16);
+  return queries <= 16 ? queries : up_to(queries, 32);
 }
 
 int64_t most_queries(const CoreShape& shape) {

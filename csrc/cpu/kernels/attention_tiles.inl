@@ -1,33 +1,19 @@
-// Scores and values by AMX, for pages of bfloat16: they are tiles already. Queries and weights are rounded to bfloat16.
-// Only for files compiled with AMX.
+// Attention to a block of pages by AMX, for pages of bfloat16: keys are tiles already, and values where they follow one
+// another. Queries and weights are rounded to bfloat16. Only for files compiled with AMX.
 
-// One accumulator, and what goes into it.
-struct TileSum {
-  const std::byte* rows;   // of queries, or of weights
-  const std::byte* inner;  // of keys, or where the values' columns begin in a page
-  float* sums;
-};
+constexpr int64_t kTileTokens = 32;  // whose values one step of a tile takes
+constexpr int kScoreRow = kBlockTokens * 4;
 
-// Registers 0 ... 3 hold sums; 4 and 5 queries and keys, 32 entries of a head deep; 6 and 7 weights and values, a page
-// deep. Each row of a sum has the same bits whatever `rows` is.
+// Registers 0 ... 3 hold sums, 4 rows, 5 ... 7 keys or values; or 4 and 5 rows, where there are more than 16. Each row
+// of a sum has the same bits whatever `rows` is.
 void configure_attention(int64_t rows) {
   TileConfig config = {};
   config.palette = 1;
   for (int tile = 0; tile < 8; tile++) {
-    config.rows[tile] = static_cast<uint8_t>(rows < kTileRows ? rows : kTileRows);
+    config.rows[tile] = static_cast<uint8_t>(tile > 4 || rows > kTileRows ? kTileRows : rows);
     config.row_bytes[tile] = 64;
   }
-  config.rows[5] = 16;
-  config.row_bytes[6] = 32;
-  config.rows[7] = 8;
   load_config(config);
-}
-
-void store_sums(const TileSum (&four)[4], int stride) {
-  _tile_stored(0, four[0].sums, stride);
-  _tile_stored(1, four[1].sums, stride);
-  _tile_stored(2, four[2].sums, stride);
-  _tile_stored(3, four[3].sums, stride);
 }
 
 // Entries of a row of queries: where the head's last piece is half a tile, that piece follows as a whole one.
@@ -45,85 +31,208 @@ void fill_query(const float* query, int64_t dim, BFloat16* out) {
   }
 }
 
-void score_four(const TileSum (&four)[4], int64_t dim) {
-  const int query_stride = static_cast<int>(pair_stride(dim) * 2);
+// ---- scores ----
+
+// Where the keys' entries for 32 entries of a query begin in a page.
+int64_t key_place(int64_t d, int64_t dim) {
+  return (d + 32 <= dim ? d : dim - 32) / 2 * kPageTokens * 4;
+}
+
+// scores[q][token] of four pages for a tile of queries.
+void score_four_pages(const BFloat16* queries, const std::byte* const (&pages)[4], int64_t dim, float* scores) {
+  const int stride = static_cast<int>(pair_stride(dim) * 2);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
   for (int64_t d = 0; d < dim; d += 32) {
-    const int64_t key = (d + 32 <= dim ? d : dim - 32) / 2 * kPageTokens * 4;
-    _tile_loadd(4, four[0].rows + d * 2, query_stride);
-    _tile_loadd(5, four[0].inner + key, 64);
+    const int64_t key = key_place(d, dim);
+    _tile_loadd(4, queries + d, stride);
+    _tile_loadd(5, pages[0] + key, 64);
+    _tile_loadd(6, pages[1] + key, 64);
+    _tile_loadd(7, pages[2] + key, 64);
     _tile_dpbf16ps(0, 4, 5);
-    _tile_loadd(4, four[1].rows + d * 2, query_stride);
-    _tile_loadd(5, four[1].inner + key, 64);
-    _tile_dpbf16ps(1, 4, 5);
-    _tile_loadd(4, four[2].rows + d * 2, query_stride);
-    _tile_loadd(5, four[2].inner + key, 64);
-    _tile_dpbf16ps(2, 4, 5);
-    _tile_loadd(4, four[3].rows + d * 2, query_stride);
-    _tile_loadd(5, four[3].inner + key, 64);
+    _tile_loadd(5, pages[3] + key, 64);
+    _tile_dpbf16ps(1, 4, 6);
+    _tile_dpbf16ps(2, 4, 7);
     _tile_dpbf16ps(3, 4, 5);
   }
-  store_sums(four, kBlockTokens * 4);
+  _tile_stored(0, scores, kScoreRow);
+  _tile_stored(1, scores + kPageTokens, kScoreRow);
+  _tile_stored(2, scores + 2 * kPageTokens, kScoreRow);
+  _tile_stored(3, scores + 3 * kPageTokens, kScoreRow);
 }
 
-void mix_four(const TileSum (&four)[4], const std::byte* const* pages, int64_t count, int64_t dim) {
+// scores[q][token] of two pages for two tiles of queries.
+void score_two_pages(const BFloat16* queries, const std::byte* const (&pages)[2], int64_t dim, float* scores) {
+  const int stride = static_cast<int>(pair_stride(dim) * 2);
+  const BFloat16* lower = queries + kTileRows * pair_stride(dim);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t d = 0; d < dim; d += 32) {
+    const int64_t key = key_place(d, dim);
+    _tile_loadd(4, queries + d, stride);
+    _tile_loadd(5, lower + d, stride);
+    _tile_loadd(6, pages[0] + key, 64);
+    _tile_loadd(7, pages[1] + key, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, scores, kScoreRow);
+  _tile_stored(1, scores + kPageTokens, kScoreRow);
+  _tile_stored(2, scores + kTileRows * kBlockTokens, kScoreRow);
+  _tile_stored(3, scores + kTileRows * kBlockTokens + kPageTokens, kScoreRow);
+}
+
+// Scores of up to 32 queries. What is beyond the last page is no score.
+void score_tiles(const Attend& job, int64_t q, int64_t rows, const std::byte* const* pages, int64_t count) {
+  const BFloat16* queries = job.pairs + q * pair_stride(job.dim);
+  const auto page = [&](int64_t p) { return pages[p < count ? p : count - 1]; };
+  for (int64_t p = 0; rows <= kTileRows && p < count; p += 4) {
+    score_four_pages(queries, {page(p), page(p + 1), page(p + 2), page(p + 3)}, job.dim, job.scores + p * kPageTokens);
+  }
+  for (int64_t p = 0; rows > kTileRows && p < count; p += 2) {
+    score_two_pages(queries, {page(p), page(p + 1)}, job.dim, job.scores + p * kPageTokens);
+  }
+}
+
+// ---- weights ----
+
+// 2^x to about three parts in 10^6; 0 where x is below -126.
+Vec power_of_two(Vec x) {
+  const Vec n = round(x), f = x - n;
+  Vec p = Vec::all(9.5826825e-3f);
+  p = fma(p, f, Vec::all(5.5905912e-2f));
+  p = fma(p, f, Vec::all(2.4024098e-1f));
+  p = fma(p, f, Vec::all(6.9312423e-1f));
+  p = fma(p, f, Vec::all(1.0f));
+  const __mmask16 kept = _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(-126.0f), _CMP_GE_OQ);
+  return {_mm512_maskz_scalef_ps(kept, p.v, n.v)};
+}
+
+// Puts e^(score - top) of a row as bfloat16 where the scores begin; returns the sum of what was put.
+float put_pair_weights(float* scores, int64_t covered, float top) {
+  const Vec log2e = Vec::all(0x1.715476p+0f), highest = Vec::all(-0x1.715476p+0f * top);
+  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  Vec even = Vec::zero(), odd = Vec::zero();
+  for (int64_t t = 0; t < covered; t += kTileTokens) {
+    const Vec first = power_of_two(fma(Vec::load(scores + t), log2e, highest));
+    const Vec second = power_of_two(fma(Vec::load(scores + t + 16), log2e, highest));
+    const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second.v, first.v));
+    _mm512_storeu_si512(reinterpret_cast<BFloat16*>(scores) + t, both);
+    even = even + Vec{_mm512_castsi512_ps(_mm512_slli_epi32(both, 16))};
+    odd = odd + Vec{_mm512_castsi512_ps(_mm512_and_si512(both, high))};
+  }
+  return sum(even + odd);
+}
+
+// As weigh(), for the row of scores of query q, in bfloat16 and in whole tiles.
+void weigh_pairs(const Attend& job, float* scores, int64_t q, int64_t first, int64_t tokens) {
+  const int64_t covered = up_to(tokens, kTileTokens);
+  const float before = job.part.largest[q], now = settle_scores(job, scores, q, first, tokens, covered);
+  if (now == kNothing) {
+    __builtin_memset(scores, 0, static_cast<size_t>(covered) * sizeof(BFloat16));
+    return;
+  }
+  take_in(job, q, before, now, put_pair_weights(scores, covered, now));
+}
+
+// ---- values ----
+
+// The values of a block one after the other, with zeros in slots that were never written, up to a whole tile.
+const std::byte* joined_values(const Attend& job, const std::byte* const* keys, int64_t tokens) {
+  const int64_t row = job.dim * 4, page = kPageTokens / 2 * row, count = (tokens + kPageTokens - 1) / kPageTokens;
+  auto* values = reinterpret_cast<std::byte*>(job.pages);
+  for (int64_t p = 0; p < count; p++) __builtin_memcpy(values + p * page, keys[p] + page, static_cast<size_t>(page));
+  const int64_t begin = (tokens + 1) / 2 * row, end = up_to(tokens, kTileTokens) / 2 * row;
+  __builtin_memset(values + begin, 0, static_cast<size_t>(end - begin));
+  if (tokens % 2 != 0) {
+    auto* last = reinterpret_cast<BFloat16*>(values + begin - row);
+    for (int64_t d = 0; d < job.dim; d++) last[2 * d + 1] = {0};
+  }
+  return values;
+}
+
+// mixed[q][...] += weights[q][token] * values[token][...] for a tile of queries and four times 16 entries.
+void mix_four_columns(const float* weights, const std::byte* values, int64_t tokens, int64_t dim,
+                      float* const (&mixed)[4]) {
   const int stride = static_cast<int>(dim * 4);
-  _tile_loadd(0, four[0].sums, stride);
-  _tile_loadd(1, four[1].sums, stride);
-  _tile_loadd(2, four[2].sums, stride);
-  _tile_loadd(3, four[3].sums, stride);
-  for (int64_t p = 0; p < count; p++) {
-    const int64_t weight = p * kPageTokens * 2;
-    _tile_loadd(6, four[0].rows + weight, kBlockTokens * 4);
-    _tile_loadd(7, pages[p] + (four[0].inner - pages[0]), stride);
-    _tile_dpbf16ps(0, 6, 7);
-    _tile_loadd(6, four[1].rows + weight, kBlockTokens * 4);
-    _tile_loadd(7, pages[p] + (four[1].inner - pages[0]), stride);
-    _tile_dpbf16ps(1, 6, 7);
-    _tile_loadd(6, four[2].rows + weight, kBlockTokens * 4);
-    _tile_loadd(7, pages[p] + (four[2].inner - pages[0]), stride);
-    _tile_dpbf16ps(2, 6, 7);
-    _tile_loadd(6, four[3].rows + weight, kBlockTokens * 4);
-    _tile_loadd(7, pages[p] + (four[3].inner - pages[0]), stride);
-    _tile_dpbf16ps(3, 6, 7);
+  const auto column = [&](int i) { return values + (mixed[i] - mixed[0]) * 4; };
+  const std::byte* const columns[4] = {column(0), column(1), column(2), column(3)};
+  _tile_loadd(0, mixed[0], stride);
+  _tile_loadd(1, mixed[1], stride);
+  _tile_loadd(2, mixed[2], stride);
+  _tile_loadd(3, mixed[3], stride);
+  for (int64_t t = 0; t < tokens; t += kTileTokens) {
+    const int64_t place = t / 2 * stride;
+    _tile_loadd(4, reinterpret_cast<const BFloat16*>(weights) + t, kScoreRow);
+    _tile_loadd(5, columns[0] + place, stride);
+    _tile_loadd(6, columns[1] + place, stride);
+    _tile_loadd(7, columns[2] + place, stride);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_loadd(5, columns[3] + place, stride);
+    _tile_dpbf16ps(1, 4, 6);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_dpbf16ps(3, 4, 5);
   }
-  store_sums(four, stride);
+  _tile_stored(0, mixed[0], stride);
+  _tile_stored(1, mixed[1], stride);
+  _tile_stored(2, mixed[2], stride);
+  _tile_stored(3, mixed[3], stride);
 }
 
-// Four sums at a time; at the end one may be computed twice.
-template <typename At, typename Run>
-void in_fours(int64_t count, At at, Run run) {
-  for (int64_t i = 0; i < count; i += 4) {
-    TileSum four[4];
-    for (int64_t j = 0; j < 4; j++) four[j] = at(i + j < count ? i + j : count - 1);
-    run(four);
+// The same for two tiles of queries and twice 16 entries.
+void mix_two_columns(const float* weights, const std::byte* values, int64_t tokens, int64_t dim,
+                     float* const (&mixed)[2]) {
+  const int stride = static_cast<int>(dim * 4);
+  const std::byte* other = values + (mixed[1] - mixed[0]) * 4;
+  const auto* upper = reinterpret_cast<const BFloat16*>(weights);
+  const auto* lower = reinterpret_cast<const BFloat16*>(weights + kTileRows * kBlockTokens);
+  _tile_loadd(0, mixed[0], stride);
+  _tile_loadd(1, mixed[1], stride);
+  _tile_loadd(2, mixed[0] + kTileRows * dim, stride);
+  _tile_loadd(3, mixed[1] + kTileRows * dim, stride);
+  for (int64_t t = 0; t < tokens; t += kTileTokens) {
+    const int64_t place = t / 2 * stride;
+    _tile_loadd(4, upper + t, kScoreRow);
+    _tile_loadd(5, lower + t, kScoreRow);
+    _tile_loadd(6, values + place, stride);
+    _tile_loadd(7, other + place, stride);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, mixed[0], stride);
+  _tile_stored(1, mixed[1], stride);
+  _tile_stored(2, mixed[0] + kTileRows * dim, stride);
+  _tile_stored(3, mixed[1] + kTileRows * dim, stride);
+}
+
+// Mixes the values for up to 32 queries. At the end entries may be computed twice, with the same result.
+void mix_tiles(const Attend& job, int64_t q, int64_t rows, const std::byte* values, int64_t tokens) {
+  float* mixed = job.part.mixed + q * job.dim;
+  const auto entry = [&](int64_t d) { return mixed + (d < job.dim ? d : job.dim - 16); };
+  for (int64_t d = 0; rows <= kTileRows && d < job.dim; d += 64) {
+    mix_four_columns(job.scores, values + d * 4, tokens, job.dim,
+                     {entry(d), entry(d + 16), entry(d + 32), entry(d + 48)});
+  }
+  for (int64_t d = 0; rows > kTileRows && d < job.dim; d += 32) {
+    mix_two_columns(job.scores, values + d * 4, tokens, job.dim, {entry(d), entry(d + 16)});
   }
 }
 
-void score_tiles(const Attend& job, const std::byte* const* pages, int64_t count) {
-  const int64_t tiles = (job.num_queries() + kTileRows - 1) / kTileRows;
-  const int64_t row_bytes = pair_stride(job.dim) * 2;
-  in_fours(
-      tiles * count,
-      [&](int64_t i) -> TileSum {
-        const int64_t page = i / tiles, row = i % tiles * kTileRows;
-        const auto* queries = reinterpret_cast<const std::byte*>(job.pairs) + row * row_bytes;
-        return {queries, pages[page], job.scores + row * kBlockTokens + page * kPageTokens};
-      },
-      [&](const TileSum(&four)[4]) { score_four(four, job.dim); });
-}
-
-void mix_tiles(const Attend& job, const std::byte* const* pages, int64_t count) {
-  const int64_t tiles = (job.num_queries() + kTileRows - 1) / kTileRows;
-  in_fours(
-      tiles * (job.dim / 16),
-      [&](int64_t i) -> TileSum {
-        const int64_t column = i / tiles * 16, row = i % tiles * kTileRows;
-        const auto* weights = reinterpret_cast<const std::byte*>(job.scores + row * kBlockTokens);
-        return {weights, pages[0] + column * 4, job.part.mixed + row * job.dim + column};
-      },
-      [&](const TileSum(&four)[4]) { mix_four(four, pages, count, job.dim); });
+// Takes a block into the part, 32 queries at a time.
+void attend_tiles(const Attend& job, int64_t first, int64_t tokens, const std::byte* const* keys) {
+  const std::byte* values = joined_values(job, keys, tokens);
+  for (int64_t q = 0; q < job.num_queries(); q += 2 * kTileRows) {
+    const int64_t left = job.num_queries() - q, rows = left < 2 * kTileRows ? left : 2 * kTileRows;
+    score_tiles(job, q, rows, keys, (tokens + kPageTokens - 1) / kPageTokens);
+    for (int64_t r = 0; r < rows; r++) weigh_pairs(job, job.scores + r * kBlockTokens, q + r, first, tokens);
+    mix_tiles(job, q, rows, values, up_to(tokens, kTileTokens));
+  }
 }

@@ -58,52 +58,50 @@ float largest_score(const float* scores, int64_t covered) {
   return largest(most);
 }
 
-// Puts weights where their scores were; returns what they were rounded to.
-Vec put_weights(const Attend& job, float* scores, int64_t t, Vec weights) {
-#ifdef __AMX_BF16__
-  if (job.pairs != nullptr) {
-    const __m256i halves = bfloat16_of(weights.v);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(reinterpret_cast<BFloat16*>(scores) + t), halves);
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
-  }
-#endif
-  (void)job;
-  weights.store(scores + t);
-  return weights;
-}
-
 // e^(score - top) of every score, 0 where it is hidden; returns their sum.
-float put_all_weights(const Attend& job, float* scores, int64_t covered, float top) {
+float put_weights(float* scores, int64_t covered, float top) {
   const Vec highest = Vec::all(top), hidden = Vec::all(-__FLT_MAX__);
   Vec total = Vec::zero();
   for (int64_t t = 0; t < covered; t += Vec::kLanes) {
     const Vec score = Vec::load(scores + t);
-    total = total + put_weights(job, scores, t, where_less(score, hidden, Vec::zero(), exp(score - highest)));
+    const Vec weights = where_less(score, hidden, Vec::zero(), exp(score - highest));
+    weights.store(scores + t);
+    total = total + weights;
   }
   return sum(total);
+}
+
+// Makes the scores of query q for `tokens` positions from `first` on what they count; returns the largest so far.
+float settle_scores(const Attend& job, float* scores, int64_t q, int64_t first, int64_t tokens, int64_t covered) {
+  const int64_t seen = job.last_seen(q) + 1 - first;
+  const int64_t begin = job.first_seen(q) > first ? job.first_seen(q) - first : 0;
+  const int64_t end = seen < 0 ? 0 : (seen < tokens ? seen : tokens);
+  if (job.op.soft_cap > 0) cap_scores(scores, job.op.soft_cap, covered);
+  if (begin > 0 || end < covered) hide_scores(scores, begin < covered ? begin : covered, end, covered);
+  const float before = job.part.largest[q], block = largest_score(scores, covered);
+  return block > before ? block : before;
+}
+
+// Takes a block whose weights, relative to `now`, sum up to `total` into the books of the part.
+void take_in(const Attend& job, int64_t q, float before, float now, float total) {
+  if (now > before && before != kNothing) {
+    const Vec shrink = exp(Vec::all(before - now));
+    float* mixed = job.part.mixed + q * job.dim;
+    for (int64_t d = 0; d < job.dim; d += Vec::kLanes) (Vec::load(mixed + d) * shrink).store(mixed + d);
+    job.part.total[q] *= largest(shrink);
+  }
+  job.part.total[q] += total;
+  job.part.largest[q] = now;
 }
 
 // Turns the scores of `tokens` positions from `first` on into weights, and takes them into the part's books.
 void weigh(const Attend& job, int64_t q, int64_t first, int64_t tokens) {
   float* scores = job.scores + q * kBlockTokens;
-  const int64_t covered = up_to(tokens, kPageTokens), seen = job.last_seen(q) + 1 - first;
-  const int64_t begin = job.first_seen(q) > first ? job.first_seen(q) - first : 0;
-  const int64_t end = seen < 0 ? 0 : (seen < tokens ? seen : tokens);
-  if (job.op.soft_cap > 0) cap_scores(scores, job.op.soft_cap, covered);
-  hide_scores(scores, begin < covered ? begin : covered, end, covered);
-  const float before = job.part.largest[q], block = largest_score(scores, covered);
-  const float now = block > before ? block : before;
+  const int64_t covered = up_to(tokens, kPageTokens);
+  const float before = job.part.largest[q], now = settle_scores(job, scores, q, first, tokens, covered);
   if (now == kNothing) {
     __builtin_memset(scores, 0, kBlockTokens * sizeof(float));
     return;
   }
-  const float total = put_all_weights(job, scores, covered, now);
-  float shrink = 1;
-  if (now > before) {
-    shrink = before == kNothing ? 0.0f : __builtin_expf(before - now);
-    float* mixed = job.part.mixed + q * job.dim;
-    for (int64_t d = 0; d < job.dim; d += Vec::kLanes) (Vec::load(mixed + d) * Vec::all(shrink)).store(mixed + d);
-  }
-  job.part.total[q] = job.part.total[q] * shrink + total;
-  job.part.largest[q] = now;
+  take_in(job, q, before, now, put_weights(scores, covered, now));
 }

@@ -115,8 +115,19 @@ int64_t convert_jobs(const void* data, const Step& step) {
   const auto& op = *static_cast<const LinearOp*>(data);
   const int64_t rows = step.rows(op.x);
   int64_t bytes = 0;
-  if (rows > kFewRows) forms_at(op, rows, nullptr, &bytes);
+  if (rows > kFewRows && !step.ready) forms_at(op, rows, nullptr, &bytes);
   return bytes == 0 ? 0 : rows;
+}
+
+bool prepares(const Step& step) {
+  return step.fed != nullptr && step.rows(step.fed->x) > kFewRows;
+}
+
+void prepare_row(const Step& step, int64_t row) {
+  int64_t bytes;
+  Rows rows = forms_at(*step.fed, step.rows(step.fed->x), step.shared, &bytes);
+  rows.floats = step.row(step.fed->x, 0);
+  fill_forms(rows, row);
 }
 
 void convert(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {

@@ -13,8 +13,18 @@ struct CodeTiles {
   int64_t stride;
 };
 
-// sums [2][16][64] = both tiles times 32 outputs. fresh: weights come from memory.
-void multiply_two_tiles(const std::byte* w, const CodeTiles& x, int64_t inputs, bool fresh, Places& places,
+// What is worth fetching from memory meanwhile, a few lines at each step.
+struct Ahead {
+  const std::byte* at;
+  int64_t lines;
+
+  void fetch() {
+    for (int64_t i = 0; i < lines; i++, at += 64) _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+  }
+};
+
+// sums [2][16][64] = both tiles times 32 outputs.
+void multiply_two_tiles(const std::byte* w, const CodeTiles& x, int64_t inputs, Ahead& ahead, Places& places,
                         std::byte* sums) {
   const auto stride = static_cast<int>(x.stride);
   _tile_zero(0);
@@ -24,7 +34,7 @@ void multiply_two_tiles(const std::byte* w, const CodeTiles& x, int64_t inputs, 
   for (int64_t k = 0; k < inputs; k += kMostDepth, w += kMostDepth * kTileOutputs) {
     reach_for_next(places);
     reach_for_next(places);
-    if (fresh) fetch_step(w);
+    ahead.fetch();
     _tile_loadd(4, x.upper + k, stride);
     _tile_loadd(6, w, kProductRow);
     _tile_dpbsud(0, 4, 6);
@@ -66,6 +76,8 @@ void whole_tile_of(const Tile& tile, const Rows& rows, int64_t first, int64_t la
                             {*tile.weight, *tile.layout, tile.data, 1},
                             {*tile.weight, *tile.layout, tile.data, 2},
                             {*tile.weight, *tile.layout, tile.data, 3}};
+  const int64_t steps = (last - first + kBlock - 1) / kBlock * 2;
+  Ahead ahead = {tile.data + tile.layout->tile_bytes, (kTileOutputs + steps - 1) / steps};
   for (int64_t row = first; row < last; row += kBlock) {
     const int8_t* x = rows.planes.codes + row * stride;
     const int64_t count = last - row < kBlock ? last - row : kBlock;
@@ -75,8 +87,8 @@ void whole_tile_of(const Tile& tile, const Rows& rows, int64_t first, int64_t la
     } else {
       const CodeTiles two = {x, kPlanes == 1 ? x + kTileRows * stride : x + rows.padded, stride};
       Places next = {places.row + (row - first) * places.stride, places.stride, count, nullptr, 0};
-      multiply_two_tiles(tile.data, two, inputs, fresh, next, room);
-      multiply_two_tiles(tile.data + 128, two, inputs, false, next, room + 128);
+      multiply_two_tiles(tile.data, two, inputs, ahead, next, room);
+      multiply_two_tiles(tile.data + 128, two, inputs, ahead, next, room + 128);
     }
     put_whole<kPlanes>(affine, rows.planes, row, count, room, places, row - first);
   }

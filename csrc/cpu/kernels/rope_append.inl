@@ -62,6 +62,27 @@ void put_codes(const CoreShape& shape, std::byte* page, int64_t token, const flo
 
 // ---- numbers ----
 
+#ifdef __AVX512F__
+
+// In pairs: a page's keys are [head_dim / 2][16][2], its values [8][head_dim][2].
+void put_pairs_of_token(const CoreShape& shape, std::byte* page, int64_t token, const float* k, const float* v) {
+  const int64_t dim = shape.head_dim;
+  auto* values = reinterpret_cast<BFloat16*>(page) + (kPageTokens + token / 2 * 2) * dim;
+  for (int64_t d = 0; d < dim; d += 16) {
+    BFloat16 key[16];
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(key), bfloat16_of(_mm512_loadu_ps(k + d)));
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < 16; i += 2) {
+      __builtin_memcpy(page + ((d + i) / 2 * kPageTokens + token) * 4, key + i, 4);
+    }
+    const __m512i value = _mm512_cvtepu16_epi32(bfloat16_of(_mm512_loadu_ps(v + d)));
+    const __m512i placed = token % 2 == 0 ? value : _mm512_slli_epi32(value, 16);
+    _mm512_mask_storeu_epi16(values + 2 * d, token % 2 == 0 ? 0x55555555u : 0xaaaaaaaau, placed);
+  }
+}
+
+#endif
+
 template <typename T>
 void put_numbers(const CoreShape& shape, std::byte* page, int64_t token, const float* k, const float* v) {
   constexpr int64_t kTogether = sizeof(T) == 2 ? 2 : 1;
@@ -81,6 +102,9 @@ void put_token(const CoreShape& shape, std::byte* page, int64_t token, const flo
     case CORE_KV_FLOAT32:
       return put_numbers<float>(shape, page, token, k, v);
     case CORE_KV_BFLOAT16:
+#ifdef __AVX512F__
+      return put_pairs_of_token(shape, page, token, k, v);
+#endif
       return put_numbers<BFloat16>(shape, page, token, k, v);
     default:
       return put_codes(shape, page, token, k, v);

@@ -2,9 +2,9 @@
 
 constexpr int64_t kEntriesOfJob = 4096;  // of a row that is cut into jobs of its own
 
-int64_t blocks_of(int64_t width) {
-  return (width + kEntriesOfJob - 1) / kEntriesOfJob;
-}
+// Brings what was written to a row into the forms that the product that reads it wants.
+void prepare_row(const Step& step, int64_t row);
+bool prepares(const Step& step);
 
 // ---- embedding ----
 
@@ -61,7 +61,10 @@ int64_t norm_jobs(const void* op, const Step& step) {
 }
 
 void norm(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
-  for (int64_t row = first; row < last; row++) norm_row(*static_cast<const CoreNorm*>(data), step, row);
+  for (int64_t row = first; row < last; row++) {
+    norm_row(*static_cast<const CoreNorm*>(data), step, row);
+    if (prepares(step)) prepare_row(step, row);
+  }
 }
 
 const Kernel kNorm = {{{norm_jobs, norm}, {}}, nullptr, nullptr};
@@ -99,22 +102,29 @@ void gate_entries(const float* gate, const float* up, float* out, int64_t n, Act
   }
 }
 
+// Entries of a job: whole rows, where they are prepared for the next op.
+int64_t gated_entries(const CoreGated& op, const Step& step) {
+  return prepares(step) || op.gate.width < kEntriesOfJob ? op.gate.width : kEntriesOfJob;
+}
+
 int64_t gated_jobs(const void* data, const Step& step) {
   const auto& op = *static_cast<const CoreGated*>(data);
-  return step.rows(op.gate) * blocks_of(op.gate.width);
+  const int64_t entries = gated_entries(op, step);
+  return step.rows(op.gate) * ((op.gate.width + entries - 1) / entries);
 }
 
 void gated(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
   const auto& op = *static_cast<const CoreGated*>(data);
-  const int64_t width = op.gate.width, blocks = blocks_of(width);
+  const int64_t width = op.gate.width, entries = gated_entries(op, step), blocks = (width + entries - 1) / entries;
   for (int64_t job = first; job < last; job++) {
-    const int64_t row = job / blocks, at = job % blocks * kEntriesOfJob;
-    const int64_t n = width - at < kEntriesOfJob ? width - at : kEntriesOfJob;
+    const int64_t row = job / blocks, at = job % blocks * entries;
+    const int64_t n = width - at < entries ? width - at : entries;
     const float *gate = step.row(op.gate, row) + at, *up = step.row(op.up, row) + at;
     float* out = step.row(op.out, row) + at;
     if (op.activation == CORE_GATE_SILU) gate_entries(gate, up, out, n, [](Vec x) { return silu(x); });
     if (op.activation == CORE_GATE_GELU) gate_entries(gate, up, out, n, [](Vec x) { return gelu(x); });
     if (op.activation == CORE_GATE_GELU_TANH) gate_entries(gate, up, out, n, [](Vec x) { return gelu_tanh(x); });
+    if (prepares(step)) prepare_row(step, row);
   }
 }
 
