@@ -56,10 +56,34 @@ bool same_on(int32_t threads, int32_t runs, int32_t phases) {
   return true;
 }
 
+// More jobs than the pool counts one by one: each runs once.
+bool each_of_many_runs_once(int32_t threads) {
+  struct Marks {
+    std::vector<uint8_t> runs;
+    bool begun = false;
+  } marks{std::vector<uint8_t>((int64_t{3} << 21) + 5)};
+  core::Pool pool(threads, nullptr);
+  pool.run({[](void* context) {
+              auto& marks = *static_cast<Marks*>(context);
+              const bool over = marks.begun;
+              marks.begun = true;
+              return over ? int64_t{0} : static_cast<int64_t>(marks.runs.size());
+            },
+            [](void* context, int64_t first, int64_t last, int32_t) {
+              for (int64_t job = first; job < last; job++)
+                static_cast<Marks*>(context)->runs[static_cast<size_t>(job)]++;
+            },
+            &marks});
+  for (uint8_t runs : marks.runs) {
+    if (runs != 1) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 int main() {
-  bool same = true;
+  bool same = each_of_many_runs_once(1) && each_of_many_runs_once(3);
   for (int32_t threads : {1, 2, 3, 8}) {
     same = same && same_on(threads, 300, 40);  // threads that stay awake
     same = same && same_on(threads, 2000, 0);  // nothing to do
