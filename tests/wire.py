@@ -49,12 +49,12 @@ class Wire:
 
     def read(self, handle: str, from_position: int = 0) -> list[Message]:
         """All GeneratedElements answers, to the end. Raises what the client raises for the status."""
-        return list(self._read(handle, from_position))
+        return list(self.stream("GeneratedElements", handle=handle, from_position=from_position))
 
-    def _read(self, handle: str, from_position: int) -> Iterator[Message]:
-        method = f"{_REQUESTS}/GeneratedElements"
-        request = METHODS[method].request(handle=handle, from_position=from_position)
+    def stream(self, name: str, **fields: Any) -> Iterator[Any]:
+        """The answers of a call that streams them. Raises what the client raises for its status."""
+        method = f"{_REQUESTS}/{name}"
         try:
-            yield from self._transport.stream(method, request, timeout=30)
+            yield from self._transport.stream(method, METHODS[method].request(**fields), timeout=30)
         except CallError as error:
             raise error_from_status(error.status) from error

@@ -82,7 +82,7 @@ class GenerationFields(TypedDict, total=False):
         lease: how long it is kept while nobody asks for it.
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
-    nothing: num_beams, prompt_logprobs, lora_name, mm_info, enable_tensors_from_model_inference.
+    nothing: num_beams, lora_name, mm_info.
     """
 
     do_sample: bool | None

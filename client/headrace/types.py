@@ -98,7 +98,10 @@ class GeneratedElements:
         text: the new text alone; whole characters. May be there without ids: text held back until the end.
         token_logprobs_list: [token] log-probability; empty unless the request asked for logprobs.
         log_probs_list: [token][top] (id, log-probability), most likely first; empty unless the request asked.
-        tensors_from_model_inference: [token] {name: tensor}; empty unless the request asked.
+        tensors_from_model_inference: [token] {name: tensor}; empty unless the request asked. "inputs_embedding" is the
+            embedding of the id before the token, "hidden_states" the last hidden state that the token was drawn from,
+            after the final norm (the last entry of transformers' `hidden_states`); both float32 [hidden size], which
+            `numpy.asarray` takes without a copy.
         prefix_cache_len: tokens of the prompt that came from the prefix cache.
         prefix_len_gpu: of these, from the device's pool.
         prefix_len_cpu: of these, from host memory.

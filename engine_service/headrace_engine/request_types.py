@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace_engine.config import GenerationConfig
-from headrace_engine.result_types import RequestStat, SequenceView
+from headrace_engine.result_types import PromptLogprobs, RequestStat, SequenceView
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,14 @@ class RequestView:
     Attributes:
         attached: readers of any of its sequences.
         lease_expires: when its lease runs out if nobody comes; None: somebody is there.
+        prompt_logprobs: those that were asked for; None: none were, or they are not known yet.
     """
 
     request: AcceptedRequest
     sequences: tuple[SequenceView, ...]
     attached: int = 0
     lease_expires: float | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)

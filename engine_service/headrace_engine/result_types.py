@@ -95,6 +95,48 @@ class TopLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenTensors:
+    """Vectors of consecutive tokens, each [tokens, size] as little-endian float32.
+
+    Attributes:
+        size: the model's hidden size.
+        inputs_embedding: the embedding of the id before each token, which the model read when it drew the token.
+        hidden_states: what the model made of it: the last hidden state, after the final norm, times the head gives the
+            logits that the token was drawn from.
+    """
+
+    size: int
+    inputs_embedding: bytes
+    hidden_states: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDetails:
+    """What is told about consecutive tokens beside ids and text, as far as the config asked for it."""
+
+    token_logprobs: list[float] | None = None
+    top_logprobs: TopLogprobs | None = None
+    tensors: TokenTensors | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of consecutive tokens of a prompt.
+
+    Attributes:
+        position: place of the first token in the prompt, at least 1.
+        token_ids: the tokens.
+        token_logprobs: of each token.
+        top_logprobs: the most likely ids in the place of each, where the config asked for some.
+    """
+
+    position: int
+    token_ids: list[int]
+    token_logprobs: list[float]
+    top_logprobs: TopLogprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Elements:
     """Consecutive tokens of one sequence.
 
@@ -104,8 +146,7 @@ class Elements:
         text: the new text, whole characters only.
         checksum_before: CRC-32 over all ids before position.
         checksum_after: the same over all ids up to the last one here.
-        token_logprobs: log-probability of each token, where the config asked for it.
-        top_logprobs: the most likely ids of each, where the config asked for some.
+        details: what else is told about each token; None: the config asked for nothing.
         prefix: cache use of the prompt, once known.
     """
 
@@ -114,9 +155,18 @@ class Elements:
     text: str
     checksum_before: int
     checksum_after: int
-    token_logprobs: list[float] | None = None
-    top_logprobs: TopLogprobs | None = None
+    details: TokenDetails | None = None
     prefix: PrefixReuse | None = None
+
+    @property
+    def token_logprobs(self) -> list[float] | None:
+        """Log-probability of each token, where the config asked for it."""
+        return None if self.details is None else self.details.token_logprobs
+
+    @property
+    def top_logprobs(self) -> TopLogprobs | None:
+        """The most likely ids of each, where the config asked for some."""
+        return None if self.details is None else self.details.top_logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +218,16 @@ class EndRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """What a reader finds at its position: elements, and the end once nothing is unread before it."""
+    """What a reader finds at its position: elements, and the end once nothing is unread before it.
+
+    Attributes:
+        prompt: a piece of what is told of the prompt; alone, and before all elements.
+    """
 
     status: GenerateStatus
     elements: Elements | None = None
     end: EndRecord | None = None
+    prompt: PromptLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)

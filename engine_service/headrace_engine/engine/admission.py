@@ -21,10 +21,18 @@ from headrace_engine.engine.model import Model
 from headrace_engine.engine.overload import check_queue, time_to_come_back
 from headrace_engine.engine.prepare import Prepared
 from headrace_engine.engine.request_book import RequestBook
-from headrace_engine.engine.requests import Request, Sequence
+from headrace_engine.engine.requests import Request
+from headrace_engine.engine.result_room import Need
 from headrace_engine.engine.resume import check_delivered, check_handover
 from headrace_engine.engine.start_keys import Key
-from headrace_engine.engine.start_sequences import begin, message, new_sequences
+from headrace_engine.engine.start_sequences import (
+    NewSequences,
+    asked_of,
+    begin,
+    message,
+    new_sequences,
+    prompt_log,
+)
 from headrace_engine.engine.statistics import Clock, SequenceTimes
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
 from headrace_engine.model_types import EffectiveConfig, ModelState
@@ -109,10 +117,12 @@ class Admission:
             work = work_of(generation, len(prompt.ids), min(left))
             check_deadline(model, generation.effective.deadline, self._clock() - arrival, work)
         times = partial(SequenceTimes, arrival, len(prompt.ids))
-        sequences = new_sequences(model, decoding, generation, times, request, resumed)
+        asked = asked_of(generation, prepared)
+        sequences = new_sequences(model, asked, decoding, generation, times, request, resumed)
+        sequences.share(prompt_log(prompt.ids, generation, effective.vocab_size))
         warnings = (*prompt.warnings, *generation.warnings, *suspicious, *_not_applied(prepared, request.config))
         accepted = self._accepted(request, prompt, generation, warnings, ahead)
-        self._reserve(request.owner, model, generation, sequences.computed)
+        self._reserve(request.owner, model, generation.max_new, sequences)
         serial, leases = self._book.new_serial(), self._book.leases
         self._book.add(Request(request.owner, serial, model, accepted, sequences.shown, leases, sequences.contest))
         begin(model, sequences, generation, message(prompt.ids, generation, rules, grammar))
@@ -134,14 +144,16 @@ class Admission:
         check_prompt(asked, vocab_size, max_length, model.name)
         return _Prompt(tuple(asked), ())
 
-    def _reserve(self, owner: str, model: Model, generation: Generation, sequences: list[Sequence]) -> None:
+    def _reserve(self, owner: str, model: Model, max_new: int, sequences: NewSequences) -> None:
         """Room for all that the request can bring."""
-        limit = model.effective.config.max_result_bytes or 0
-        tenant, top_count = (owner, model.name), generation.sampling.top_logprobs
-        retry_after, count = time_to_come_back(model), len(sequences)
-        rooms = self._book.room.reserve_all(count, tenant, generation.max_new, limit, retry_after, top_count)
-        for sequence, room in zip(sequences, rooms, strict=True):
-            sequence.room = room
+        limit, tenant = model.effective.config.max_result_bytes or 0, (owner, model.name)
+        computed, prompt = sequences.computed, sequences.prompt
+        asked = computed[0].log.asked
+        need = Need(max_new, len(computed), asked, 0 if prompt is None else prompt.nbytes)
+        rooms = self._book.room.reserve(tenant, need, limit, time_to_come_back(model))
+        for log, room in zip([*computed, prompt], rooms, strict=False):
+            assert log is not None, "there is a room less where there is no log of the prompt"
+            log.room = room
 
     def _accepted(
         self,

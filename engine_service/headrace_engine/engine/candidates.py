@@ -15,7 +15,7 @@ from headrace_engine.result_types import FinishReason, GenerateStatus
 _CUT_SHORT = frozenset({FinishReason.STOPPED, FinishReason.DEADLINE})
 """Reasons that are no failure, and did not come from the text."""
 
-_OF_READERS = frozenset({"_waiters", "_followers", "released", "first_position"})
+_OF_READERS = frozenset({"_waiters", "_followers", "released", "first_position", "asked", "_read_tokens"})
 """Attributes of a log that are not about what it holds."""
 
 
@@ -24,10 +24,9 @@ class ShownLog(ResultLog):
 
     def take(self, log: ResultLog) -> None:
         """Hold all that another log holds; readers, and where it begins for them, stay."""
-        asked = self._logprobs is not None
         vars(self).update({name: value for name, value in vars(log).items() if name not in _OF_READERS})
-        if not asked:  # Candidates need them for their rank.
-            self._logprobs = None
+        if self._details is not None and not self.asked.logprobs:  # Candidates need them for their rank.
+            self._details = self._details.without_logprobs()
 
 
 class Contest:
@@ -68,7 +67,8 @@ class Contest:
         """Less is better: those that ended by themselves, those that were ended, those that failed; then by score."""
         assert candidate.log.end is not None, "candidates are ranked when all have ended"
         length = len(candidate.log)
-        logprobs = candidate.log.columns(0, length)[3] if length else None
+        details = candidate.log.details(0, length)
+        logprobs = details and details.token_logprobs
         score = cost(math.fsum(logprobs or ()), length, self._length_penalty)
         return _tier(candidate.log.end.finish_reason), score, candidate.index
 

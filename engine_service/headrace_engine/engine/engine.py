@@ -177,11 +177,11 @@ class Engine:
         wait: float = 0.0,
         index: int = 0,
         from_position: int | None = None,
+        prompt_logprobs_from: int | None = None,
     ) -> tuple[RequestView, Elements | None]:
         """A request as it stands; waits up to `wait` seconds for something unread, without a position for the end."""
         request = await self._book.find_either(handle, request_id, owner)
-        elements = await self._reading.get(request, index, from_position, wait)
-        return request.view(with_config=True), elements
+        return await self._reading.get(request, index, from_position, prompt_logprobs_from, wait)
 
     def list_requests(
         self, owner: str, *, model_name: str = "", running_only: bool = False, page_size: int = 0, page_token: str = ""
@@ -206,7 +206,7 @@ class Engine:
         try:
             yield accepted, 0, None
             found = self._book.find(accepted.handle, request.owner)
-            async with aclosing(self._reading.follow_all(found)) as results:
+            async with aclosing(self._reading.generated(found)) as results:
                 async for index, result in results:
                     yield None, index, result
         finally:

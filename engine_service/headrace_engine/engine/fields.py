@@ -134,7 +134,6 @@ GENERATION = table(
         "prompt_logprobs",
         0,
         20,
-        honoured=(),
         text="log-probabilities of the prompt's tokens with so many alternatives; reads no prefix cache",
     ),
     Field("response_format", text="guided decoding: what the output must match"),
@@ -148,7 +147,6 @@ GENERATION = table(
     Field(
         "enable_tensors_from_model_inference",
         default=False,
-        honoured=(False,),
         text="return input embedding and last hidden state of every token",
     ),
     Field("skip_special_tokens", default=True, text="leave special tokens out of the text, never out of the ids"),

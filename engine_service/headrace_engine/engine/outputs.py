@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from itertools import accumulate, count, repeat
 
 from headrace_engine.engine.requests import Sequence
-from headrace_engine.engine.result_log import Top
 from headrace_engine.engine.statistics import Clock, SequenceTimes, StepHistory
+from headrace_engine.engine.token_details import Top
 from headrace_engine.engine.waiting_line import WaitingLine
 from headrace_engine.errors import Internal
-from headrace_engine.messages import AddSequence, Ended, Scheduled, StepBegun, StepOutput
+from headrace_engine.messages import AddSequence, Ended, PromptPiece, Scheduled, StepBegun, StepOutput
 from headrace_engine.result_types import FinishReason, PrefixReuse
 
 _REMEMBERED = 64
@@ -123,6 +123,8 @@ class Outputs:
         for key in output.preempted:
             if key in self._live:
                 self._live[key].times.preemptions += 1
+        if output.prompts:
+            self._tell_prompts(output.prompts)
         touched = self._append(output, now)
         self.history.add(output, len(output.keys) - len(touched))
         stopped = [sequence.key for sequence in touched if sequence.log.end is not None]
@@ -173,15 +175,22 @@ class Outputs:
         sequence.log.prefix = PrefixReuse(prefix_len_gpu=scheduled.cached_tokens)
         sequence.log.wake()
 
+    def _tell_prompts(self, pieces: Iterable[PromptPiece]) -> None:
+        for piece in pieces:
+            sequence = self._live.get(piece.key)
+            if sequence is not None and sequence.prompt is not None:
+                sequence.prompt.add(piece)
+
     def _append(self, output: StepOutput, now: float) -> list[Sequence]:
         touched = []
         logprobs = output.logprobs or [math.nan] * len(output.keys)
-        rows = zip(output.keys, output.token_ids, logprobs, _tops(output), strict=True)
-        for key, token_id, logprob, top in rows:
+        tensors = output.tensors or [b""] * len(output.keys)
+        rows = zip(output.keys, output.token_ids, logprobs, _tops(output), tensors, strict=True)
+        for key, token_id, logprob, top, vectors in rows:
             sequence = self._live.get(key)
             if sequence is None:
                 continue
-            sequence.log.append(token_id, sequence.decoder.push(token_id), logprob, top)
+            sequence.log.append(token_id, sequence.decoder.push(token_id), logprob, top, vectors)
             sequence.times.token(now)
             touched.append(sequence)
             if sequence.decoder.stop is not None:  # What came beyond it finds no sequence any more.

@@ -6,12 +6,14 @@ import asyncio
 import math
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
 
+from headrace_engine.engine.prompt_log import asked_log
 from headrace_engine.engine.requests import Request
 from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.request_types import RequestView
-from headrace_engine.result_types import Elements, ReadResult
+from headrace_engine.result_types import Elements, GenerateStatus, ReadResult
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
@@ -41,13 +43,18 @@ class Reading:
                     await request.wait_end()
         return [request.view(with_config=False) for request in requests]
 
-    async def get(self, request: Request, index: int, from_position: int | None, wait: float) -> Elements | None:
-        """Wait at most `wait` seconds for something unread at a position, or for the end; return what is unread.
+    async def get(
+        self, request: Request, index: int, from_position: int | None, prompt_from: int | None, wait: float
+    ) -> tuple[RequestView, Elements | None]:
+        """The request, after at most `wait` seconds for something unread at a position or for the end; and that.
+
+        Args:
+            prompt_from: place in the prompt from which what is told of it is in the view; None: it is not.
 
         Raises:
             NotFound: no such sequence, or the request was released meanwhile.
-            OutOfRange: the position is outside the log.
-            InvalidArgument: an index without a position, or a wait that is no time.
+            OutOfRange: a position is outside the log, or the prompt.
+            InvalidArgument: an index without a position, a wait that is no time, or a prompt of which nothing is told.
         """
         if from_position is None and index:
             raise InvalidArgument.field("index", f"= {index} needs from_position")
@@ -56,13 +63,18 @@ class Reading:
         log = request.sequence(index).log
         if from_position is not None:
             log.check_position(from_position)
+        if prompt_from is not None:
+            asked_log(request.prompt).check_position(prompt_from)
         with _readers([request]):  # One that does not wait was there, too: the lease begins anew.
             if wait > 0:
                 waited = request.wait_end() if from_position is None else log.wait(from_position)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(waited, wait)
         found = None if from_position is None else log.read(from_position)
-        return found.elements if found else None
+        view = request.view(with_config=True)
+        if prompt_from is not None:
+            view = replace(view, prompt_logprobs=asked_log(request.prompt).read(prompt_from))
+        return view, found.elements if found else None
 
     def follow(self, request: Request, index: int, from_position: int) -> AsyncGenerator[ReadResult, None]:
         """Everything from a position on, then the end.
@@ -72,6 +84,15 @@ class Reading:
         """
         request.sequence(index).log.check_position(from_position)
         return self._follow(request, index, from_position)
+
+    async def generated(self, request: Request) -> AsyncGenerator[tuple[int, ReadResult], None]:
+        """What is told of the prompt, then as `follow_all`."""
+        prompt = None if request.prompt is None else iter(request.prompt)
+        async with aclosing(self.follow_all(request)) as results:
+            async for index, result in results:
+                for piece in prompt or ():  # Whole, now that there is a token; once.
+                    yield 0, ReadResult(GenerateStatus.INIT, prompt=piece)
+                yield index, result
 
     async def follow_all(self, request: Request) -> AsyncGenerator[tuple[int, ReadResult], None]:
         """Everything of all sequences, as it comes, each with its index."""

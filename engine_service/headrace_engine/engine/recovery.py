@@ -165,4 +165,5 @@ class Recovery:
         """Let the core go on where the log ends."""
         command = self._outputs.command(sequence)
         generated = (*command.generated, *sequence.log.ids)
-        self._core.send(replace(command, key=sequence.key, generated=generated))
+        scored = 0 if sequence.prompt is None else sequence.prompt.position
+        self._core.send(replace(command, key=sequence.key, generated=generated, scored=scored))

@@ -132,6 +132,8 @@ class RequestBook:
         request.released = True
         self.leases.forget(request)
         self.deadlines.drop(request.serial)
+        if request.prompt is not None:
+            request.prompt.release()
         for sequence in request.sequences:
             sequence.log.release()
             if sequence.room is not None:

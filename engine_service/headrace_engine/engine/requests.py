@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace_engine.config import Lease
 from headrace_engine.engine.leases import DEFAULT_LEASE, Leases
+from headrace_engine.engine.prompt_log import PromptLog
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.result_room import Reservation
 from headrace_engine.engine.statistics import SequenceTimes
@@ -28,6 +29,7 @@ class Sequence:
 
     Attributes:
         room: what is reserved for its log, until it is released.
+        prompt: what is told of the request's prompt; None: it did not ask.
     """
 
     def __init__(self, index: int, key: int, log: ResultLog, decoder: Decoder, times: SequenceTimes) -> None:
@@ -37,6 +39,7 @@ class Sequence:
         self.decoder = decoder
         self.times = times
         self.room: Reservation | None = None
+        self.prompt: PromptLog | None = None
 
     @property
     def stat(self) -> RequestStat:
@@ -107,6 +110,11 @@ class Request:
     def _undecided(self) -> list[Sequence]:
         """Candidates for its sequences, until they have been chosen."""
         return [] if self._contest is None else list(self._contest.candidates)
+
+    @property
+    def prompt(self) -> PromptLog | None:
+        """What is told of its prompt; None: it did not ask."""
+        return self.sequences[0].prompt
 
     @property
     def ended(self) -> bool:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Protocol
 from zlib import crc32
 
+from headrace_engine.engine.token_details import NOTHING, TOKEN_BYTES, Asked, DetailLog, Top
 from headrace_engine.errors import NotFound, OutOfRange
-from headrace_engine.result_types import Elements, EndRecord, GenerateStatus, PrefixReuse, ReadResult, TopLogprobs
+from headrace_engine.result_types import Elements, EndRecord, GenerateStatus, PrefixReuse, ReadResult, TokenDetails
 
 MAX_READ_TOKENS = 4096
 """Tokens that one read returns at most."""
@@ -18,12 +19,8 @@ MAX_READ_TOKENS = 4096
 MAX_READ_TEXT = 512 * 1024
 """Bytes of text that one read returns at most, a single token excepted; with the ids it stays below 1 MiB."""
 
-_MAX_READ_TOPS = 48 * 1024
-"""Most likely ids that one read returns at most: they too leave it below 1 MiB."""
-
-
-Top = tuple[Sequence[int], Sequence[float]]
-"""The most likely ids of a token, and their log-probabilities."""
+_MAX_READ_DETAILS = 432 * 1024
+"""Bytes of details that one read returns at most, a single token excepted: they too leave it below 1 MiB."""
 
 
 class Follower(Protocol):
@@ -39,34 +36,35 @@ class ResultLog:
     Text belongs to the token that completed it, so what a reader sees depends on its position and on nothing else.
 
     Args:
-        top_count: most likely ids that come with each token.
+        asked: what is told about each token beside its id and text.
         delivered: ids that another engine gave to the readers. They count, and cannot be read here.
 
     Attributes:
-        top_count: most likely ids that come with each token.
+        asked: the same.
         end: the end record, once there is one.
         prefix: cache use of the prompt, once known.
         released: its request was released; nobody may read it any more.
         first_position: where the log begins: the number of ids delivered elsewhere.
     """
 
-    def __init__(self, *, with_logprobs: bool = False, top_count: int = 0, delivered: Sequence[int] = ()) -> None:
+    def __init__(self, asked: Asked = NOTHING, *, delivered: Sequence[int] = ()) -> None:
         self._ids = array("I")
         self._checksums = array("I")
         self._texts: list[str] = []
         self._text_ends = array("Q")  # bytes of all text up to a token, itself included
-        self._logprobs = array("f") if with_logprobs else None
-        self.top_count = top_count
-        self._top_ids = array("I")
-        self._top_logprobs = array("f")
-        self._read_tokens = min(MAX_READ_TOKENS, _MAX_READ_TOPS // max(1, top_count))
+        self.asked = asked
+        self._details = DetailLog(asked) if asked else None
+        fitting = _MAX_READ_DETAILS // max(1, asked.told_bytes - TOKEN_BYTES)
+        self._read_tokens = max(1, min(MAX_READ_TOKENS, fitting))
         self._waiters: set[asyncio.Future[None]] = set()
         self._followers: dict[Follower, None] = {}
         self.released = False
         self.end: EndRecord | None = None
         self.prefix: PrefixReuse | None = None
         for token_id in delivered:
-            self.append(token_id, "", None, ([0] * top_count, [0.0] * top_count))
+            self._append(token_id, "")
+            if self._details is not None:
+                self._details.skip()
         self.first_position = len(delivered)
 
     def __len__(self) -> int:
@@ -92,18 +90,20 @@ class ResultLog:
         """The status before the end, also where that came since."""
         return self._status_after(len(self))
 
-    def append(self, token_id: int, text: str, logprob: float | None = None, top: Top | None = None) -> None:
-        """Add the next token and the text that it completed; its most likely ids where top_count asks for them."""
+    def append(
+        self, token_id: int, text: str, logprob: float | None = None, top: Top | None = None, vectors: bytes = b""
+    ) -> None:
+        """Add the next token and the text that it completed, and of the rest what is asked for."""
+        self._append(token_id, text)
+        if self._details is not None:
+            self._details.add(logprob, top, vectors)
+
+    def _append(self, token_id: int, text: str) -> None:
         checksums, ends = self._checksums, self._text_ends
         checksums.append(crc32(token_id.to_bytes(4, "little"), checksums[-1] if checksums else 0))
         ends.append((ends[-1] if ends else 0) + (len(text) if text.isascii() else len(text.encode())))
         self._ids.append(token_id)
         self._texts.append(text)
-        if self._logprobs is not None:
-            self._logprobs.append(float("nan") if logprob is None else logprob)
-        if top is not None:
-            self._top_ids.extend(top[0])
-            self._top_logprobs.extend(top[1])
 
     def finish(self, record: EndRecord) -> None:
         """Add the end record, after the last token, and wake every reader."""
@@ -167,24 +167,18 @@ class ResultLog:
             text="".join(self._texts[start:stop]),
             checksum_before=self.checksum_before(start),
             checksum_after=self.checksum_before(stop),
-            token_logprobs=None if self._logprobs is None else self._logprobs[start:stop].tolist(),
-            top_logprobs=self.tops(start, stop),
+            details=self.details(start, stop),
             prefix=self.prefix,
         )
 
-    def columns(self, start: int, stop: int) -> tuple[array[int], str, int, array[float] | None]:
-        """Tokens start to stop: ids, text, checksum after the last, and log-probabilities where there are any."""
+    def columns(self, start: int, stop: int) -> tuple[array[int], str, int, TokenDetails | None]:
+        """Tokens start to stop: ids, text, checksum after the last, and details where the config asked for any."""
         text = self._texts[start] if stop - start == 1 else "".join(self._texts[start:stop])
-        logprobs = None if self._logprobs is None else self._logprobs[start:stop]
-        return self._ids[start:stop], text, self._checksums[stop - 1], logprobs
+        return self._ids[start:stop], text, self._checksums[stop - 1], self.details(start, stop)
 
-    def tops(self, start: int, stop: int) -> TopLogprobs | None:
-        """The most likely ids of tokens start to stop; None where the config asked for none."""
-        count = self.top_count
-        if not count:
-            return None
-        span = slice(start * count, stop * count)
-        return TopLogprobs(count, self._top_ids[span].tolist(), self._top_logprobs[span].tolist())
+    def details(self, start: int, stop: int) -> TokenDetails | None:
+        """What is told about tokens start to stop beside ids and text; None where the config asked for nothing."""
+        return None if self._details is None else self._details.cut(start, stop)
 
     def fitting(self, start: int, stop: int, room: int, token_bytes: int) -> tuple[int, int]:
         """Where a piece from start ends that is no longer than to stop and has at most `room` bytes; and its bytes.

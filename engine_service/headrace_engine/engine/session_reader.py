@@ -10,7 +10,6 @@ from headrace_engine.engine.requests import Request
 from headrace_engine.engine.session_channels import Place, Timers
 from headrace_engine.engine.session_update import (
     ROW_BYTES,
-    TOKEN_BYTES,
     Attached,
     HandleError,
     SequenceEnd,
@@ -137,16 +136,16 @@ class Reader:
 
     def _tell_tokens(self, update: SessionUpdate, stop: int) -> None:
         start, rows = self._position, update.rows
-        token_bytes = TOKEN_BYTES * (1 + self._log.top_count)
+        token_bytes = self._log.asked.told_bytes
         stop, size = self._log.fitting(start, stop, update.limit - update.size - ROW_BYTES, token_bytes)
         if stop == start:
             if rows.channels:
                 return
             # A token that is larger than an update goes alone.
             stop, size = self._log.fitting(start, start + 1, sys.maxsize, token_bytes)
-        ids, text, checksum, logprobs = self._log.columns(start, stop)
-        if logprobs is not None:
-            rows.logprobs[len(rows.channels)] = logprobs, self._log.tops(start, stop)
+        ids, text, checksum, details = self._log.columns(start, stop)
+        if details is not None:
+            rows.details[len(rows.channels)] = details
         rows.channels.append(self._channel)
         rows.positions.append(start)
         rows.counts.append(stop - start)

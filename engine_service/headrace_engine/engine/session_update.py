@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, field
 
 from headrace_engine.errors import HeadraceError
 from headrace_engine.model_types import ModelState
-from headrace_engine.result_types import EndRecord, GenerateStatus, PrefixReuse, TopLogprobs
+from headrace_engine.result_types import EndRecord, GenerateStatus, PrefixReuse, TokenDetails
 
 UPDATE_BYTES = 960 * 1024
 """Bytes that an update is filled up to. The largest single fact fits into what is left up to 1 MiB."""
 
 ROW_BYTES = 64
 """Bytes of a row beside its tokens, at most."""
-
-TOKEN_BYTES = 9
-"""Bytes of a token beside its text, at most: its id, and its log-probability. Each of its most likely ids takes as
-many."""
 
 _FACT_BYTES = 64
 _END_BYTES = 512
@@ -113,7 +108,7 @@ class Rows:
     """Tokens of many sequences, as columns: entry i of each list is row i, `token_ids` has the rows one by one.
 
     Attributes:
-        logprobs: by row, where the config asked: those of its tokens, and the most likely ids of each.
+        details: by row, where the config asked: what else is told about its tokens.
     """
 
     channels: list[int] = field(default_factory=list)
@@ -122,7 +117,7 @@ class Rows:
     token_ids: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     checksums: list[int] = field(default_factory=list)
-    logprobs: dict[int, tuple[array[float], TopLogprobs | None]] = field(default_factory=dict)
+    details: dict[int, TokenDetails] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

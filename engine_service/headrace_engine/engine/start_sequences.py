@@ -10,11 +10,14 @@ from headrace_engine.config import InterruptPolicy, LogitRules
 from headrace_engine.engine.candidates import Candidate, Contest, ShownLog
 from headrace_engine.engine.generation import Generation, has_candidates
 from headrace_engine.engine.model import Model
+from headrace_engine.engine.prepare import Prepared
+from headrace_engine.engine.prompt_log import PromptLog
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.resume import read_delivered, reason_of_end, resumed_times
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.engine.stopping import Decoder
+from headrace_engine.engine.token_details import Asked
 from headrace_engine.messages import AddSequence
 from headrace_engine.request_types import ResumedSequence, StartRequest
 
@@ -44,9 +47,33 @@ class NewSequences:
         pairs = zip(self.shown, self.resumed, strict=True)
         return [one for sequence, one in pairs if not one.ended and sequence.decoder.stop is None]
 
+    @property
+    def prompt(self) -> PromptLog | None:
+        """What is told of the prompt; None: the config does not ask."""
+        return self.shown[0].prompt
+
+    def share(self, prompt: PromptLog | None) -> None:
+        """Let whichever computes the prompt tell of it."""
+        for sequence in (*self.shown, *self.computed):
+            sequence.prompt = prompt
+
+
+def asked_of(generation: Generation, prepared: Prepared) -> Asked:
+    """What readers are told about each token."""
+    config, spec = generation.effective, prepared.files.spec
+    top_count = min(config.top_logprobs or 0, spec.vocab_size)
+    return Asked(bool(config.logprobs), top_count, spec.hidden_size * bool(config.enable_tensors_from_model_inference))
+
+
+def prompt_log(ids: Ids[int], generation: Generation, vocab_size: int) -> PromptLog | None:
+    """For what is told of the prompt; None: the config does not ask."""
+    top_count = generation.effective.prompt_logprobs
+    return None if top_count is None else PromptLog(ids, min(top_count, vocab_size))
+
 
 def new_sequences(
     model: Model,
+    asked: Asked,
     decoding: Callable[[], Decoder],
     generation: Generation,
     new_times: Callable[[], SequenceTimes],
@@ -56,6 +83,7 @@ def new_sequences(
     """One for each index, with what was delivered of it in its log.
 
     Args:
+        asked: what readers are told about each token.
         decoding: makes a decoder.
         new_times: makes the times of a sequence that begins here.
 
@@ -65,7 +93,7 @@ def new_sequences(
     config, shown = generation.effective, []
     kind = ShownLog if has_candidates(config) else ResultLog
     for one in resumed:
-        log = _log(kind, model, generation, bool(config.logprobs), one.delivered_ids)
+        log = kind(asked, delivered=one.delivered_ids)
         decoder, times = decoding(), resumed_times(new_times(), request, one)
         read_delivered(decoder, one.delivered_ids, one.index)
         shown.append(Sequence(one.index, model.outputs.new_key(), log, decoder, times))
@@ -74,7 +102,7 @@ def new_sequences(
         return found
     contest = Contest(shown, 1.0 if config.length_penalty is None else config.length_penalty)
     for index in range(config.best_of or 1):
-        log = _log(ResultLog, model, generation, True)
+        log = ResultLog(replace(asked, logprobs=True))
         contest.enter(Candidate(index, model.outputs.new_key(), log, decoding(), new_times(), contest))
     return replace(found, contest=contest)
 
@@ -96,6 +124,8 @@ def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules |
         use_prefix_cache=config.use_prefix_cache is not False,
         cache_salt=config.cache_salt or "",
         interrupt_policy=config.interrupt_policy or InterruptPolicy.RESUME,
+        prompt_logprobs=config.prompt_logprobs,
+        tensors=bool(config.enable_tensors_from_model_inference),
     )
 
 
@@ -112,10 +142,3 @@ def begin(model: Model, sequences: NewSequences, generation: Generation, common:
         # Candidates start again, whatever was delivered of the best: with their seed they come to the same tokens.
         ids = delivered.get(sequence.index, ())
         model.add(sequence, replace(common, key=sequence.key, index=sequence.index, generated=ids, group=group))
-
-
-def _log(
-    kind: type[ResultLog], model: Model, generation: Generation, with_logprobs: bool, delivered: Ids[int] = ()
-) -> ResultLog:
-    top_count = min(generation.sampling.top_logprobs, model.effective.vocab_size)
-    return kind(with_logprobs=with_logprobs, top_count=top_count, delivered=delivered)

@@ -9,6 +9,7 @@ from typing import Any
 from headrace.v1 import generation_pb2, model_pb2, request_pb2, runtime_pb2, stat_pb2
 from headrace.v1.engine_service_pb2 import SERVER_ROLE_ENGINE, GetServerInfoResponse
 from headrace.v1.request_service_pb2 import GeneratedElementsRequest, GeneratedElementsResponse, GenerateResponse
+from headrace.v1.session_pb2 import RowDetails
 
 from headrace_engine import model_types, request_types, result_types
 from headrace_engine.service.codec import Codec, Pair, enum_pair
@@ -35,18 +36,44 @@ REQUEST = Codec(request_types.RequestView, request_pb2.RequestState, ACCEPTED, S
 ENGINE_STAT = Codec(model_types.EngineStat, stat_pb2.EngineStat)
 SERVER_INFO = Codec(model_types.ServerInfo, GetServerInfoResponse)
 GENERATE_STATUS = enum_pair(request_pb2.DESCRIPTOR.enum_types_by_name["GenerateStatus"], result_types.GenerateStatus)
+_VECTORS = ("inputs_embedding", "hidden_states")
+"""Names of a token's tensors."""
 _ELEMENTS = Codec(result_types.Elements, request_pb2.GeneratedElements, PREFIX_REUSE)
 
 
 def elements_to_wire(elements: result_types.Elements) -> request_pb2.GeneratedElements:
     """Consecutive tokens as a message."""
     message = _ELEMENTS.to_wire(elements)
-    if elements.token_logprobs is not None:
-        fill_logprobs(message.logprobs, elements.token_logprobs, elements.top_logprobs)
+    if elements.details is not None:
+        fill_details(message, elements.details)
     return message
 
 
-def fill_logprobs(
+def fill_details(message: request_pb2.GeneratedElements | RowDetails, details: result_types.TokenDetails) -> None:
+    """Write what is told about consecutive tokens beside ids and text."""
+    if details.token_logprobs is not None:
+        _fill_logprobs(message.logprobs, details.token_logprobs, details.top_logprobs)
+    if details.tensors is not None:
+        for name in _VECTORS:
+            _fill_tensor(message.tensors.add(name=name), details.tensors.size, getattr(details.tensors, name))
+
+
+def _fill_tensor(message: request_pb2.NamedTensor, size: int, data: bytes) -> None:
+    message.tensor.dtype = generation_pb2.TENSOR_DTYPE_FLOAT32
+    message.tensor.shape.extend((len(data) // (4 * size), size))
+    message.tensor.data = data
+
+
+def prompt_to_wire(piece: result_types.PromptLogprobs | None) -> request_pb2.PromptLogprobs | None:
+    """A piece of a prompt as a message, if there is one."""
+    if piece is None:
+        return None
+    message = request_pb2.PromptLogprobs(position=piece.position, token_ids=piece.token_ids)
+    _fill_logprobs(message.logprobs, piece.token_logprobs, piece.top_logprobs)
+    return message
+
+
+def _fill_logprobs(
     message: request_pb2.Logprobs, token_logprobs: Iterable[float], tops: result_types.TopLogprobs | None
 ) -> None:
     """Write log-probabilities of consecutive tokens."""
@@ -65,12 +92,23 @@ def _tops(message: request_pb2.Logprobs) -> result_types.TopLogprobs | None:
 
 
 def elements_to_domain(message: request_pb2.GeneratedElements) -> result_types.Elements:
-    """Consecutive tokens from a message; tensors have no domain form yet."""
+    """Consecutive tokens from a message."""
     elements = _ELEMENTS.to_domain(message)
-    if not message.HasField("logprobs"):
+    has_logprobs, logprobs = message.HasField("logprobs"), message.logprobs
+    if not has_logprobs and not message.tensors:
         return elements
-    logprobs = message.logprobs
-    return replace(elements, token_logprobs=list(logprobs.token_logprobs), top_logprobs=_tops(logprobs))
+    details = result_types.TokenDetails(
+        token_logprobs=list(logprobs.token_logprobs) if has_logprobs else None,
+        top_logprobs=_tops(logprobs),
+        tensors=_vectors(message) if message.tensors else None,
+    )
+    return replace(elements, details=details)
+
+
+def _vectors(message: request_pb2.GeneratedElements) -> result_types.TokenTensors:
+    tensors = {named.name: named.tensor for named in message.tensors}
+    data = {name: tensors[name].data for name in _VECTORS}
+    return result_types.TokenTensors(size=tensors[_VECTORS[0]].shape[1], **data)
 
 
 def elements_response(request: GeneratedElementsRequest, result: result_types.ReadResult) -> GeneratedElementsResponse:
@@ -83,8 +121,9 @@ def generate_response(
 ) -> GenerateResponse:
     """What was accepted, or what a sequence brought, as a message of Generate."""
     request = None if accepted is None else ACCEPTED.to_wire(accepted)
-    found = _found(result or result_types.ReadResult(result_types.GenerateStatus.INIT))
-    return GenerateResponse(index=index, request=request, **found)
+    result = result or result_types.ReadResult(result_types.GenerateStatus.INIT)
+    prompt = prompt_to_wire(result.prompt)
+    return GenerateResponse(index=index, request=request, prompt_logprobs=prompt, **_found(result))
 
 
 def _found(result: result_types.ReadResult) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from headrace_engine.engine.session import PING_INTERVAL, PING_TIMEOUT, EngineSe
 from headrace_engine.engine.session_channels import Place
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.codec import Codec, write_seconds
-from headrace_engine.service.convert_results import END_RECORD, PREFIX_REUSE, fill_logprobs
+from headrace_engine.service.convert_results import END_RECORD, PREFIX_REUSE, fill_details
 from headrace_engine.service.status import fill_status
 
 ATTACHED = Codec(told.Attached, session_pb2.Attached, PREFIX_REUSE)
@@ -115,8 +115,8 @@ def _fill_step(step: Any, rows: told.Rows) -> None:
     step.token_ids.extend(rows.token_ids)
     step.texts.extend(rows.texts)
     step.checksums.extend(rows.checksums)
-    for row, (logprobs, tops) in rows.logprobs.items():
-        fill_logprobs(step.details.add(row=row).logprobs, logprobs, tops)
+    for row, details in rows.details.items():
+        fill_details(step.details.add(row=row), details)
 
 
 def _fill_error(message: Any, failure: told.HandleError) -> None:

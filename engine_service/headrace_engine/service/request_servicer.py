@@ -10,8 +10,6 @@ from headrace.v1.request_service_pb2_grpc import RequestServiceServicer
 from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine.engine import Engine
-from headrace_engine.engine.field_checks import NOT_YET
-from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.codec import read_seconds
 from headrace_engine.service.convert_prompt import generate_request, start_request
 from headrace_engine.service.convert_results import (
@@ -21,6 +19,7 @@ from headrace_engine.service.convert_results import (
     elements_response,
     elements_to_wire,
     generate_response,
+    prompt_to_wire,
     request_states,
 )
 from headrace_engine.service.failures import closing
@@ -59,18 +58,19 @@ class RequestServicer(RequestServiceServicer):
 
     async def GetRequest(self, request: wire.GetRequestRequest, context: Any) -> wire.GetRequestResponse:
         """A request as it stands."""
-        if request.HasField("prompt_logprobs_from"):
-            raise _unsupported("prompt_logprobs_from")
         key = required(request, "key")
         view, elements = await self._engine.get_request(
             **{key: getattr(request, key)},
             owner=request.owner,
             wait=read_seconds(request.wait),
             index=request.index,
-            from_position=request.from_position if request.HasField("from_position") else None,
+            from_position=_given(request, "from_position"),
+            prompt_logprobs_from=_given(request, "prompt_logprobs_from"),
         )
         return wire.GetRequestResponse(
-            request=REQUEST.to_wire(view), elements=None if elements is None else elements_to_wire(elements)
+            request=REQUEST.to_wire(view),
+            elements=None if elements is None else elements_to_wire(elements),
+            prompt_logprobs=prompt_to_wire(view.prompt_logprobs),
         )
 
     async def ListRequests(self, request: wire.ListRequestsRequest, context: Any) -> wire.ListRequestsResponse:
@@ -105,5 +105,5 @@ class RequestServicer(RequestServiceServicer):
                 yield generate_response(accepted, index, result)
 
 
-def _unsupported(field: str) -> InvalidArgument:
-    return InvalidArgument.field(field, NOT_YET, reason="NOT_SUPPORTED")
+def _given(request: wire.GetRequestRequest, name: str) -> int | None:
+    return getattr(request, name) if request.HasField(name) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,8 +12,9 @@ from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.session import EngineSession
 from headrace_engine.engine.session_channels import Place
 from headrace_engine.engine.session_update import ModelLoad, Rows, SessionUpdate
+from headrace_engine.engine.token_details import Asked
 from headrace_engine.errors import NotFound
-from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, TopLogprobs
+from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, TokenDetails, TokenTensors, TopLogprobs
 from unit.engine.timers import FakeTimers
 
 
@@ -22,7 +22,7 @@ class Story:
     """What a session needs of a request: its sequences' logs, and somebody who counts its readers."""
 
     def __init__(self, sequences: int = 1, *, with_logprobs: bool = False, top_count: int = 0) -> None:
-        self.logs = [ResultLog(with_logprobs=with_logprobs, top_count=top_count) for _ in range(sequences)]
+        self.logs = [ResultLog(Asked(with_logprobs, top_count)) for _ in range(sequences)]
         self.readers = 0
 
     @property
@@ -126,8 +126,9 @@ class Row:
     ids: tuple[int, ...]
     text: str
     checksum: int
-    logprobs: array[float] | None = None
+    logprobs: list[float] | None = None
     tops: TopLogprobs | None = None
+    tensors: TokenTensors | None = None
 
 
 def rows_of(rows: Rows) -> list[Row]:
@@ -137,7 +138,8 @@ def rows_of(rows: Rows) -> list[Row]:
     columns = zip(rows.channels, rows.positions, rows.counts, rows.texts, rows.checksums, strict=True)
     for number, (channel, position, count, text, checksum) in enumerate(columns):
         ids = tuple(rows.token_ids[start : start + count])
-        logprobs, tops = rows.logprobs.get(number, (None, None))
-        found.append(Row(channel, position, ids, text, checksum, logprobs, tops))
+        details = rows.details.get(number, TokenDetails())
+        more = details.token_logprobs, details.top_logprobs, details.tensors
+        found.append(Row(channel, position, ids, text, checksum, *more))
         start += count
     return found

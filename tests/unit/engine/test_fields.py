@@ -215,10 +215,8 @@ class TestRanges:
 
 NOT_HONOURED = [
     ("num_beams", 2),
-    ("prompt_logprobs", 0),
     ("lora_name", "adapter"),
     ("mm_info", (object(),)),
-    ("enable_tensors_from_model_inference", True),
 ]
 
 

@@ -14,6 +14,7 @@ from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.statistics import SequenceTimes, StepHistory
+from headrace_engine.engine.token_details import Asked
 from headrace_engine.messages import AddSequence, Ended, Scheduled, StepOutput
 from headrace_engine.result_types import FinishReason, GenerateStatus, TopLogprobs
 from unit.engine.clock import FakeClock, settle
@@ -34,7 +35,7 @@ class Bench:
     def accept(self, *, logprobs: bool = False, top_count: int = 0) -> Sequence:
         decoder = Detokenizer(pieces(BYTES).__getitem__, frozenset({0, 1, 2}))
         times = SequenceTimes(self.clock(), 10)
-        log = ResultLog(with_logprobs=logprobs, top_count=top_count)
+        log = ResultLog(Asked(logprobs, top_count))
         sequence = Sequence(0, next(self._keys), log, decoder, times)
         self.outputs.add(sequence, AddSequence(sequence.key, (1,) * 10, SamplingParams(), 100))
         return sequence

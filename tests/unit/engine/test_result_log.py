@@ -8,6 +8,7 @@ from zlib import crc32
 
 import pytest
 from headrace_engine.engine.result_log import MAX_READ_TEXT, MAX_READ_TOKENS, ResultLog
+from headrace_engine.engine.token_details import Asked
 from headrace_engine.errors import NotFound, OutOfRange
 from headrace_engine.result_types import EndRecord, FinishReason, GenerateStatus, PrefixReuse, RequestStat, TopLogprobs
 from unit.engine.clock import settle
@@ -88,7 +89,7 @@ class TestRead:
         assert (result.elements, result.end) == (None, record)
 
     def test_a_read_brings_fewer_tokens_where_each_has_many_most_likely_ids(self) -> None:
-        log = ResultLog(with_logprobs=True, top_count=20)
+        log = ResultLog(Asked(True, 20))
         for token_id in range(MAX_READ_TOKENS):
             log.append(token_id, "", -1.0, (list(range(20)), [-1.0] * 20))
         first = log.read(0)
@@ -103,7 +104,7 @@ class TestRead:
         assert rest.elements.token_ids == list(range(read, MAX_READ_TOKENS))
 
     def test_ids_that_were_delivered_elsewhere_have_no_most_likely_ones_and_shift_no_others(self) -> None:
-        log = ResultLog(with_logprobs=True, top_count=2, delivered=[5, 6])
+        log = ResultLog(Asked(True, 2), delivered=[5, 6])
         log.append(7, "x", -1.0, ([8, 9], [-0.5, -1.5]))
         assert log.elements(2, 3).top_logprobs == TopLogprobs(2, [8, 9], [-0.5, -1.5])
 
@@ -157,7 +158,7 @@ class TestRead:
             assert left.checksum_after == right.checksum_before
 
     def test_logprobs_are_as_many_as_ids_where_asked_for(self) -> None:
-        log = ResultLog(with_logprobs=True)
+        log = ResultLog(Asked(True))
         log.append(1, "a", -0.5)
         log.append(2, "b", -0.25)
         assert log.elements(0, 2).token_logprobs == [-0.5, -0.25]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.result_room import SEQUENCE_BYTES, TOKEN_BYTES, ResultRoom, log_bytes
+from headrace_engine.engine.result_room import SEQUENCE_BYTES, TOKEN_BYTES, Need, ResultRoom, log_bytes
+from headrace_engine.engine.token_details import Asked
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.result_types import FinishReason
 from unit.engine.bench import NAME, Bench
@@ -86,7 +87,7 @@ async def test_what_never_fits_is_no_matter_of_waiting(bench: Bench) -> None:
 
 def test_what_was_settled_grows_no_more() -> None:
     room = ResultRoom()
-    reservation = room.reserve(("", "m"), 5, 10_000, 1.0)
+    (reservation,) = room.reserve(("", "m"), Need(5), 10_000, 1.0)
     reservation.settle(7)
     assert room.taken(("", "m")) == log_bytes(5)
     reservation.settle(1)
@@ -96,9 +97,23 @@ def test_what_was_settled_grows_no_more() -> None:
 
 def test_most_likely_ids_take_room_of_their_own() -> None:
     room = ResultRoom()
-    reservation = room.reserve(("", "m"), 5, 10_000, 1.0, top_count=20)
-    assert room.taken(("", "m")) == log_bytes(5, 20) == log_bytes(5) + 5 * 20 * 8
+    asked = Asked(True, top_count=20)
+    (reservation,) = room.reserve(("", "m"), Need(5, asked=asked), 10_000, 1.0)
+    assert room.taken(("", "m")) == log_bytes(5, asked) == log_bytes(5) + 5 * 20 * 8
     reservation.settle(1)
-    assert room.taken(("", "m")) == log_bytes(1, 20)
+    assert room.taken(("", "m")) == log_bytes(1, asked)
     with pytest.raises(InvalidArgument, match="ask for at most 3 tokens"):
-        room.reserve(("", "m"), 100, log_bytes(3, 20), 1.0, top_count=20)
+        room.reserve(("", "m"), Need(100, asked=asked), log_bytes(3, asked), 1.0)
+
+
+def test_vectors_and_the_prompt_take_room_of_their_own() -> None:
+    room, asked = ResultRoom(), Asked(hidden_size=64)
+    *logs, prompt = room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 20_000, 1.0)
+    assert log_bytes(5, asked) == log_bytes(5) + 5 * 2 * 64 * 4
+    assert room.taken(("", "m")) == 2 * log_bytes(5, asked) + 96
+    for log in logs:
+        log.give_back()
+    assert room.taken(("", "m")) == 96
+    prompt.give_back()
+    with pytest.raises(InvalidArgument, match="ask for at most 4 tokens"):
+        room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 2 * log_bytes(5, asked) + 95, 1.0)

@@ -167,7 +167,7 @@ class TestTokens:
         plain, asked = rows_of((await bench.update()).rows)
         assert plain.logprobs is None
         assert asked.logprobs is not None
-        assert asked.logprobs.tolist() == [-0.5, -0.5]
+        assert asked.logprobs == [-0.5, -0.5]
 
     async def test_that_do_not_fit_follow_in_the_next_update_and_others_go_first(self) -> None:
         bench = SessionBench(update_bytes=4000)

@@ -11,7 +11,6 @@ from headrace_engine.errors import FailedPrecondition, FieldViolation
 from headrace_engine.service.status import fill_status
 
 NOT_IN_DOMAIN = {
-    "headrace.v1.GeneratedElements.tensors",
     "headrace.v1.EngineStat.api_version",  # of the server, added by engine_stats
     "headrace.v1.EngineStat.build",
 }
@@ -44,7 +43,9 @@ class _Filler:
             message.seconds, message.nanos = next(self._numbers), 500_000_000
             return message
         for field in message.DESCRIPTOR.fields:
-            if field.full_name not in NOT_IN_DOMAIN and self._chosen(field):
+            if field.full_name == "headrace.v1.GeneratedElements.tensors":
+                _add_tensors(message)
+            elif field.full_name not in NOT_IN_DOMAIN and self._chosen(field):
                 self._set(message, field)
         if message.DESCRIPTOR.full_name == "headrace.v1.PrefixReuse":
             message.prefix_cache_len = message.prefix_len_gpu + message.prefix_len_cpu
@@ -83,6 +84,13 @@ class _Filler:
         if field.cpp_type == field.CPPTYPE_BOOL:
             return True
         return number + 0.5 if field.cpp_type in (field.CPPTYPE_DOUBLE, field.CPPTYPE_FLOAT) else number
+
+
+def _add_tensors(message: Any) -> None:
+    """Those that there are, of two tokens and vectors of three entries."""
+    for number, name in enumerate(("inputs_embedding", "hidden_states")):
+        tensor = {"dtype": "TENSOR_DTYPE_FLOAT32", "shape": [2, 3], "data": bytes([number] * 24)}
+        message.tensors.add(name=name, tensor=tensor)
 
 
 def _failure(number: int) -> FailedPrecondition:

@@ -15,6 +15,7 @@ from headrace_engine.result_types import (
     ReadResult,
     RequestStat,
     SequenceView,
+    TokenDetails,
     TopLogprobs,
 )
 from headrace_engine.service import convert_results as results
@@ -63,7 +64,7 @@ def test_the_end_of_a_faulty_request_carries_the_fault():
 
 def test_an_element_without_logprobs_has_none_and_an_empty_list_is_one():
     def element(logprobs):
-        return results.elements_to_wire(Elements(0, [5], "a", 0, 9, token_logprobs=logprobs))
+        return results.elements_to_wire(Elements(0, [5], "a", 0, 9, TokenDetails(logprobs)))
 
     assert not element(None).HasField("logprobs")
     assert element([]).HasField("logprobs")
@@ -71,9 +72,8 @@ def test_an_element_without_logprobs_has_none_and_an_empty_list_is_one():
 
 
 def test_most_likely_ids_are_told_in_columns_and_read_back():
-    elements = Elements(
-        0, [5, 6], "a", 0, 9, token_logprobs=[-0.5, -1.0], top_logprobs=TopLogprobs(2, [1, 2, 3, 4], [-0.5] * 4)
-    )
+    details = TokenDetails([-0.5, -1.0], TopLogprobs(2, [1, 2, 3, 4], [-0.5] * 4))
+    elements = Elements(0, [5, 6], "a", 0, 9, details)
     message = results.elements_to_wire(elements)
     assert (message.logprobs.top_count, list(message.logprobs.top_ids)) == (2, [1, 2, 3, 4])
     assert results.elements_to_domain(message) == elements

@@ -48,7 +48,7 @@ REFUSED = {
     "headrace.v1.ModelService/StartModel": model_service_pb2.StartModelRequest(engine_ids=["e2"]),
     "headrace.v1.ModelService/StopModel": model_service_pb2.StopModelRequest(model_name="no such model"),
     REQUESTS + "SyncRequest": request_service_pb2.SyncRequestRequest(),
-    REQUESTS + "GetRequest": request_service_pb2.GetRequestRequest(handle="h", prompt_logprobs_from=1),
+    REQUESTS + "GetRequest": request_service_pb2.GetRequestRequest(),
     REQUESTS + "StartRequest": request_service_pb2.StartRequestRequest(text="hi"),
 }
 

@@ -96,11 +96,13 @@ async def test_start_request_reaches_the_engine_and_its_answer_the_client(front)
 async def test_get_request_keeps_the_presence_of_its_position(front):
     ask = request_service_pb2.GetRequestRequest
     await front.requests.GetRequest(ask(request_id="r1"))
+    await front.requests.GetRequest(ask(request_id="r1", prompt_logprobs_from=0))
     answer = await front.requests.GetRequest(ask(handle="h", from_position=0, index=2, wait={"nanos": 500_000_000}))
-    defaults = {"owner": "", "wait": 0.0, "index": 0, "from_position": None}
+    defaults = {"owner": "", "wait": 0.0, "index": 0, "from_position": None, "prompt_logprobs_from": None}
     assert [arguments for _, (arguments,) in front.engine.calls] == [
         {"request_id": "r1", **defaults},
-        {"handle": "h", "owner": "", "wait": 0.5, "index": 2, "from_position": 0},
+        {"request_id": "r1", **defaults, "prompt_logprobs_from": 0},
+        {"handle": "h", **defaults, "wait": 0.5, "index": 2, "from_position": 0},
     ]
     assert list(answer.elements.token_ids) == [5, 6]
     assert answer.request.request.effective_config.seed == 7
@@ -354,12 +356,6 @@ async def test_unknown_fields_are_refused(front, kind):
 async def test_a_choice_that_was_not_made_is_refused_by_name(front, method, request_, field):
     error = await failure_of(getattr(front.requests, method)(request_))
     assert fields_of(error) == [field]
-
-
-async def test_what_is_not_built_yet_is_refused_by_name(front):
-    asked = request_service_pb2.GetRequestRequest(handle="h", prompt_logprobs_from=0)
-    error = await failure_of(front.requests.GetRequest(asked))
-    assert (reason_of(error), fields_of(error)) == ("NOT_SUPPORTED", ["prompt_logprobs_from"])
 
 
 # Readers that leave, and readers that do not read.
