@@ -17,6 +17,7 @@ RESTARTS = "e2e/test_core_restarts.py"
 SURVIVAL = "e2e/test_survival.py"
 LOAD = "e2e/test_load.py"
 SESSIONS = "conformance/test_sessions.py"
+TOLD = "conformance/test_told.py"
 
 ROWS: dict[str, dict[str, tuple[str, ...]]] = {
     "3. Results": {
@@ -100,6 +101,27 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "a log lives until ReleaseRequest or its lease; acknowledging frees nothing": (
             f"{RESULTS}::test_several_readers_each_get_all_of_it",
             f"{LEASES}::test_a_request_without_readers_is_stopped_and_then_released",
+        ),
+    },
+    "4. Generation config": {
+        "stop words, stop ids, EOS, minimum lengths": ("conformance/test_stops.py::*",),
+        "penalties, n-grams, bad words, biases; logprobs, top_logprobs": ("conformance/test_logits.py::*",),
+        "n": ("conformance/test_several.py::*",),
+        "best_of, length_penalty": ("conformance/test_candidates.py::*",),
+        "response_format": ("conformance/test_guided.py::*",),
+        "prompt_logprobs: the model's own, read from any place, first in Generate; reads no prefix cache": (
+            f"{TOLD}::test_a_prompt_is_told_as_the_same_tokens_generated_were",
+            f"{TOLD}::test_a_prompt_is_read_from_any_place",
+            f"{TOLD}::test_generate_tells_the_prompt_before_its_first_token",
+            f"{TOLD}::test_the_prefix_cache_is_not_read_and_is_filled",
+            f"{TOLD}::test_a_hand_over_tells_the_prompt_again",
+            "unit/engine/test_prompt_log.py::test_pieces_are_at_most_a_mebibyte_and_follow_each_other",
+            "e2e/test_reference.py::test_what_is_told_of_prompts_and_tokens",
+        ),
+        "enable_tensors_from_model_inference: raw little-endian bytes, shape, dtype": (
+            f"{TOLD}::test_vectors_come_with_every_token",
+            f"{TOLD}::test_vectors_take_room_of_the_results",
+            "unit/backends/test_telling.py::test_prompt_and_vectors_are_those_of_transformers",
         ),
     },
     "6. Failure": {

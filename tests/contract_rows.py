@@ -12,7 +12,6 @@ import contract_results
 LATER = (
     "cache events of session streams",
     "hand-over to another engine, by the client",
-    "stop words, bad words, penalties, biases, guided decoding, top and prompt log-probabilities, tensors",
     "API keys, rate limits",
 )
 """Parts of the contract that are refused by name, or not reached, until they are built."""

@@ -24,8 +24,9 @@ from waiting import wait_until
 
 LENGTH = 120
 RULES = {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "no_repeat_ngram_size": 2, "bad_words_ids": [[9], [8, 7]]}
+TOLD = {"prompt_logprobs": 2, "enable_tensors_from_model_inference": True}
 ANSWERS = [
-    *({"do_sample": False, **rules} for rules in ({}, {}, RULES)),
+    *({"do_sample": False, **rules} for rules in ({}, TOLD, {**RULES, **TOLD})),
     *({"do_sample": True, "temperature": 1.5, "seed": seed, **rules} for seed, rules in enumerate(({}, {}, RULES))),
 ]
 """Configs of the requests that run at once: more than a batch, so that some wait while the core is lost."""
@@ -60,6 +61,18 @@ def start_all(client: Client, *, wait: bool = True) -> list[object]:
     if wait:
         wait_until(lambda: queues[0].GeneratedLength() > 0, "nothing is generated")
     return list(queues)
+
+
+def told_of_all(client: Client, queues: list[object]) -> list[tuple[object, list[bytes]]]:
+    """What was told of each prompt that asked, and the hidden states of each token; the queues are read by this."""
+    answers = []
+    for queue, config in zip(queues, ANSWERS, strict=True):
+        rows = [row for element in queue for row in element.tensors_from_model_inference]  # type: ignore[attr-defined]
+        asked = 0 if "prompt_logprobs" in config else None
+        piece = client.get_request(queue.handle, prompt_logprobs_from=asked).prompt_logprobs  # type: ignore[attr-defined]
+        assert (piece is not None) == bool(rows) == ("prompt_logprobs" in config)
+        answers.append((piece, [row["hidden_states"].data for row in rows]))
+    return answers
 
 
 def read_all(queues: list[object]) -> list[tuple[list[int], str]]:
@@ -101,6 +114,8 @@ def test_bc175_a_killed_core_is_replaced_and_every_answer_is_whole(folder: Path,
             assert all(queue.finish_reason is FinishReason.MAX_LENGTH for queue in queues)  # type: ignore[attr-defined]
             assert all(queue.RequestStatInfo()["preemptions"] == 0 for queue in queues)  # type: ignore[attr-defined]
             assert {len(ids) for ids, _ in undisturbed} == {LENGTH}
+            again = [client.open_queue(queue.handle) for queue in queues]  # type: ignore[attr-defined]
+            assert told_of_all(client, again) == told_of_all(client, start_all(client))
             assert "".join(client.generate("tiny", "Hello", max_new_tokens=4, ignore_eos=True))
 
 

@@ -77,6 +77,48 @@ def _serve(client: Client, name: str, folder: Path, **fields: Any) -> str:
     return name
 
 
+@pytest.mark.parametrize("backend", ["cpu", "torch"])
+def test_what_is_told_of_prompts_and_tokens(backend: str, folder: Path, prompts: list[list[int]]) -> None:
+    """Log-probabilities of the prompt, input embeddings and last hidden states, in chunks and mixed batches."""
+    with Client("inprocess:", backend=backend) as client:
+        name = _serve(client, "told", folder, max_batch=4, max_prefill_tokens=23)
+        queues = [
+            client.start_request(
+                name, ids=prompt, max_new_tokens=5, do_sample=False, ignore_eos=True,
+                **({"prompt_logprobs": 2, "enable_tensors_from_model_inference": True} if asks else {}),
+            )[1]
+            for prompt, asks in zip(prompts[4:11], [True, False, True, True, False, True, True], strict=True)
+        ]  # fmt: skip
+        for prompt, queue in zip(prompts[4:11], queues, strict=True):
+            rows: list[tuple[int, dict[str, Any]]] = []
+            for one in queue:
+                rows += zip(one.ids_from_generate, one.tensors_from_model_inference, strict=False)
+            if rows:
+                piece = client.get_request(queue.handle, prompt_logprobs_from=0).prompt_logprobs
+                _compare_told(folder, prompt, [token for token, _ in rows], piece, [row for _, row in rows])
+
+
+def _compare_told(folder: Path, prompt: list[int], ids: list[int], piece: Any, rows: list[dict[str, Any]]) -> None:
+    """`hidden_states[-1]` has gone through the final norm: the head makes the logits of it."""
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.inference_mode():
+        found = model(torch.tensor([prompt + ids[:-1]]), output_hidden_states=True)
+        torch.testing.assert_close(model.lm_head(found.hidden_states[-1]), found.logits)
+    logprobs = found.logits[0].double().log_softmax(1)
+    expected = [logprobs[place, token].item() for place, token in enumerate(prompt[1:])]
+    assert (piece.position, piece.ids) == (1, prompt[1:])
+    assert piece.token_logprobs_list == pytest.approx(expected, abs=1e-3)
+    best = logprobs[: len(prompt) - 1].topk(2).values.tolist()
+    assert [[value for _, value in row] for row in piece.log_probs_list] == [
+        pytest.approx(row, abs=1e-3) for row in best
+    ]
+    for name, layer in (("inputs_embedding", 0), ("hidden_states", -1)):
+        mine = torch.tensor([row[name].tolist() for row in rows])
+        torch.testing.assert_close(mine, found.hidden_states[layer][0, len(prompt) - 1 :], rtol=0, atol=1e-3)
+
+
 def _end(client: Client, name: str) -> None:
     stat = client.engine_stats(name)[0]
     assert (stat.running, stat.waiting) == (0, 0)

@@ -19,6 +19,10 @@ id_lists = st.lists(token_ids, max_size=40).map(tuple)
 penalties = st.sampled_from([0.0, 0.0, 0.5, -0.5, 1.9])
 
 
+Scores = list[tuple[float, list[int]]]
+"""Of each token of a prompt: its log-probability, and the most likely ids in its place."""
+
+
 @dataclass
 class Drawn:
     """What one sequence came to, token by token; log-probabilities where they were asked for."""
@@ -26,6 +30,8 @@ class Drawn:
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     tops: list[list[tuple[int, float]]] = field(default_factory=list)
+    vectors: list[list[float]] = field(default_factory=list)
+    prompt: Scores = field(default_factory=list)
 
 
 class RealBench(Bench):
@@ -35,7 +41,9 @@ class RealBench(Bench):
 
     def drawn(self, key: int) -> Drawn:
         """What a sequence got from this core."""
-        drawn = Drawn()
+        drawn = Drawn(prompt=self.scored.get(key, []))
+        for data in self.vectors.get(key, []):
+            drawn.vectors.append(list(memoryview(data).cast("f")) if data else [])
         for output in self.outputs:
             for row, _ in ((row, other) for row, other in enumerate(output.keys) if other == key):
                 drawn.ids.append(output.token_ids[row])
@@ -83,6 +91,8 @@ def requests() -> st.SearchStrategy[dict[str, Any]]:
             "min_new": st.integers(0, 8),
             "index": st.integers(0, 3),
             "priority": st.integers(0, 1),
+            "prompt_logprobs": st.sampled_from([None, None, 0, 2, 20]),
+            "tensors": st.booleans(),
         }
     )
 
@@ -126,7 +136,8 @@ def test_each_request_is_what_it_is_alone(backend: Backend, wanted: list[dict[st
     keys = [first.add(**request) for request in wanted]
     first.steps(steps)
     begun = [first.drawn(key) for key in keys]
-    later = [None if key in first.ended else second.add(**request, generated=tuple(before.ids))
+    later = [None if key in first.ended
+             else second.add(**request, generated=tuple(before.ids), scored=1 + len(before.prompt))
              for key, request, before in zip(keys, wanted, begun, strict=True)]  # fmt: skip
     for key in keys:
         first.end(key)
@@ -137,10 +148,26 @@ def test_each_request_is_what_it_is_alone(backend: Backend, wanted: list[dict[st
         alone = run_alone(backend.alone, request)
         assert before.ids + after.ids == alone.ids
         assert before.logprobs + after.logprobs == pytest.approx(alone.logprobs, abs=1e-3)
+        assert_prompts_are_alike(before.prompt + after.prompt, alone.prompt, request)
+        for mine, expected in zip(with_vectors(before, after), with_vectors(alone), strict=True):
+            assert mine == pytest.approx(expected, abs=1e-3)
         for ours, theirs in zip(before.tops + after.tops, alone.tops, strict=True):
             assert [token_id for token_id, _ in ours] == [token_id for token_id, _ in theirs]
     for bench in (first, second):
         bench.core.check_books()
+
+
+def with_vectors(*drawn: Drawn) -> list[list[float]]:
+    """The vectors of each token that has any."""
+    return [row for one in drawn for row in one.vectors if row]
+
+
+def assert_prompts_are_alike(ours: Scores, alone: Scores, request: dict[str, Any]) -> None:
+    """Told whole and once, where asked."""
+    asked = request["prompt_logprobs"] is not None
+    assert len(ours) == len(alone) == (len(request["prompt"]) - 1 if asked else 0)
+    assert [value for value, _ in ours] == pytest.approx([value for value, _ in alone], abs=1e-3)
+    assert [ids for _, ids in ours] == [ids for _, ids in alone]
 
 
 def test_pools_were_scarce(backend: Backend) -> None:
