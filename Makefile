@@ -68,6 +68,7 @@ bench-service: $(VENV)/.tests $(VENV)/.model  ## measure what serving costs besi
 
 bench-accuracy: $(VENV)/.tests $(VENV)/.model  ## measure what quantizing costs; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/accuracy.py
+	@PYTHONPATH=tests:bench $(BIN)/python bench/answers.py
 
 bench-soak: $(VENV)/.tests  ## measure what memory thousands of requests leave; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/soak.py

@@ -7,14 +7,17 @@ from pathlib import Path
 _PAGE = Path(__file__).with_name("RESULTS.md")
 
 
-def write_section(name: str, text: str) -> None:
+def write_section(name: str, text: str, made_by: str = "") -> None:
     """Put text between the lines that begin with `<!-- name: ` on the page.
+
+    Args:
+        made_by: what `make bench-` goes on with, where that is not the name.
 
     Raises:
         ValueError: the page has no such place.
     """
     before, begin, rest = _PAGE.read_text(encoding="utf-8").partition(
-        f"<!-- {name}: written by `make bench-{name}` -->"
+        f"<!-- {name}: written by `make bench-{made_by or name}` -->"
     )
     _, end, after = rest.partition(f"<!-- {name}: end -->")
     if not (begin and end):

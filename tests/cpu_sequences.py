@@ -13,7 +13,7 @@ from headrace_engine.backends.cpu.loading import LoadedModel, load_model
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.native import Memory
 from torch import Tensor
-from torch_sequences import Lanes, plan_for
+from torch_sequences import Lane, Lanes, plan_for
 
 
 @contextmanager
@@ -38,6 +38,13 @@ class CpuLanes(Lanes):
         pool.view(0, pool.nbytes)[:] = 0xFF  # NaN in every float format.
         model.program.bind(pool, num_blocks)
         self._batch = CpuBatch(model.program.shape)
+
+    def follow(self, lane: Lane, ids: Sequence[int]) -> Tensor:
+        """See Lanes; one id after the other, as answers are computed."""
+        for token_id in ids:
+            lane.ids.append(token_id)
+            self.step((lane, 1))
+        return torch.stack(lane.scores[-len(ids) :])
 
     def logits(self, steps: Sequence[SequenceStep]) -> Tensor:
         """See Lanes."""

@@ -14,6 +14,7 @@ from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.config import ComputeUnit, ModelFormat, SamplingParams
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.messages import CorePlan
+from headrace_engine.models.decoder import Batch, Extent
 from torch import Tensor
 
 EVERYTHING = 1 << 30
@@ -94,6 +95,15 @@ class Lanes:
         """Compute a batch: the logits of its wanted rows."""
         with torch.inference_mode():
             logits: Tensor = self._decoder.forward(make_batch(steps))
+        return logits
+
+    def follow(self, lane: Lane, ids: Sequence[int]) -> Tensor:
+        """Go on with given ids, all in one step: the logits after each, [ids, vocab]."""
+        extent = Extent(0, len(ids), lane.computed, lane.blocks)
+        lane.ids += ids
+        lane.computed = len(lane.ids)
+        with torch.inference_mode():
+            logits: Tensor = self._decoder.forward(Batch(ids, [extent], range(len(ids))))
         return logits
 
     def greedy(self, lanes: Sequence[Lane], count: int, *, chunk: int = EVERYTHING, stagger: int = 0) -> None:
