@@ -21,14 +21,39 @@ constexpr int64_t kShares = 4;
 // for it, and hold no jobs meanwhile. The system would take it from them at any moment, jobs and all.
 constexpr uint64_t kTurn = 1'000'000;
 
-constexpr uint64_t state_of(int64_t unclaimed, int64_t unfinished) {
-  return static_cast<uint64_t>(unfinished) << 32 | static_cast<uint64_t>(unclaimed);
+// Of state_: 21 bits each of where unclaimed units begin and end, and the others of how many are unfinished.
+constexpr int kBits = 21;
+constexpr uint64_t kMask = (uint64_t{1} << kBits) - 1;
+constexpr int64_t kMostUnits = kMask;
+
+constexpr uint64_t state_of(int64_t begin, int64_t end, int64_t unfinished) {
+  return static_cast<uint64_t>(unfinished) << 2 * kBits | static_cast<uint64_t>(end) << kBits |
+         static_cast<uint64_t>(begin);
+}
+constexpr int64_t begin_of(uint64_t state) {
+  return static_cast<int64_t>(state & kMask);
+}
+constexpr int64_t end_of(uint64_t state) {
+  return static_cast<int64_t>(state >> kBits & kMask);
 }
 constexpr int64_t unclaimed(uint64_t state) {
-  return static_cast<int64_t>(state & 0xffffffffu);
+  return end_of(state) - begin_of(state);
 }
 constexpr int64_t unfinished(uint64_t state) {
-  return static_cast<int64_t>(state >> 32);
+  return static_cast<int64_t>(state >> 2 * kBits);
+}
+
+// Whether a thread takes units from the beginning.
+constexpr bool from_begin(int32_t thread) {
+  return thread % 2 == 0;
+}
+
+// The state after a thread has claimed `count` units, and where those begin.
+constexpr uint64_t claimed(uint64_t state, int64_t count, int32_t thread) {
+  return from_begin(thread) ? state + state_of(count, 0, 0) : state - state_of(0, count, 0);
+}
+constexpr int64_t first_claimed(uint64_t state, int64_t count, int32_t thread) {
+  return from_begin(thread) ? begin_of(state) : end_of(state) - count;
 }
 
 void pin(std::thread& thread, int32_t cpu) {
@@ -111,7 +136,7 @@ void Pool::run(const Work& work) {
     });
     if (state_.load(std::memory_order_acquire) == 0) return;
     turns_[0].offer();
-    follow(claim(), 0);
+    follow(claim(0), 0);
   }
 }
 
@@ -120,7 +145,7 @@ void Pool::serve(int32_t thread) {
     threads_asleep_.wait([this] { return unclaimed(state_.load()) > 0 || ending_.load(); });
     if (ending_.load()) return;
     turns_[static_cast<size_t>(thread)].offer();
-    follow(claim(), thread);
+    follow(claim(thread), thread);
   }
 }
 
@@ -128,28 +153,28 @@ int64_t Pool::share_of(int64_t left) const {
   return left == 0 ? 0 : std::max<int64_t>(1, left / (kShares * size_));
 }
 
-// Takes jobs of the phase on, or none where none is left.
-Pool::Claim Pool::claim() {
+// Takes units of the phase on, or none where none is left.
+Pool::Claim Pool::claim(int32_t thread) {
   uint64_t state = state_.load(std::memory_order_relaxed);
   for (;;) {
-    const int64_t left = unclaimed(state), count = share_of(left);
+    const int64_t count = share_of(unclaimed(state));
     if (count == 0) return {0, 0};
-    const uint64_t next = state - state_of(count, 0);
+    const uint64_t next = claimed(state, count, thread);
     if (state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_relaxed)) {
-      return {jobs_ - left, count};
+      return {first_claimed(state, count, thread), count};
     }
   }
 }
 
-// Gives `count` finished jobs back, and takes others on, of the next phase where this one is over.
+// Gives `count` finished units back, and takes others on, of the next phase where this one is over.
 Pool::Claim Pool::finish(int64_t count, int32_t thread) {
   const bool over = turns_[static_cast<size_t>(thread)].over();
   uint64_t state = state_.load(std::memory_order_acquire);
-  while (state != state_of(0, count)) {
-    const int64_t left = unclaimed(state), more = over ? 0 : share_of(left);
-    const uint64_t next = state - state_of(more, count);
+  while (unclaimed(state) != 0 || unfinished(state) != count) {
+    const int64_t more = over ? 0 : share_of(unclaimed(state));
+    const uint64_t next = claimed(state, more, thread) - state_of(0, 0, count);
     if (state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
-      return {more == 0 ? 0 : jobs_ - left, more};
+      return {first_claimed(state, more, thread), more};
     }
   }
   return advance(thread);
@@ -161,18 +186,21 @@ Pool::Claim Pool::advance(int32_t thread) {
   const Work work = *work_;
   int64_t jobs;
   while ((jobs = work.next(work.context)) == 1 || (jobs > 0 && size_ == 1)) work.run(work.context, 0, jobs, thread);
-  const int64_t count = share_of(jobs);
   jobs_ = jobs;
-  state_.store(state_of(jobs - count, jobs));
+  for (shift_ = 0; jobs > kMostUnits << shift_;) shift_++;
+  const int64_t units = (jobs + (int64_t{1} << shift_) - 1) >> shift_, count = share_of(units);
+  const uint64_t all = state_of(0, units, units);
+  state_.store(claimed(all, count, thread));
   if (jobs != 0) threads_asleep_.wake();
   caller_asleep_.wake();
-  return {0, count};
+  return {first_claimed(all, count, thread), count};
 }
 
 // Runs jobs from a claim on for as long as there are any to claim.
 void Pool::follow(Claim claim, int32_t thread) {
   while (claim.count > 0) {
-    work_->run(work_->context, claim.first, claim.first + claim.count, thread);
+    const int64_t end = (claim.first + claim.count) << shift_;
+    work_->run(work_->context, claim.first << shift_, std::min(end, jobs_), thread);
     claim = finish(claim.count, thread);
   }
 }

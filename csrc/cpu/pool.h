@@ -13,7 +13,7 @@ namespace core {
 
 // Phases, one after the other.
 struct Work {
-  // Goes to the next phase, and returns the number of its jobs, less than 2^31; 0: there is no further phase. Called by
+  // Goes to the next phase, and returns the number of its jobs, less than 2^40; 0: there is no further phase. Called by
   // any thread, when every job of the phase before has been run.
   int64_t (*next)(void* context);
   // Runs jobs first ... last - 1 of the phase; those of one phase run in any order, on several threads at once.
@@ -60,12 +60,12 @@ class Pool {
   void run(const Work& work);
 
  private:
-  // Jobs that a thread has taken on.
+  // Units of jobs that a thread has taken on.
   struct Claim {
     int64_t first, count;
   };
 
-  Claim claim();
+  Claim claim(int32_t thread);
   Claim finish(int64_t count, int32_t thread);
   Claim advance(int32_t thread);
   void follow(Claim claim, int32_t thread);
@@ -73,15 +73,18 @@ class Pool {
   void serve(int32_t thread);
   void end();
 
-  // Jobs of the phase that nobody has claimed, and, in the high half, that nobody has finished; 0: there is no run.
+  // Where the units begin and end that nobody has claimed, and how many nobody has finished; 0: there is no run.
+  // Threads with even numbers take from the beginning, others from the end: what one of two has written in one phase,
+  // it finds in its own caches in the next.
   //
-  // Whoever begins a phase writes what belongs to it (jobs_, the work's own state), then stores state_. A claim takes
-  // jobs from state_ and reads that store, or a change of what it stored: it sees all that was written for the phase,
-  // which stays as it is until the claim is finished. A thread that finishes its claim changes state_ too, and the one
-  // that finds no other jobs unfinished has read all those changes: it sees what all jobs wrote, and begins the next
-  // phase. A claim that was made up from an old state of the same value is as good as any.
+  // Whoever begins a phase writes what belongs to it (jobs_, shift_, the work's own state), then stores state_. A claim
+  // takes units from state_ and reads that store, or a change of what it stored: it sees all that was written for the
+  // phase, which stays as it is until the claim is finished. A thread that finishes its claim changes state_ too, and
+  // the one that finds no other jobs unfinished has read all those changes: it sees what all jobs wrote, and begins the
+  // next phase. A claim that was made up from an old state of the same value is as good as any.
   alignas(64) std::atomic<uint64_t> state_{0};
   int64_t jobs_ = 0;
+  int shift_ = 0;  // a unit is 2^shift_ jobs
   const Work* work_ = nullptr;
 
   alignas(64) const int32_t size_;
