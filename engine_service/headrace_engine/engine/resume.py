@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from headrace_engine.engine.field_checks import UINT32, Field, check, check_ids, table
@@ -102,17 +101,15 @@ def _check_one(
         raise InvalidArgument.field(f"{place}.stat.context_cached_length", text)
 
 
-def read_delivered(decoder: Decoder, ids: Sequence[int], place: int) -> None:
+def read_delivered(decoder: Decoder, resumed: ResumedSequence, request: StartRequest) -> None:
     """Let half characters, and text that may still become a stop, go on where they were.
-
-    Args:
-        place: of the sequence among those that are resumed.
 
     Raises:
         InvalidArgument: ids go on after a stop.
     """
-    for position, token_id in enumerate(ids):
+    for position, token_id in enumerate(resumed.delivered_ids):
         if decoder.stop is not None:
+            place = [each.index for each in request.resume or ()].index(resumed.index)
             text = f"goes on after position {position - 1}, where {decoder.stop.text!r} stops the sequence"
             raise InvalidArgument.field(f"resume.sequences[{place}].delivered_ids", text)
         decoder.push(token_id)

@@ -95,7 +95,7 @@ def new_sequences(
     for one in resumed:
         log = kind(asked, delivered=one.delivered_ids)
         decoder, times = decoding(), resumed_times(new_times(), request, one)
-        read_delivered(decoder, one.delivered_ids, one.index)
+        read_delivered(decoder, one, request)
         shown.append(Sequence(one.index, model.outputs.new_key(), log, decoder, times))
     found = NewSequences(shown, resumed)
     if not has_candidates(config) or not found.left:

@@ -195,3 +195,10 @@ class TestHandOver:
         error = await refusal(start)
         assert error.violations[0].field == "resume.sequences[0].delivered_ids"
         assert "goes on after position 3, where 'OPQ' stops the sequence" in error.message
+
+    async def test_the_sequence_that_is_refused_is_named_by_its_place_in_the_message(self, bench: Bench) -> None:
+        await bench.run()
+        resume = (ResumedSequence(1, ids_of("NOPQR")), ResumedSequence(0, ids_of("N")))
+        config = {"stop_words": ("OPQ",), "n": 2}
+        error = await refusal(bench.start(request_id="r1", handover=1, resume=resume, config=config))
+        assert error.violations[0].field == "resume.sequences[0].delivered_ids"

@@ -1,0 +1,69 @@
+"""What tests of lost cores do and ask."""
+
+from __future__ import annotations
+
+import pytest
+from headrace_engine.errors import HeadraceError
+from headrace_engine.messages import AddSequence
+from headrace_engine.request_types import AcceptedRequest
+from headrace_engine.result_types import SequenceView
+from unit.engine.bench import NAME, Bench
+from unit.engine.clock import settle
+from unit.engine.scripted_core import ScriptedCore
+
+
+async def started(bench: Bench, count: int) -> list[AcceptedRequest]:
+    """Requests with prompts (1, 1), (2, 2) and so on."""
+    return [await bench.start((number, number)) for number in range(1, count + 1)]
+
+
+def by_prompt(core: ScriptedCore) -> list[int]:
+    """What a core was given, by the number of the prompt."""
+    return [command.prompt[0] for command in core.added]
+
+
+def command(core: ScriptedCore, number: int) -> AddSequence:
+    """The last command for the prompt of this number."""
+    return [command for command in core.added if command.prompt[0] == number][-1]
+
+
+async def ids(bench: Bench, accepted: AcceptedRequest) -> list[int]:
+    elements = await bench.unread(accepted.handle)
+    return elements.token_ids if elements else []
+
+
+async def ended(bench: Bench, accepted: AcceptedRequest) -> SequenceView:
+    sequence = await bench.sequence(accepted.handle)
+    assert sequence.end is not None
+    return sequence
+
+
+async def lose(bench: Bench, reason: str = "killed by signal 9") -> ScriptedCore:
+    """Lose the core, and return the next one."""
+    bench.core.die(reason)
+    await settle()
+    return bench.core
+
+
+async def rest() -> None:
+    """Let a heartbeat without a limit look often enough."""
+    for _ in range(5):
+        await settle()
+
+
+async def prove(core: ScriptedCore, number: int) -> None:
+    """Let a suspect go on by the two tokens that clear it."""
+    for token_id in (90, 91):
+        core.step({command(core, number).key: token_id})
+    await settle()
+
+
+def loss(bench: Bench) -> str | None:
+    found = bench.engine.get_model(NAME).core_loss
+    return found.reason if found else None
+
+
+async def refused(bench: Bench) -> HeadraceError:
+    with pytest.raises(HeadraceError) as caught:
+        await bench.start()
+    return caught.value
