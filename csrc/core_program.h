@@ -237,7 +237,7 @@ CORE_API CoreStatus core_program_bind(CoreProgram* program, void* pool, int64_t 
 /* Keys or values of one token in one layer as float32, [kv_heads, head_dim]: for tests. */
 CORE_API CoreStatus core_program_kv(const CoreProgram* program, int32_t layer, int32_t values, int32_t block,
                                     int32_t slot, float* out);
-/* Floats of a value after a run, [rows, width]: for tests. */
+/* Floats of a value after a run, [rows, width]. */
 CORE_API const float* core_program_value(const CoreProgram* program, const CoreValue* value);
 
 /* ---- one step ---- */

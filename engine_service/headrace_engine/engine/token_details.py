@@ -15,6 +15,9 @@ takes as many."""
 
 FLOAT_BYTES = 4
 
+_HEADER_BYTES = 80
+"""Bytes of names and shapes of a row's vectors in a message; a row may be a token."""
+
 Top = tuple[list[int], list[float]]
 """The most likely ids of a token, and their log-probabilities."""
 
@@ -48,7 +51,8 @@ class Asked:
     @property
     def told_bytes(self) -> int:
         """Bytes of a token in a message, beside its text, at most."""
-        return TOKEN_BYTES * (1 + self.top_count) + self.vector_bytes
+        vectors = self.vector_bytes and self.vector_bytes + _HEADER_BYTES
+        return TOKEN_BYTES * (1 + self.top_count) + vectors
 
 
 NOTHING = Asked()

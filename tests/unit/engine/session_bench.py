@@ -21,8 +21,10 @@ from unit.engine.timers import FakeTimers
 class Story:
     """What a session needs of a request: its sequences' logs, and somebody who counts its readers."""
 
-    def __init__(self, sequences: int = 1, *, with_logprobs: bool = False, top_count: int = 0) -> None:
-        self.logs = [ResultLog(Asked(with_logprobs, top_count)) for _ in range(sequences)]
+    def __init__(
+        self, sequences: int = 1, *, with_logprobs: bool = False, top_count: int = 0, hidden_size: int = 0
+    ) -> None:
+        self.logs = [ResultLog(Asked(with_logprobs, top_count, hidden_size)) for _ in range(sequences)]
         self.readers = 0
 
     @property

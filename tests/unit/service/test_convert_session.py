@@ -68,6 +68,38 @@ async def test_most_likely_ids_of_long_logs_come_in_messages_of_at_most_1_mib():
     assert sum(len(top.top_logprobs) for top in tops) == 20 * 4096
 
 
+@pytest.mark.parametrize(("size", "tokens"), [(4, 9000), (16, 4096), (4096, 100), (32_768, 6)])
+async def test_vectors_come_in_messages_of_at_most_1_mib(size, tokens):
+    bench = SessionBench()
+    story = bench.story(with_logprobs=True, hidden_size=size)
+    data = [bytes([number % 256]) * (8 * size) for number in range(tokens)]
+    for number in range(tokens):
+        story.log.append(number, "x", -0.5, None, data[number])
+    story.end(FinishReason.MAX_LENGTH)
+    bench.attach(1, window=tokens)
+    found = await messages(bench)
+    assert all(message.ByteSize() <= MIB for message in found)
+    rows = [{one.name: one.tensor for one in row.tensors} for message in found for row in message.step.details]
+    for name in ("inputs_embedding", "hidden_states"):
+        assert sum(row[name].shape[0] for row in rows) == tokens
+        assert b"".join(row[name].data for row in rows) == b"".join(both[: 4 * size] for both in data)
+
+
+async def test_vectors_of_many_short_rows_come_in_messages_of_at_most_1_mib():
+    bench = SessionBench()
+    stories = [bench.story(f"h{number}", with_logprobs=True, hidden_size=1) for number in range(12_000)]
+    for channel in range(1, 12_001):
+        bench.attach(channel, f"h{channel - 1}")
+    await messages(bench)
+    for _ in range(3):  # With the third, there is nothing to tell but tokens.
+        for story in stories:
+            story.log.append(2**32 - 1, "x", -0.5, None, bytes(8))
+            story.log.wake()
+        found = await messages(bench)
+        assert all(message.ByteSize() <= MIB for message in found)
+        assert sum(len(message.step.details) for message in found) == 12_000
+
+
 async def test_refusals_of_many_long_handles_come_in_messages_of_at_most_1_mib():
     bench = SessionBench()
     for channel in range(1, 2001):
