@@ -170,7 +170,7 @@ class InstallFields(TypedDict, total=False):
         max_prefill_tokens: tokens computed in one step, 1 to 1048576. Default 2048.
         block_size: tokens in a KV block, a power of two, 8 to 128. Default 16.
         num_blocks: blocks of the KV pool; 0 (default) = sized from memory.
-        num_host_blocks: blocks of the second pool in host memory; 0 (default) = sized.
+        num_host_blocks: blocks in host memory for cached prefixes that the KV pool has no room for; 0 (default) = none.
         kv_cache_mode: "DEFAULT" (default), "INT8", "UINT4".
         enable_prefix_cache: reuse the KV of equal prefixes. Default True.
         prefix_cache_ttl: seconds after which unused cached blocks are dropped; above 0. Default: never.
@@ -193,7 +193,7 @@ class InstallFields(TypedDict, total=False):
         tensor_parallel: devices that share one copy of the model; at least 1. Default 1.
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
-    nothing: num_host_blocks, logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel;
+    nothing: logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel;
     of format "HEADRACE"; of compute_unit "CPU_NUMA"; of rope_scaling "DYNAMIC" and "YARN"; of activation_quant "FP8";
     of weight_quant_group_size all but 0, 16, 32, 64 and 128.
     """

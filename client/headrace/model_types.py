@@ -137,9 +137,12 @@ class EngineStat:
         blocks_used: blocks that live requests hold.
         blocks_cached: blocks that only the prefix cache holds.
         blocks_free: blocks that hold nothing.
+        host_blocks_total: blocks in host memory.
+        host_blocks_used: of these, blocks that hold what the KV pool had no room for.
         tokens_total: tokens that the pool holds.
         tokens_free: tokens that new requests could take.
         prefix_cache_hit_tokens: prompt tokens found in the prefix cache.
+        prefix_cache_host_hit_tokens: of these, tokens found in host memory.
         prefix_cache_miss_tokens: prompt tokens looked up and not found.
         prefix_cache_hit_rate: hits of all looked up, 0 to 1; None before the first look-up.
         prefix_cache_miss_rate: misses of all looked up, 0 to 1.
@@ -168,9 +171,12 @@ class EngineStat:
     blocks_used: int
     blocks_cached: int
     blocks_free: int
+    host_blocks_total: int
+    host_blocks_used: int
     tokens_total: int
     tokens_free: int
     prefix_cache_hit_tokens: int
+    prefix_cache_host_hit_tokens: int
     prefix_cache_miss_tokens: int
     prefix_cache_hit_rate: float | None
     prefix_cache_miss_rate: float | None

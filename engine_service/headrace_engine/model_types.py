@@ -143,9 +143,12 @@ class EngineStat:
     blocks_used: int = 0
     blocks_cached: int = 0
     blocks_free: int = 0
+    host_blocks_total: int = 0
+    host_blocks_used: int = 0
     tokens_total: int = 0
     tokens_free: int = 0
     prefix_cache_hit_tokens: int = 0
+    prefix_cache_host_hit_tokens: int = 0
     prefix_cache_miss_tokens: int = 0
     prefix_cache_hit_rate: float | None = None
     prefix_cache_miss_rate: float | None = None

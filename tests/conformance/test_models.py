@@ -195,7 +195,6 @@ def _kv_share(config: object) -> float:
         ("weight_quant_group_size", 24),
         ("activation_quant", "FP8"),
         ("tensor_parallel", 2),
-        ("num_host_blocks", 8),
         ("logn_attention", True),
         ("adapters", [{"name": "a", "path": "b"}]),
         ("compute_unit", "CPU_NUMA"),
@@ -290,5 +289,32 @@ def test_cached_prefixes_are_kept_as_long_as_the_config_says(
             assert elements is not None
             assert elements.prefix_cache_len == length
             client.release_request(handle)
+    finally:
+        _forget(client, NAME)
+
+
+def test_bc081_what_comes_back_from_host_memory_is_told(client: Client, folders: Folders) -> None:
+    """A pool of eight blocks, which the second request fills: the whole prompt of the first comes back."""
+    client.install_model(NAME, path=str(folders.tiny), max_length=128, num_threads=1, num_blocks=8, num_host_blocks=20)
+    try:
+        client.start_model(NAME)
+        effective = client.get_model(NAME)[0].effective
+        assert effective is not None
+        assert (effective.config.get("num_host_blocks"), effective.host_kv_tokens) == (20, 320)
+        assert effective.host_kv_bytes == effective.kv_bytes // 8 * 20
+        [before] = client.engine_stats(NAME)
+        for first, pool, host in ((1, 0, 0), (200, 0, 0), (1, 0, 96), (1, 96, 0)):
+            ids = list(range(first, first + 101))
+            handle, queue = client.start_request(NAME, ids=ids, max_new_tokens=20, ignore_eos=True)
+            parts = list(queue)
+            assert {(part.prefix_cache_len, part.prefix_len_gpu, part.prefix_len_cpu) for part in parts} == {
+                (pool + host, pool, host)
+            }
+            assert queue.RequestStatInfo()["context_cached_length"] == pool + host
+            client.release_request(handle)
+        [stat] = client.engine_stats(NAME)
+        assert (stat.host_blocks_total, stat.host_blocks_used > 0) == (20, True)
+        assert stat.prefix_cache_hit_tokens - before.prefix_cache_hit_tokens == 192
+        assert stat.prefix_cache_host_hit_tokens - before.prefix_cache_host_hit_tokens == 96
     finally:
         _forget(client, NAME)

@@ -45,10 +45,14 @@ def prompts(count: int, longest: int) -> list[list[int]]:
 
 @dataclass
 class Answers:
-    """The ids of each, and how many prompt tokens came from the cache and requests were put back in all."""
+    """The ids of each, and how many prompt tokens came from the cache and requests were put back in all.
+
+    `fetched`: of the tokens from the cache, those from host memory.
+    """
 
     ids: list[list[int]] = field(default_factory=list)
     reused: int = 0
+    fetched: int = 0
     preemptions: int = 0
 
 
@@ -61,8 +65,12 @@ def answers(client: Client, asked: list[list[int]], new: int = NEW, **fields: An
             for ids in asked[begin : begin + 8]
         ]
         for queue in queues:
-            found.ids.append([token for elements in queue for token in elements.ids_from_generate])
+            parts = list(queue)
+            found.ids.append([token for elements in parts for token in elements.ids_from_generate])
             stat = queue.RequestStatInfo()
+            found.fetched += parts[-1].prefix_len_cpu
+            assert parts[-1].prefix_cache_len == stat["context_cached_length"]
+            assert parts[-1].prefix_len_gpu == parts[-1].prefix_cache_len - parts[-1].prefix_len_cpu
             found.reused += stat["context_cached_length"] or 0
             found.preemptions += stat["preemptions"] or 0
             client.release_request(queue.handle)
@@ -121,3 +129,27 @@ def test_preemption_changes_no_answer(client: Client, folder: Path, kv_cache_mod
     roomy, narrow = found
     assert (roomy.preemptions, narrow.preemptions > 0) == (0, True)
     assert narrow.ids == roomy.ids
+
+
+@backends_and_modes(("torch", "DEFAULT"), ("torch", "INT8"))
+def test_the_host_tier_changes_no_answer(client: Client, folder: Path, kv_cache_mode: str) -> None:
+    """A pool in which prompts crowd each other out at once: all that is found again is found in host memory."""
+    asked = prompts(9, 300)
+    sizes = {"max_length": 320, "max_prefill_tokens": 128, "num_blocks": 21, "num_host_blocks": 150}
+    with running(client, folder, kv_cache_mode=kv_cache_mode, **sizes):
+        [model] = client.get_model("tiny")
+        effective = model.effective
+        assert effective is not None
+        assert (effective.host_kv_tokens, effective.host_kv_bytes) == (150 * 16, effective.kv_bytes * 150 // 21)
+        cold = answers(client, asked, use_prefix_cache=False)
+        assert (cold.reused, cold.fetched) == (0, 0)
+        answers(client, asked)
+        for number in range(2):
+            order = random.Random(number).sample(range(9), 9)
+            warm = answers(client, [asked[place] for place in order])
+            assert warm.ids == [cold.ids[place] for place in order]
+            assert warm.fetched > sum(map(len, asked)) // 2
+        [stat] = client.engine_stats("tiny")
+        assert (stat.host_blocks_total, stat.blocks_used) == (150, 0)
+        assert 0 < stat.host_blocks_used <= 150
+        assert stat.prefix_cache_hit_tokens > stat.prefix_cache_host_hit_tokens > sum(map(len, asked))

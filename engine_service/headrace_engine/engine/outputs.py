@@ -172,7 +172,8 @@ class Outputs:
         sequence.times.scheduled = max(sequence.times.arrival, began)
         sequence.times.cached_length = scheduled.cached_tokens
         self._reused.append(scheduled.cached_tokens / sequence.times.prompt_length)
-        sequence.log.prefix = PrefixReuse(prefix_len_gpu=scheduled.cached_tokens)
+        from_pool = scheduled.cached_tokens - scheduled.host_tokens
+        sequence.log.prefix = PrefixReuse(from_pool, scheduled.host_tokens)
         sequence.log.wake()
 
     def _tell_prompts(self, pieces: Iterable[PromptPiece]) -> None:

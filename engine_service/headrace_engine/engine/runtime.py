@@ -45,6 +45,7 @@ def check_config(config: RuntimeConfig, backend: str = "auto") -> None:
     check(config, RUNTIME, "config.")
     check_backend(config, backend)
     _check_block_size(config)
+    _check_host_blocks(config)
     _check_group_size(config)
     _check_budget(config)
     _check_rope_scaling(config.rope_scaling)
@@ -57,6 +58,12 @@ def _check_block_size(config: RuntimeConfig) -> None:
     size = config.block_size
     if size is not None and size & (size - 1):
         raise InvalidArgument.field("config.block_size", f"= {size} is not a power of two; allowed: 8 to 128")
+
+
+def _check_host_blocks(config: RuntimeConfig) -> None:
+    if config.num_host_blocks and not _effective(config, "enable_prefix_cache"):
+        text = f"= {config.num_host_blocks} is set, but enable_prefix_cache is false: they would hold nothing"
+        raise InvalidArgument.field("config.num_host_blocks", text)
 
 
 def _check_group_size(config: RuntimeConfig) -> None:
@@ -138,6 +145,7 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
         max_prefill_tokens=_effective(config, "max_prefill_tokens"),
         block_size=_effective(config, "block_size"),
         num_blocks=_effective(config, "num_blocks"),
+        num_host_blocks=_effective(config, "num_host_blocks"),
         kv_cache_mode=_effective(config, "kv_cache_mode"),
         enable_prefix_cache=_effective(config, "enable_prefix_cache"),
         prefix_cache_ttl=config.prefix_cache_ttl,
@@ -159,6 +167,7 @@ def ready_config(config: RuntimeConfig, ready: CoreReady) -> RuntimeConfig:
             num_threads=ready.num_threads,
             max_length=ready.max_length,
             num_blocks=ready.num_blocks,
+            num_host_blocks=ready.num_host_blocks,
         )
     )
 
@@ -174,4 +183,6 @@ def ready_effective(effective: EffectiveConfig, ready: CoreReady) -> EffectiveCo
         workspace_bytes=ready.workspace_bytes,
         kv_bytes=ready.kv_bytes,
         kv_tokens=ready.num_blocks * (config.block_size or 0),
+        host_kv_bytes=ready.host_kv_bytes,
+        host_kv_tokens=ready.num_host_blocks * (config.block_size or 0),
     )

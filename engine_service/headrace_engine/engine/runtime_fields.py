@@ -31,7 +31,13 @@ RUNTIME = table(
     Field("max_prefill_tokens", 1, 2**20, default=2048, text="tokens computed in one step"),
     Field("block_size", 8, 128, default=16, text="tokens in a KV block"),
     Field("num_blocks", 0, 2**31 - 1, default=0, text="blocks of the KV pool; 0: sized from memory"),
-    Field("num_host_blocks", 0, default=0, honoured=(0,), text="blocks of the second pool in host memory"),
+    Field(
+        "num_host_blocks",
+        0,
+        2**31 - 1,
+        default=0,
+        text="blocks in host memory for cached prefixes that the KV pool has no room for; 0: none",
+    ),
     Field("kv_cache_mode", default=KvCacheMode.DEFAULT, text="how keys and values are stored"),
     Field("enable_prefix_cache", default=True, text="reuse keys and values of equal prefixes"),
     Field(

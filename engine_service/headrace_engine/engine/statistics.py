@@ -134,6 +134,7 @@ class StepHistory:
         self.generated_tokens = 0
         self.prefilled_tokens = 0
         self.prefix_cache_hit_tokens = 0
+        self.prefix_cache_host_hit_tokens = 0
         self.prefix_cache_miss_tokens = 0
 
     def new_core(self) -> None:
@@ -155,6 +156,7 @@ class StepHistory:
         self.generated_tokens += kept
         self.prefilled_tokens += prefilled
         self.prefix_cache_hit_tokens += now.prefix_cache_hit_tokens - before.prefix_cache_hit_tokens
+        self.prefix_cache_host_hit_tokens += now.prefix_cache_host_hit_tokens - before.prefix_cache_host_hit_tokens
         self.prefix_cache_miss_tokens += now.prefix_cache_miss_tokens - before.prefix_cache_miss_tokens
         self.last = now
         if output.batch_size:

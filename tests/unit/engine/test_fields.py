@@ -278,7 +278,6 @@ class TestNotSupported:
             ("compute_unit", ComputeUnit.CPU_NUMA),
             ("weight_quant_group_size", 24),
             ("activation_quant", ActivationQuant.FP8),
-            ("num_host_blocks", 5),
             ("logn_attention", True),
             ("tensor_parallel", 2),
             ("lora_max_num", 1),

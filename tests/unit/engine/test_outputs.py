@@ -180,10 +180,10 @@ def test_a_request_that_came_during_the_step_before_was_not_scheduled_before_it_
 def test_the_use_of_the_prefix_cache_is_known_with_the_first_step(bench: Bench) -> None:
     sequence = bench.accept()
     assert sequence.view().prefix is None
-    bench.step(scheduled=[Scheduled(sequence.key, 8)])
+    bench.step(scheduled=[Scheduled(sequence.key, 8, host_tokens=2)])
     prefix = sequence.view().prefix
     assert prefix is not None
-    assert (prefix.prefix_cache_len, prefix.prefix_len_gpu, prefix.prefix_len_cpu) == (8, 8, 0)
+    assert (prefix.prefix_cache_len, prefix.prefix_len_gpu, prefix.prefix_len_cpu) == (8, 6, 2)
 
 
 def test_preemptions_are_counted(bench: Bench) -> None:

@@ -130,7 +130,7 @@ async def test_a_saved_config_that_this_build_refuses_says_so(bench: Bench, tmp_
     await bench.new_engine(state_dir=tmp_path).start()
     await bench.install()
     entries = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
-    entries[0]["config"]["num_host_blocks"] = 8
+    entries[0]["config"]["logn_attention"] = True
     (tmp_path / FILE).write_text(json.dumps(entries), encoding="utf-8")
     await restart(bench, tmp_path)
     assert await rest(bench) == {NAME: ModelState.FAILED}

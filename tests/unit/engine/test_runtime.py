@@ -19,9 +19,17 @@ from headrace_engine.config import (
     WeightQuant,
 )
 from headrace_engine.engine.options import EngineOptions
-from headrace_engine.engine.runtime import check_config, check_root, core_plan, effective_config, ready_config
+from headrace_engine.engine.runtime import (
+    check_config,
+    check_root,
+    core_plan,
+    effective_config,
+    ready_config,
+    ready_effective,
+)
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.messages import CorePlan, CoreReady
+from headrace_engine.model_types import EffectiveConfig
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.spec import DecoderSpec, RopeSpec
 
@@ -78,6 +86,12 @@ class TestCheck:
         error = refused(weight_quant=quant, weight_quant_group_size=32)
         assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", "config.weight_quant_group_size")
         check_config(replace(PLAIN, weight_quant=WeightQuant.INT8, weight_quant_group_size=32))
+
+    def test_host_blocks_need_a_prefix_cache(self) -> None:
+        error = refused(num_host_blocks=4, enable_prefix_cache=False)
+        assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", "config.num_host_blocks")
+        check_config(replace(PLAIN, num_host_blocks=4))
+        check_config(replace(PLAIN, num_host_blocks=0, enable_prefix_cache=False))
 
     @pytest.mark.parametrize("kind", [RopeScalingType.DYNAMIC, RopeScalingType.YARN])
     def test_a_rope_scaling_that_is_not_built_is_refused_by_name(self, kind: RopeScalingType) -> None:
@@ -171,10 +185,13 @@ class TestEffective:
             assert own.weight_quant_group_size == 32
 
     def test_once_ready_it_shows_what_the_core_chose(self) -> None:
-        ready = CoreReady(("cpu",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 2, 512, 99, 1, 2, 3)
+        ready = CoreReady(("cpu",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 2, 512, 99, 1, 2, 3, 7, 4)
         config = ready_config(effective_config(replace(PLAIN, format=ModelFormat.HF)), ready)
         assert (config.dtype, config.compute_unit, config.num_threads) == (ComputeDtype.FLOAT32, ComputeUnit.CPU, 2)
         assert (config.max_length, config.num_blocks, config.format) == (512, 99, ModelFormat.HF)
+        assert config.num_host_blocks == 7
+        effective = ready_effective(EffectiveConfig(config), ready)
+        assert (effective.kv_tokens, effective.host_kv_tokens, effective.host_kv_bytes) == (99 * 16, 7 * 16, 4)
 
 
 class TestPlan:
@@ -195,6 +212,7 @@ class TestPlan:
             "max_prefill_tokens": 64,
             "block_size": 32,
             "num_blocks": 7,
+            "num_host_blocks": 9,
             "kv_cache_mode": KvCacheMode.DEFAULT,
             "enable_prefix_cache": False,
             "memory_ratio": 0.5,

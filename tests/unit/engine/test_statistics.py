@@ -119,11 +119,13 @@ class TestHistory:
         history = StepHistory(FakeClock())
         history.new_core()
         history.add(step(5, 100, prefix_cache_hit_tokens=16, prefix_cache_miss_tokens=84))
-        history.add(step(9, 100, prefix_cache_hit_tokens=16, prefix_cache_miss_tokens=84))
+        found = {"prefix_cache_hit_tokens": 16, "prefix_cache_host_hit_tokens": 8}
+        history.add(step(9, 100, **found, prefix_cache_miss_tokens=84))
         history.new_core()
         history.add(step(2, 30, prefix_cache_hit_tokens=0, prefix_cache_miss_tokens=30))
         assert (history.generated_tokens, history.prefilled_tokens) == (11, 130)
         assert (history.prefix_cache_hit_tokens, history.prefix_cache_miss_tokens) == (16, 114)
+        assert history.prefix_cache_host_hit_tokens == 8
 
     def test_gauges_are_those_of_the_newest_step_and_a_new_core_begins_at_zero(self) -> None:
         history = StepHistory(FakeClock())

@@ -10,19 +10,19 @@ from torch import Tensor
 
 from headrace_engine.core.runner import BlockCopies
 
-_STAGED = 64 * 2**20
-"""Bytes that are collected on the device before they leave it, or on their way into the pool."""
+_STAGED = {"cuda": 64 * 2**20, "cpu": 2**22}
+"""Bytes that are collected on a kind of device before they leave it, or on their way into the pool."""
 
 _Pairs = Sequence[tuple[int, int]]
 
 
-def staged_bytes(bytes_a_block: int, num_host_blocks: int) -> int:
+def staged_bytes(device: torch.device, bytes_a_block: int, num_host_blocks: int) -> int:
     """Bytes of device memory that copies take, whatever is copied."""
-    return _staged_blocks(bytes_a_block, num_host_blocks) * bytes_a_block
+    return _staged_blocks(device, bytes_a_block, num_host_blocks) * bytes_a_block
 
 
-def _staged_blocks(bytes_a_block: int, num_host_blocks: int) -> int:
-    return min(num_host_blocks, max(1, _STAGED // bytes_a_block))
+def _staged_blocks(device: torch.device, bytes_a_block: int, num_host_blocks: int) -> int:
+    return min(num_host_blocks, max(1, _STAGED[device.type] // bytes_a_block))
 
 
 class HostBlocks:
@@ -42,7 +42,7 @@ class HostBlocks:
         words = sum(self._widths)
         pinned = self._device.type == "cuda"
         self._blocks = torch.zeros(num_host_blocks, words, dtype=torch.int64, pin_memory=pinned)
-        staged = _staged_blocks(8 * words, num_host_blocks)
+        staged = _staged_blocks(self._device, 8 * words, num_host_blocks)
         self._staged = torch.zeros(staged, words, dtype=torch.int64, device=self._device)
 
     def copy(self, copies: BlockCopies) -> None:

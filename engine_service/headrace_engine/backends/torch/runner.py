@@ -55,7 +55,7 @@ class TorchRunner(Runner):
         """See Runner. On CUDA the largest step is run; on a CPU its memory is bounded from the shapes."""
         model, plan = self._loaded, self._plan
         block_bytes = plan.block_size * model.token_bytes
-        workspace = self._workspace(model) + staged_bytes(block_bytes, plan.num_host_blocks)
+        workspace = self._workspace(model) + staged_bytes(model.device, block_bytes, plan.num_host_blocks)
         memory, host = self._memory(model, workspace, block_bytes)
         ratio = plan.memory_ratio or default_memory_ratio()
         if model.device.type == "cuda":
