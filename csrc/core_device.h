@@ -8,6 +8,7 @@
 #define HEADRACE_CORE_DEVICE_H_
 
 #include "core.h"
+#include "core_device_kv.h"
 #include "core_device_rows.h"
 
 #ifdef __cplusplus

@@ -72,6 +72,19 @@ inline float __uint_as_float(unsigned bits) {
   return std::bit_cast<float>(bits);
 }
 
+// Byte i of the result is the one of the eight bytes of high:low that the nibble i of the selector numbers; its fourth
+// bit spreads that byte's sign instead.
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  unsigned result = 0;
+  for (int i = 0; i < 4; i++) {
+    const unsigned nibble = selector >> i * 4 & 15u;
+    const auto byte = static_cast<unsigned char>(bytes >> (nibble & 7u) * 8);
+    result |= static_cast<unsigned>((nibble & 8u) == 0 ? byte : byte >> 7 ? 0xff : 0) << i * 8;
+  }
+  return result;
+}
+
 template <typename T>
 T __ldg(const T* place) {
   return *place;

@@ -26,7 +26,7 @@ auto element_of(uint32_t bits, int index) {
   } else {
     const auto half = static_cast<uint16_t>(bits >> index * 16);
     T value;
-    memcpy(&value, &half, sizeof value);
+    memcpy(static_cast<void*>(&value), &half, sizeof value);
     return static_cast<float>(value);
   }
 }

@@ -17,44 +17,34 @@ void rotate_head(const CoreRopeAppend& op, int64_t position, const float* head, 
 
 // ---- codes ----
 
-struct Scale {
-  float step;
-  float low;
-};
-
-// The scale that puts the smallest entry at code 0 and the largest at `most`.
-Scale scale_of(const float* entries, int64_t n, float most) {
+// The scale of n entries.
+CodeScale scale_of(const float* entries, int64_t n, float most) {
   float low = entries[0], high = entries[0];
   for (int64_t i = 1; i < n; i++) {
     low = entries[i] < low ? entries[i] : low;
     high = entries[i] > high ? entries[i] : high;
   }
-  return {(high - low) / most, low};
-}
-
-uint8_t code_of(float entry, Scale scale, float most) {
-  const float code = scale.step > 0 ? __builtin_rintf((entry - scale.low) / scale.step) : 0.0f;
-  return static_cast<uint8_t>(code < most ? code : most);
+  return scale_between(low, high, most);
 }
 
 void put_codes(const CoreShape& shape, std::byte* page, int64_t token, const float* k, const float* v) {
   const auto kv = static_cast<CoreKv>(shape.kv);
   const int64_t dim = shape.head_dim, half = dim / 2;
   const CodePage codes(page, kv, dim);
-  const float most = kv == CORE_KV_INT8 ? 255.0f : 15.0f;
-  const Scale key = scale_of(k, dim, most), value = scale_of(v, dim, most);
+  const float most = kv == CORE_KV_INT8 ? kMostInt8 : kMostUint4;
+  const CodeScale key = scale_of(k, dim, most), value = scale_of(v, dim, most);
   codes.key_steps[token] = key.step;
   codes.key_lows[token] = key.low;
   codes.value_steps[token] = value.step;
   codes.value_lows[token] = value.low;
   if (kv == CORE_KV_INT8) {
-    for (int64_t d = 0; d < dim; d++) codes.keys[d * kPageTokens + token] = code_of(k[d], key, most);
-    for (int64_t d = 0; d < dim; d++) codes.values[token * dim + d] = code_of(v[d], value, most);
+    for (int64_t d = 0; d < dim; d++) codes.keys[d * kPageTokens + token] = nearest_code(k[d], key, most);
+    for (int64_t d = 0; d < dim; d++) codes.values[token * dim + d] = nearest_code(v[d], value, most);
     return;
   }
   for (int64_t i = 0; i < half; i++) {
-    const int key_pair = code_of(k[2 * i], key, most) | code_of(k[2 * i + 1], key, most) << 4;
-    const int value_pair = code_of(v[i], value, most) | code_of(v[i + half], value, most) << 4;
+    const int key_pair = nearest_code(k[2 * i], key, most) | nearest_code(k[2 * i + 1], key, most) << 4;
+    const int value_pair = nearest_code(v[i], value, most) | nearest_code(v[i + half], value, most) << 4;
     codes.keys[i * kPageTokens + token] = static_cast<uint8_t>(key_pair);
     codes.values[token * half + i] = static_cast<uint8_t>(value_pair);
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/philox.h"
+#include "common/quant.h"
 #include "cpu/kernels.h"
 #include "cpu/kv.h"
 #include "cpu/number.h"

@@ -1,0 +1,151 @@
+// Attention of one query row a sequence: warps share the chunks of a part, and a second kernel joins the parts.
+#include <cstdint>
+
+#include "common/status.h"
+#include "cuda/decode_tile.h"
+#include "cuda/ops.h"
+
+namespace core {
+namespace decode {
+namespace {
+
+constexpr int kWarps = 4;
+
+// ---- the parts of warps, and of splits ----
+
+struct WarpSums {
+  float most[kWarps][kTileHeads], sum[kWarps][kTileHeads], middle[kWarps][kTileHeads];
+};
+
+// Largest score of a head over all warps.
+__device__ inline float most_of(const WarpSums& sums, int head) {
+  float most = -INFINITY;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; warp++) most = fmaxf(most, sums.most[warp][head]);
+  return most;
+}
+
+template <int D>
+__device__ void join_warps(const CoreDecodeAttention& args, const Task& task, const WarpSums& sums,
+                           const float* outputs) {
+  for (int i = static_cast<int>(threadIdx.x); i < task.heads * D; i += kWarps * kWarpSize) {
+    const int head = i / D, entry = i % D;
+    const float most = most_of(sums, head);
+    const float base = most == -INFINITY ? 0.0f : most;
+    float sum = 0.0f, out = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; warp++) {
+      const float factor = exp2f(sums.most[warp][head] - base);
+      sum += factor * sums.sum[warp][head];
+      out += factor * (outputs[(warp * kTileHeads + head) * D + entry] + sums.middle[warp][head]);
+    }
+    const int64_t row = task.row(args, head);
+    if (args.splits == 1) {
+      static_cast<BFloat16*>(args.out)[row * D + entry] = from_float<BFloat16>(sum == 0.0f ? 0.0f : out / sum);
+      continue;
+    }
+    const int64_t part = row * args.splits + task.split;
+    args.parts[part * D + entry] = out;
+    if (entry == 0) args.part_sums[part * 2] = most;
+    if (entry == 0) args.part_sums[part * 2 + 1] = sum;
+  }
+}
+
+template <typename Format, int D>
+__device__ void attend(const CoreDecodeAttention& args, const Task& task, int g, int t, Softmax<Format>& softmax,
+                       Output<D>& o) {
+  const Query<D> query(args, task, g, t);
+  for (int number = task.first_chunk + static_cast<int>(threadIdx.x) / kWarpSize; number < task.end_chunk;
+       number += kWarps) {
+    const Chunk<Format> chunk(args, task, number);
+    float s[2][4] = {};
+    uint32_t p[2];
+    multiply_keys<Format, D>(query, chunk, g, t, s);
+    const Scores scores = take_scores(args, chunk, query.sum, t, s);
+    rescale<D>(raise(scores, softmax), t, o);
+    take_weights(scores, softmax, p);
+    add_values<Format, D>(chunk, p, g, t, o);
+  }
+}
+
+template <typename Format, int D>
+__global__ void __launch_bounds__(kWarps* kWarpSize)
+    decode_attention_kernel(const __grid_constant__ CoreDecodeAttention args) {
+  SHARED_ARRAY(WarpSums, sums, 1);
+  DYNAMIC_SHARED(float, outputs);  // [kWarps, kTileHeads, D]
+  const Task task(args);
+  const int warp = threadIdx.x / kWarpSize, g = threadIdx.x % kWarpSize / 4, t = threadIdx.x % 4;
+  Softmax<Format> softmax;
+  Output<D> o = {};
+  attend<Format, D>(args, task, g, t, softmax, o);
+  softmax.sum = quad_sum(softmax.sum);
+  softmax.middle = quad_sum(softmax.middle);
+  if (t == 0) {
+    sums->most[warp][g] = softmax.most;
+    sums->sum[warp][g] = softmax.sum;
+    sums->middle[warp][g] = softmax.middle;
+  }
+  if constexpr (kHasCodes<Format>) rescale<D>(softmax.product_factor(), t, o);
+  put_output<D>(o, g, t, outputs + warp * kTileHeads * D);
+  __syncthreads();
+  join_warps<D>(args, task, *sums, outputs);
+}
+
+// Joins the splits of one row; a thread an entry.
+__global__ void __launch_bounds__(256) join_splits_kernel(const __grid_constant__ CoreDecodeAttention args) {
+  const int64_t row = int64_t{blockIdx.y} * args.heads + blockIdx.x;
+  const float* sums = args.part_sums + row * args.splits * 2;
+  float most = -INFINITY, sum = 0.0f, out = 0.0f;
+  for (int split = 0; split < args.splits; split++) most = fmaxf(most, sums[split * 2]);
+  const float base = most == -INFINITY ? 0.0f : most;
+  for (int split = 0; split < args.splits; split++) {
+    const float factor = exp2f(sums[split * 2] - base);
+    sum += factor * sums[split * 2 + 1];
+    out += factor * args.parts[(row * args.splits + split) * blockDim.x + threadIdx.x];
+  }
+  const float result = sum == 0.0f ? 0.0f : out / sum;
+  static_cast<BFloat16*>(args.out)[row * blockDim.x + threadIdx.x] = from_float<BFloat16>(result);
+}
+
+template <typename Format, int D>
+CoreStatus launch_decode(const CoreDecodeAttention& args, Stream stream) {
+  const dim3 grid(args.splits, args.blocks.kv_heads * tiles_of(args), args.sequences);
+  constexpr int kSharedBytes = kWarps * kTileHeads * D * static_cast<int>(sizeof(float));
+  const auto kernel = decode_attention_kernel<Format, D>;
+  const int error = launch(kernel, grid, dim3(kWarps * kWarpSize), kSharedBytes, stream, args);
+  if (error != 0 || args.splits == 1) return device_status(error);
+  return device_status(launch(join_splits_kernel, dim3(args.heads, args.sequences), dim3(D), 0, stream, args));
+}
+
+template <typename Format>
+CoreStatus launch_head_dim(const CoreDecodeAttention& args, Stream stream) {
+  switch (args.blocks.head_dim) {
+    case 64:
+      return launch_decode<Format, 64>(args, stream);
+    case 80:
+      return launch_decode<Format, 80>(args, stream);
+    case 96:
+      return launch_decode<Format, 96>(args, stream);
+    case 128:
+      return launch_decode<Format, 128>(args, stream);
+    default:
+      return launch_decode<Format, 256>(args, stream);
+  }
+}
+
+}  // namespace
+}  // namespace decode
+
+CoreStatus decode_attention(const CoreDecodeAttention& args, Stream stream) {
+  if (args.sequences == 0) return CORE_OK;
+  switch (args.blocks.kv) {
+    case CORE_KV_INT8:
+      return decode::launch_head_dim<Int8Kv>(args, stream);
+    case CORE_KV_UINT4:
+      return decode::launch_head_dim<Uint4Kv>(args, stream);
+    default:
+      return decode::launch_head_dim<Bf16Kv>(args, stream);
+  }
+}
+
+}  // namespace core

@@ -1,0 +1,97 @@
+"""Blocks of keys and values as `csrc/core_device_kv.h` lays them out, read and written here by other means."""
+
+from __future__ import annotations
+
+import torch
+from headrace_engine.native import Kv
+from headrace_engine.native.device_kv import KvBlocks
+from torch import Tensor
+
+BITS = {Kv.BFLOAT16: 16, Kv.INT8: 8, Kv.UINT4: 4}
+MOST = {Kv.INT8: 255, Kv.UINT4: 15}
+"""The largest code."""
+
+_GUARD = 64
+_GAP = 48
+"""Bytes between blocks that belong to nobody."""
+
+kv_formats = tuple(BITS)
+
+
+class KvPool:
+    """Blocks of one layer, full of NaN and of the largest code at first.
+
+    Attributes:
+        step, low: scales, float32 views [count, 2, kv_heads, block_size]; of bfloat16 None.
+    """
+
+    def __init__(self, device: str, kv: Kv, kv_heads: int, dim: int, block_size: int, count: int) -> None:
+        self.kv, self.dim, self.block_size, self.count = kv, dim, block_size, count
+        self._shape = (count, 2, kv_heads, block_size)
+        self._row_bytes = dim * BITS[kv] // 8
+        self._rows = 2 * kv_heads * block_size
+        self.block_bytes = self._rows * (self._row_bytes + (0 if kv is Kv.BFLOAT16 else 8))
+        self._stride = self.block_bytes + _GAP
+        self._all = torch.full((2 * _GUARD + count * self._stride,), 0xFF, dtype=torch.uint8, device=device)
+
+    @property
+    def struct(self) -> KvBlocks:
+        """As the ops take it."""
+        _, _, kv_heads, _ = self._shape
+        data = self._all.data_ptr() + _GUARD
+        return KvBlocks(data, self._stride, self.count, kv_heads, self.dim, self.block_size, self.kv)
+
+    def _blocks(self) -> Tensor:
+        return self._all[_GUARD : _GUARD + self.count * self._stride].view(self.count, self._stride)
+
+    @property
+    def rows(self) -> Tensor:
+        """The bytes of all rows: [count, 2, kv_heads, block_size, bytes of a row], a view."""
+        flat = self._blocks()[:, : self._rows * self._row_bytes]
+        return flat.view(*self._shape, self._row_bytes)
+
+    @property
+    def scales(self) -> Tensor:
+        """Step and low of all rows, float32 [count, 2, kv_heads, block_size, 2], a view."""
+        first = self._rows * self._row_bytes
+        flat = self._blocks()[:, first : first + self._rows * 8]
+        return flat.view(torch.float32).view(*self._shape, 2)
+
+    def fill(self) -> None:
+        """Random entries everywhere."""
+        if self.kv is Kv.BFLOAT16:
+            numbers = torch.randn(*self._shape, self.dim) + torch.randn(*self._shape[:3], 1, 1)
+            self.rows.copy_(numbers.bfloat16().view(torch.uint8))
+            return
+        self.rows.copy_(torch.randint(0, 256, self.rows.shape, dtype=torch.uint8))
+        spread = torch.rand(*self._shape) * 3 + 1
+        middle = torch.randn(*self._shape) * 0.5
+        self.scales.copy_(torch.stack([spread / MOST[self.kv], middle - spread / 2], dim=-1))
+
+    def codes(self) -> Tensor:
+        """Codes of all rows, int64 [count, 2, kv_heads, block_size, dim] on the CPU."""
+        stored = self.rows.cpu().long()
+        if self.kv is Kv.INT8:
+            return stored
+        words = stored.unflatten(-1, (-1, 4)) @ (256 ** torch.arange(4))
+        j, h = torch.arange(8) // 2, torch.arange(8) % 2
+        return (words.unsqueeze(-1) >> (4 * j + 16 * h) & 15).flatten(-2)
+
+    def entries(self) -> Tensor:
+        """What all rows stand for, float64 [count, 2, kv_heads, block_size, dim] on the CPU."""
+        if self.kv is Kv.BFLOAT16:
+            return self.rows.contiguous().view(torch.bfloat16).cpu().double()
+        scales = self.scales.cpu().double()
+        return scales[..., 1:] + scales[..., :1] * self.codes()
+
+    def forget(self, block: int, slot: int) -> None:
+        """Make a token's rows what may be in memory that was never written: NaN."""
+        self.rows[block, :, :, slot] = 0xFF
+        if self.kv is not Kv.BFLOAT16:
+            self.scales[block, :, :, slot] = torch.nan
+
+    def untouched(self) -> bool:
+        """Nobody wrote outside of the blocks."""
+        whole = self._all.cpu()
+        gaps = whole[_GUARD : _GUARD + self.count * self._stride].view(self.count, self._stride)[:, self.block_bytes :]
+        return bool((whole[:_GUARD] == 0xFF).all() and (whole[-_GUARD:] == 0xFF).all() and (gaps == 0xFF).all())
