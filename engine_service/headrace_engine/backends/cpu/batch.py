@@ -9,21 +9,24 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from headrace_engine.backends.draw_structs import (
+    CHANGES,
+    SAMPLED,
+    SAMPLING,
+    TOP,
+    pack_changes,
+    pack_sampling,
+    unpack_drawn,
+)
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
-from headrace_engine.native import Batch, Limit, Shape
-from headrace_engine.native import LogitChanges as ChangesStruct
-from headrace_engine.native import Sampled as SampledStruct
-from headrace_engine.native import Sampling as SamplingStruct
+from headrace_engine.native import Batch, Shape
 from headrace_engine.native import Sequence as SequenceStruct
 
 _SEQUENCE = struct.Struct("@Qii")
-_SAMPLING = struct.Struct("@dddQQiiiii0Q")
-_CHANGES = struct.Struct("@QQQQQQfiiii0Q")
-_SAMPLED = struct.Struct("@dii")
+assert _SEQUENCE.size == ctypes.sizeof(SequenceStruct)
 _INT = "i"
 """A CoreBatch's integers, as arrays call them."""
-_TOP = int(Limit.TOP_LOGPROBS)
 _NO_CHANGES = LogitChanges()
 _NO_IDS = array("I", [0])
 """What allows no id; an empty array may lie nowhere, which would allow all."""
@@ -40,8 +43,6 @@ class CpuBatch:
     """
 
     def __init__(self, shape: Shape) -> None:
-        sizes = {_SEQUENCE: SequenceStruct, _SAMPLING: SamplingStruct, _SAMPLED: SampledStruct, _CHANGES: ChangesStruct}
-        assert all(layout.size == _size(record) for layout, record in sizes.items())
         self._block_size = shape.block_size
         self._vocab = shape.vocab
         table = -(-shape.max_positions // shape.block_size)
@@ -50,11 +51,11 @@ class CpuBatch:
         self._tables, self._tables_at = _integers(shape.max_sequences * table)
         self._wanted, wanted = _integers(shape.max_logits)
         self._sequences, sequences = _bytes(shape.max_sequences * _SEQUENCE.size)
-        self._sampling, sampling = _bytes(shape.max_logits * _SAMPLING.size)
-        self._sampled, sampled = _bytes(shape.max_logits * _SAMPLED.size)
-        self._changes, self._changes_at = _bytes(shape.max_logits * _CHANGES.size)
-        self._top_ids, top_ids = _integers(shape.max_logits * _TOP)
-        self._top_logprobs, top_logprobs = _doubles(shape.max_logits * _TOP)
+        self._sampling, sampling = _bytes(shape.max_logits * SAMPLING.size)
+        self._sampled, sampled = _bytes(shape.max_logits * SAMPLED.size)
+        self._changes, self._changes_at = _bytes(shape.max_logits * CHANGES.size)
+        self._top_ids, top_ids = _integers(shape.max_logits * TOP)
+        self._top_logprobs, top_logprobs = _doubles(shape.max_logits * TOP)
         self._masked: list[array[int]] = []
         self.struct = Batch(ids, sequences, wanted, sampling, sampled, top_ids, top_logprobs)
 
@@ -77,40 +78,15 @@ class CpuBatch:
 
     def drawn(self, steps: Sequence[SequenceStep]) -> Iterator[Sampled]:
         """What the program drew for each step that wanted it."""
-        asking = [step.sampling for step in steps if step.sampling is not None]
-        for number, sampling in enumerate(asking):
-            logprob, token, finite = _SAMPLED.unpack_from(self._sampled, number * _SAMPLED.size)
-            if not finite:
-                yield Sampled(None, error="logits are not finite")
-            elif token < 0:
-                yield Sampled(None)
-            else:
-                top = self._top(number, sampling.top_logprobs) if sampling.top_logprobs else ()
-                yield Sampled(token, logprob if sampling.logprobs else None, top=top)
-
-    def _top(self, number: int, count: int) -> list[tuple[int, float]]:
-        span = slice(number * _TOP, number * _TOP + min(count, self._vocab))
-        return list(zip(self._top_ids[span], self._top_logprobs[span], strict=True))
+        asking = enumerate(step.sampling for step in steps if step.sampling is not None)
+        return unpack_drawn(self._sampled, (self._top_ids, self._top_logprobs), asking, self._vocab)
 
     def _want(self, number: int, row: int, step: SequenceStep, sampling: SamplingParams) -> None:
         self._wanted[number] = row
         changes = 0
         if step.masked_ids or step.changes is not None:
             changes = self._change(number, step.masked_ids, step.changes or _NO_CHANGES)
-        _SAMPLING.pack_into(
-            self._sampling,
-            number * _SAMPLING.size,
-            sampling.temperature,
-            sampling.top_p,
-            sampling.min_p,
-            sampling.seed,
-            changes,
-            min(sampling.top_k, self._vocab),
-            step.position,
-            step.index,
-            sampling.logprobs,
-            sampling.top_logprobs,
-        )
+        pack_sampling(self._sampling, number, step, sampling, changes, self._vocab)
 
     def _change(self, number: int, masked_ids: Sequence[int], changes: LogitChanges) -> int:
         """Where a row finds what is done to its logits."""
@@ -118,22 +94,10 @@ class CpuBatch:
         self._masked.append(ids)
         masked, masked_count = ids.buffer_info()
         allowed, words = (0, 0) if changes.allowed is None else (changes.allowed or _NO_IDS).buffer_info()
-        _CHANGES.pack_into(
-            self._changes,
-            number * _CHANGES.size,
-            changes.penalized.buffer_info()[0],
-            changes.penalties.buffer_info()[0],
-            changes.biased.buffer_info()[0],
-            changes.biases.buffer_info()[0],
-            masked,
-            allowed,
-            changes.repetition,
-            len(changes.penalized),
-            len(changes.biased),
-            masked_count,
-            words,
-        )
-        return self._changes_at + number * _CHANGES.size
+        arrays = (changes.penalized, changes.penalties, changes.biased, changes.biases)
+        places = (*(array.buffer_info()[0] for array in arrays), masked, allowed)
+        pack_changes(self._changes, number, changes, masked_count, places, words)
+        return self._changes_at + number * CHANGES.size
 
 
 def _integers(count: int) -> tuple[memoryview, int]:
@@ -149,7 +113,3 @@ def _doubles(count: int) -> tuple[memoryview[float], int]:
 def _bytes(count: int) -> tuple[memoryview, int]:
     room = np.zeros(count, dtype=np.uint8)
     return room.data, room.ctypes.data
-
-
-def _size(record: type) -> int:
-    return ctypes.sizeof(record)
