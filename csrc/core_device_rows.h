@@ -81,6 +81,23 @@ typedef struct CoreGatherRows {
 
 CORE_API CoreStatus core_gather_rows(const CoreGatherRows* args, void* stream);
 
+/* ---- sampling ---- */
+
+/* Draws a token for each row of logits. The arrays of CoreSampling and CoreLogitChanges are the program's, in the
+ * memory of the device. */
+typedef struct CoreSampleRows {
+  const void* logits;           /* [rows, vocab] */
+  const CoreSampling* sampling; /* [rows] */
+  CoreSampled* sampled;         /* [rows] */
+  int32_t* top_ids;             /* [rows, CORE_TOP_LOGPROBS] as in CoreBatch; null where no row asks */
+  double* top_logprobs;         /* the same */
+  float* room;                  /* [rows, vocab] */
+  int64_t rows;                 /* 0 ... 2^31 - 1 */
+  int64_t vocab;                /* 1 ... 2^31 - 1 */
+  int32_t dtype;                /* CoreDtype of logits */
+} CoreSampleRows;
+
+CORE_API CoreStatus core_sample_rows(const CoreSampleRows* args, void* stream);
 #ifdef __cplusplus
 }
 #endif

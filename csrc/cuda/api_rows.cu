@@ -28,3 +28,7 @@ CoreStatus core_gated_rows(const CoreGatedRows* args, void* stream) {
 CoreStatus core_gather_rows(const CoreGatherRows* args, void* stream) {
   return checked(args, core::gather_rows, stream);
 }
+
+CoreStatus core_sample_rows(const CoreSampleRows* args, void* stream) {
+  return checked(args, core::sample_rows, stream);
+}

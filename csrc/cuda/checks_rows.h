@@ -114,6 +114,25 @@ inline CoreStatus check_buffers(const CoreGatherRows& args) {
                     check_pointer(args.out, alignment, offsetof(CoreGatherRows, out))});
 }
 
+inline CoreStatus check_scalars(const CoreSampleRows& args) {
+  return first_bad({check_count(args.rows, offsetof(CoreSampleRows, rows)),
+                    check_extent(args.vocab, offsetof(CoreSampleRows, vocab)),
+                    check_dtype(args.dtype, offsetof(CoreSampleRows, dtype))});
+}
+
+inline CoreStatus check_buffers(const CoreSampleRows& args) {
+  const bool same = (args.top_ids == nullptr) == (args.top_logprobs == nullptr);
+  const size_t missing =
+      args.top_ids == nullptr ? offsetof(CoreSampleRows, top_ids) : offsetof(CoreSampleRows, top_logprobs);
+  return first_bad({check_pointer(args.logits, dtype_bytes(args.dtype), offsetof(CoreSampleRows, logits)),
+                    check_pointer(args.sampling, alignof(CoreSampling), offsetof(CoreSampleRows, sampling)),
+                    check_pointer(args.sampled, alignof(CoreSampled), offsetof(CoreSampleRows, sampled)),
+                    check_optional(args.top_ids, sizeof(int32_t), offsetof(CoreSampleRows, top_ids)),
+                    check_optional(args.top_logprobs, sizeof(double), offsetof(CoreSampleRows, top_logprobs)),
+                    require(same, CORE_NULL_POINTER, missing),
+                    check_pointer(args.room, sizeof(float), offsetof(CoreSampleRows, room))});
+}
+
 // Everything that can be known about a call on rows before it runs.
 template <typename Args>
 CoreStatus check_rows(const Args* args) {

@@ -10,5 +10,6 @@ CoreStatus quantize_rows(const CoreQuantizeRows& args, Stream stream);
 CoreStatus rms_norm_codes(const CoreRmsNormCodes& args, Stream stream);
 CoreStatus gated_rows(const CoreGatedRows& args, Stream stream);
 CoreStatus gather_rows(const CoreGatherRows& args, Stream stream);
+CoreStatus sample_rows(const CoreSampleRows& args, Stream stream);
 
 }  // namespace core

@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from headrace_engine.native import FOLDER_VARIABLE, Cpu, Isa, Native, choose_isa, load
 from native.build import HAS_NVCC, cmake
+from native.samplers import DeviceSampler, ProgramSampler, Samplers
 
 SANITIZE = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 
@@ -99,10 +101,38 @@ def native(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Native:
     return load("cpu")
 
 
-@pytest.fixture(params=[isa for isa in Isa if isa is not Isa.NONE], ids=lambda isa: isa.name.lower())
+_ISAS = [isa for isa in Isa if isa is not Isa.NONE]
+
+
+@pytest.fixture(params=_ISAS, ids=lambda isa: isa.name.lower())
 def cpu(request: pytest.FixtureRequest, native: Native) -> Iterator[Cpu]:
     """Three threads with the kernels of each instruction set that this machine has."""
-    if request.param > choose_isa(native, {}):
-        pytest.skip(f"this machine has no {request.param.name}")
-    with Cpu(native, 3, isa=request.param) as cpu:
+    with _three_threads(native, request.param) as cpu:
         yield cpu
+
+
+@pytest.fixture(params=[*(isa.name.lower() for isa in _ISAS), "sim:forward", "sim:reverse", "cuda"])
+def samplers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Samplers]:
+    """The sampler of programs at each instruction set, and that of each library with the ops of devices."""
+    yield from _samplers(request, monkeypatch)
+
+
+@pytest.fixture(params=[*(isa.name.lower() for isa in _ISAS), "cuda"])
+def fast_samplers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Samplers]:
+    """The same without the simulated ones, for tests that draw ten thousand times and more."""
+    yield from _samplers(request, monkeypatch)
+
+
+def _samplers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Samplers]:
+    isa = Isa.__members__.get(request.param.upper())
+    if isa is None:
+        yield Samplers(partial(DeviceSampler, _loaded(request, monkeypatch)))
+        return
+    with _three_threads(request.getfixturevalue("native"), isa) as cpu:
+        yield Samplers(partial(ProgramSampler, cpu))
+
+
+def _three_threads(native: Native, isa: Isa) -> Cpu:
+    if isa > choose_isa(native, {}):
+        pytest.skip(f"this machine has no {isa.name}")
+    return Cpu(native, 3, isa=isa)

@@ -1,4 +1,4 @@
-"""What rules do to logits in the sampler of programs, and which ids it tells to be the most likely ones."""
+"""What rules do to logits in every sampler, and which ids it tells to be the most likely ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.logit_state import bit_mask
 from headrace_engine.core.runner import LogitChanges, SequenceStep
-from headrace_engine.native import Cpu
 from logit_processors import CASES, VOCAB, Case, random_history, ruled_step
-from native.test_sampling import ALL_CUTS, Sampler, choices, step
+from native.samplers import Samplers
+from native.test_sampling import ALL_CUTS, choices, step
 
 GREEDY = SamplingParams(temperature=0.0)
 
@@ -44,7 +44,7 @@ def _shifted(one: SequenceStep) -> SequenceStep:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_logit_is_what_transformers_makes_of_it(cpu: Cpu, rng: np.random.Generator, case: Case) -> None:
+def test_every_logit_is_what_transformers_makes_of_it(samplers: Samplers, rng: np.random.Generator, case: Case) -> None:
     """Each id is weighed against one of a known logit, which wins a draw and loses against the next larger number."""
     ids, prompt_length = random_history(int(rng.integers(10**6)))
     own = (rng.standard_normal(VOCAB) * 4).astype(np.float32)
@@ -61,7 +61,7 @@ def test_every_logit_is_what_transformers_makes_of_it(cpu: Cpu, rng: np.random.G
             rows.append(np.concatenate([[known], own]))
             steps.append(one)
             winners.append(winner)
-    found = Sampler(cpu, len(rows), VOCAB + 1).draw(np.array(rows, dtype=np.float32), shifted(steps))
+    found = samplers.draw(np.array(rows, dtype=np.float32), shifted(steps))
     assert [row.token_id for row in found] == winners
 
 
@@ -86,17 +86,17 @@ def random_changes(vocab: int) -> LogitChanges:
 
 
 @pytest.mark.parametrize(("vocab", "rows"), [(1, 48), (31, 96), (33, 96), (1000, 96), (49_152, 6)])
-def test_draws_what_the_reference_draws(cpu: Cpu, rng: np.random.Generator, vocab: int, rows: int) -> None:
+def test_draws_what_the_reference_draws(samplers: Samplers, rng: np.random.Generator, vocab: int, rows: int) -> None:
     logits = (rng.standard_normal((rows, vocab)) * 3).astype(np.float32)
     steps = []
     for params in itertools.islice(itertools.cycle(random.sample(ALL_CUTS, len(ALL_CUTS))), rows):
         seeded = SamplingParams(params.temperature, params.top_k, params.top_p, params.min_p, random.getrandbits(64))
         masked = random.sample(range(vocab), random.choice((0, 0, vocab // 3)))
         steps.append(SequenceStep([0], 0, [0], seeded, 5, 1, masked, random_changes(vocab)))
-    assert choices(Sampler(cpu, rows, vocab).draw(logits, steps)) == choices(sample(torch.from_numpy(logits), steps))
+    assert choices(samplers.draw(logits, steps)) == choices(sample(torch.from_numpy(logits), steps))
 
 
-def test_extreme_changes_leave_logits_finite(cpu: Cpu) -> None:
+def test_extreme_changes_leave_logits_finite(samplers: Samplers) -> None:
     """The smallest repetition penalty and the largest biases: equal where they reach the end of float32."""
     most = float(np.finfo(np.float32).max)
     logits = np.array([[-3.0, 0.0, 2.0, 5.0]], dtype=np.float32)
@@ -105,33 +105,33 @@ def test_extreme_changes_leave_logits_finite(cpu: Cpu) -> None:
     for changes, winner in ((smallest, 3), (biased, 0)):
         for params in (GREEDY, SamplingParams(top_p=0.9, seed=3)):
             steps = [SequenceStep([0], 0, [0], params, changes=changes)]
-            found = Sampler(cpu, 1, 4).draw(logits, steps)
+            found = samplers.draw(logits, steps)
             assert choices(found) == choices(sample(torch.from_numpy(logits), steps)) == [(winner, "")]
     only = LogitChanges(biased=array("i", [1]), biases=array("d", [-most]), allowed=bit_mask([1]))
-    assert Sampler(cpu, 1, 4).draw(logits, [SequenceStep([0], 0, [0], GREEDY, changes=only)])[0].token_id == 1
+    assert samplers.draw(logits, [SequenceStep([0], 0, [0], GREEDY, changes=only)])[0].token_id == 1
 
 
-def test_where_no_id_is_allowed_none_is_drawn(cpu: Cpu) -> None:
+def test_where_no_id_is_allowed_none_is_drawn(samplers: Samplers) -> None:
     for allowed, masked in ((array("I"), ()), (array("I", [0]), ()), (bit_mask([3]), (3,))):
         steps = [SequenceStep([0], 0, [0], GREEDY, masked_ids=masked, changes=LogitChanges(allowed=allowed))]
-        assert choices(Sampler(cpu, 1, 40).draw(np.zeros((1, 40), np.float32), steps)) == [(None, "")]
+        assert choices(samplers.draw(np.zeros((1, 40), np.float32), steps)) == [(None, "")]
 
 
 @pytest.mark.parametrize("vocab", [1, 5, 16, 19, 20, 21, 1000, 49_152])
-def test_the_most_likely_ids_are_told_in_order(cpu: Cpu, rng: np.random.Generator, vocab: int) -> None:
+def test_the_most_likely_ids_are_told_in_order(samplers: Samplers, rng: np.random.Generator, vocab: int) -> None:
     """Ties too: there the lowest id comes first."""
     logits = rng.standard_normal((6, vocab)).astype(np.float32)
     logits[3:] = np.round(logits[3:])
     logits[5] = np.sort(logits[5])
     params = [SamplingParams(seed=1, logprobs=True, top_logprobs=count) for count in (1, 20, 0, 20, 7, 20)]
     steps = [step(one, masked=(0,) if vocab > 1 else ()) for one in params]
-    found = Sampler(cpu, 6, vocab).draw(logits, steps)
+    found = samplers.draw(logits, steps)
     for row, ours, theirs in zip(params, found, sample(torch.from_numpy(logits), steps), strict=True):
         assert len(ours.top) == min(row.top_logprobs, vocab)
         assert [token_id for token_id, _ in ours.top] == [token_id for token_id, _ in theirs.top]
         assert [value for _, value in ours.top] == pytest.approx([value for _, value in theirs.top], abs=1e-5)
 
 
-def test_most_likely_ids_are_told_of_a_row_without_log_probability(cpu: Cpu) -> None:
-    found = Sampler(cpu, 1, 4).draw(np.array([[1, 3, 2, 0]], np.float32), [step(SamplingParams(0.0, top_logprobs=2))])
+def test_most_likely_ids_are_told_of_a_row_without_log_probability(samplers: Samplers) -> None:
+    found = samplers.draw(np.array([[1, 3, 2, 0]], np.float32), [step(SamplingParams(0.0, top_logprobs=2))])
     assert (found[0].logprob, [token_id for token_id, _ in found[0].top]) == (None, [1, 2])

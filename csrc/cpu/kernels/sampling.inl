@@ -59,11 +59,6 @@ double log_sum(const float* x, int64_t n, float top) {
   return __builtin_log(total);
 }
 
-// No word gives more noise: -log(-log1p(-2^-33)), rounded up.
-constexpr float kMostNoise = 22.88f;
-// Scores in float32 are this close to those in float64.
-constexpr float kScoreDoubt = 1e-3f;
-
 // Ids whose scores are as good as the best, to float32's rounding.
 struct Best {
   int32_t* ids;  // in ascending order
@@ -101,7 +96,7 @@ int64_t draw(const CoreSampling& sampling, const float* logits, int64_t n, float
   for (int64_t i = 0; i < best.count; i++) {
     const int64_t id = best.ids[i];
     const double scaled = (static_cast<double>(logits[id]) - static_cast<double>(top)) / sampling.temperature;
-    const double score = scaled + gumbel_noise_of(sampling, id);
+    const double score = scaled + gumbel_noise_of(sampling.seed, sampling.position, sampling.index, id);
     if (chosen < 0 || score > most) {
       chosen = id;
       most = score;

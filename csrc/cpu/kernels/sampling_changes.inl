@@ -1,11 +1,5 @@
 // What requests change about logits, and what they are told about them.
 
-// To float32, and still finite: rounding must not let an id win, or be lost.
-float finite(double x) {
-  constexpr double kMost = __FLT_MAX__;
-  return static_cast<float>(x < -kMost ? -kMost : x > kMost ? kMost : x);
-}
-
 // Copies the logits of allowed ids; the others become -inf.
 void copy_allowed(const CoreLogitChanges& changes, const float* own, int64_t n, float* logits) {
   for (int64_t first = 0; first < n; first += 32) {
@@ -35,13 +29,11 @@ const float* changed_logits(const CoreLogitChanges* changes, const float* own, i
   } else {
     __builtin_memcpy(room, own, static_cast<size_t>(n) * sizeof(float));
   }
-  const float repetition = changes->repetition;
   change_each(changes->penalized, changes->penalized_count, n, room, [&](float x, int32_t i) {
-    const double repeated = finite(x < 0 ? static_cast<double>(x) * repetition : static_cast<double>(x) / repetition);
-    return finite(repeated - changes->penalties[i]);
+    return penalized_logit(x, changes->repetition, changes->penalties[i]);
   });
   change_each(changes->biased, changes->biased_count, n, room,
-              [&](float x, int32_t i) { return finite(x + changes->biases[i]); });
+              [&](float x, int32_t i) { return finite_float(x + changes->biases[i]); });
   change_each(changes->masked, changes->masked_count, n, room, [](float, int32_t) { return kNothing; });
   return room;
 }

@@ -1,15 +1,5 @@
 // Thresholds of top-k, top-p and min-p without sorting: histograms over the bits of the logits, from the top down.
 
-// Orders like the number itself; equal for equal numbers (a zero's sign aside).
-uint32_t key_of(float x) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, x + 0.0f);
-  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-}
-
-float number_of(uint32_t key) {
-  return __builtin_bit_cast(float, key >> 31 != 0 ? key & 0x7fffffffu : ~key);
-}
-
 constexpr int kDigitBits[] = {11, 11, 10};
 constexpr int64_t kMostDigits = 1 << 11;
 
@@ -72,12 +62,6 @@ float threshold(const Weighted& all, double wanted, double* bins) {
   return number_of(prefix);
 }
 
-// What (logit - top) is multiplied with. Finite, so that the top's own 0 stays one under the smallest temperature.
-float rate_of(double temperature) {
-  const double rate = 1.0 / temperature;
-  return rate < __FLT_MAX__ ? static_cast<float>(rate) : __FLT_MAX__;
-}
-
 // exp((logit - top) / temperature) of every logit, and their sum over those not below `floor`.
 double fill_weights(const float* logits, int64_t n, float top, double temperature, float floor, float* weights) {
   const Vec highest = Vec::all(top), rate = Vec::all(rate_of(temperature));
@@ -112,10 +96,7 @@ float lowest_left(const CoreSampling& sampling, const float* logits, int64_t n, 
     floor = edge > floor ? edge : floor;
   }
   if (sampling.min_p > 0) {
-    // exp((logit - top) / temperature) < min_p, in float64 and turned round; the next float up where it is no float.
-    const double least = static_cast<double>(top) + sampling.temperature * __builtin_log(sampling.min_p);
-    const float rounded = static_cast<float>(least);
-    const float edge = rounded < least ? number_of(key_of(rounded) + 1) : rounded;
+    const float edge = lowest_of_min_p(top, sampling.temperature, sampling.min_p);
     floor = edge > floor ? edge : floor;
   }
   return floor < top ? floor : top;

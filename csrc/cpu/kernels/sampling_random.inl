@@ -147,11 +147,3 @@ Vec gumbel_noise(Words words) {
   const Vec exponential = where_less(v, Vec::all(0.5f), near_one, Vec::zero() - log(rest));
   return Vec::zero() - log(exponential);
 }
-
-// The same in float64, for one id.
-double gumbel_noise_of(const CoreSampling& sampling, int64_t id) {
-  const PhiloxWords counter = {
-      {static_cast<uint32_t>(sampling.position), static_cast<uint32_t>(id), static_cast<uint32_t>(sampling.index), 0}};
-  const double v = (static_cast<double>(philox(counter, sampling.seed).word[0]) + 0.5) * 0x1p-32;
-  return -__builtin_log(-__builtin_log1p(-v));
-}

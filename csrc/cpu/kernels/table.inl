@@ -7,6 +7,7 @@
 
 #include "common/philox.h"
 #include "common/quant.h"
+#include "common/sampling_math.h"
 #include "cpu/kernels.h"
 #include "cpu/kv.h"
 #include "cpu/number.h"

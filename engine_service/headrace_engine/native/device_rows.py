@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 from enum import IntEnum
 
-from headrace_engine.native.program_enums import Gate
+from headrace_engine.native.program_abi import LogitChanges, Sampled, Sampling
+from headrace_engine.native.program_enums import Gate, Limit
 
 _address, _i32, _i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 _f32 = ctypes.c_float
@@ -82,7 +83,27 @@ class GatherRows(ctypes.Structure):
     )
 
 
-ENUMS: dict[str, tuple[type[IntEnum], ...]] = {"CORE_ROW_CODES_": (RowCodes,), "CORE_GATE_": (Gate,)}
+class SampleRows(ctypes.Structure):
+    """CoreSampleRows."""
+
+    _fields_ = (
+        ("logits", _address),
+        ("sampling", _address),
+        ("sampled", _address),
+        ("top_ids", _address),
+        ("top_logprobs", _address),
+        ("room", _address),
+        ("rows", _i64),
+        ("vocab", _i64),
+        ("dtype", _i32),
+    )
+
+
+ENUMS: dict[str, tuple[type[IntEnum], ...]] = {
+    "CORE_ROW_CODES_": (RowCodes,),
+    "CORE_GATE_": (Gate,),
+    "CORE_": (Limit,),
+}
 """By the prefix of their constants."""
 
 OPS: dict[str, type[ctypes.Structure]] = {
@@ -90,6 +111,7 @@ OPS: dict[str, type[ctypes.Structure]] = {
     "rms_norm_codes": RmsNormCodes,
     "gated_rows": GatedRows,
     "gather_rows": GatherRows,
+    "sample_rows": SampleRows,
 }
 """Parameter structs by op."""
 
@@ -98,5 +120,9 @@ RECORDS: dict[str, type[ctypes.Structure]] = {
     "CoreRmsNormCodes": RmsNormCodes,
     "CoreGatedRows": GatedRows,
     "CoreGatherRows": GatherRows,
+    "CoreSampleRows": SampleRows,
+    "CoreSampling": Sampling,
+    "CoreSampled": Sampled,
+    "CoreLogitChanges": LogitChanges,
 }
 """By their names in C."""
