@@ -25,7 +25,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-accuracy bench-cpu bench-soak clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-accuracy bench-prefix bench-cpu bench-soak clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-service: $(VENV)/.tests $(VENV)/.model  ## measure what serving costs besi
 bench-accuracy: $(VENV)/.tests $(VENV)/.model  ## measure what quantizing costs; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/accuracy.py
 	@PYTHONPATH=tests:bench $(BIN)/python bench/answers.py
+
+bench-prefix: $(VENV)/.tests $(VENV)/.model  ## measure what cached prefixes save; writes bench/RESULTS.md
+	@PYTHONPATH=tests:bench $(BIN)/python bench/prefix.py
 
 bench-soak: $(VENV)/.tests  ## measure what memory thousands of requests leave; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/soak.py
