@@ -12,7 +12,7 @@ from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.cpu import scoring
 from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch import workspace
-from headrace_engine.config import SamplingParams
+from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, SamplingParams, WeightQuant
 from headrace_engine.core.runner import Scoring, SequenceStep
 from safetensors.torch import load_file, save_file
 from tiny_models import make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
@@ -125,6 +125,29 @@ def test_a_chunk_that_draws_nothing_is_answered_where_it_scores(models, opened):
     quiet = SequenceStep(ids, 0, [2])
     (answer,) = runner.run([quiet, replace(quiet, blocks=[3], scoring=Scoring(0, ids[1:], 1)), quiet])
     assert (answer.token_id, answer.logprob, answer.error, len(answer.scores.logprobs)) == (None, None, "", 11)
+
+
+@pytest.mark.parametrize("opened", ["cpu"], indirect=True)
+@pytest.mark.parametrize(
+    "storage",
+    [
+        {"dtype": ComputeDtype.BFLOAT16},
+        {"weight_quant": WeightQuant.INT8, "activation_quant": ActivationQuant.INT8},
+        {"weight_quant": WeightQuant.INT4, "weight_quant_group_size": 32, "kv_cache_mode": KvCacheMode.INT8},
+    ],
+    ids=str,
+)
+def test_other_formats_tell_of_a_prompt_what_they_tell_of_the_next_token(storage, models, opened):
+    """Within the rounding by which products of few rows and of many differ."""
+    runner, ids = opened(models["llama"], **storage), random_ids(40, seed=8)
+    (answer,) = runner.run([whole(ids, top=5)])
+    for place in (1, 9, 30, 39):
+        told = SamplingParams(temperature=0.0, logprobs=True, top_logprobs=20)
+        (next_one,) = runner.run([SequenceStep(ids[:place], 0, range(8, 16), told)])
+        best = answer.scores.top_logprobs[5 * (place - 1) : 5 * place]
+        assert best == pytest.approx([logprob for _, logprob in next_one.top[:5]], abs=0.15)
+        theirs = dict(next_one.top).get(ids[place])
+        assert theirs is None or answer.scores.logprobs[place - 1] == pytest.approx(theirs, abs=0.15)
 
 
 def test_scoring_changes_no_token(models, opened):
