@@ -121,4 +121,11 @@ def _prefixes(asked: Asked) -> _Found:
         yield "cache_salt", "has no effect with use_prefix_cache = False"
 
 
-_RULES = (_sampling, _lengths, _ends, _penalties, _biases, _prefixes)
+def _prompts(asked: Asked) -> _Found:
+    length = (asked.effective.max_length or 0) - asked.room
+    if asked.asks("prompt_logprobs") and length == 1:
+        text = "tells nothing: the prompt has one token, and the first has no log-probability"
+        yield "prompt_logprobs", f"= {asked.sent.prompt_logprobs} {text}"
+
+
+_RULES = (_sampling, _lengths, _ends, _penalties, _biases, _prefixes, _prompts)

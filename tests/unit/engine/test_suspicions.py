@@ -88,6 +88,11 @@ def test_a_model_without_a_prefix_cache_says_so(sent: dict[str, Any], names: lis
     assert list(told(sent, caching=False)) == names
 
 
+@pytest.mark.parametrize(("length", "names"), [(1, ["prompt_logprobs"]), (2, [])])
+def test_a_prompt_of_one_token_has_no_log_probabilities(length: int, names: list[str]) -> None:
+    assert list(told({"prompt_logprobs": 0}, room=90, max_length=90 + length)) == names
+
+
 def test_what_only_the_model_s_files_ask_in_vain_is_not_the_caller_s_mistake() -> None:
     assert told({}, do_sample=False, top_p=0.9, cache_salt="x") == {}
 
