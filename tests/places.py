@@ -14,6 +14,7 @@ ASYNC = {
     "test_results.py": ("inprocess-async", "gateway-async"),
     "test_requests.py": ("gateway-async",),
     "test_stops.py": ("inprocess-async", "gateway-async"),
+    "test_candidates.py": ("gateway-async",),
     "test_told.py": ("gateway-async",),
 }
 """Files whose tests are run with the asynchronous client too, and where."""
