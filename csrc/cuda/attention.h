@@ -86,8 +86,17 @@ struct Softmax {
   }
 };
 
-__device__ inline int number_of_block(const int32_t* table, const CoreKvBlocks& blocks, int position) {
-  return table[position / blocks.block_size];
-}
+// Where the tokens of a sequence lie.
+struct Table {
+  const int32_t* blocks;
+  Divisor block_size;
+
+  template <typename Args>
+  __device__ Table(const Args& args, int sequence)
+      : blocks(args.tables + int64_t{sequence} * args.max_blocks), block_size(args.blocks.block_size) {}
+
+  __device__ int block(int position) const { return blocks[block_size.quotient(position)]; }
+  __device__ int slot(int position) const { return block_size.remainder(position); }
+};
 
 }  // namespace core

@@ -55,9 +55,10 @@ template <typename Format, int D>
 __device__ void attend(const CoreDecodeAttention& args, const Task& task, int g, int t, Softmax<Format>& softmax,
                        Output<D>& o) {
   const Query<D> query(args, task, g, t);
+  const Table table(args, task.sequence);
   for (int number = task.first_chunk + static_cast<int>(threadIdx.x) / kWarpSize; number < task.end_chunk;
        number += kWarps) {
-    const Chunk<Format> chunk(args, task, number);
+    const Chunk<Format> chunk(args, task, table, number);
     float s[2][4] = {};
     uint32_t p[2];
     multiply_keys<Format, D>(query, chunk, g, t, s);

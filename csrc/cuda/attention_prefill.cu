@@ -47,8 +47,8 @@ __device__ void add_values(const Weights<D>& p, const BFloat16* v, Output<D>& o)
   }
 }
 
-// Products become scores, times log2(e); what a row does not see becomes -infinity.
-template <typename Format, int D>
+// Products become scores, times log2(e); where some rows do not see all, what they do not see becomes -infinity.
+template <typename Format, int D, bool AllSeen>
 __device__ void take_scores(const CorePrefillAttention& args, const Task& task, const Rows& rows, int first_key,
                             const TileScales<D>& scales, Sums<D>& s) {
 #pragma unroll
@@ -60,7 +60,7 @@ __device__ void take_scores(const CorePrefillAttention& args, const Task& task, 
       if constexpr (kHasCodes<Format>) {
         product = scales.keys[key].step * product + scales.keys[key].middle * rows.query_sum[half];
       }
-      const bool seen = rows.sees(task, half, first_key + key);
+      const bool seen = AllSeen || rows.sees(task, half, first_key + key);
       s[n][i] = seen ? score_of(product, args.scale, args.soft_cap) : -INFINITY;
     }
   }
@@ -122,7 +122,7 @@ __device__ void put_output(const CorePrefillAttention& args, const Task& task, c
 }
 
 template <typename Format, int D>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     prefill_attention_kernel(const __grid_constant__ CorePrefillAttention args) {
   DYNAMIC_SHARED(BFloat16, room);
   const Tiles<D> tiles(room);
@@ -144,7 +144,11 @@ __global__ void __launch_bounds__(kThreads)
     multiply_keys<D>(tiles.queries, tiles.keys, s);
     __syncthreads();
     stage_keys<Format, D>(args, task, tiles, key + kKeys<D>);
-    take_scores<Format, D>(args, task, rows, key, scales, s);
+    if (task.all_see(key, key + kKeys<D> - 1)) {
+      take_scores<Format, D, true>(args, task, rows, key, scales, s);
+    } else {
+      take_scores<Format, D, false>(args, task, rows, key, scales, s);
+    }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       raise<Format, D>(scales, rows.t, half, s, softmax[half], o);

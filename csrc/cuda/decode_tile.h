@@ -102,12 +102,10 @@ struct Chunk {
   int position;  // of the first token
   int lowest, stored;
 
-  __device__ Chunk(const CoreDecodeAttention& args, const Task& task, int number)
+  __device__ Chunk(const CoreDecodeAttention& args, const Task& task, const Table& table, int number)
       : position(number * kChunk), lowest(task.lowest), stored(task.stored) {
     const KvPlaces<Format> places{args.blocks};
-    const int32_t* table = args.tables + int64_t{task.sequence} * args.max_blocks;
-    const int32_t block = number_of_block(table, args.blocks, position);
-    const int slot = position % args.blocks.block_size;
+    const int block = table.block(position), slot = table.slot(position);
     keys = places.row(block, Side::kKeys, task.kv_head, slot);
     values = places.row(block, Side::kValues, task.kv_head, slot);
     key_scales = places.scale(block, Side::kKeys, task.kv_head, slot);

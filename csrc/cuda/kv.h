@@ -13,6 +13,25 @@ namespace core {
 
 constexpr int kChunk = 16;  // tokens that attention takes at once; every block holds whole chunks
 
+// Divides by a number that many others are divided by, without the twenty instructions of a division. Numbers are not
+// negative.
+class Divisor {
+ public:
+  __device__ explicit Divisor(int divisor)
+      : divisor_(divisor), inverse_(0xffffffffu / static_cast<unsigned>(divisor)) {}
+
+  __device__ int quotient(int number) const {
+    const int below = static_cast<int>(__umulhi(static_cast<unsigned>(number), inverse_));  // by at most 1
+    return number - below * divisor_ >= divisor_ ? below + 1 : below;
+  }
+
+  __device__ int remainder(int number) const { return number - quotient(number) * divisor_; }
+
+ private:
+  int divisor_;
+  unsigned inverse_;
+};
+
 // Storage formats. kCentre is what is taken off a code, so that the rest is small and exact in bfloat16.
 struct Bf16Kv {
   static constexpr int kBits = 16;

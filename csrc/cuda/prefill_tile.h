@@ -28,33 +28,39 @@ using Output = float[D / 8][4];
 
 // What a block of threads computes.
 struct Task {
-  int kv_head, group;
+  int kv_head;
+  Divisor group;  // query heads of a KV head
+  Table table;
   int rows;       // of the sequence
   int first_row;  // of the tile
-  int first_token;
+  int first_token, first_head;
   int past;  // tokens of the sequence before its first row
   int window;
   int end_key;  // position behind the last that some row sees
-  const int32_t* table;
 
   // The last tiles, which see the most, begin first.
-  __device__ explicit Task(const CorePrefillAttention& args) {
+  __device__ explicit Task(const CorePrefillAttention& args)
+      : group(args.heads / args.blocks.kv_heads), table(args, static_cast<int>(blockIdx.z)) {
     const int sequence = static_cast<int>(blockIdx.z), length = args.firsts[sequence + 1] - args.firsts[sequence];
+    const int heads = args.heads / args.blocks.kv_heads;
     kv_head = static_cast<int>(blockIdx.y);
-    group = args.heads / args.blocks.kv_heads;
-    rows = length * group;
+    first_head = kv_head * heads;
+    rows = length * heads;
     first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTileRows;
     first_token = args.firsts[sequence];
     past = args.stored[sequence] - length;
     window = args.window;
-    end_key = past + min(length, (first_row + kTileRows - 1) / group + 1);
-    table = args.tables + int64_t{sequence} * args.max_blocks;
+    end_key = past + min(length, group.quotient(first_row + kTileRows - 1) + 1);
   }
 
-  __device__ int position(int row) const { return past + row / group; }
+  __device__ int position(int row) const { return past + group.quotient(row); }
   __device__ int lowest(int row) const { return window > 0 ? max(0, position(row) - window + 1) : 0; }
-  __device__ int token(int row) const { return first_token + row / group; }
-  __device__ int head(int row) const { return kv_head * group + row % group; }
+  __device__ int token(int row) const { return first_token + group.quotient(row); }
+  __device__ int head(int row) const { return first_head + group.remainder(row); }
+  // Whether every row of the tile sees these keys, all of them.
+  __device__ bool all_see(int first, int last) const {
+    return last <= position(first_row) && first >= lowest(min(first_row + kTileRows, rows) - 1);
+  }
   __device__ int first_key() const { return lowest(first_row) / kChunk * kChunk; }
 };
 
@@ -139,8 +145,8 @@ __device__ void stage(const CorePrefillAttention& args, const Task& task, Side s
     const int key = first_key + i / kUnits, d = i % kUnits * 8;
     const bool there = key >= task.lowest(task.first_row) && key < task.end_key;
     const int known = there ? key : task.end_key - 1;
-    const int32_t block = number_of_block(task.table, args.blocks, known);
-    const unsigned char* row = places.row(block, side, task.kv_head, known % args.blocks.block_size);
+    const int block = task.table.block(known);
+    const unsigned char* row = places.row(block, side, task.kv_head, task.table.slot(known));
     BFloat16* to = tile + i / kUnits * kRowStride<D> + d;
     if constexpr (kHasCodes<Format>) {
       *reinterpret_cast<Entries<8>*>(to) = there ? load_entries<Format, 8, Number>(row, d) : Entries<8>{};
@@ -159,8 +165,8 @@ __device__ void stage_scales(const CorePrefillAttention& args, const Task& task,
     scales.keys[i] = {};
     scales.values[i] = {};
     if (!there) continue;
-    const int32_t block = number_of_block(task.table, args.blocks, key);
-    const int slot = key % args.blocks.block_size;
+    const int block = task.table.block(key);
+    const int slot = task.table.slot(key);
     scales.keys[i] = centred<Format>(*places.scale(block, Side::kKeys, task.kv_head, slot));
     scales.values[i] = value_scale<Format>(*places.scale(block, Side::kValues, task.kv_head, slot));
   }

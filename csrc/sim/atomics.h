@@ -64,6 +64,10 @@ inline int __ffs(int bits) {
   return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned>(bits)) + 1;
 }
 
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(uint64_t{a} * b >> 32);
+}
+
 inline unsigned __float_as_uint(float value) {
   return std::bit_cast<unsigned>(value);
 }
