@@ -105,7 +105,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{GENERATION}::test_suspicious_fields_are_warnings",
         ),
         "a request has n sequences, each with position, status and end": (
-            "conformance/test_several.py::test_each_choice_has_its_own_tokens",
+            "conformance/test_several.py::test_bc038_each_choice_has_its_own_tokens",
             "unit/engine/test_several.py::test_each_has_its_own_tokens_and_its_own_end",
         ),
         "best_of above n: nothing is readable before all candidates ended, then the best by length_penalty's score": (

@@ -10,7 +10,7 @@ from places import MODEL
 SAMPLED = {"ids": [1, 2, 3], "max_new_tokens": 20, "ignore_eos": True, "seed": 11, "temperature": 1.5}
 
 
-def test_each_choice_has_its_own_tokens(client: Client) -> None:
+def test_bc038_each_choice_has_its_own_tokens(client: Client) -> None:
     handle, queue = client.start_request(MODEL, n=3, **SAMPLED)
     assert [choice.index for choice in queue.choices] == [0, 1, 2]
     ids = [tuple(token for element in choice for token in element.ids_from_generate) for choice in queue.choices]
@@ -21,7 +21,7 @@ def test_each_choice_has_its_own_tokens(client: Client) -> None:
     client.release_request(handle)
 
 
-def test_a_seed_gives_each_index_the_same_tokens_whatever_n_is(client: Client) -> None:
+def test_bc038_a_seed_gives_each_index_the_same_tokens_whatever_n_is(client: Client) -> None:
     found = []
     for n in (1, 3):
         handle, queue = client.start_request(MODEL, n=n, **SAMPLED)
