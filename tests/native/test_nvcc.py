@@ -42,11 +42,44 @@ def test_packed_norm_kernels_move_16_bytes_at_a_time(tmp_path: Path) -> None:
         assert {access.split(".")[2] for access in accesses} == {"v4"}
 
 
+def mma_counts(tmp_path: Path, source: str) -> dict[tuple[str, int], int]:
+    """Products of tensor cores in the PTX of an attention kernel, by storage and head dimension."""
+    common = ("-std=c++17", "-O3", "-I", ROOT / "csrc", "-arch=sm_90a", ROOT / "csrc" / "cuda" / source)
+    require(NVCC, *common, "--ptx", "-o", tmp_path / "kernels.ptx")
+    counts = {}
+    for kernel in re.split(r"\.entry ", (tmp_path / "kernels.ptx").read_text())[1:]:
+        if found := re.match(r"\S*attention_kernelINS_\d(\w+?)KvELi(\d+)E", kernel):
+            counts[found[1], int(found[2])] = kernel.count("mma.sync")
+    return counts
+
+
+HEAD_DIMS = (64, 80, 96, 128, 256)
+STORAGES = ("Bf16", "Int8", "Uint4")
+
+
+def test_decode_multiplies_on_tensor_cores(tmp_path: Path) -> None:
+    """Sixteen tokens: two products for each 16 entries of keys, one for each 16 of values."""
+    expected = {(storage, dim): 3 * dim // 16 for storage in STORAGES for dim in HEAD_DIMS}
+    assert mma_counts(tmp_path, "attention_decode.cu") == expected
+
+
+def test_prefill_multiplies_on_tensor_cores(tmp_path: Path) -> None:
+    """A tile of 64 keys, 32 where heads are long: a product for each 8 keys and 16 entries, of keys and of values."""
+    tiles = {dim: 64 if dim <= 128 else 32 for dim in HEAD_DIMS}
+    expected = {(storage, dim): 2 * tiles[dim] * dim // 128 for storage in STORAGES for dim in HEAD_DIMS}
+    assert mma_counts(tmp_path, "attention_prefill.cu") == expected
+
+
 @pytest.fixture(scope="module")
 def hopper_build() -> Path:
-    """Folder of core_cuda, built for sm_90a."""
-    options = ("-DCORE_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90a-real")
+    """Folder of core_cuda, built for sm_90a. Warnings are errors, and kernels that spill registers warn."""
+    strict = ("-DCMAKE_COMPILE_WARNING_AS_ERROR=ON", "-DCMAKE_CUDA_FLAGS=-Xptxas=--warn-on-spills,--warning-as-error")
+    options = ("-DCORE_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90a-real", *strict)
     return cmake("native-hopper", "csrc", *options, targets=("core_cuda",))
+
+
+def test_all_kernels_compile_without_warnings_and_spills(hopper_build: Path) -> None:
+    assert (hopper_build / "libcore_cuda.so").is_file()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
