@@ -120,15 +120,19 @@ def test_bc078_a_warm_cache_changes_no_answer(
 
 @backends_and_modes(("torch", "UINT4"))
 def test_preemption_changes_no_answer(client: Client, folder: Path, kv_cache_mode: str) -> None:
-    """Eight at a time, in a pool for all and in one that they outgrow: some are put back, and computed anew."""
+    """Eight at a time, in a pool for all and in one that they outgrow: some are put back, and computed anew.
+
+    Or they come back from host memory.
+    """
     asked, found = [ids[: 20 + place] for place, ids in enumerate(prompts(8, 300))], []
-    for num_blocks in (8 * 13, 45):
+    for num_blocks, num_host_blocks in ((8 * 13, 0), (45, 0), (45, 100)):
         sizes = {"max_length": 200, "max_prefill_tokens": 128, "num_blocks": num_blocks}
+        sizes["num_host_blocks"] = num_host_blocks
         with running(client, folder, kv_cache_mode=kv_cache_mode, **sizes):
             found.append(answers(client, asked, new=150))
-    roomy, narrow = found
-    assert (roomy.preemptions, narrow.preemptions > 0) == (0, True)
-    assert narrow.ids == roomy.ids
+    roomy, narrow, tiered = found
+    assert (roomy.preemptions, narrow.preemptions > 0, tiered.preemptions > 0) == (0, True, True)
+    assert roomy.ids == narrow.ids == tiered.ids
 
 
 @backends_and_modes(("torch", "DEFAULT"), ("torch", "INT8"))

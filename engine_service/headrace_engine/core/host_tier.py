@@ -61,9 +61,8 @@ class HostTier:
         self._leaving[block] = target
 
     def forget(self, block: int) -> None:
-        """What this block holds is of no use any more."""
+        """What this block holds, and was copied into it, is of no use any more."""
         del self._holding[block]
-        self._arriving.pop(block, None)
         self._free.append(block)
 
     def drop_before(self, date: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -110,7 +109,6 @@ class PrefixCache:
         self._serials = count(1)
         self._entries: dict[bytes, _Entry] = {}
         self._by_place: dict[int, _Entry] = {}
-        self._horizon = -math.inf
         pool.on_evict = self._evict
         self._host.on_evict = lambda block: self._drop(pool.total + block)
 
@@ -168,8 +166,7 @@ class PrefixCache:
 
     def drop_before(self, date: float) -> None:
         """Give up, in both tiers, what nobody has used since this date."""
-        self._horizon = date
-        self._pool.drop_before(date)
+        self._pool.drop_before(date)  # What that moves to host memory is dropped there: what lies there is no younger.
         self._host.drop_before(date)
 
     def check_books(self) -> None:
@@ -206,8 +203,8 @@ class PrefixCache:
             self._host.fetch(block, target)
 
     def _evict(self, block: int, date: float) -> None:
-        """The pool gives a block to others: what it holds moves to host memory, if there is room and it is not old."""
-        place = None if date < self._horizon else self._host.accept(block, date)
+        """The pool gives a block to others: what it holds moves to host memory, if there is any."""
+        place = self._host.accept(block, date)
         if place is None:
             self._drop(block)
             return

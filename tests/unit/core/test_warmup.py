@@ -30,6 +30,20 @@ def test_progress_is_told_in_order_and_ready_comes_last() -> None:
     assert (ready.weight_bytes, ready.workspace_bytes, ready.kv_bytes) == (1, 2, 3)
 
 
+def test_a_host_tier_is_allocated_told_and_tried_before_the_first_step() -> None:
+    """As much as runners copy in one piece, out and back; never a block that is not there."""
+    for blocks in (1, 200):
+        link, plan = ListLink(), make_plan(num_blocks=100, num_host_blocks=blocks)
+        runner = SimulatedRunner(plan)
+        start_up(plan, runner, link)
+        [copies] = runner.copied
+        assert len(copies.to_host) == len(copies.to_pool) == min(64, blocks)
+        allocating = [message.bytes_total for message in link.messages[:-1] if message.phase is ModelPhase.ALLOCATING]
+        assert allocating == [3 + 4 * blocks]
+        ready = link.messages[-1]
+        assert (ready.num_host_blocks, ready.host_kv_bytes) == (blocks, 4 * blocks)
+
+
 def test_a_link_that_is_cut_ends_the_warm_up_before_the_next_step() -> None:
     """A core in a thread cannot be killed: it ends where it talks to its front half."""
     link, plan = ListLink(), make_plan()
