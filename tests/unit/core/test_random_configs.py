@@ -111,7 +111,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = make_tiny_llama(tmp_path_factory.mktemp("random") / "tiny", max_position_embeddings=64)
     plan = {"backend": request.param, "path": str(folder), "block_size": 16, "num_threads": 1}
     plan |= {"dtype": ComputeDtype.FLOAT32, "compute_unit": ComputeUnit.CPU}
-    scarce = {**plan, "num_blocks": 10, "max_prefill_tokens": 24}
+    scarce = {**plan, "num_blocks": 10, "num_host_blocks": 12, "max_prefill_tokens": 24}
     benches = [RealBench(**scarce), RealBench(**scarce), RealBench(**plan, enable_prefix_cache=False)]
     yield Backend(*benches)
     for bench in benches:
@@ -171,9 +171,10 @@ def assert_prompts_are_alike(ours: Scores, alone: Scores, request: dict[str, Any
 
 
 def test_pools_were_scarce(backend: Backend) -> None:
-    """Else nothing above was preempted."""
+    """Else nothing above was preempted, or moved to host memory."""
     bench = backend.scarce
     for number in range(5):
         bench.add([number + 1] * 30, 30, sampling=SamplingParams(seed=number))
     bench.run()
     assert bench.preempted
+    assert bench.stat.host_blocks_used > 0
