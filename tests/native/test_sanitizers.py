@@ -6,7 +6,7 @@ import pytest
 from native.build import run
 
 
-@pytest.mark.parametrize("program", ["norm_cpu", "norm_sim"])
+@pytest.mark.parametrize("program", ["norm_cpu", "norm_sim", "kv_sim"])
 @pytest.mark.parametrize("order", ["forward", "reverse"])
 def test_ops_stay_inside_their_buffers(sanitized_programs: Path, program: str, order: str) -> None:
     result = run(sanitized_programs / program, env={"CUSIM_ORDER": order})
@@ -31,6 +31,12 @@ def test_a_kernel_that_leaves_its_buffer_is_reported(sanitized_programs: Path, f
     result = run(sanitized_programs / "sim_cases", fault)
     assert result.returncode != 0
     assert report in result.stdout
+
+
+@pytest.mark.parametrize("case", ["mma_bfloat16", "matrices_transposed", "copy_groups", "copies_for_others"])
+def test_tensor_cores_and_copies_stay_inside_shared_memory(sanitized_programs: Path, case: str) -> None:
+    result = run(sanitized_programs / "tensor_cases", case)
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("case", ["hand_over", "shuffles", "votes", "return_early"])
