@@ -1,0 +1,138 @@
+"""Random requests of every kind, in a pool for fewer, while cores are killed: each is what it is alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate import Gate
+from headrace import Client, ResultQueue
+from servers import Server, core_of, gated_engine_server
+from tiny_models import VOCAB_SIZE, make_tiny_llama
+from waiting import wait_until
+
+SEEDS = range(3)
+"""Each kills one core; a model bears five losses in ten minutes."""
+
+LONG: dict[str, Any] = {"ids": [5, 6, 7], "max_new_tokens": 100, "ignore_eos": True, "temperature": 1.2}
+"""Three of these grow beyond the pool."""
+
+FORMATS: list[dict[str, Any]] = [
+    {"type": "json_object"},
+    {"type": "regex", "regex": "(ab|cd|[0-9]{2}){5,30}"},
+    {"type": "choice", "choice": ["yes, indeed", "no, never", "é👍"]},
+]
+
+
+@dataclass
+class Answer:
+    """What one sequence came to."""
+
+    ids: list[int]
+    text: str
+    logprobs: list[float]
+    tops: list[list[int]]
+    end: object
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Gate, Client]]:
+    root = tmp_path_factory.mktemp("random")
+    folder: Path = make_tiny_llama(root / "tiny", max_position_embeddings=256)
+    gate = Gate(root / "steps")
+    with gated_engine_server("e1", gate, "--backend", "cpu") as server, Client(server.address) as client:
+        client.install_model(
+            "tiny", path=str(folder), dtype="FLOAT32", max_batch=6, max_length=128, num_blocks=10, num_threads=1
+        )
+        client.start_model("tiny")
+        yield server, gate, client
+
+
+def random_request(chance: random.Random) -> dict[str, Any]:
+    """A prompt and a config."""
+
+    def ids(most: int) -> list[int]:
+        return [chance.randrange(3, VOCAB_SIZE) for _ in range(chance.randint(1, most))]
+
+    def sometimes(share: float, **fields: Any) -> dict[str, Any]:
+        return fields if chance.random() < share else {}
+
+    config: dict[str, Any] = {
+        "ids": ids(40),
+        "max_new_tokens": chance.randint(10, 90),
+        "seed": chance.randrange(2**64),
+        "temperature": chance.choice([0.0, 0.7, 1.5]),
+        "top_k": chance.choice([0, 5, 40]),
+        "top_p": chance.choice([1.0, 0.9]),
+        "skip_special_tokens": chance.random() < 0.5,
+        **sometimes(0.5, logprobs=True, top_logprobs=chance.randint(0, 5)),
+        **sometimes(0.3, repetition_penalty=chance.choice([0.7, 1.3])),
+        **sometimes(0.3, presence_penalty=0.5, frequency_penalty=chance.choice([-0.5, 0.9])),
+        **sometimes(0.2, no_repeat_ngram_size=chance.randint(1, 3)),
+        **sometimes(0.2, bad_words_ids=[ids(2) for _ in range(5)]),
+        **sometimes(0.2, logit_bias={token: chance.uniform(-5, 5) for token in ids(8)}),
+        **sometimes(0.3, n=2),
+    }
+    if chance.random() < 0.3:
+        return {**config, "response_format": chance.choice(FORMATS)}
+    return {
+        **config,
+        **sometimes(0.4, min_new_tokens=min(chance.randint(1, 20), config["max_new_tokens"])),
+        **sometimes(0.4, stop_words=[chr(chance.randrange(33, 127)) for _ in range(3)]),
+        **sometimes(0.3, stop_words_ids=[ids(2) for _ in range(4)]),
+        **sometimes(0.3, stop_token_ids=ids(8)),
+        **sometimes(0.3, include_stop=True),
+        **sometimes(0.3, eos_token_id=ids(10)),
+    }
+
+
+def read(queue: ResultQueue) -> list[Answer]:
+    """All sequences of a request."""
+    return [_read_one(choice) for choice in queue.choices]
+
+
+def _read_one(queue: ResultQueue) -> Answer:
+    elements = list(queue)
+    return Answer(
+        ids=[token for one in elements for token in one.ids_from_generate],
+        text="".join(one.text for one in elements),
+        logprobs=[value for one in elements for value in one.token_logprobs_list],
+        tops=[[token for token, _ in row] for one in elements for row in one.log_probs_list],
+        end=(queue.finish_reason, queue.GenerateStatus()),
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_request_is_what_it_is_alone(engine: tuple[Server, Gate, Client], seed: int) -> None:
+    server, gate, client = engine
+    chance = random.Random(seed)
+    wanted = [random_request(chance) for _ in range(8)] + [{**LONG, "seed": number} for number in range(3)]
+    chance.shuffle(wanted)
+    alone = [read(client.start_request("tiny", use_prefix_cache=False, **request)[1]) for request in wanted]
+    epoch = client.engine_stats("tiny")[0].core_epoch
+    gate.shut()
+    queues = [client.start_request("tiny", **request)[1] for request in wanted]
+    gate.let(chance.randint(3, 40))
+    core_of(server).kill()
+    gate.open()
+    together = [read(queue) for queue in queues]
+    for request, expected, found in zip(wanted, alone, together, strict=True):
+        for one, other in zip(expected, found, strict=True):
+            assert (other.ids, other.text, other.end, other.tops) == (one.ids, one.text, one.end, one.tops), request
+            assert other.logprobs == pytest.approx(one.logprobs, abs=1e-3)
+    assert client.engine_stats("tiny")[0].core_epoch == epoch + 1
+    preempted = [choice.RequestStatInfo()["preemptions"] for queue in queues for choice in queue.choices]
+    assert any(preempted), "the pool was not scarce"
+    assert len({one.end for answers in alone for one in answers}) > 1, "all ended alike"
+    for request_info in client.list_requests():
+        client.release_request(request_info.handle)
+    wait_until(lambda: _is_idle(client), "blocks are not back")
+
+
+def _is_idle(client: Client) -> bool:
+    stat = client.engine_stats("tiny")[0]
+    return (stat.running, stat.waiting, stat.blocks_used) == (0, 0, 0)
