@@ -81,6 +81,71 @@ typedef struct CoreGatherRows {
 
 CORE_API CoreStatus core_gather_rows(const CoreGatherRows* args, void* stream);
 
+/* ---- matrices of codes ---- */
+
+/* A matrix [outputs, inputs], packed for the tensor cores: weight = scale * (code - zero) + offset. Inputs in groups
+ * share a scale and an offset. Only core_coded_pack writes what data points to, and only this version of the library
+ * reads it. */
+typedef struct CoreCoded {
+  const void* data; /* core_coded_bytes() bytes, aligned to 16 */
+  int64_t outputs;  /* 1 ... 2^31 - 1 */
+  int64_t inputs;   /* 1 ... 2^31 - 1 */
+  int32_t bits;     /* of a code: 8 or 4 */
+  int32_t group;    /* inputs that share a scale: 32, 64 or 128, or 0: all inputs */
+  int32_t scales;   /* CoreDtype of scales and offsets: float32 or float16 */
+  int32_t offsets;  /* 1: groups have offsets too, 0: none */
+  int32_t zero;     /* 0 ... 255, or 15 with 4 bits */
+  int32_t dtype;    /* CoreDtype of the rows that it multiplies and of what it gives: bfloat16 or float16 */
+} CoreCoded;
+
+/* What core_coded_pack packs, all in the host's memory: rows first_row ... first_row + rows - 1. */
+typedef struct CoreCodedPack {
+  const CoreCoded* matrix;  /* data is written */
+  const uint8_t* codes;     /* [rows, inputs] */
+  const float* row_scales;  /* [rows, groups] */
+  const float* row_offsets; /* [rows, groups]; null exactly where the matrix has none */
+  int64_t first_row;        /* a multiple of 64 */
+  int64_t rows;             /* a multiple of 64, or up to the last row */
+} CoreCodedPack;
+
+/* Bytes that data needs; 0 where the description is wrong. */
+CORE_API int64_t core_coded_bytes(const CoreCoded* matrix);
+/* Packs; several threads may pack different rows at once. The memory need not be zeroed. */
+CORE_API CoreStatus core_coded_pack(const CoreCodedPack* pack);
+/* One row of a matrix in the host's memory as float32, [inputs]. */
+CORE_API CoreStatus core_coded_row(const CoreCoded* matrix, int64_t row, float* values);
+
+typedef enum CoreCodedLimit {
+  CORE_CODED_ROWS = 64, /* that core_coded_linear multiplies at once */
+} CoreCodedLimit;
+
+/* out = x * matrix^T + bias, for few rows. */
+typedef struct CoreCodedLinear {
+  CoreCoded matrix;
+  const void* x;    /* [rows, inputs] of the matrix's dtype */
+  const void* bias; /* [outputs] of the dtype; null: none */
+  void* out;        /* [rows, outputs] of the dtype */
+  float* room;      /* [splits, rows, outputs]; may be null where splits is 1 */
+  int64_t rows;     /* 0 ... CORE_CODED_ROWS */
+  int32_t splits;   /* blocks that share a piece of out: 1 ... 65535; the sum does not depend on who ends first */
+} CoreCodedLinear;
+
+CORE_API CoreStatus core_coded_linear(const CoreCodedLinear* args, void* stream);
+/* The number of splits that keeps so many multiprocessors busy; 0 where the description is wrong. */
+CORE_API int32_t core_coded_splits(const CoreCoded* matrix, int64_t rows, int32_t multiprocessors);
+
+/* Rows of the matrix as numbers: out[i] = row ids[i], or row first + i where there are no ids. An id that the matrix
+ * does not have gives a row of NaN. */
+typedef struct CoreCodedRows {
+  CoreCoded matrix;
+  const int32_t* ids; /* [rows]; null: none */
+  void* out;          /* [rows, inputs] of the matrix's dtype */
+  int64_t rows;       /* 0 ... 2^31 - 1 */
+  int64_t first;      /* 0 ... 2^31 - 1; 0 where there are ids */
+} CoreCodedRows;
+
+CORE_API CoreStatus core_coded_rows(const CoreCodedRows* args, void* stream);
+
 /* ---- sampling ---- */
 
 /* Draws a token for each row of logits. The arrays of CoreSampling and CoreLogitChanges are the program's, in the

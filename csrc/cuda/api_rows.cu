@@ -1,13 +1,17 @@
 // The entry points of core_device_rows.h: check, enqueue, return.
 #include "core_device.h"
+#include "cuda/checks_coded.h"
 #include "cuda/checks_rows.h"
 #include "cuda/ops_rows.h"
 
 namespace {
 
+// Enqueues an op after everything that can be known about the call has been checked.
 template <typename Args>
 CoreStatus checked(const Args* args, CoreStatus (*op)(const Args&, Stream), void* stream) {
-  const CoreStatus status = core::check_rows(args);
+  if (args == nullptr) return core::status(CORE_NULL_POINTER, 0);
+  CoreStatus status = core::check_scalars(*args);
+  if (status == CORE_OK && args->rows != 0) status = core::check_buffers(*args);
   return status == CORE_OK ? op(*args, static_cast<Stream>(stream)) : status;
 }
 
@@ -31,4 +35,12 @@ CoreStatus core_gather_rows(const CoreGatherRows* args, void* stream) {
 
 CoreStatus core_sample_rows(const CoreSampleRows* args, void* stream) {
   return checked(args, core::sample_rows, stream);
+}
+
+CoreStatus core_coded_linear(const CoreCodedLinear* args, void* stream) {
+  return checked(args, core::coded_linear, stream);
+}
+
+CoreStatus core_coded_rows(const CoreCodedRows* args, void* stream) {
+  return checked(args, core::coded_rows, stream);
 }

@@ -133,12 +133,4 @@ inline CoreStatus check_buffers(const CoreSampleRows& args) {
                     check_pointer(args.room, sizeof(float), offsetof(CoreSampleRows, room))});
 }
 
-// Everything that can be known about a call on rows before it runs.
-template <typename Args>
-CoreStatus check_rows(const Args* args) {
-  if (args == nullptr) return status(CORE_NULL_POINTER, 0);
-  const CoreStatus status = check_scalars(*args);
-  return status != CORE_OK || args->rows == 0 ? status : check_buffers(*args);
-}
-
 }  // namespace core

@@ -83,6 +83,67 @@ class GatherRows(ctypes.Structure):
     )
 
 
+class CodedLimit(IntEnum):
+    """CoreCodedLimit."""
+
+    ROWS = 64
+
+
+class Coded(ctypes.Structure):
+    """CoreCoded."""
+
+    _fields_ = (
+        ("data", _address),
+        ("outputs", _i64),
+        ("inputs", _i64),
+        ("bits", _i32),
+        ("group", _i32),
+        ("scales", _i32),
+        ("offsets", _i32),
+        ("zero", _i32),
+        ("dtype", _i32),
+    )
+
+
+class CodedPack(ctypes.Structure):
+    """CoreCodedPack."""
+
+    _fields_ = (
+        ("matrix", ctypes.POINTER(Coded)),
+        ("codes", _address),
+        ("row_scales", _address),
+        ("row_offsets", _address),
+        ("first_row", _i64),
+        ("rows", _i64),
+    )
+
+
+class CodedLinear(ctypes.Structure):
+    """CoreCodedLinear."""
+
+    _fields_ = (
+        ("matrix", Coded),
+        ("x", _address),
+        ("bias", _address),
+        ("out", _address),
+        ("room", _address),
+        ("rows", _i64),
+        ("splits", _i32),
+    )
+
+
+class CodedRows(ctypes.Structure):
+    """CoreCodedRows."""
+
+    _fields_ = (
+        ("matrix", Coded),
+        ("ids", _address),
+        ("out", _address),
+        ("rows", _i64),
+        ("first", _i64),
+    )
+
+
 class SampleRows(ctypes.Structure):
     """CoreSampleRows."""
 
@@ -102,6 +163,7 @@ class SampleRows(ctypes.Structure):
 ENUMS: dict[str, tuple[type[IntEnum], ...]] = {
     "CORE_ROW_CODES_": (RowCodes,),
     "CORE_GATE_": (Gate,),
+    "CORE_CODED_": (CodedLimit,),
     "CORE_": (Limit,),
 }
 """By the prefix of their constants."""
@@ -111,6 +173,8 @@ OPS: dict[str, type[ctypes.Structure]] = {
     "rms_norm_codes": RmsNormCodes,
     "gated_rows": GatedRows,
     "gather_rows": GatherRows,
+    "coded_linear": CodedLinear,
+    "coded_rows": CodedRows,
     "sample_rows": SampleRows,
 }
 """Parameter structs by op."""
@@ -120,6 +184,10 @@ RECORDS: dict[str, type[ctypes.Structure]] = {
     "CoreRmsNormCodes": RmsNormCodes,
     "CoreGatedRows": GatedRows,
     "CoreGatherRows": GatherRows,
+    "CoreCoded": Coded,
+    "CoreCodedPack": CodedPack,
+    "CoreCodedLinear": CodedLinear,
+    "CoreCodedRows": CodedRows,
     "CoreSampleRows": SampleRows,
     "CoreSampling": Sampling,
     "CoreSampled": Sampled,

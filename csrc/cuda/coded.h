@@ -1,0 +1,82 @@
+// How a matrix of codes lies in memory: tiles of 64 outputs, in each one step of 64 inputs after the other, so that 16
+// neighbouring bytes are what one lane of a warp multiplies: the fragments A of mma.h, with outputs as their rows.
+//
+// A step has a chunk of 16 bytes a lane for each 16 outputs (4 bits: 64 inputs), or for each 16 outputs and 32 inputs
+// (8 bits). A fragment of 16 inputs takes 8 codes of a lane: those of its register i, whose two elements are
+//   4 bits: nibbles i and i + 4 of a word     8 bits: bytes i % 2 and i % 2 + 2 of word i / 2, with their top bits
+//   turned
+// Behind the codes of all tiles come their scales, then their offsets, if there are any: [tiles][groups][64], of which
+// eight neighbours are those of one lane: of output 16 m + 8 h + g of the tile, number 8 g + 2 m + h.
+#pragma once
+
+#include <cstdint>
+
+#include "common/both.h"
+#include "core_device.h"
+
+namespace core {
+
+constexpr int kTileOutputs = 64;
+constexpr int kStepInputs = 64;
+constexpr int kChunkBytes = 16;
+
+struct CodedLayout {
+  int64_t tiles;
+  int64_t steps;
+  int64_t groups;         // of a row, with what fills up its last step
+  int64_t source_groups;  // of a row
+  int64_t step_bytes;     // of codes of a tile
+  int64_t code_bytes;     // of all codes
+  int64_t scale_bytes;    // of one scale
+  int64_t scales_bytes;   // of all scales
+
+  CORE_BOTH explicit CodedLayout(const CoreCoded& matrix) {
+    const int64_t group = matrix.group != 0 ? matrix.group : matrix.inputs;
+    tiles = (matrix.outputs + kTileOutputs - 1) / kTileOutputs;
+    steps = (matrix.inputs + kStepInputs - 1) / kStepInputs;
+    groups = matrix.group != 0 ? (steps * kStepInputs + group - 1) / group : 1;
+    source_groups = (matrix.inputs + group - 1) / group;
+    step_bytes = int64_t{kTileOutputs} * kStepInputs * matrix.bits / 8;
+    code_bytes = tiles * steps * step_bytes;
+    scale_bytes = matrix.scales == CORE_FLOAT32 ? 4 : 2;
+    scales_bytes = tiles * groups * kTileOutputs * scale_bytes;
+  }
+
+  CORE_BOTH int64_t bytes(const CoreCoded& matrix) const {
+    return code_bytes + scales_bytes * (matrix.offsets != 0 ? 2 : 1);
+  }
+};
+
+// Where the codes of an output for some inputs lie.
+struct CodePlace {
+  int64_t word;  // first byte of the word, from the beginning of the codes
+  int shift;     // of the lower element; the other one is 16 bits above it
+};
+
+// Of inputs k and k + 1, where k is even.
+CORE_BOTH CodePlace code_place(const CodedLayout& layout, int32_t bits, int64_t output, int64_t k) {
+  const int o = static_cast<int>(output % kTileOutputs), c = static_cast<int>(k % 16);
+  const int m = o / 16, h = o / 8 % 2, lane = o % 8 * 4 + c % 8 / 2, i = c / 8 * 2 + h;
+  const int fragment = static_cast<int>(k % kStepInputs / 16);
+  const int64_t step = (output / kTileOutputs * layout.steps + k / kStepInputs) * layout.step_bytes;
+  if (bits == 4) return {step + (m * 32 + lane) * kChunkBytes + fragment * 4, i * 4};
+  const int chunk = m * 2 + fragment / 2;
+  return {step + (chunk * 32 + lane) * kChunkBytes + fragment % 2 * 8 + i / 2 * 4, i % 2 * 8};
+}
+
+// Number of an output's scale for an input, from the beginning of the scales.
+CORE_BOTH int64_t scale_place(const CodedLayout& layout, int32_t group, int64_t output, int64_t k) {
+  const int o = static_cast<int>(output % kTileOutputs);
+  const int64_t number = group != 0 ? k / group : 0;
+  return (output / kTileOutputs * layout.groups + number) * kTileOutputs + o % 8 * 8 + o / 8;
+}
+
+// What is stored for a code of 8 bits, and the code of what is stored.
+constexpr uint32_t kTurned = 0x80;
+
+CORE_BOTH int32_t code_of_word(uint32_t word, int shift, int32_t bits) {
+  const uint32_t stored = word >> shift;
+  return static_cast<int32_t>(bits == 4 ? stored & 0xf : (stored & 0xff) ^ kTurned);
+}
+
+}  // namespace core
