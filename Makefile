@@ -25,7 +25,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-accuracy bench-prefix bench-cpu bench-soak clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-streams bench-accuracy bench-prefix bench-cpu bench-soak clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ compose-test: $(VENV)/.tests models  ## build the images and test them under com
 
 bench-service: $(VENV)/.tests $(VENV)/.model  ## measure what serving costs beside computing; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/service.py
+
+bench-streams: $(VENV)/.tests $(VENV)/.model  ## measure what streams feel of long prompts and guided decoding; writes bench/RESULTS.md
+	@PYTHONPATH=tests:bench $(BIN)/python bench/streams.py
 
 bench-accuracy: $(VENV)/.tests $(VENV)/.model  ## measure what quantizing costs; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/accuracy.py
