@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from threading import Lock
+from functools import lru_cache, partial
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
@@ -29,12 +28,7 @@ class Vocabulary:
     def __init__(self, bundle: TokenizerBundle, size: int) -> None:
         self._size = size
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Pieces(bundle, size)), n_vocab=size)
-        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
-        self._lock = Lock()
-
-    def __contains__(self, grammar: str) -> bool:
-        """Whether a grammar is compiled."""
-        return grammar in self._compiled
+        self._matcher = lru_cache(MAX_KEPT)(partial(_compile, self._tokenizer))
 
     def check(self, grammar: str) -> list[str]:
         """What is suspicious about a grammar that can be compiled.
@@ -58,18 +52,10 @@ class Vocabulary:
         """
         return Guide(self._matcher(grammar).deep_copy(), self._size, self._tokenizer.eos_token, eos_ids)
 
-    def _matcher(self, grammar: str) -> LLMatcher:
-        """The compiled grammar, at its beginning. Two threads may compile the same one."""
-        with self._lock:
-            if grammar in self._compiled:
-                self._compiled.move_to_end(grammar)
-                return self._compiled[grammar]
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
-        with self._lock:
-            self._compiled[grammar] = matcher
-            while len(self._compiled) > MAX_KEPT:
-                self._compiled.popitem(last=False)
-        return matcher
+
+def _compile(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
+    """A compiled grammar, at its beginning. Two threads may compile the same one."""
+    return LLMatcher(tokenizer, grammar, log_level=0, limits=LIMITS)
 
 
 class _Pieces:

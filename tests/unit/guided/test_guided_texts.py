@@ -19,7 +19,7 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from llguidance import LLParserLimits
+from llguidance import LLMatcher, LLParserLimits
 from tiny_models import VOCAB_SIZE, make_tiny_llama
 from unit.guided.walks import Walker, ids_of
 
@@ -318,16 +318,24 @@ class TestLimits:
             for seed in range(10):
                 narrow.draw(schema_format(TREE), seed)
 
-    def test_no_more_grammars_are_kept_than_that(self, walker: Walker) -> None:
+    def test_no_more_grammars_are_kept_than_that(self, walker: Walker, monkeypatch: pytest.MonkeyPatch) -> None:
+        compiled: list[str] = []
+
+        def noting(tokenizer: Any, grammar: str, **options: Any) -> LLMatcher:
+            compiled.append(grammar)
+            return LLMatcher(tokenizer, grammar, **options)
+
+        monkeypatch.setattr(vocabulary_module, "LLMatcher", noting)
         vocabulary = Vocabulary(walker.bundle, VOCAB_SIZE)
         grammars = [
-            grammar_of(ResponseFormat(ResponseFormatKind.REGEX, f"a{{{number}}}")) for number in range(MAX_KEPT + 5)
+            grammar_of(ResponseFormat(ResponseFormatKind.REGEX, f"a{{{number}}}")) for number in range(MAX_KEPT + 1)
         ]
         for grammar in grammars:
             vocabulary.check(grammar)
             vocabulary.check(grammars[0])
-        kept = [grammar for grammar in grammars if grammar in vocabulary]
-        assert kept == [grammars[0], *grammars[-MAX_KEPT + 1 :]]
+        assert compiled == grammars, "what was used lately is kept"
+        vocabulary.check(grammars[1])
+        assert compiled == [*grammars, grammars[1]], "what was used least is not"
 
 
 class TestEnds:
