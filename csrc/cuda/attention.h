@@ -22,10 +22,14 @@ __device__ inline float quad_max(float value) {
   return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
 }
 
+__device__ inline float capped(float score, float soft_cap) {
+  return soft_cap * tanhf(score / soft_cap);
+}
+
 // The score of a product of query and key, times log2(e): weights are powers of two.
 __device__ inline float score_of(float product, float scale, float soft_cap) {
   float score = product * scale;
-  if (soft_cap > 0.0f) score = soft_cap * tanhf(score / soft_cap);
+  if (soft_cap > 0.0f) score = capped(score, soft_cap);
   return score * kLog2E;
 }
 

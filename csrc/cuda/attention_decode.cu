@@ -51,43 +51,78 @@ __device__ void join_warps(const CoreDecodeAttention& args, const Task& task, co
   }
 }
 
+// What a warp has computed so far, and where the lane stands.
 template <typename Format, int D>
-__device__ void attend(const CoreDecodeAttention& args, const Task& task, int g, int t, Softmax<Format>& softmax,
-                       Output<D>& o) {
-  const Query<D> query(args, task, g, t);
+struct State {
+  int g, t;
+  Softmax<Format> softmax;
+  Output<D> o = {};
+
+  __device__ State() : g(threadIdx.x % kWarpSize / 4), t(threadIdx.x % 4) {}
+};
+
+// P^T of a chunk, from its products S; what was added before is brought to the new maximum.
+template <typename Format, int D>
+__device__ void weigh(const CoreDecodeAttention& args, const Chunk<Format>& chunk, const Scales<Format>& scales,
+                      float query_sum, const float (&s)[2][4], State<Format, D>& state, uint32_t (&p)[2]) {
+  const Scores scores = take_scores(args, chunk, scales, query_sum, state.t, s);
+  rescale<D>(raise(scores, state.softmax), state.t, state.o);
+  take_weights(scores, state.softmax, p);
+}
+
+// Values are on their way while scores are computed, where there are registers for them.
+template <typename Format, int D>
+constexpr bool kValuesEarly = D * Format::kBits <= 128 * 16;
+
+template <typename Format, int D>
+__device__ void attend(const CoreDecodeAttention& args, const Task& task, State<Format, D>& state) {
+  const Query<D> query(args, task, state.g, state.t);
   const Table table(args, task.sequence);
   for (int number = task.first_chunk + static_cast<int>(threadIdx.x) / kWarpSize; number < task.end_chunk;
        number += kWarps) {
     const Chunk<Format> chunk(args, task, table, number);
+    const Scales<Format> scales(chunk, state.t);
     float s[2][4] = {};
     uint32_t p[2];
-    multiply_keys<Format, D>(query, chunk, g, t, s);
-    const Scores scores = take_scores(args, chunk, query.sum, t, s);
-    rescale<D>(raise(scores, softmax), t, o);
-    take_weights(scores, softmax, p);
-    add_values<Format, D>(chunk, p, g, t, o);
+    multiply_keys<Format, D>(query, chunk, state.g, state.t, s);
+    if constexpr (kValuesEarly<Format, D>) {
+      const Values<Format, D> values(chunk, state.g, state.t);
+      weigh(args, chunk, scales, query.sum, s, state, p);
+      add_values(values, p, state.g, state.o);
+    } else {
+      weigh(args, chunk, scales, query.sum, s, state, p);
+      add_values(Values<Format, D>(chunk, state.g, state.t), p, state.g, state.o);
+    }
   }
 }
 
+// Blocks of threads that share a multiprocessor, at least.
+template <int D>
+constexpr int kTogether = D <= 128 ? 3 : 2;
+
+// The warp's part, for the others to read.
 template <typename Format, int D>
-__global__ void __launch_bounds__(kWarps* kWarpSize)
+__device__ void put_part(State<Format, D>& state, WarpSums& sums, float* outputs) {
+  const int warp = threadIdx.x / kWarpSize;
+  const float sum = quad_sum(state.softmax.sum), middle = quad_sum(state.softmax.middle);
+  if (state.t == 0) {
+    sums.most[warp][state.g] = state.softmax.most;
+    sums.sum[warp][state.g] = sum;
+    sums.middle[warp][state.g] = middle;
+  }
+  if constexpr (kHasCodes<Format>) rescale<D>(state.softmax.product_factor(), state.t, state.o);
+  put_output<D>(state.o, state.g, state.t, outputs + warp * kTileHeads * D);
+}
+
+template <typename Format, int D>
+__global__ void __launch_bounds__(kWarps* kWarpSize, kTogether<D>)
     decode_attention_kernel(const __grid_constant__ CoreDecodeAttention args) {
   SHARED_ARRAY(WarpSums, sums, 1);
   DYNAMIC_SHARED(float, outputs);  // [kWarps, kTileHeads, D]
   const Task task(args);
-  const int warp = threadIdx.x / kWarpSize, g = threadIdx.x % kWarpSize / 4, t = threadIdx.x % 4;
-  Softmax<Format> softmax;
-  Output<D> o = {};
-  attend<Format, D>(args, task, g, t, softmax, o);
-  softmax.sum = quad_sum(softmax.sum);
-  softmax.middle = quad_sum(softmax.middle);
-  if (t == 0) {
-    sums->most[warp][g] = softmax.most;
-    sums->sum[warp][g] = softmax.sum;
-    sums->middle[warp][g] = softmax.middle;
-  }
-  if constexpr (kHasCodes<Format>) rescale<D>(softmax.product_factor(), t, o);
-  put_output<D>(o, g, t, outputs + warp * kTileHeads * D);
+  State<Format, D> state;
+  attend(args, task, state);
+  put_part(state, *sums, outputs);
   __syncthreads();
   join_warps<D>(args, task, *sums, outputs);
 }

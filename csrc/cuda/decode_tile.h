@@ -139,6 +139,22 @@ __device__ void multiply_keys(const Query<D>& query, const Chunk<Format>& chunk,
   }
 }
 
+// Scales of a lane's four tokens, in formats with codes.
+template <typename Format>
+struct Scales {
+  CodeScale key[2][2], value[2][2];
+
+  __device__ Scales(const Chunk<Format>& chunk, int t) {
+    if constexpr (kHasCodes<Format>) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        key[i / 2][i % 2] = chunk.key_scales[token_of(i / 2, i % 2, t)];
+        value[i / 2][i % 2] = chunk.value_scales[token_of(i / 2, i % 2, t)];
+      }
+    }
+  }
+};
+
 // Four tokens of a lane, for head g.
 struct Scores {
   float score[2][2];
@@ -146,22 +162,29 @@ struct Scores {
 };
 
 template <typename Format>
-__device__ Scores take_scores(const CoreDecodeAttention& args, const Chunk<Format>& chunk, float query_sum, int t,
-                              const float (&s)[2][4]) {
+__device__ Scores take_scores(const CoreDecodeAttention& args, const Chunk<Format>& chunk, const Scales<Format>& scales,
+                              float query_sum, int t, const float (&s)[2][4]) {
   Scores scores;
 #pragma unroll
-  for (int n = 0; n < 2; n++) {
+  for (int i = 0; i < 4; i++) {
+    float product = s[i / 2][i % 2];
+    if constexpr (kHasCodes<Format>) {
+      const CentredScale key = centred<Format>(scales.key[i / 2][i % 2]);
+      product = key.step * product + key.middle * query_sum;
+    }
+    scores.score[i / 2][i % 2] = product * args.scale;
+  }
+  if (args.soft_cap > 0.0f) {
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int token = token_of(n, i, t);
-      const bool seen = chunk.sees(token);
-      float product = s[n][i];
-      if constexpr (kHasCodes<Format>) {
-        const CentredScale key = centred<Format>(chunk.key_scales[token]);
-        product = key.step * product + key.middle * query_sum;
-        if (seen) scores.value[n][i] = value_scale<Format>(chunk.value_scales[token]);
-      }
-      scores.score[n][i] = seen ? score_of(product, args.scale, args.soft_cap) : -INFINITY;
+    for (int i = 0; i < 4; i++) scores.score[i / 2][i % 2] = capped(scores.score[i / 2][i % 2], args.soft_cap);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const bool seen = chunk.sees(token_of(i / 2, i % 2, t));
+    scores.score[i / 2][i % 2] = seen ? scores.score[i / 2][i % 2] * kLog2E : -INFINITY;
+    if constexpr (kHasCodes<Format>) {
+      const ValueScale value = value_scale<Format>(scales.value[i / 2][i % 2]);
+      scores.value[i / 2][i % 2] = seen ? value : ValueScale{};
     }
   }
   return scores;
@@ -203,17 +226,37 @@ constexpr int kRun = D - Base >= 64   ? 8
                      : D - Base >= 32 ? 4
                                       : 2;
 
+// Values of a lane's four tokens, from entry Base on, as they are stored. Of tokens that are not seen: zeros, which are
+// finite as codes too.
 template <typename Format, int D, int Base = 0>
-__device__ void add_values(const Chunk<Format>& chunk, const uint32_t (&p)[2], int g, int t, Output<D>& o) {
+struct Values {
+  static constexpr int kWidth = kRun<D, Base>;
+
+  Raw<Format, kWidth> rows[4];
+  Values<Format, D, Base + kWidth * 8> rest;
+
+  __device__ Values(const Chunk<Format>& chunk, int g, int t) : rest(chunk, g, t) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int token = token_of(i / 2, i % 2, t);
+      const unsigned char* row = chunk.values + token * int64_t{D * Format::kBits / 8};
+      rows[i] = chunk.sees(token) ? load_raw<Format, kWidth>(row, Base + g * kWidth) : Raw<Format, kWidth>{};
+    }
+  }
+};
+
+template <typename Format, int D>
+struct Values<Format, D, D> {
+  __device__ Values(const Chunk<Format>&, int, int) {}
+};
+
+template <typename Format, int D, int Base>
+__device__ void add_values(const Values<Format, D, Base>& values, const uint32_t (&p)[2], int g, Output<D>& o) {
   using Number = ValueNumber<Format>;
-  constexpr int kWidth = kRun<D, Base>;
+  constexpr int kWidth = Values<Format, D, Base>::kWidth;
   Entries<kWidth> rows[4];
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const int token = token_of(i / 2, i % 2, t);
-    const unsigned char* row = chunk.values + token * int64_t{D * Format::kBits / 8};
-    rows[i] = chunk.sees(token) ? load_entries<Format, kWidth, Number>(row, Base + g * kWidth) : Entries<kWidth>{};
-  }
+  for (int i = 0; i < 4; i++) rows[i] = widened<Format, kWidth, Number>(values.rows[i], Base + g * kWidth);
 #pragma unroll
   for (int m = 0; m < kWidth / 2; m++) {
     const uint32_t a[4] = {
@@ -221,7 +264,7 @@ __device__ void add_values(const Chunk<Format>& chunk, const uint32_t (&p)[2], i
         __byte_perm(rows[2].at[m], rows[3].at[m], 0x5410u), __byte_perm(rows[2].at[m], rows[3].at[m], 0x7632u)};
     mma<Number>(o[Base / 16 + m], a, p);
   }
-  if constexpr (Base + kWidth * 8 < D) add_values<Format, D, Base + kWidth * 8>(chunk, p, g, t, o);
+  if constexpr (Base + kWidth * 8 < D) add_values(values.rest, p, g, o);
 }
 
 // The warp's output into rows of heads, [8, D].

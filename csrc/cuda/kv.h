@@ -131,11 +131,23 @@ __device__ uint32_t centred_bytes(uint32_t word, int index) {
   }
 }
 
+// What is read of a row for Width entries: words of bytes or of entries, and of Uint4Kv the word that has them.
+template <typename Format, int Width>
+using RawWord = std::conditional_t<Format::kBits == 8 && Width == 2, uint16_t, uint32_t>;
+template <typename Format, int Width>
+using Raw =
+    Pack<RawWord<Format, Width>, Format::kBits == 4 ? 1 : Width * Format::kBits / 8 / sizeof(RawWord<Format, Width>)>;
+
+// Entries first ... first + Width - 1 of a row, as they are stored; first is a multiple of Width, which is 2, 4 or 8.
+template <typename Format, int Width>
+__device__ Raw<Format, Width> load_raw(const unsigned char* row, int first) {
+  const int offset = Format::kBits == 4 ? first / 8 * 4 : first * Format::kBits / 8;
+  return *reinterpret_cast<const Raw<Format, Width>*>(row + offset);
+}
+
 template <int Width, typename T>
-__device__ Entries<Width> widened_bytes(const unsigned char* codes) {
-  constexpr int kWordBytes = Width >= 4 ? 4 : 2;
-  using Word = std::conditional_t<kWordBytes == 4, uint32_t, uint16_t>;
-  const auto words = *reinterpret_cast<const Pack<Word, Width / kWordBytes>*>(codes);
+__device__ Entries<Width> widened_bytes(Raw<Int8Kv, Width> words) {
+  constexpr int kWordBytes = sizeof(RawWord<Int8Kv, Width>);
   Entries<Width> entries;
 #pragma unroll
   for (int i = 0; i < Width / 2; i++) {
@@ -146,10 +158,10 @@ __device__ Entries<Width> widened_bytes(const unsigned char* codes) {
 
 // 128 + code as a BFloat16, and 1024 + code as a Float16, have the code in their low four bits.
 template <int Width, typename T>
-__device__ Entries<Width> widened_nibbles(const unsigned char* row, int first) {
+__device__ Entries<Width> widened_nibbles(uint32_t word, int first) {
   constexpr uint32_t kZeros = std::is_same_v<T, BFloat16> ? 0x43004300u : 0x64006400u;
   constexpr uint32_t kCentres = kZeros | 0x00080008u;
-  const uint32_t word = reinterpret_cast<const uint32_t*>(row)[first / 8] >> (first % 8 * 2);
+  word >>= first % 8 * 2;
   Entries<Width> entries;
 #pragma unroll
   for (int i = 0; i < Width / 2; i++) {
@@ -158,17 +170,22 @@ __device__ Entries<Width> widened_nibbles(const unsigned char* row, int first) {
   return entries;
 }
 
-// Entries first ... first + Width - 1 of a row; first is a multiple of Width, which is 2, 4 or 8.
+// What was read of a row, as operands.
 template <typename Format, int Width, typename T = BFloat16>
-__device__ Entries<Width> load_entries(const unsigned char* row, int first) {
+__device__ Entries<Width> widened(Raw<Format, Width> raw, int first) {
   if constexpr (std::is_same_v<Format, Int8Kv>) {
-    return widened_bytes<Width, T>(row + first);
+    return widened_bytes<Width, T>(raw);
   } else if constexpr (std::is_same_v<Format, Uint4Kv>) {
-    return widened_nibbles<Width, T>(row, first);
+    return widened_nibbles<Width, T>(raw.at[0], first);
   } else {
     static_assert(std::is_same_v<T, BFloat16>);
-    return *reinterpret_cast<const Entries<Width>*>(row + first * 2);
+    return raw;
   }
+}
+
+template <typename Format, int Width, typename T = BFloat16>
+__device__ Entries<Width> load_entries(const unsigned char* row, int first) {
+  return widened<Format, Width, T>(load_raw<Format, Width>(row, first), first);
 }
 
 }  // namespace core
