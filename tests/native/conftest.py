@@ -43,7 +43,7 @@ def sanitized_programs() -> Path:
     """Folder of the C++ test programs, built with AddressSanitizer and UndefinedBehaviorSanitizer."""
     need_sim()
     options = ("-DCORE_CUDA=OFF", sim_option(), "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_CXX_FLAGS={SANITIZE}")
-    targets = ("norm_cpu", "norm_sim", "kv_sim", "program_cpu", "sim_cases", "tensor_cases")
+    targets = ("norm_cpu", "norm_sim", "kv_sim", "rows_sim", "program_cpu", "sim_cases", "tensor_cases")
     return cmake("native-sanitized", "tests/native", *options, targets=targets)
 
 

@@ -70,6 +70,19 @@ def test_prefill_multiplies_on_tensor_cores(tmp_path: Path) -> None:
     assert mma_counts(tmp_path, "attention_prefill.cu") == expected
 
 
+def test_products_with_codes_multiply_on_tensor_cores(tmp_path: Path) -> None:
+    """A step of 64 outputs and 64 inputs: 16 products for each eight rows, and 4 more where sums of x are needed."""
+    common = ("-std=c++17", "-O3", "-I", ROOT / "csrc", "-arch=sm_90a", ROOT / "csrc" / "cuda" / "coded_linear.cu")
+    require(NVCC, *common, "--ptx", "-o", tmp_path / "coded.ptx")
+    counts = {}
+    for kernel in re.split(r"\.entry ", (tmp_path / "coded.ptx").read_text())[1:]:
+        if found := re.match(r"\S*coded_linear_kernelI\d+(\w+?)Li([48])ELi(\d)ELb([01])E", kernel):
+            dtype, bits, eights, offsets = found.groups()
+            counts[dtype, bits, int(eights), int(offsets)] = kernel.count("mma.sync")
+    assert len(counts) == 2 * 2 * 3 * 2
+    assert counts == {key: key[2] * (16 + 4 * key[3]) for key in counts}
+
+
 @pytest.fixture(scope="module")
 def hopper_build() -> Path:
     """Folder of core_cuda, built for sm_90a. Warnings are errors, and kernels that spill registers warn."""
