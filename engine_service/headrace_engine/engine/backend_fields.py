@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace_engine.config import ActivationQuant, ComputeUnit, RuntimeConfig, WeightQuant
+from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, RuntimeConfig, WeightQuant
 from headrace_engine.engine.field_checks import Field, check, table
 
 _TORCH = table(
@@ -16,7 +16,12 @@ _CPU = table(
     Field("compute_unit", honoured=(ComputeUnit.CPU,)),
     Field("block_size", honoured=(16, 32, 64, 128)),
 )
-_TABLES: Mapping[str, Mapping[str, Field]] = {"torch": _TORCH, "cpu": _CPU}
+_CUDA = table(
+    *_TORCH.values(),
+    Field("dtype", honoured=(ComputeDtype.AUTO, ComputeDtype.BFLOAT16)),
+    Field("block_size", honoured=(16, 32, 64, 128)),
+)
+_TABLES: Mapping[str, Mapping[str, Field]] = {"torch": _TORCH, "cpu": _CPU, "cuda": _CUDA, "sim": _CUDA}
 _AUTO: Mapping[ComputeUnit | None, str] = {ComputeUnit.CUDA: "torch", ComputeUnit.CPU: "cpu"}
 
 

@@ -21,7 +21,7 @@ from headrace_engine.process.devices import has_cuda
 RunnerFactory = Callable[[CorePlan], Runner]
 """Makes the runner for a plan, without loading anything yet."""
 
-BACKENDS = {"cpu": "headrace_engine.backends.cpu", "torch": "headrace_engine.backends.torch"}
+BACKENDS = {name: f"headrace_engine.backends.{name}" for name in ("cpu", "cuda", "sim", "torch")}
 """Modules of the backends of this build, by name."""
 
 AUTO_BACKEND = "auto"

@@ -305,7 +305,9 @@ async def test_the_program_that_is_started_is_the_engines_own(front: Front) -> N
     """Without a test's program, the child refuses a backend that does not exist."""
     front.launch(launch_process, make_plan(backend="abacus"))
     await front.until(lambda: front.lost)
-    assert front.messages == [CoreFailed("INVALID_FIELD", 'backend is "abacus"; this build has: cpu, torch', "backend")]
+    assert front.messages == [
+        CoreFailed("INVALID_FIELD", 'backend is "abacus"; this build has: cpu, cuda, sim, torch', "backend")
+    ]
 
 
 async def test_a_program_that_cannot_be_started_is_an_error_of_the_launch() -> None:

@@ -186,4 +186,6 @@ def test_a_core_whose_front_half_goes_while_it_loads_frees_everything() -> None:
 def test_an_unknown_backend_is_refused_by_name() -> None:
     link = ListLink()
     assert not run_core(make_plan(backend="abacus"), link)
-    assert link.messages == [CoreFailed("INVALID_FIELD", 'backend is "abacus"; this build has: cpu, torch', "backend")]
+    assert link.messages == [
+        CoreFailed("INVALID_FIELD", 'backend is "abacus"; this build has: cpu, cuda, sim, torch', "backend")
+    ]

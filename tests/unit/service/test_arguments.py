@@ -131,7 +131,10 @@ def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
         ("--drain-limit inf", 'argument --drain-limit: "inf" is not a number of seconds, 0 or more'),
         ("--core-ping-limit 0", 'argument --core-ping-limit: "0" is not above 0 seconds'),
         ("--log-format xml", "argument --log-format: invalid choice: 'xml'"),
-        ("--backend nope", "argument --backend: invalid choice: 'nope' (choose from 'auto', 'cpu', 'torch')"),
+        (
+            "--backend nope",
+            "argument --backend: invalid choice: 'nope' (choose from 'auto', 'cpu', 'cuda', 'sim', 'torch')",
+        ),
         ("--no-such", "unrecognized arguments: --no-such"),
     ],
 )

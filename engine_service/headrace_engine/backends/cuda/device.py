@@ -12,6 +12,7 @@ from torch import Tensor
 from headrace_engine.backends.cuda.cards import check_card
 from headrace_engine.backends.cuda.recording import Recording
 from headrace_engine.backends.host import memory_limit
+from headrace_engine.backends.torch.workspace import measured_bytes
 from headrace_engine.native import Native, load
 
 Result = TypeVar("Result")
@@ -74,6 +75,10 @@ class Device(Protocol):
         """Bytes in all, and free."""
         ...
 
+    def taken(self, work: Callable[[], object]) -> int:
+        """Bytes that a call takes at its peak beyond what was taken before; 0 where that is not known."""
+        ...
+
 
 class CudaDevice:
     """A CUDA device. Work goes to torch's current stream.
@@ -123,6 +128,12 @@ class CudaDevice:
         free, total = torch.cuda.mem_get_info(self.torch)
         return total, free
 
+    def taken(self, work: Callable[[], object]) -> int:
+        """See Device."""
+        taken = measured_bytes(self.torch, work)
+        torch.cuda.empty_cache()
+        return taken
+
 
 class SimDevice:
     """The CUDA path on a CPU: csrc's kernels in the simulator, tensors in the host's memory, graphs as recordings."""
@@ -160,6 +171,11 @@ class SimDevice:
     def memory(self) -> tuple[int, int]:
         """See Device."""
         return memory_limit(), memory_limit()
+
+    def taken(self, work: Callable[[], object]) -> int:
+        """See Device. The host's memory is not counted."""
+        work()
+        return 0
 
 
 class _EventMark:

@@ -15,7 +15,12 @@ from headrace_engine.backends.cuda.device import Device
 _ALIGNMENT = 16
 """Of each array: bytes."""
 
-_TORCH = {np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64, np.dtype(np.float32): torch.float32}
+_TORCH = {
+    np.dtype(np.uint8): torch.uint8,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.float32): torch.float32,
+}
 
 Array = NDArray[Any]
 
@@ -25,10 +30,10 @@ class Staging:
 
     Args:
         device: the device.
-        shapes: shape and dtype (int32, int64, float32) of each array by name, in the order in which they lie.
+        shapes: shape and dtype (uint8, int32, int64, float32) of each array by name, in the order in which they lie.
 
     Attributes:
-        host: the arrays to fill.
+        host: the arrays in the host's memory.
         here: the same arrays on the device.
     """
 
@@ -60,3 +65,7 @@ class Staging:
         array = self.host[last]
         end = self._places[last][0] + rows * array.nbytes // max(1, len(array))
         self._target[:end].copy_(self._source[:end], non_blocking=True)
+
+    def fetch(self) -> None:
+        """Enqueue the copy of all arrays from the device to the host."""
+        self._source.copy_(self._target, non_blocking=True)

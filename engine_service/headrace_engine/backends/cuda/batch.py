@@ -1,0 +1,129 @@
+"""A step's rows on the device: what the kernels need to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+from torch import Tensor
+
+from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.staging import Staging
+from headrace_engine.backends.torch import batch as torch_batches
+from headrace_engine.backends.torch.attention import blocks_per_tile
+from headrace_engine.backends.torch.batch import TorchBatch
+from headrace_engine.models.decoder import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The largest step.
+
+    Attributes:
+        rows: tokens of a step.
+        sequences: sequences of a step, each of which may want one row of logits.
+        blocks: entries of a block table.
+        block_size: tokens of a block.
+    """
+
+    rows: int
+    sequences: int
+    blocks: int
+    block_size: int
+
+
+class CudaBatch:
+    """One step on the device.
+
+    Args:
+        arrays: views of the staged arrays, as long as the step needs them.
+        step: the same on the host.
+        block_size: tokens of a block.
+
+    Attributes:
+        token_ids, positions, slots: of each row, int32 [rows]; a slot is block · block_size + offset.
+        firsts: the first row of each sequence, then the number of rows: int32 [sequences + 1].
+        stored: tokens of each sequence that are in the pool once its rows are, int32 [sequences].
+        tables: block tables, int32 [sequences, blocks]; only what `stored` covers is set.
+        wanted: rows whose logits are wanted, int32 [logits].
+        longest: rows of the longest sequence.
+        single: sequences at the head of the batch that have one row.
+    """
+
+    def __init__(self, arrays: Mapping[str, Tensor], step: Batch, block_size: int) -> None:
+        self.token_ids = arrays["token_ids"]
+        self.positions = arrays["positions"]
+        self.slots = arrays["slots"]
+        self.firsts = arrays["firsts"]
+        self.stored = arrays["stored"]
+        self.tables = arrays["tables"]
+        self.wanted = arrays["wanted"]
+        lengths = [extent.length for extent in step.extents]
+        self.longest = max(lengths)
+        self.single = next((number for number, length in enumerate(lengths) if length > 1), len(lengths))
+        self._step = step
+        self._block_size = block_size
+
+    @cached_property
+    def plain(self) -> TorchBatch:
+        """What plain torch needs to know of the step: only made where it computes some op."""
+        size = self._block_size
+        return torch_batches.prepare(self._step, size, blocks_per_tile(size), self.token_ids.device)
+
+
+class StepStaging:
+    """Sends steps to the device, one at a time.
+
+    Args:
+        device: where to.
+        sizes: of the largest step.
+    """
+
+    def __init__(self, device: Device, sizes: Sizes) -> None:
+        rows, sequences = sizes.rows, sizes.sequences
+        self._block_size = sizes.block_size
+        self._staging = Staging(
+            device,
+            {
+                "token_ids": ((rows,), np.int32),
+                "positions": ((rows,), np.int32),
+                "slots": ((rows,), np.int32),
+                "firsts": ((sequences + 1,), np.int32),
+                "stored": ((sequences,), np.int32),
+                "wanted": ((sequences,), np.int32),
+                "tables": ((sequences, sizes.blocks), np.int32),
+            },
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self._staging.nbytes
+
+    def fill(self, batch: Batch) -> None:
+        """Write a step where the device copies from."""
+        host, size = self._staging.host, self._block_size
+        rows, sequences = len(batch.token_ids), len(batch.extents)
+        host["token_ids"][:rows] = batch.token_ids
+        positions = host["positions"][:rows]
+        positions[:] = batch.positions
+        host["firsts"][: sequences + 1] = [0, *accumulate(extent.length for extent in batch.extents)]
+        host["stored"][:sequences] = [extent.context for extent in batch.extents]
+        host["wanted"][: len(batch.wanted)] = batch.wanted
+        tables = host["tables"]
+        for number, extent in enumerate(batch.extents):
+            used = -(-extent.context // size)
+            tables[number, :used] = extent.blocks[:used]
+        of_row = np.repeat(np.arange(sequences), [extent.length for extent in batch.extents])
+        host["slots"][:rows] = tables[of_row, positions // size] * size + positions % size
+
+    def send(self, batch: Batch) -> CudaBatch:
+        """Enqueue the copy of a step that was filled in, and give the views of it."""
+        rows, sequences, logits = len(batch.token_ids), len(batch.extents), len(batch.wanted)
+        lengths = {"firsts": sequences + 1, "stored": sequences, "tables": sequences, "wanted": logits}
+        self._staging.send("tables", sequences)
+        arrays = {name: array[: lengths.get(name, rows)] for name, array in self._staging.here.items()}
+        return CudaBatch(arrays, batch, self._block_size)

@@ -1,0 +1,65 @@
+"""Captured steps: one for each size of a batch in which every sequence computes one token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from headrace_engine.backends.cuda.buckets import bucket_of, bucket_sizes
+from headrace_engine.backends.cuda.device import Device, Graph
+from headrace_engine.models.decoder import Batch, Extent
+
+
+class DecodeGraphs:
+    """Steps of one token a sequence, captured once and replayed.
+
+    Rows that fill a batch up to a captured size write to a block that is nobody's.
+
+    Args:
+        device: where they are captured.
+        largest: sequences of the largest batch.
+        spare_block: a block that no sequence has.
+        fill: writes a step where the device copies from; its rows are all wanted.
+        compute: enqueues the copy of a step, its computation, and what is drawn; gives nothing back.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        largest: int,
+        spare_block: int,
+        fill: Callable[[Batch], None],
+        compute: Callable[[Batch], object],
+    ) -> None:
+        self._fill = fill
+        self._spare = Extent(0, 1, 0, (spare_block,))
+        self._sizes = bucket_sizes(largest)
+        self._graphs: dict[int, Graph] = {}
+        for size in reversed(self._sizes):  # From the largest on, so that the smaller ones take no memory of their own.
+            batch = self._filled_up([], [], size)
+            fill(batch)
+            compute(batch)
+            self._graphs[size], _ = device.capture(partial(compute, batch))
+
+    def run(self, token_ids: Sequence[int], extents: Sequence[Extent]) -> None:
+        """Enqueue one token of each sequence.
+
+        Args:
+            token_ids: one a sequence.
+            extents: each of length 1.
+        """
+        self._fill(self._filled_up(token_ids, extents, self.rows(len(extents))))
+        self._graphs[self.rows(len(extents))].replay()
+
+    def rows(self, sequences: int) -> int:
+        """Rows that a step of so many sequences is filled up to."""
+        size = bucket_of(self._sizes, sequences)
+        assert size is not None, "more sequences than the largest batch"
+        return size
+
+    def _filled_up(self, token_ids: Sequence[int], extents: Sequence[Extent], size: int) -> Batch:
+        more = size - len(extents)
+        rows = [
+            Extent(row, 1, extent.start, extent.blocks) for row, extent in enumerate([*extents, *[self._spare] * more])
+        ]
+        return Batch([*token_ids, *[0] * more], rows, range(size))

@@ -1,0 +1,137 @@
+"""A model on a CUDA device: what is chosen and read before the KV pool is sized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
+from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.ops import CudaOps
+from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
+from headrace_engine.backends.cuda.weights import nbytes, side_by_side
+from headrace_engine.backends.host import compute_threads
+from headrace_engine.backends.kv_size import amount, length_limit
+from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.config import ActivationQuant, ComputeDtype, WeightQuant
+from headrace_engine.core.runner import Progress
+from headrace_engine.errors import InvalidArgument, OutOfMemory
+from headrace_engine.messages import CorePlan
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.decoder import Decoder
+from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.rope import apply_rope_scaling
+from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.weights import load_weights
+from headrace_engine.native.device_kv import KvBlocks
+
+HEAD_DIMS = (64, 80, 96, 128, 256)
+"""Entries of a head for which there are kernels."""
+
+_ALLOWED = {
+    "dtype": (ComputeDtype.AUTO, ComputeDtype.BFLOAT16),
+    "weight_quant": (WeightQuant.NONE,),
+    "weight_quant_group_size": (None,),
+    "activation_quant": (ActivationQuant.NONE,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CudaModel:
+    """A decoder's weights on a device, and the shape of its pool.
+
+    Attributes:
+        spec: with the caller's rotary scaling applied.
+        weights: by canonical name, bfloat16.
+        rotary: tables up to the longest sequence that the plan allows.
+        blocks: shape of one layer's blocks, without memory.
+        block_bytes: bytes of a block of one layer.
+        sizes: of the largest step.
+        num_threads: compute threads of the host.
+    """
+
+    device: Device
+    spec: DecoderSpec
+    weights: Mapping[str, Tensor]
+    rotary: RotaryTable
+    blocks: KvBlocks
+    block_bytes: int
+    sizes: Sizes
+    num_threads: int
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights on the device, and of the rotary tables."""
+        return nbytes(self.weights) + self.rotary.nbytes
+
+    def pool(self, num_blocks: int) -> KvPool:
+        """A new KV pool on the device, zeroed."""
+        return KvPool(self.blocks, self.block_bytes, self.spec.num_layers, num_blocks, self.device.torch)
+
+    def decoder(self, pool: KvPool, staging: StepStaging) -> Decoder[Tensor, CudaBatch]:
+        """A decoder that works on a pool."""
+        longest = self.sizes.blocks * self.sizes.block_size
+        ops = CudaOps(self.spec, self.rotary, pool, staging, self.device, longest)
+        return Decoder(self.spec, ops, self.weights)
+
+
+def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
+    """Put the weights on the device.
+
+    Raises:
+        InvalidArgument: the plan asks for what this backend does not do; names the field.
+        BadModel: the files are not in order.
+        OutOfMemory: the weights alone exceed the device's memory.
+    """
+    _check_plan(plan)
+    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
+    spec = apply_rope_scaling(files.spec, plan.rope_scaling) if plan.rope_scaling else files.spec
+    if spec.head_dim not in HEAD_DIMS:
+        allowed = ", ".join(map(str, HEAD_DIMS))
+        raise _unsupported("model_path", f"has heads of {spec.head_dim} entries", allowed)
+    _check_room(files, device)
+    longest = length_limit(plan, spec)
+    weights = load_weights(files, torch.bfloat16, device.torch, progress)
+    side_by_side(weights, spec)
+    blocks = kv_blocks(spec, plan.block_size, KV_MODES[plan.kv_cache_mode])
+    tables = -(-longest // plan.block_size)
+    return CudaModel(
+        device=device,
+        spec=spec,
+        weights=weights,
+        rotary=RotaryTable(spec.rope, longest, device.torch),
+        blocks=blocks,
+        block_bytes=bytes_a_block(device.native, blocks),
+        sizes=Sizes(plan.max_prefill_tokens, plan.max_batch, tables, plan.block_size),
+        num_threads=plan.num_threads or compute_threads(),
+    )
+
+
+def _check_plan(plan: CorePlan) -> None:
+    for name, allowed in _ALLOWED.items():
+        value = getattr(plan, name)
+        if value not in allowed:
+            raise _unsupported(
+                name, f"= {value} is not supported", ", ".join("none" if v is None else v for v in allowed)
+            )
+    if len(plan.device_list) > 1:
+        raise _unsupported("device_list", f"= {list(plan.device_list)}: it computes on one device", "one number")
+
+
+def _unsupported(field: str, text: str, allowed: str) -> InvalidArgument:
+    return InvalidArgument.field(
+        f"config.{field}", f"{text} by the cuda backend; allowed: {allowed}", reason="NOT_SUPPORTED"
+    )
+
+
+def _check_room(files: ModelFiles, device: Device) -> None:
+    needed = files.num_parameters * torch.bfloat16.itemsize
+    _, free = device.memory()
+    if needed > free:
+        raise OutOfMemory(
+            f"{amount(needed)} of weights in BFLOAT16 do not fit, {amount(free)} are free on {device.name}: take a "
+            "smaller model, or free memory there"
+        )

@@ -1,0 +1,210 @@
+"""The decoder's ops on a CUDA device: csrc's kernels, and cuBLAS for products of bfloat16 weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
+from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.pool import KvPool
+from headrace_engine.backends.cuda.weights import spanning
+from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.models.decoder import Batch
+from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.native import Dtype, Gate
+from headrace_engine.native.abi import RmsNorm
+from headrace_engine.native.device_kv import AppendKv, DecodeAttention, PrefillAttention
+from headrace_engine.native.device_rows import GatedRows, GatherRows
+
+SPLIT_TOKENS = 512
+"""Tokens of a sequence that one group of threads attends to: fixed, so that neighbours do not change a row's bits."""
+
+
+class CudaOps:
+    """Implements models.decoder.Ops over bfloat16 tensors on a device.
+
+    Args:
+        spec: the decoder.
+        rotary: tables for all positions.
+        pool: where keys and values go.
+        staging: brings steps to the device.
+        device: where the tensors lie.
+        longest: tokens of the longest sequence.
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        rotary: RotaryTable,
+        pool: KvPool,
+        staging: StepStaging,
+        device: Device,
+        longest: int,
+    ) -> None:
+        self._spec = spec
+        self._rotary = rotary
+        self._pool = pool
+        self._staging = staging
+        self._device = device
+        self._splits = -(-longest // SPLIT_TOKENS)
+        self._turning: tuple[Tensor, Tensor] | None = None
+
+    def prepare(self, batch: Batch) -> CudaBatch:
+        """See Ops. Enqueues the copy of a step that `StepStaging.fill` was given."""
+        return self._staging.send(batch)
+
+    def embedding(self, table: Tensor, batch: CudaBatch) -> Tensor:
+        """See Ops."""
+        return self._gather(table, batch.token_ids)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See Ops."""
+        out = torch.empty_like(x)
+        self._norm(RmsNorm(x=x.data_ptr(), weight=weight.data_ptr(), out=out.data_ptr(), eps=eps), x)
+        return out
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See Ops."""
+        out, total = torch.empty_like(x), torch.empty_like(x)
+        tensors = {"x": x, "residual": residual, "weight": weight, "out": out, "residual_out": total}
+        self._norm(RmsNorm(**{name: tensor.data_ptr() for name, tensor in tensors.items()}, eps=eps), x)
+        return out, total
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """See Ops."""
+        return torch.nn.functional.linear(x, weight, bias)
+
+    def linears(self, x: Tensor, projections: Sequence[tuple[Tensor, Tensor | None]]) -> Sequence[Tensor]:
+        """See Ops. The weights lie side by side: one product, whose columns are the results."""
+        weights = [weight for weight, _ in projections]
+        biases = [bias for _, bias in projections if bias is not None]
+        out = torch.nn.functional.linear(x, spanning(weights), spanning(biases) if biases else None)
+        return list(out.split([len(weight) for weight in weights], dim=1))
+
+    def rotate(self, q: Tensor, k: Tensor, batch: CudaBatch) -> tuple[Tensor, Tensor]:
+        """See Ops. Launched with append_kv, which is one kernel with it."""
+        turned = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        self._turning = (q, turned)
+        return turned, k
+
+    def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: CudaBatch) -> None:
+        """See Ops. The keys are those that `rotate` was given last."""
+        assert self._turning is not None, "append_kv without rotate"
+        q, turned = self._turning
+        self._turning = None
+        args = AppendKv(
+            q=q.data_ptr(),
+            k=k.data_ptr(),
+            v=v.data_ptr(),
+            cos=self._rotary.cos.data_ptr(),
+            sin=self._rotary.sin.data_ptr(),
+            positions=batch.positions.data_ptr(),
+            slots=batch.slots.data_ptr(),
+            q_out=turned.data_ptr(),
+            blocks=self._pool.layer(layer),
+            q_stride=q.stride(0),
+            k_stride=k.stride(0),
+            v_stride=v.stride(0),
+            tokens=len(q),
+            heads=self._spec.num_heads,
+            rotary_dim=self._spec.rope.dim,
+        )
+        self._device.launch("append_kv", args)
+
+    def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, window: int | None) -> Tensor:
+        """See Ops. Sequences of one row, which come first, are shared among groups of threads; the rest are tiles."""
+        out = torch.empty_like(q)
+        if batch.single:
+            self._decode(layer, q, out, batch, window or 0)
+        if batch.single < len(batch.stored):
+            self._prefill(layer, q, out, batch, window or 0)
+        return out
+
+    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """See Ops. They may be slices of one projection."""
+        out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
+        args = GatedRows(
+            gate=gate.data_ptr(),
+            up=up.data_ptr(),
+            out=out.data_ptr(),
+            rows=gate.shape[0],
+            width=gate.shape[1],
+            gate_stride=gate.stride(0),
+            up_stride=up.stride(0),
+            dtype=Dtype.BFLOAT16,
+            activation=Gate.SILU,
+        )
+        self._device.launch("gated_rows", args)
+        return out
+
+    def select_rows(self, x: Tensor, batch: CudaBatch) -> Tensor:
+        """See Ops."""
+        return self._gather(x, batch.wanted)
+
+    def _gather(self, table: Tensor, ids: Tensor) -> Tensor:
+        out = torch.empty(len(ids), table.shape[1], dtype=table.dtype, device=table.device)
+        args = GatherRows(
+            table=table.data_ptr(),
+            ids=ids.data_ptr(),
+            out=out.data_ptr(),
+            rows=len(ids),
+            width=table.shape[1],
+            count=len(table),
+            dtype=Dtype.BFLOAT16,
+        )
+        self._device.launch("gather_rows", args)
+        return out
+
+    def _norm(self, args: RmsNorm, x: Tensor) -> None:
+        args.rows, args.hidden = x.shape
+        args.dtype = Dtype.BFLOAT16
+        self._device.launch("rms_norm", args)
+
+    def _decode(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, window: int) -> None:
+        rows, splits = batch.single, self._splits
+        parts = sums = None
+        if splits > 1:
+            shape = (rows, self._spec.num_heads, splits)
+            parts = torch.empty(*shape, self._spec.head_dim, dtype=torch.float32, device=q.device)
+            sums = torch.empty(*shape, 2, dtype=torch.float32, device=q.device)
+        args = DecodeAttention(
+            q=q.data_ptr(),
+            tables=batch.tables.data_ptr(),
+            stored=batch.stored.data_ptr(),
+            out=out.data_ptr(),
+            parts=None if parts is None else parts.data_ptr(),
+            part_sums=None if sums is None else sums.data_ptr(),
+            blocks=self._pool.layer(layer),
+            q_stride=q.stride(0),
+            sequences=rows,
+            heads=self._spec.num_heads,
+            max_blocks=batch.tables.shape[1],
+            splits=splits,
+            split_size=SPLIT_TOKENS if splits > 1 else 0,
+            window=window,
+            scale=1 / math.sqrt(self._spec.head_dim),
+        )
+        self._device.launch("decode_attention", args)
+
+    def _prefill(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, window: int) -> None:
+        first = batch.single
+        args = PrefillAttention(
+            q=q.data_ptr(),
+            tables=batch.tables[first:].data_ptr(),
+            firsts=batch.firsts[first:].data_ptr(),
+            stored=batch.stored[first:].data_ptr(),
+            out=out.data_ptr(),
+            blocks=self._pool.layer(layer),
+            q_stride=q.stride(0),
+            sequences=len(batch.stored) - first,
+            longest=batch.longest,
+            heads=self._spec.num_heads,
+            max_blocks=batch.tables.shape[1],
+            window=window,
+            scale=1 / math.sqrt(self._spec.head_dim),
+        )
+        self._device.launch("prefill_attention", args)

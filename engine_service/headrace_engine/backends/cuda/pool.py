@@ -1,0 +1,68 @@
+"""Keys and values of all layers in the layout of csrc's device kernels."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from headrace_engine.config import KvCacheMode
+from headrace_engine.errors import Internal
+from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.native import Kv, Native
+from headrace_engine.native.device_kv import KvBlocks
+
+KV_MODES = {KvCacheMode.DEFAULT: Kv.BFLOAT16, KvCacheMode.INT8: Kv.INT8, KvCacheMode.UINT4: Kv.UINT4}
+"""How keys and values are stored, by the mode that the caller asked for."""
+
+
+def kv_blocks(spec: DecoderSpec, block_size: int, kv: Kv) -> KvBlocks:
+    """The shape of a pool, without memory."""
+    return KvBlocks(kv_heads=spec.num_kv_heads, head_dim=spec.head_dim, block_size=block_size, kv=kv)
+
+
+def bytes_a_block(native: Native, shape: KvBlocks) -> int:
+    """Bytes that a block of one layer takes.
+
+    Raises:
+        Internal: there is no such pool.
+    """
+    function = native.handle.core_kv_block_bytes
+    function.argtypes, function.restype = (ctypes.POINTER(KvBlocks),), ctypes.c_int64
+    size = int(function(ctypes.byref(shape)))
+    if not size:
+        raise Internal("keys and values of this shape cannot be stored")
+    return size
+
+
+class KvPool:
+    """Blocks of all layers. The block after the last is nobody's: rows that only fill up a batch write there.
+
+    Args:
+        shape: as `kv_blocks` gives it.
+        bytes_a_block: of one layer, a multiple of 16.
+        layers: of the decoder.
+        num_blocks: blocks that sequences may use.
+        device: where.
+
+    Attributes:
+        tensors: by layer, uint8 [num_blocks + 1, bytes_a_block].
+        spare_block: the block that is nobody's.
+    """
+
+    def __init__(self, shape: KvBlocks, bytes_a_block: int, layers: int, num_blocks: int, device: torch.device) -> None:
+        shape_of_layer = (num_blocks + 1, bytes_a_block)
+        self.tensors = [torch.zeros(shape_of_layer, dtype=torch.uint8, device=device) for _ in range(layers)]
+        self.spare_block = num_blocks
+        self._layers = [_placed(shape, layer) for layer in self.tensors]
+
+    def layer(self, number: int) -> KvBlocks:
+        """The blocks of one layer, for kernels."""
+        return self._layers[number]
+
+
+def _placed(shape: KvBlocks, layer: Tensor) -> KvBlocks:
+    blocks = KvBlocks.from_buffer_copy(shape)
+    blocks.data, blocks.stride, blocks.count = layer.data_ptr(), layer.stride(0), len(layer)
+    return blocks

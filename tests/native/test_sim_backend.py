@@ -1,0 +1,248 @@
+"""The whole path of the cuda backend on the simulated device: staging, batch sizes, captured steps, drawing, copies."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from headrace_engine.backends import cpu, sim, torch
+from headrace_engine.backends.cuda.runner import CudaRunner
+from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, ModelFormat, SamplingParams, WeightQuant
+from headrace_engine.core.runner import BlockCopies, LogitChanges, Runner, Sampled, Scoring, SequenceStep
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.messages import CorePlan
+from headrace_engine.native import FOLDER_VARIABLE
+from native.conftest import need_sim
+from same_tokens import ROUNDING, same_tokens
+from tiny_models import make_tiny_llama
+
+SHAPE = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
+BLOCKS = 8
+"""Of each sequence."""
+GREEDY = SamplingParams(temperature=0, logprobs=True, top_logprobs=2)
+
+
+@pytest.fixture(autouse=True)
+def simulator(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_sim()
+    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_llama(tmp_path_factory.mktemp("model"), **SHAPE)
+
+
+def plan_for(path: Path, **changes: object) -> CorePlan:
+    plan = CorePlan(
+        str(path), ModelFormat.AUTO, num_threads=1, max_batch=5, max_length=128, max_prefill_tokens=160, num_blocks=48
+    )
+    return replace(plan, dtype=ComputeDtype.BFLOAT16, **changes)  # type: ignore[arg-type]
+
+
+def on_cpu(plan: CorePlan) -> CorePlan:
+    return replace(plan, compute_unit=ComputeUnit.CPU)
+
+
+def opened(runner: Runner, num_host_blocks: int = 0) -> Runner:
+    runner.load(lambda phase, done, total: None)
+    runner.allocate(runner.size().num_blocks, num_host_blocks)
+    return runner
+
+
+class Sequences:
+    """Sequences of one runner, each with blocks of its own, in batches.
+
+    Args:
+        prompts: ids of each.
+        chunk: ids of a prompt in one step.
+        follow: what each goes on with, in place of what it draws.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        prompts: Sequence[Sequence[int]],
+        chunk: int = 128,
+        follow: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        self.runner = runner
+        self.ids = [list(prompt) for prompt in prompts]
+        self.drawn: list[list[Sampled]] = [[] for _ in prompts]
+        self._done = [0] * len(prompts)
+        self._chunk = chunk
+        self._follow = follow
+
+    def step(self, which: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
+        """Compute the next ids of some sequences together; those that have no more draw one."""
+        steps = [self._share(number, sampling) for number in which]
+        answers = iter(self.runner.run(steps))
+        for number, step in zip(which, steps, strict=True):
+            self._done[number] += len(step.token_ids)
+            if step.sampling is not None:
+                sampled = next(answers)
+                assert sampled.token_id is not None, sampled.error
+                forced = self._follow[number][len(self.drawn[number])] if self._follow else sampled.token_id
+                self.drawn[number].append(sampled)
+                self.ids[number].append(forced)
+
+    def generate(self, tokens: int) -> None:
+        """Step all of them until each has drawn so many."""
+        while waiting := [number for number, drawn in enumerate(self.drawn) if len(drawn) < tokens]:
+            self.step(waiting)
+
+    def _share(self, number: int, sampling: SamplingParams) -> SequenceStep:
+        ids, done = self.ids[number], self._done[number]
+        share = ids[done : done + self._chunk]
+        wanted = sampling if done + len(share) == len(ids) else None
+        blocks = range(number * BLOCKS, (number + 1) * BLOCKS)
+        return SequenceStep(share, done, blocks, wanted, position=len(self.drawn[number]), index=number)
+
+
+def prompts(count: int, seed: int) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[rng.randrange(256) for _ in range(rng.choice([1, 5, 16, 17, 40]))] for _ in range(count)]
+
+
+@pytest.mark.parametrize("mode", [KvCacheMode.DEFAULT, KvCacheMode.INT8])
+def test_the_tokens_are_those_of_the_cpu_backend(tmp_path: Path, mode: KvCacheMode) -> None:
+    """Each token by itself, after those of the cpu backend: of two nearly equal ones, rounding chooses."""
+    plan = plan_for(make_tiny_llama(tmp_path, vocab_size=256, **SHAPE), kv_cache_mode=mode)
+    reference, device = opened(cpu.make_runner(on_cpu(plan))), opened(sim.make_runner(plan))
+    expected: list[Sampled] = []
+    got: list[Sampled] = []
+    for seed in range(5):
+        leading = Sequences(reference, prompts(4, seed))
+        leading.generate(10)
+        follow = [[sampled.token_id or 0 for sampled in drawn] for drawn in leading.drawn]
+        following = Sequences(device, prompts(4, seed), chunk=19, follow=follow)
+        following.generate(10)
+        for runs, drawn in ((expected, leading.drawn), (got, following.drawn)):
+            runs += (sampled for each in drawn for sampled in each)
+    ids, reference_ids = ([[sampled.token_id or 0] for sampled in runs] for runs in (got, expected))
+    scores = [np.array([[logprob for _, logprob in sampled.top]]) for sampled in expected]
+    same_tokens(reference_ids, ids, scores, rounding=2 * ROUNDING["bfloat16"])
+    assert len({token for (token,) in ids}) > 20, "the model says the same again and again"
+
+
+def test_captured_steps_give_the_bits_of_steps_that_are_not(model: Path) -> None:
+    runs = []
+    for captured in (False, True):
+        runner = opened(sim.make_runner(plan_for(model)))
+        assert isinstance(runner, CudaRunner)
+        if not captured:
+            assert runner._steps is not None
+            runner._steps._graphs = None
+        sequences = Sequences(runner, prompts(5, 3))
+        sequences.generate(1)
+        for which in ([0], [1, 2], [0, 2, 4], [0, 1, 2, 3, 4], [3], [4, 3, 2, 1]):
+            sequences.step(which, SamplingParams(temperature=0.9, seed=7, top_p=0.95, logprobs=True, top_logprobs=3))
+        runs.append(sequences.drawn)
+    assert runs[0] == runs[1]
+
+
+def test_rows_that_fill_a_batch_up_touch_no_block_of_a_sequence(model: Path) -> None:
+    """A batch of 3 is computed as one of 4, and one of 5 as it is: what the others hold stays."""
+    runner = opened(sim.make_runner(plan_for(model)))
+    alone, beside = Sequences(runner, prompts(5, 4)), Sequences(runner, prompts(5, 4))
+    alone.generate(1)
+    kept = [pool.clone() for pool in runner._steps._pool.tensors]  # type: ignore[attr-defined]
+    alone.step([0, 1, 2])
+    for before, pool in zip(kept, runner._steps._pool.tensors, strict=True):  # type: ignore[attr-defined]
+        changed = {int(block) for block in (before != pool).any(1).nonzero()}
+        written = {n * BLOCKS + (len(alone.ids[n]) - 2) // 16 for n in (0, 1, 2)}
+        assert changed <= {*written, len(pool) - 1}
+    beside.generate(2)
+    assert [drawn[:2] for drawn in beside.drawn[:3]] == alone.drawn[:3]
+
+
+def test_what_requests_change_in_logits_reaches_the_device(model: Path) -> None:
+    runner = opened(sim.make_runner(plan_for(model)))
+    first = runner.run([SequenceStep([5, 6, 7], 0, (0,), GREEDY)])[0].token_id
+    assert first is not None
+    allowed = array("I", [0] * 12)
+    allowed[3] = 1 << 9
+    biased = LogitChanges(biased=array("i", [200]), biases=array("d", [1e4]))
+    penalized = LogitChanges(repetition=1.0, penalized=array("i", [first]), penalties=array("d", [1e4]))
+    changes = [
+        {"masked_ids": [first]},
+        {"changes": LogitChanges(allowed=allowed)},
+        {"changes": biased},
+        {"changes": penalized},
+        {"changes": LogitChanges(allowed=array("I"))},
+    ]
+    for start in (0, 3):  # As a prompt, then as captured steps of the batch.
+        steps = [
+            SequenceStep([5, 6, 7] if not start else [9], start, (n,), GREEDY, **change)  # type: ignore[arg-type]
+            for n, change in enumerate(changes)
+        ]
+        masked, one, forced, less, none = (sampled.token_id for sampled in runner.run(steps))
+        plain = first if not start else runner.run([SequenceStep([9], 3, (0,), GREEDY)])[0].token_id
+        assert one == 3 * 32 + 9
+        assert forced == 200
+        assert none is None
+        if not start:
+            assert masked != plain
+            assert less != plain
+
+
+def test_many_changes_find_room(model: Path) -> None:
+    """More than the room that is there from the start: it grows."""
+    runner = opened(sim.make_runner(plan_for(model)))
+    rng = random.Random(5)
+    many = array("i", [rng.randrange(384, 1 << 20) for _ in range(40_000)])
+    masked = LogitChanges(biased=many, biases=array("d", [1.0] * len(many)))
+    forced = LogitChanges(biased=array("i", [77]), biases=array("d", [1e4]))
+    steps = [SequenceStep([5], 0, (n,), GREEDY, changes=change) for n, change in enumerate((masked, forced))]
+    plain = runner.run([SequenceStep([5], 0, (0,), GREEDY)])[0].token_id
+    assert [sampled.token_id for sampled in runner.run(steps)] == [plain, 77]
+
+
+def test_prompts_and_tokens_tell_what_the_oracle_tells(model: Path) -> None:
+    plan = plan_for(model)
+    ids = [3, 90, 41, 7, 7, 260, 18]
+    step = SequenceStep(ids, 0, (0,), GREEDY, scoring=Scoring(0, ids[1:], 2), tensors=True)
+    oracle = opened(torch.make_runner(replace(on_cpu(plan), dtype=ComputeDtype.FLOAT32)))
+    (expected,), (got,) = oracle.run([step]), opened(sim.make_runner(plan)).run([step])
+    assert expected.scores is not None
+    assert got.scores is not None
+    assert np.allclose(got.scores.logprobs, expected.scores.logprobs, atol=4 * ROUNDING["bfloat16"])
+    vectors = [np.frombuffer(sampled.tensors, dtype="<f4") for sampled in (got, expected)]
+    assert np.linalg.norm(vectors[0] - vectors[1]) < 0.05 * np.linalg.norm(vectors[1])
+
+
+def test_blocks_go_to_host_memory_and_come_back(model: Path) -> None:
+    plan = plan_for(model, num_host_blocks=4)
+    runner = opened(sim.make_runner(plan), num_host_blocks=4)
+    sequences = Sequences(runner, [list(range(3, 35))])
+    sequences.generate(1)
+    expected = runner.run([SequenceStep([50], 32, (0, 1, 2), GREEDY)])
+    runner.copy_blocks(BlockCopies(to_host=((0, 2), (1, 3))))
+    for pool in runner._steps._pool.tensors:  # type: ignore[attr-defined]
+        pool[:2] = 255
+    runner.copy_blocks(BlockCopies(to_pool=((2, 9), (3, 8))))
+    assert runner.run([SequenceStep([50], 32, (9, 8, 7), GREEDY)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("dtype", {"dtype": ComputeDtype.FLOAT32}),
+        ("weight_quant", {"weight_quant": WeightQuant.INT8}),
+        ("device_list", {"device_list": (0, 1)}),
+    ],
+)
+def test_what_it_does_not_do_is_refused_by_name(model: Path, field: str, changes: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgument, match=f"config.{field} = .* by the cuda backend; allowed: "):
+        opened(sim.make_runner(replace(plan_for(model), **changes)))  # type: ignore[arg-type]
+
+
+def test_heads_without_a_kernel_are_refused(tmp_path: Path) -> None:
+    path = make_tiny_llama(tmp_path)
+    with pytest.raises(InvalidArgument, match="has heads of 16 entries by the cuda backend; allowed: 64, 80"):
+        opened(sim.make_runner(plan_for(path)))
