@@ -38,6 +38,8 @@ struct Attend {
     const int64_t first = last_seen(q) - op.window + 1;
     return op.window == 0 || first < 0 ? 0 : first;
   }
+  // Whether every query sees `covered` positions from `first` on.
+  bool all_seen(int64_t first, int64_t covered) const { return op.window == 0 && first + covered <= position + 1; }
 };
 
 // Hides scores of `covered` positions but those from begin to end - 1.
@@ -53,9 +55,12 @@ void cap_scores(float* scores, float cap, int64_t covered) {
 }
 
 float largest_score(const float* scores, int64_t covered) {
-  Vec most = Vec::all(kNothing);
-  for (int64_t t = 0; t < covered; t += Vec::kLanes) most = max(most, Vec::load(scores + t));
-  return largest(most);
+  Vec even = Vec::all(kNothing), odd = even;
+  for (int64_t t = 0; t < covered; t += 2 * Vec::kLanes) {
+    even = max(even, Vec::load(scores + t));
+    if (t + Vec::kLanes < covered) odd = max(odd, Vec::load(scores + t + Vec::kLanes));
+  }
+  return largest(max(even, odd));
 }
 
 // e^(score - top) of every score, 0 where it is hidden; returns their sum.
@@ -73,11 +78,13 @@ float put_weights(float* scores, int64_t covered, float top) {
 
 // Makes the scores of query q for `tokens` positions from `first` on what they count; returns the largest so far.
 float settle_scores(const Attend& job, float* scores, int64_t q, int64_t first, int64_t tokens, int64_t covered) {
-  const int64_t seen = job.last_seen(q) + 1 - first;
-  const int64_t begin = job.first_seen(q) > first ? job.first_seen(q) - first : 0;
-  const int64_t end = seen < 0 ? 0 : (seen < tokens ? seen : tokens);
   if (job.op.soft_cap > 0) cap_scores(scores, job.op.soft_cap, covered);
-  if (begin > 0 || end < covered) hide_scores(scores, begin < covered ? begin : covered, end, covered);
+  if (!job.all_seen(first, covered)) {
+    const int64_t seen = job.last_seen(q) + 1 - first;
+    const int64_t begin = job.first_seen(q) > first ? job.first_seen(q) - first : 0;
+    const int64_t end = seen < 0 ? 0 : (seen < tokens ? seen : tokens);
+    hide_scores(scores, begin < covered ? begin : covered, end, covered);
+  }
   const float before = job.part.largest[q], block = largest_score(scores, covered);
   return block > before ? block : before;
 }

@@ -189,7 +189,7 @@ void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_
     case kCodes:
       return code_tile(tile, rows, first, last, sums, piece, shape);
     case kWhole:
-      configure_tiles(shape, kTileRows, 64);
+      configure_tiles(shape, rows_of_tile((last - first) * rows.planes.count), 64);
       return whole_tile(tile, rows, first, last, places, room);
     case kTiles:
       configure_tiles(shape, kTileRows, 64);

@@ -5,6 +5,11 @@ constexpr int64_t kMostDepth = 64;   // inputs of one step of a tile
 constexpr int64_t kProductRow = kTileOutputs * 4;
 constexpr int64_t kProductBytes = kTileRows * kProductRow;  // of 16 rows of codes with 64 outputs
 
+// Rows of a tile where there are so many to compute: fewer take less time.
+int64_t rows_of_tile(int64_t rows) {
+  return rows < kTileRows ? rows : kTileRows;
+}
+
 // What tiles are configured for: rows of activations, and bytes of them.
 struct TileShape {
   int64_t rows = 0, bytes = 0;
@@ -121,7 +126,7 @@ void add_codes(const Tile& tile, const Rows& rows, int64_t first, int64_t last, 
 void code_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room,
                TileShape& shape) {
   const int64_t codes = (last - first) * rows.planes.count, group = tile.layout->group;
-  configure_tiles(shape, codes < kTileRows ? codes : kTileRows, group < kMostDepth ? group : kMostDepth);
+  configure_tiles(shape, rows_of_tile(codes), group < kMostDepth ? group : kMostDepth);
   __builtin_memset(sums, 0, static_cast<size_t>((last - first) * kTileOutputs) * sizeof(float));
   if (rows.planes.count == 2) {
     add_codes<2>(tile, rows, first, last, sums, room);

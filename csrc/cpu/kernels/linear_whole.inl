@@ -50,17 +50,22 @@ void multiply_two_tiles(const std::byte* w, const CodeTiles& x, int64_t inputs, 
   _tile_stored(3, sums + kProductBytes + 64, kProductRow);
 }
 
-// Sums of `count` rows, [planes][16][64] or [32][64], as outputs of rows `row` ... of the step.
+// How sums lie in a room: bytes from a row to the next, and from one plane of a row to the other.
+struct SumPlaces {
+  int64_t row, plane;
+};
+
+// Sums of `count` rows as outputs of rows `row` ... of the step.
 template <int kPlanes>
 void put_whole(const Affine (&affine)[4], const Planes& planes, int64_t row, int64_t count, const std::byte* sums,
-               const Places& places, int64_t place) {
-  for (int64_t r = 0; r < count; r++, sums += kProductRow) {
+               SumPlaces apart, const Places& places, int64_t place) {
+  for (int64_t r = 0; r < count; r++, sums += apart.row) {
     const Vec total = Vec::all(planes.totals[row + r]), scale = Vec::all(planes.scales[row + r]);
     const auto* product = reinterpret_cast<const __m512i*>(sums);
     Vec out[4];
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {
-      out[c] = add_product<kPlanes>(product + c, kProductBytes / 64, affine[c], total, Vec::zero()) * scale;
+      out[c] = add_product<kPlanes>(product + c, apart.plane / 64, affine[c], total, Vec::zero()) * scale;
     }
     put_row(places, place + r, out);
   }
@@ -81,16 +86,17 @@ void whole_tile_of(const Tile& tile, const Rows& rows, int64_t first, int64_t la
   for (int64_t row = first; row < last; row += kBlock) {
     const int8_t* x = rows.planes.codes + row * stride;
     const int64_t count = last - row < kBlock ? last - row : kBlock;
-    const bool fresh = row == first;
-    if (kPlanes == 1 && count <= kTileRows) {
-      multiply_codes(tile.data, x, stride, inputs, fresh, room);
+    SumPlaces apart = {kProductRow, kProductBytes};
+    if (count * kPlanes <= kTileRows) {
+      multiply_codes(tile.data, x, rows.padded, inputs, row == first, room);
+      apart = {kPlanes * kProductRow, kProductRow};
     } else {
       const CodeTiles two = {x, kPlanes == 1 ? x + kTileRows * stride : x + rows.padded, stride};
       Places next = {places.row + (row - first) * places.stride, places.stride, count, nullptr, 0};
       multiply_two_tiles(tile.data, two, inputs, ahead, next, room);
       multiply_two_tiles(tile.data + 128, two, inputs, ahead, next, room + 128);
     }
-    put_whole<kPlanes>(affine, rows.planes, row, count, room, places, row - first);
+    put_whole<kPlanes>(affine, rows.planes, row, count, room, apart, places, row - first);
   }
 }
 
