@@ -53,7 +53,7 @@ def last(lanes, ids):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_logits_are_those_of_transformers(variant, tmp_path):
+def test_bc121_logits_are_those_of_transformers(variant, tmp_path):
     make, overrides = VARIANTS[variant]
     path, ids = make(tmp_path, **overrides), random_ids(45, seed=1)
     expected = reference_logits(path, ids)
@@ -242,6 +242,19 @@ def test_keys_and_values_are_stored_as_on_the_torch_backend(mode, wide_llama):
     expected = forced(Lanes(load(wide_llama, kv_cache_mode=mode)), SEQUENCES)
     with cpu_model(wide_llama, kv_cache_mode=mode) as model:
         check_agreement((0.98, 0.9998), expected, forced(CpuLanes(model), SEQUENCES))
+
+
+@pytest.mark.parametrize("block_size", [16, 32, 64])
+@pytest.mark.parametrize("head_dim", [32, 64, 80, 96, 128])
+@pytest.mark.parametrize("mode", KvCacheMode)
+def test_bc108_every_kind_of_keys_and_values_has_every_head_and_block(mode, head_dim, block_size, tmp_path):
+    path = make_tiny_llama(tmp_path, num_attention_heads=2, num_key_value_heads=1, head_dim=head_dim)
+    ids = random_ids(70, seed=head_dim)
+    expected = reference_logits(path, ids)
+    with cpu_model(path, kv_cache_mode=mode, block_size=block_size) as model:
+        got = last(CpuLanes(model, block_size=block_size), ids)
+    cosine = torch.nn.functional.cosine_similarity(got.double(), expected[-1].double(), dim=0)
+    assert cosine >= {KvCacheMode.DEFAULT: 1 - 1e-6, KvCacheMode.INT8: 0.999, KvCacheMode.UINT4: 0.9}[mode]
 
 
 def test_bfloat16_generates_the_tokens_of_float32_up_to_its_rounding(wide_llama):

@@ -34,6 +34,16 @@ def test_every_weight_is_at_most_half_a_step_off(kind, group):
     assert rows.scales.shape == (9, -(-100 // group) if group else 1)
 
 
+@pytest.mark.parametrize("group", [16, 32, 64, 128])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bc110_sizes_that_no_group_divides_are_as_near(kind, group):
+    for inputs, outputs in ((31 * group + 17, 5), (group - 1, 7), (group, 1)):
+        given = weights(outputs, inputs)
+        rows = quantized(given, kind, group)
+        error = np.abs(values_of(rows, kind, group, inputs) - given)
+        assert (error <= 0.501 * rows.scales[:, np.arange(inputs) // group]).all()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_of_one_value_is_exact(kind):
     for value in (0.0, -3.25):

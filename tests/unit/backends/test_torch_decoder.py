@@ -38,7 +38,7 @@ def all_logits(model, ids):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_logits_are_those_of_transformers(variant, tmp_path):
+def test_bc121_logits_are_those_of_transformers(variant, tmp_path):
     make, overrides = VARIANTS[variant]
     path, ids = make(tmp_path, **overrides), random_ids(45, seed=1)
     expected, loaded = reference_logits(path, ids), load(path)
@@ -70,7 +70,7 @@ def test_bc120_query_heads_that_are_no_multiple_of_kv_heads_are_refused(tmp_path
 
 
 @pytest.mark.parametrize("variant", ["llama", "qwen2 tied", "mistral window"])
-def test_32_greedy_ids_are_those_of_generate(variant, tmp_path):
+def test_bc121_32_greedy_ids_are_those_of_generate(variant, tmp_path):
     make, overrides = VARIANTS[variant]
     path = make(tmp_path, **overrides)
     prompts = [random_ids(length, seed=3) for length in (1, 17, 40)]
