@@ -175,7 +175,7 @@ class InstallFields(TypedDict, total=False):
         enable_prefix_cache: reuse the KV of equal prefixes. Default True.
         prefix_cache_ttl: seconds after which unused cached blocks are dropped; above 0. Default: never.
         memory_ratio: share of the device's memory, in (0, 1]. Default 0.9 on CUDA.
-        weight_quant: "NONE" (default), "INT8", "INT4". On a CPU only.
+        weight_quant: "NONE" (default), "INT8", "INT4". On a CPU, and by the backend "cuda".
         weight_quant_group_size: weights that share one scale; 0 = one a row. Default 128 for INT4, 0 for INT8.
         activation_quant: "NONE" (default), "INT8" (on a CPU, with integer weights), "FP8".
         rope_scaling: {"type": "MODEL" (default), "LINEAR", "DYNAMIC", "YARN" or "LLAMA3", …factors}.

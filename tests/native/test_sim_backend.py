@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from headrace_engine.backends import cpu, sim, torch
+from headrace_engine.backends import sim, torch
 from headrace_engine.backends.cuda.runner import CudaRunner
-from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, ModelFormat, SamplingParams, WeightQuant
-from headrace_engine.core.runner import BlockCopies, LogitChanges, Runner, Sampled, Scoring, SequenceStep
+from headrace_engine.config import ComputeDtype, KvCacheMode, SamplingParams, WeightQuant
+from headrace_engine.core.runner import BlockCopies, LogitChanges, Scoring, SequenceStep
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.messages import CorePlan
 from headrace_engine.native import FOLDER_VARIABLE
 from native.conftest import need_sim
-from same_tokens import ROUNDING, same_tokens
+from native.sim_runs import BLOCKS, GREEDY, SHAPE, Sequences, compare_with_cpu, on_cpu, opened, plan_for, prompts
+from same_tokens import ROUNDING
 from tiny_models import make_tiny_llama
-
-SHAPE = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
-BLOCKS = 8
-"""Of each sequence."""
-GREEDY = SamplingParams(temperature=0, logprobs=True, top_logprobs=2)
 
 
 @pytest.fixture(autouse=True)
@@ -38,96 +32,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_llama(tmp_path_factory.mktemp("model"), **SHAPE)
 
 
-def plan_for(path: Path, **changes: object) -> CorePlan:
-    plan = CorePlan(
-        str(path), ModelFormat.AUTO, num_threads=1, max_batch=5, max_length=128, max_prefill_tokens=160, num_blocks=48
-    )
-    return replace(plan, dtype=ComputeDtype.BFLOAT16, **changes)  # type: ignore[arg-type]
-
-
-def on_cpu(plan: CorePlan) -> CorePlan:
-    return replace(plan, compute_unit=ComputeUnit.CPU)
-
-
-def opened(runner: Runner, num_host_blocks: int = 0) -> Runner:
-    runner.load(lambda phase, done, total: None)
-    runner.allocate(runner.size().num_blocks, num_host_blocks)
-    return runner
-
-
-class Sequences:
-    """Sequences of one runner, each with blocks of its own, in batches.
-
-    Args:
-        prompts: ids of each.
-        chunk: ids of a prompt in one step.
-        follow: what each goes on with, in place of what it draws.
-    """
-
-    def __init__(
-        self,
-        runner: Runner,
-        prompts: Sequence[Sequence[int]],
-        chunk: int = 128,
-        follow: Sequence[Sequence[int]] | None = None,
-    ) -> None:
-        self.runner = runner
-        self.ids = [list(prompt) for prompt in prompts]
-        self.drawn: list[list[Sampled]] = [[] for _ in prompts]
-        self._done = [0] * len(prompts)
-        self._chunk = chunk
-        self._follow = follow
-
-    def step(self, which: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
-        """Compute the next ids of some sequences together; those that have no more draw one."""
-        steps = [self._share(number, sampling) for number in which]
-        answers = iter(self.runner.run(steps))
-        for number, step in zip(which, steps, strict=True):
-            self._done[number] += len(step.token_ids)
-            if step.sampling is not None:
-                sampled = next(answers)
-                assert sampled.token_id is not None, sampled.error
-                forced = self._follow[number][len(self.drawn[number])] if self._follow else sampled.token_id
-                self.drawn[number].append(sampled)
-                self.ids[number].append(forced)
-
-    def generate(self, tokens: int) -> None:
-        """Step all of them until each has drawn so many."""
-        while waiting := [number for number, drawn in enumerate(self.drawn) if len(drawn) < tokens]:
-            self.step(waiting)
-
-    def _share(self, number: int, sampling: SamplingParams) -> SequenceStep:
-        ids, done = self.ids[number], self._done[number]
-        share = ids[done : done + self._chunk]
-        wanted = sampling if done + len(share) == len(ids) else None
-        blocks = range(number * BLOCKS, (number + 1) * BLOCKS)
-        return SequenceStep(share, done, blocks, wanted, position=len(self.drawn[number]), index=number)
-
-
-def prompts(count: int, seed: int) -> list[list[int]]:
-    rng = random.Random(seed)
-    return [[rng.randrange(256) for _ in range(rng.choice([1, 5, 16, 17, 40]))] for _ in range(count)]
-
-
 @pytest.mark.parametrize("mode", [KvCacheMode.DEFAULT, KvCacheMode.INT8])
 def test_the_tokens_are_those_of_the_cpu_backend(tmp_path: Path, mode: KvCacheMode) -> None:
-    """Each token by itself, after those of the cpu backend: of two nearly equal ones, rounding chooses."""
     plan = plan_for(make_tiny_llama(tmp_path, vocab_size=256, **SHAPE), kv_cache_mode=mode)
-    reference, device = opened(cpu.make_runner(on_cpu(plan))), opened(sim.make_runner(plan))
-    expected: list[Sampled] = []
-    got: list[Sampled] = []
-    for seed in range(5):
-        leading = Sequences(reference, prompts(4, seed))
-        leading.generate(10)
-        follow = [[sampled.token_id or 0 for sampled in drawn] for drawn in leading.drawn]
-        following = Sequences(device, prompts(4, seed), chunk=19, follow=follow)
-        following.generate(10)
-        for runs, drawn in ((expected, leading.drawn), (got, following.drawn)):
-            runs += (sampled for each in drawn for sampled in each)
-    ids, reference_ids = ([[sampled.token_id or 0] for sampled in runs] for runs in (got, expected))
-    scores = [np.array([[logprob for _, logprob in sampled.top]]) for sampled in expected]
-    same_tokens(reference_ids, ids, scores, rounding=2 * ROUNDING["bfloat16"])
-    assert len({token for (token,) in ids}) > 20, "the model says the same again and again"
+    compare_with_cpu(plan, seeds=5, tokens=10)
 
 
 def test_captured_steps_give_the_bits_of_steps_that_are_not(model: Path) -> None:
@@ -233,7 +141,7 @@ def test_blocks_go_to_host_memory_and_come_back(model: Path) -> None:
     ("field", "changes"),
     [
         ("dtype", {"dtype": ComputeDtype.FLOAT32}),
-        ("weight_quant", {"weight_quant": WeightQuant.INT8}),
+        ("weight_quant_group_size", {"weight_quant": WeightQuant.INT8, "weight_quant_group_size": 16}),
         ("device_list", {"device_list": (0, 1)}),
     ],
 )

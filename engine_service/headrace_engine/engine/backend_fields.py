@@ -17,7 +17,8 @@ _CPU = table(
     Field("block_size", honoured=(16, 32, 64, 128)),
 )
 _CUDA = table(
-    *_TORCH.values(),
+    Field("weight_quant_group_size", honoured=(0, 32, 64, 128)),
+    Field("activation_quant", honoured=(ActivationQuant.NONE,)),
     Field("dtype", honoured=(ComputeDtype.AUTO, ComputeDtype.BFLOAT16)),
     Field("block_size", honoured=(16, 32, 64, 128)),
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headrace_engine.config import ActivationQuant, ComputeUnit, KvCacheMode, RuntimeConfig, WeightQuant
+from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, KvCacheMode, RuntimeConfig, WeightQuant
 from headrace_engine.engine.backend_fields import check_backend
 from headrace_engine.errors import InvalidArgument
 
@@ -42,3 +42,13 @@ def test_auto_is_known_by_the_device() -> None:
     assert refused("auto", compute_unit=ComputeUnit.CUDA, **STORAGE) == [f"config.{name}" for name in STORAGE]
     assert refused("auto", compute_unit=ComputeUnit.CPU, block_size=8) == ["config.block_size"]
     check_backend(replace(PLAIN, block_size=8, **STORAGE), "auto")
+
+
+@pytest.mark.parametrize("backend", ["cuda", "sim"])
+def test_the_cuda_backend_computes_in_bfloat16_with_weights_in_codes(backend: str) -> None:
+    check_backend(replace(PLAIN, weight_quant=WeightQuant.INT4, weight_quant_group_size=32, block_size=32), backend)
+    assert refused(backend, **STORAGE) == ["config.activation_quant"]
+    assert refused(backend, weight_quant=WeightQuant.INT8, weight_quant_group_size=16, dtype=ComputeDtype.FLOAT16) == [
+        "config.weight_quant_group_size",
+        "config.dtype",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,14 +103,21 @@ def quantized_rows(tensor: TensorRows, kind: Format, group: int, first: int, las
 
 def joined(tensor: TensorRows, kind: Format, group: int, parts: list[MatrixRows]) -> tuple[Matrix, MatrixRows]:
     """All rows of a matrix that was quantised in parts, and how it is best stored."""
-    scales = _stacked([part.scales for part in parts])
-    offsets = _stacked([part.offsets for part in parts])
-    assert scales is not None
-    matrix = quantized_matrix(tensor.outputs, tensor.inputs, kind, group, scale_type(kind, scales, offsets))
-    return matrix, MatrixRows(np.concatenate([part.numbers for part in parts]), scales, offsets)
+    rows = all_rows(parts)
+    assert rows.scales is not None
+    stored = scale_type(kind, rows.scales, rows.offsets)
+    return quantized_matrix(tensor.outputs, tensor.inputs, kind, group, stored), rows
 
 
-def _stacked(parts: list[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+def all_rows(parts: Sequence[MatrixRows]) -> MatrixRows:
+    """The rows of all parts, of the same storage."""
+    if len(parts) == 1:
+        return parts[0]
+    scales, offsets = (_stacked([getattr(part, name) for part in parts]) for name in ("scales", "offsets"))
+    return MatrixRows(np.concatenate([part.numbers for part in parts]), scales, offsets)
+
+
+def _stacked(parts: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
     found = [part for part in parts if part is not None]
     return np.concatenate(found) if found else None
 

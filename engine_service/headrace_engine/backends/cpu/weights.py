@@ -119,7 +119,7 @@ class Packer:
         if kind is not None:
             part: Part = partial(quantized_rows, tensor, kind, self._storage.group)
             matrix, rows = joined(
-                tensor, kind, self._storage.group, [rows for _, rows in _parts(tensor, part, threads)]
+                tensor, kind, self._storage.group, [rows for _, rows in row_parts(tensor, part, threads)]
             )
             arena.place(name, matrix).pack(self._cpu, rows)
             return
@@ -128,12 +128,12 @@ class Packer:
         else:
             part = partial(float_rows, tensor, FORMATS[self._storage.dtype])
         packed = arena.place(name, self._storage.largest(name, tensor))
-        for first, rows in _parts(tensor, part, threads):
+        for first, rows in row_parts(tensor, part, threads):
             packed.pack(self._cpu, rows, first)
 
 
-def _parts(tensor: TensorRows, part: Part, threads: ThreadPoolExecutor) -> Iterator[tuple[int, MatrixRows]]:
-    """The rows of a matrix, some at a time, with the number of their first."""
+def row_parts(tensor: TensorRows, part: Part, threads: ThreadPoolExecutor) -> Iterator[tuple[int, MatrixRows]]:
+    """The rows of a matrix, some at a time, with the number of their first; those numbers are multiples of 64."""
     step = max(1, _VALUES_AT_ONCE // tensor.inputs // _ROW_MULTIPLE) * _ROW_MULTIPLE
     bounds = list(pairwise([*range(0, tensor.outputs, step), tensor.outputs]))
     found = threads.map(lambda pair: part(*pair), bounds)

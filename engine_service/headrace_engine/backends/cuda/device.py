@@ -41,11 +41,13 @@ class Device(Protocol):
         name: in messages and sizes.
         torch: where tensors lie.
         native: the library with the kernels.
+        multiprocessors: how many blocks of threads it runs beside one another.
     """
 
     name: str
     torch: torch.device
     native: Native
+    multiprocessors: int
 
     def launch(self, op: str, args: ctypes.Structure) -> None:
         """Enqueue a kernel of csrc.
@@ -96,6 +98,7 @@ class CudaDevice:
         self.torch = torch.device("cuda", index)
         self.name = str(self.torch)
         self.native = load("cuda")
+        self.multiprocessors = torch.cuda.get_device_properties(self.torch).multi_processor_count
         self._pool = torch.cuda.graph_pool_handle()
         torch.cuda.set_device(self.torch)
 
@@ -142,6 +145,7 @@ class SimDevice:
         self.torch = torch.device("cpu")
         self.name = "sim"
         self.native = load("sim")
+        self.multiprocessors = 8
         self._recording: Recording | None = None
 
     def launch(self, op: str, args: ctypes.Structure) -> None:

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from headrace_engine.backends.cpu.choices import choose_storage
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
+from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.ops import CudaOps
+from headrace_engine.backends.cuda.packing import GROUPS, Packer
 from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
-from headrace_engine.backends.cuda.weights import nbytes, side_by_side
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.backends.kv_size import amount, length_limit
 from headrace_engine.backends.torch.rope import RotaryTable
-from headrace_engine.config import ActivationQuant, ComputeDtype, WeightQuant
+from headrace_engine.config import ActivationQuant, ComputeDtype
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.decoder import Decoder
-from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.rope import apply_rope_scaling
 from headrace_engine.models.spec import DecoderSpec
-from headrace_engine.models.weights import load_weights
 from headrace_engine.native.device_kv import KvBlocks
 
 HEAD_DIMS = (64, 80, 96, 128, 256)
@@ -33,19 +35,18 @@ HEAD_DIMS = (64, 80, 96, 128, 256)
 
 _ALLOWED = {
     "dtype": (ComputeDtype.AUTO, ComputeDtype.BFLOAT16),
-    "weight_quant": (WeightQuant.NONE,),
-    "weight_quant_group_size": (None,),
+    "weight_quant_group_size": (None, *GROUPS),
     "activation_quant": (ActivationQuant.NONE,),
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CudaModel:
     """A decoder's weights on a device, and the shape of its pool.
 
     Attributes:
         spec: with the caller's rotary scaling applied.
-        weights: by canonical name, bfloat16.
+        weights: by canonical name, tensors of bfloat16 and CodedWeights.
         rotary: tables up to the longest sequence that the plan allows.
         blocks: shape of one layer's blocks, without memory.
         block_bytes: bytes of a block of one layer.
@@ -55,7 +56,7 @@ class CudaModel:
 
     device: Device
     spec: DecoderSpec
-    weights: Mapping[str, Tensor]
+    weights: Mapping[str, Any]
     rotary: RotaryTable
     blocks: KvBlocks
     block_bytes: int
@@ -65,7 +66,21 @@ class CudaModel:
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights on the device, and of the rotary tables."""
-        return nbytes(self.weights) + self.rotary.nbytes
+        different: dict[int, int] = {id(weight): weight.nbytes for weight in self.weights.values()}
+        return sum(different.values()) + self.rotary.nbytes
+
+    @cached_property
+    def products(self) -> CodedProducts:
+        """Computes with the weights in codes; its room on the device serves all steps."""
+        return CodedProducts(self.device, list(self.weights.values()))
+
+    def embedding(self, token_id: int) -> Tensor:
+        """The embedding of a token, [hidden]."""
+        table = self.weights["embed"]
+        if isinstance(table, CodedWeight):
+            return self.products.rows(table, torch.tensor([token_id], dtype=torch.int32, device=self.device.torch))[0]
+        row: Tensor = table[token_id]
+        return row
 
     def pool(self, num_blocks: int) -> KvPool:
         """A new KV pool on the device, zeroed."""
@@ -74,7 +89,7 @@ class CudaModel:
     def decoder(self, pool: KvPool, staging: StepStaging) -> Decoder[Tensor, CudaBatch]:
         """A decoder that works on a pool."""
         longest = self.sizes.blocks * self.sizes.block_size
-        ops = CudaOps(self.spec, self.rotary, pool, staging, self.device, longest)
+        ops = CudaOps(self.spec, self.rotary, pool, staging, self.device, self.products, longest)
         return Decoder(self.spec, ops, self.weights)
 
 
@@ -92,10 +107,11 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
     if spec.head_dim not in HEAD_DIMS:
         allowed = ", ".join(map(str, HEAD_DIMS))
         raise _unsupported("model_path", f"has heads of {spec.head_dim} entries", allowed)
-    _check_room(files, device)
+    num_threads = plan.num_threads or compute_threads()
+    packer = Packer(device, files, spec, choose_storage(plan, ComputeDtype.BFLOAT16), num_threads)
+    _check_room(packer.needed(), device)
     longest = length_limit(plan, spec)
-    weights = load_weights(files, torch.bfloat16, device.torch, progress)
-    side_by_side(weights, spec)
+    weights = packer.pack(progress)
     blocks = kv_blocks(spec, plan.block_size, KV_MODES[plan.kv_cache_mode])
     tables = -(-longest // plan.block_size)
     return CudaModel(
@@ -106,7 +122,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         blocks=blocks,
         block_bytes=bytes_a_block(device.native, blocks),
         sizes=Sizes(plan.max_prefill_tokens, plan.max_batch, tables, plan.block_size),
-        num_threads=plan.num_threads or compute_threads(),
+        num_threads=num_threads,
     )
 
 
@@ -115,7 +131,7 @@ def _check_plan(plan: CorePlan) -> None:
         value = getattr(plan, name)
         if value not in allowed:
             raise _unsupported(
-                name, f"= {value} is not supported", ", ".join("none" if v is None else v for v in allowed)
+                name, f"= {value} is not supported", ", ".join("none" if v is None else str(v) for v in allowed)
             )
     if len(plan.device_list) > 1:
         raise _unsupported("device_list", f"= {list(plan.device_list)}: it computes on one device", "one number")
@@ -127,11 +143,10 @@ def _unsupported(field: str, text: str, allowed: str) -> InvalidArgument:
     )
 
 
-def _check_room(files: ModelFiles, device: Device) -> None:
-    needed = files.num_parameters * torch.bfloat16.itemsize
+def _check_room(needed: int, device: Device) -> None:
     _, free = device.memory()
     if needed > free:
         raise OutOfMemory(
-            f"{amount(needed)} of weights in BFLOAT16 do not fit, {amount(free)} are free on {device.name}: take a "
-            "smaller model, or free memory there"
+            f"{amount(needed)} of weights do not fit, {amount(free)} are free on {device.name}: set weight_quant, "
+            "take a smaller model, or free memory there"
         )

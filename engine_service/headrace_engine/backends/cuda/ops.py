@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
+from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.pool import KvPool
 from headrace_engine.backends.cuda.weights import spanning
@@ -20,8 +21,19 @@ from headrace_engine.native.abi import RmsNorm
 from headrace_engine.native.device_kv import AppendKv, DecodeAttention, PrefillAttention
 from headrace_engine.native.device_rows import GatedRows, GatherRows
 
+Weight = Tensor | CodedWeight
+
 SPLIT_TOKENS = 512
 """Tokens of a sequence that one group of threads attends to: fixed, so that neighbours do not change a row's bits."""
+
+
+def together(weights: Sequence[Weight]) -> tuple[Weight, list[int]] | None:
+    """The matrix that all of these are parts of, and the outputs of each; None: they are several."""
+    first = weights[0]
+    if isinstance(first, CodedWeight):
+        return (first, first.sizes) if all(weight is first for weight in weights) else None
+    numbers = [weight for weight in weights if isinstance(weight, Tensor)]
+    return (spanning(numbers), [len(part) for part in numbers]) if len(numbers) == len(weights) else None
 
 
 class CudaOps:
@@ -33,6 +45,7 @@ class CudaOps:
         pool: where keys and values go.
         staging: brings steps to the device.
         device: where the tensors lie.
+        products: computes with weights in codes.
         longest: tokens of the longest sequence.
     """
 
@@ -43,6 +56,7 @@ class CudaOps:
         pool: KvPool,
         staging: StepStaging,
         device: Device,
+        products: CodedProducts,
         longest: int,
     ) -> None:
         self._spec = spec
@@ -50,6 +64,7 @@ class CudaOps:
         self._pool = pool
         self._staging = staging
         self._device = device
+        self._products = products
         self._splits = -(-longest // SPLIT_TOKENS)
         self._turning: tuple[Tensor, Tensor] | None = None
 
@@ -57,8 +72,10 @@ class CudaOps:
         """See Ops. Enqueues the copy of a step that `StepStaging.fill` was given."""
         return self._staging.send(batch)
 
-    def embedding(self, table: Tensor, batch: CudaBatch) -> Tensor:
+    def embedding(self, table: Weight, batch: CudaBatch) -> Tensor:
         """See Ops."""
+        if isinstance(table, CodedWeight):
+            return self._products.rows(table, batch.token_ids)
         return self._gather(table, batch.token_ids)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -74,16 +91,22 @@ class CudaOps:
         self._norm(RmsNorm(**{name: tensor.data_ptr() for name, tensor in tensors.items()}, eps=eps), x)
         return out, total
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         """See Ops."""
+        if isinstance(weight, CodedWeight):
+            return self._products.linear(x, weight, bias)
         return torch.nn.functional.linear(x, weight, bias)
 
-    def linears(self, x: Tensor, projections: Sequence[tuple[Tensor, Tensor | None]]) -> Sequence[Tensor]:
-        """See Ops. The weights lie side by side: one product, whose columns are the results."""
+    def linears(self, x: Tensor, projections: Sequence[tuple[Weight, Tensor | None]]) -> Sequence[Tensor]:
+        """See Ops. Where the weights lie side by side: one product, whose columns are the results."""
         weights = [weight for weight, _ in projections]
         biases = [bias for _, bias in projections if bias is not None]
-        out = torch.nn.functional.linear(x, spanning(weights), spanning(biases) if biases else None)
-        return list(out.split([len(weight) for weight in weights], dim=1))
+        found = together(weights)
+        if found is None:
+            return [self.linear(x, weight, bias) for weight, bias in projections]
+        whole, sizes = found
+        out = self.linear(x, whole, spanning(biases) if biases else None)
+        return list(out.split(sizes, dim=1))
 
     def rotate(self, q: Tensor, k: Tensor, batch: CudaBatch) -> tuple[Tensor, Tensor]:
         """See Ops. Launched with append_kv, which is one kernel with it."""

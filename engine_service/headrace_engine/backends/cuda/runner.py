@@ -115,4 +115,4 @@ class CudaRunner(Runner):
         steps = StepRunner(model, model.pool(1))
         mixed = largest_step(self._plan, length_limit(self._plan, model.spec))
         taken = [model.device.taken(partial(steps.run, each)) for each in (mixed, [mixed[-1]] * len(mixed))]
-        return int(_SPARE * sum(taken)) + steps.staged_bytes
+        return int(_SPARE * sum(taken)) + steps.staged_bytes + model.products.nbytes

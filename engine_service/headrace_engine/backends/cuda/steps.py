@@ -91,7 +91,7 @@ class StepRunner:
         drawn = self._drawn(draws)
 
         def vectors(number: int, token_id: int) -> bytes:
-            return _bytes(decoder.embedding[token_id]) + _bytes(selected[number])
+            return _bytes(self._model.embedding(token_id)) + _bytes(selected[number])
 
         return tell(steps, drawn, partial(self._score, states), rows_at_once(decoder.vocab_size), vectors)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -13,12 +13,18 @@ _TOGETHER = (("q", "k", "v"), ("gate", "up"))
 """Projections that share their input, in the order in which the decoder asks for them."""
 
 
-def side_by_side(weights: dict[str, Tensor], spec: DecoderSpec) -> None:
-    """Move the projections of each layer that share an input into one tensor, of which they become slices."""
+def sharing_input(spec: DecoderSpec) -> Iterator[list[str]]:
+    """The names of projections that share their input."""
     for layer in range(spec.num_layers):
         for parts in _TOGETHER:
-            for suffix in ("", "_bias"):
-                _join(weights, [f"layers.{layer}.{part}{suffix}" for part in parts])
+            yield [f"layers.{layer}.{part}" for part in parts]
+
+
+def side_by_side(weights: dict[str, Tensor], spec: DecoderSpec) -> None:
+    """Move the projections of each layer that share an input into one tensor, of which they become slices."""
+    for names in sharing_input(spec):
+        _join(weights, names)
+        _join(weights, [f"{name}_bias" for name in names])
 
 
 def _join(weights: dict[str, Tensor], names: Sequence[str]) -> None:
@@ -43,8 +49,3 @@ def spanning(parts: Sequence[Tensor]) -> Tensor:
         place += part.nbytes
     rows = sum(len(part) for part in parts)
     return first.as_strided((rows, *first.shape[1:]), first.stride())
-
-
-def nbytes(weights: Mapping[str, Tensor]) -> int:
-    """Bytes of all weights."""
-    return sum(tensor.nbytes for tensor in weights.values())

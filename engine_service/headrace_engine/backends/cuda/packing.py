@@ -1,0 +1,161 @@
+"""From the files of a model to weights on a device: numbers, and codes as the cpu backend makes and keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.cpu.rows import TensorRows, orders_of
+from headrace_engine.backends.cpu.storage import Storage, all_rows, block_rows, joined, quantized_rows
+from headrace_engine.backends.cpu.weights import row_parts
+from headrace_engine.backends.cuda.coded import CodedWeight
+from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.weights import sharing_input, side_by_side
+from headrace_engine.core.runner import Progress
+from headrace_engine.model_types import ModelPhase
+from headrace_engine.models.files import ModelFiles, TensorInfo
+from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.weights import read_tensor
+from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
+from headrace_engine.native.coded import CodedMatrix
+
+GROUPS = (0, 32, 64, 128)
+"""Weights that may share a scale; 0: a row."""
+
+_WIDENED_ZERO = 128
+"""Code of 0 where the values of a codebook are stored as codes of eight bits."""
+_ROWS_AT_ONCE = 1024
+"""Rows that a thread packs at a time, a multiple of 64."""
+
+_Coded = tuple[Matrix, MatrixRows]
+
+
+class Packer:
+    """Puts the weights of a model on a device.
+
+    Args:
+        device: the device.
+        files: the model.
+        spec: its decoder.
+        storage: how matrices are stored.
+        threads: that read, quantise and pack.
+    """
+
+    def __init__(self, device: Device, files: ModelFiles, spec: DecoderSpec, storage: Storage, threads: int) -> None:
+        self._device = device
+        self._files = files
+        self._spec = spec
+        self._storage = storage
+        self._threads = threads
+        self._coded = {name: info for name, info in files.tensors.items() if self._matrix(info) is not None}
+        self._done = 0
+
+    def needed(self) -> int:
+        """Bytes that all weights take at most."""
+        return sum(self._most_bytes(info) for info in self._files.tensors.values())
+
+    def pack(self, progress: Progress) -> Mapping[str, Any]:
+        """Tensors and coded weights by canonical name; matrices that share their input lie side by side.
+
+        Raises:
+            BadModel: a file has changed since it was opened, or a weight is not finite.
+        """
+        progress(ModelPhase.LOADING, 0, self._files.weight_bytes)
+        numbers: dict[str, Tensor] = {}
+        for name, info in self._files.tensors.items():
+            if name not in self._coded:
+                numbers[name] = read_tensor(info, torch.bfloat16, self._device.torch)
+                self._report(info, progress)
+        side_by_side(numbers, self._spec)
+        coded: dict[str, CodedWeight] = {}
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="headrace-pack") as threads:
+            for names in self._together():
+                coded.update(self._pack_together(names, threads, progress))
+        return {**numbers, **coded}
+
+    def _together(self) -> Iterator[list[str]]:
+        """The names of all matrices in codes, those that may lie side by side together."""
+        shared = [names for names in sharing_input(self._spec) if all(name in self._coded for name in names)]
+        yield from shared
+        apart = self._coded.keys() - {name for names in shared for name in names}
+        yield from ([name] for name in sorted(apart))
+
+    def _pack_together(
+        self, names: Sequence[str], threads: ThreadPoolExecutor, progress: Progress
+    ) -> Iterator[tuple[str, CodedWeight]]:
+        parts = []
+        for name in names:
+            parts.append(self._codes(self._coded[name], threads))
+            self._report(self._coded[name], progress)
+        if len({replace(matrix, outputs=1) for matrix, _ in parts}) == 1:
+            whole = self._on_device(parts, threads)
+            yield from ((name, whole) for name in names)
+        else:
+            yield from ((name, self._on_device([part], threads)) for name, part in zip(names, parts, strict=True))
+
+    def _codes(self, info: TensorInfo, threads: ThreadPoolExecutor) -> _Coded:
+        tensor, kind, group = self._open(info), self._storage.quantizes(info.name), self._storage.group
+        if kind is not None:
+            part = partial(quantized_rows, tensor, kind, group)
+            return joined(tensor, kind, group, [rows for _, rows in row_parts(tensor, part, threads)])
+        parts = row_parts(tensor, partial(block_rows, tensor), threads)
+        return _without_codebook(self._storage.largest(info.name, tensor), all_rows([rows for _, rows in parts]))
+
+    def _on_device(self, parts: Sequence[_Coded], threads: ThreadPoolExecutor) -> CodedWeight:
+        sizes = [matrix.outputs for matrix, _ in parts]
+        matrix, rows = replace(parts[0][0], outputs=sum(sizes)), all_rows([rows for _, rows in parts])
+        packed = CodedMatrix(self._device.native, matrix, Dtype.BFLOAT16)
+        host = torch.empty(packed.nbytes, dtype=torch.uint8)
+
+        def pack(first: int) -> None:
+            packed.pack(host.data_ptr(), _some(rows, first, first + _ROWS_AT_ONCE), first)
+
+        list(threads.map(pack, range(0, matrix.outputs, _ROWS_AT_ONCE)))
+        return CodedWeight(packed, host.to(self._device.torch), sizes)
+
+    def _matrix(self, info: TensorInfo) -> Matrix | None:
+        """How a tensor is stored in codes, or the largest that it may come to; None: as numbers."""
+        if len(info.shape) != 2:
+            return None
+        tensor = self._open(info)
+        if self._storage.quantizes(info.name) is None and not self._storage.takes_blocks(info.name, tensor):
+            return None
+        matrix = _widened(self._storage.largest(info.name, tensor))
+        return matrix if matrix.group in GROUPS else None
+
+    def _most_bytes(self, info: TensorInfo) -> int:
+        matrix = self._matrix(info)
+        if matrix is None:
+            return int(np.prod(info.shape)) * torch.bfloat16.itemsize
+        return CodedMatrix(self._device.native, matrix, Dtype.BFLOAT16).nbytes
+
+    def _open(self, info: TensorInfo) -> TensorRows:
+        return TensorRows(info, orders_of(info, self._spec))
+
+    def _report(self, info: TensorInfo, progress: Progress) -> None:
+        self._done += info.stored.nbytes
+        progress(ModelPhase.LOADING, self._done, self._files.weight_bytes)
+
+
+def _widened(matrix: Matrix) -> Matrix:
+    """A codebook's values are whole numbers, which codes of eight bits are as well."""
+    return replace(matrix, format=Format.INT8, zero=_WIDENED_ZERO, codebook=()) if matrix.codebook else matrix
+
+
+def _without_codebook(matrix: Matrix, rows: MatrixRows) -> _Coded:
+    if not matrix.codebook:
+        return matrix, rows
+    codes = (np.array(matrix.codebook) + _WIDENED_ZERO).astype(np.uint8)
+    return _widened(matrix), replace(rows, numbers=codes[rows.numbers])
+
+
+def _some(rows: MatrixRows, first: int, last: int) -> MatrixRows:
+    scales, offsets = (None if part is None else part[first:last] for part in (rows.scales, rows.offsets))
+    return MatrixRows(rows.numbers[first:last], scales, offsets)
