@@ -28,9 +28,11 @@ typedef enum CoreIsa {
 typedef struct CoreCpu CoreCpu; /* a pool of threads, and the kernels that they run */
 
 typedef struct CoreCpuOptions {
-  const int32_t* cpus; /* [threads] the logical CPU of each thread; null: the system places them */
-  int32_t threads;     /* 1 ... 1024; the caller of core_program_run is the first */
-  int32_t isa;         /* CoreIsa */
+  const int32_t* cpus;  /* [threads] the logical CPU of each thread; null: the system places them */
+  const int32_t* nodes; /* [threads] the memory node of each thread, numbers from 0 without gaps, that of the first
+                           thread 0; null: all threads are of one */
+  int32_t threads;      /* 1 ... 1024; the caller of core_program_run is the first */
+  int32_t isa;          /* CoreIsa */
 } CoreCpuOptions;
 
 /* The best instruction set of this machine, as its CPU and its operating system say. */
@@ -42,6 +44,9 @@ CORE_API int32_t core_cpu_isa(const CoreCpu* cpu);
 /* Zeroed memory in huge pages where the system has them, aligned to 2 MiB; null where there is none. */
 CORE_API void* core_cpu_allocate(int64_t bytes);
 CORE_API void core_cpu_free(void* memory); /* null does nothing */
+/* Writes a zero to each page of `bytes` bytes of unused memory at place + n * stride, by threads of node n: so the
+ * system takes them from that node. */
+CORE_API CoreStatus core_cpu_touch(CoreCpu* cpu, void* place, int64_t bytes, int64_t stride);
 /* How often this library has allocated since it was loaded: stands still once models are warm. */
 CORE_API int64_t core_cpu_allocations(void);
 
@@ -60,7 +65,7 @@ typedef enum CoreFormat {
 /* A matrix, packed for this library. Only core_weight_pack writes what data points to, and only this version of the
  * library reads it: see core_weight_version. */
 typedef struct CoreWeight {
-  const void* data; /* core_weight_bytes() bytes, aligned to 64 */
+  const void* data; /* core_weight_bytes() bytes, aligned to 64; of shards, those of the first */
   int64_t outputs;  /* rows of the matrix */
   int64_t inputs;   /* columns */
   int32_t format;   /* CoreFormat */
@@ -69,6 +74,8 @@ typedef struct CoreWeight {
   int32_t offsets;  /* 1: groups have offsets too, 0: none */
   int32_t zero;     /* of the codes: 0 ... 255 */
   int32_t codebook; /* 1: INT4 through the table below; 0: the code is its own value */
+  int64_t stride;   /* bytes from the begin of one shard to that of the next, a multiple of 64 */
+  int32_t shards;   /* memory nodes that hold equal parts of the rows, the last one what is left; 0: one holds all */
   float values[16]; /* the codebook */
 } CoreWeight;
 
@@ -84,7 +91,7 @@ typedef struct CorePack {
 
 /* Number of the layout in memory: what was packed under another number has to be packed again. */
 CORE_API int32_t core_weight_version(void);
-/* Bytes that data needs; 0 where the description is wrong. */
+/* Bytes that each shard's data needs; 0 where the description is wrong. */
 CORE_API int64_t core_weight_bytes(const CoreWeight* weight);
 /* Packs on all threads. The memory need not be zeroed. */
 CORE_API CoreStatus core_weight_pack(CoreCpu* cpu, const CorePack* pack);

@@ -162,8 +162,9 @@ class InstallFields(TypedDict, total=False):
         hub: the hub that resolves a hub name.
         format: "AUTO" (default), "HF", "GGUF", "HEADRACE".
         dtype: "AUTO" (default), "FLOAT32", "BFLOAT16", "FLOAT16".
-        compute_unit: "CUDA", "CPU", "CPU_NUMA". Default: CUDA where there is one.
-        device_list: numbers of the devices or memory nodes.
+        compute_unit: "CUDA", "CPU", or "CPU_NUMA": threads and a share of the weights on each memory node. Default:
+            CUDA where there is one.
+        device_list: numbers of the devices, or of CPU_NUMA's memory nodes. Default: the first, or all nodes.
         num_threads: compute threads on a CPU, 0 to 4096; 0 (default) = the physical cores one may use.
         max_batch: sequences in one step, 1 to 4096. Default 32.
         max_length: tokens of the longest sequence; at least 2. Default: the model's, at most what fits.
@@ -194,7 +195,7 @@ class InstallFields(TypedDict, total=False):
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
     nothing: logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel;
-    of format "HEADRACE"; of compute_unit "CPU_NUMA"; of rope_scaling "DYNAMIC" and "YARN"; of activation_quant "FP8";
+    of format "HEADRACE"; of rope_scaling "DYNAMIC" and "YARN"; of activation_quant "FP8";
     of weight_quant_group_size all but 0, 16, 32, 64 and 128.
     """
 

@@ -52,6 +52,7 @@ struct Step {
   const QueryTile* tiles;    // [num_tiles]
   int32_t num_tiles;
   int32_t threads;
+  int32_t nodes;
   int32_t longest;  // positions of the longest sequence, this step's included
   float* workspace;
   std::byte* shared;  // room of the op that runs, aligned to 64
@@ -70,6 +71,7 @@ struct Step {
 // What one thread has for itself.
 struct Thread {
   int32_t number;
+  int32_t node;
   std::byte* room;     // aligned to 64; keeps what jobs of the same phase left there
   bool begun = false;  // whether this thread has run jobs of this phase before
 };
@@ -82,6 +84,8 @@ struct Phase {
   int64_t (*jobs)(const void* op, const Step& step);
   // Runs jobs first ... last - 1.
   void (*run)(const void* op, const Step& step, int64_t first, int64_t last, Thread& thread);
+  // Instead of jobs: number of a memory node's jobs, which its own threads run; node 0 has some unless no node has.
+  int64_t (*node_jobs)(const void* op, const Step& step, int32_t node) = nullptr;
 };
 
 // How an op runs: its phases one after the other, every job of one before the first of the next.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "common/check.h"
 #include "cpu/cpu.h"
@@ -150,7 +151,7 @@ float integer_at(const CoreWeight& weight, const WeightLayout& layout, const std
 
 void weight_row(const CoreWeight& weight, int64_t row, float* values) {
   const WeightLayout layout(weight);
-  const auto* tile = static_cast<const std::byte*>(weight.data) + row / kTileOutputs * layout.tile_bytes;
+  const auto* tile = tile_at(weight, layout, row / kTileOutputs);
   const int64_t column = row % kTileOutputs;
   for (int64_t k = 0; k < weight.inputs; k++) {
     values[k] = is_integer(weight) ? integer_at(weight, layout, tile, column, k) : number_at(weight, tile, column, k);
@@ -161,20 +162,27 @@ namespace {
 
 // Tiles to be packed: one phase.
 struct Packing {
+  const Pool& pool;
   const CorePack& pack;
   const WeightLayout layout;
   bool begun = false;
 
-  int64_t next() {
-    const int64_t tiles = begun ? 0 : (pack.rows + kTileOutputs - 1) / kTileOutputs;
-    begun = true;
-    return tiles;
+  NodePart tiles(int32_t node) const { return NodePart(part_of(pack.rows, kTileOutputs), pool.nodes(), node); }
+
+  bool next(int64_t* jobs) {
+    for (int32_t node = 0; node < pool.nodes(); node++) jobs[node] = tiles(node).count;
+    return !std::exchange(begun, true);
   }
 
   void run(int64_t tile) const {
     const int64_t first = tile * kTileOutputs, place = pack.first_row / kTileOutputs + tile;
-    auto* data = static_cast<std::byte*>(const_cast<void*>(pack.weight->data)) + place * layout.tile_bytes;
+    std::byte* data = tile_at(*pack.weight, layout, place);
     pack_tile({pack, *pack.weight, layout, data, first, std::min(kTileOutputs, pack.rows - first)});
+  }
+
+  void run(int64_t first, int64_t last, int32_t thread) const {
+    const int64_t begin = tiles(pool.node_of(thread)).first;
+    for (int64_t tile = begin + first; tile < begin + last; tile++) run(tile);
   }
 };
 
@@ -182,10 +190,10 @@ struct Packing {
 
 CoreStatus pack_rows(Pool& pool, const CorePack& pack) {
   if (const CoreStatus status = check_pack(pack); status != CORE_OK) return status;
-  Packing packing{pack, WeightLayout(*pack.weight)};
-  pool.run({[](void* context) { return static_cast<Packing*>(context)->next(); },
-            [](void* context, int64_t first, int64_t last, int32_t) {
-              for (int64_t tile = first; tile < last; tile++) static_cast<const Packing*>(context)->run(tile);
+  Packing packing{pool, pack, WeightLayout(*pack.weight)};
+  pool.run({[](void* context, int64_t* jobs) { return static_cast<Packing*>(context)->next(jobs); },
+            [](void* context, int64_t first, int64_t last, int32_t thread) {
+              static_cast<const Packing*>(context)->run(first, last, thread);
             },
             &packing});
   return CORE_OK;
@@ -200,7 +208,7 @@ int32_t core_weight_version(void) {
 int64_t core_weight_bytes(const CoreWeight* weight) {
   if (weight == nullptr || core::check(*weight) != CORE_OK) return 0;
   const core::WeightLayout layout(*weight);
-  return layout.tiles * layout.tile_bytes;
+  return layout.shard_tiles * layout.tile_bytes;
 }
 
 CoreStatus core_weight_row(const CoreWeight* weight, int64_t row, float* values) {

@@ -56,6 +56,9 @@ constexpr int64_t first_claimed(uint64_t state, int64_t count, int32_t thread) {
   return from_begin(thread) ? begin_of(state) : end_of(state) - count;
 }
 
+// Of a team without jobs while there is a run.
+constexpr uint64_t kNothingToClaim = state_of(0, 0, 1);
+
 void pin(std::thread& thread, int32_t cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -104,7 +107,36 @@ void Turn::offer() {
   began_ = __rdtsc();
 }
 
-Pool::Pool(int32_t threads, const int32_t* cpus) : size_(threads), turns_(static_cast<size_t>(threads)) {
+// Where the calling thread may run, put back in the end.
+class Moved {
+ public:
+  explicit Moved(int32_t cpu) {
+    if (cpu < 0 || pthread_getaffinity_np(pthread_self(), sizeof(before_), &before_) != 0) return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<size_t>(cpu), &set);
+    moved_ = pthread_setaffinity_np(pthread_self(), sizeof(set), &set) == 0;
+  }
+  ~Moved() {
+    if (moved_) pthread_setaffinity_np(pthread_self(), sizeof(before_), &before_);
+  }
+  Moved(const Moved&) = delete;
+  Moved& operator=(const Moved&) = delete;
+
+ private:
+  cpu_set_t before_;
+  bool moved_ = false;
+};
+
+Pool::Pool(int32_t threads, const int32_t* cpus, const int32_t* nodes)
+    : size_(threads), turns_(static_cast<size_t>(threads)) {
+  if (nodes != nullptr) {
+    node_of_.assign(nodes, nodes + threads);
+    nodes_ = *std::max_element(nodes, nodes + threads) + 1;
+    if (cpus != nullptr && nodes_ > 1) first_cpu_ = cpus[0];
+  }
+  teams_ = std::make_unique<Team[]>(static_cast<size_t>(nodes_));
+  for (int32_t thread = 0; thread < threads; thread++) team_of(thread).size++;
   try {
     for (int32_t thread = 1; thread < threads; thread++) {
       threads_.emplace_back([this, thread] { serve(thread); });
@@ -122,45 +154,58 @@ Pool::~Pool() {
 
 void Pool::end() {
   ending_.store(true);
-  threads_asleep_.wake();
+  for (int32_t node = 0; node < nodes_; node++) teams_[static_cast<size_t>(node)].asleep.wake();
   for (std::thread& thread : threads_) thread.join();
 }
 
 void Pool::run(const Work& work) {
+  const Moved moved(first_cpu_);
   work_ = &work;
+  Team& team = team_of(0);
+  team.state.store(kNothingToClaim, std::memory_order_relaxed);
   follow(advance(0), 0);
   for (;;) {
-    caller_asleep_.wait([this] {
-      const uint64_t state = state_.load();
+    caller_asleep_.wait([&team] {
+      const uint64_t state = team.state.load();
       return state == 0 || unclaimed(state) > 0;
     });
-    if (state_.load(std::memory_order_acquire) == 0) return;
+    if (team.state.load(std::memory_order_acquire) == 0) return;
     turns_[0].offer();
     follow(claim(0), 0);
   }
 }
 
 void Pool::serve(int32_t thread) {
+  Team& team = team_of(thread);
   for (;;) {
-    threads_asleep_.wait([this] { return unclaimed(state_.load()) > 0 || ending_.load(); });
+    team.asleep.wait([this, &team] { return unclaimed(team.state.load()) > 0 || ending_.load(); });
     if (ending_.load()) return;
     turns_[static_cast<size_t>(thread)].offer();
     follow(claim(thread), thread);
   }
 }
 
-int64_t Pool::share_of(int64_t left) const {
-  return left == 0 ? 0 : std::max<int64_t>(1, left / (kShares * size_));
+int64_t Pool::Team::share_of(int64_t left) const {
+  return left == 0 ? 0 : std::max<int64_t>(1, left / (kShares * size));
+}
+
+// Notes the jobs of a phase; answers its first state.
+uint64_t Pool::Team::take(int64_t all) {
+  jobs = all;
+  for (shift = 0; all > kMostUnits << shift;) shift++;
+  const int64_t units = (all + (int64_t{1} << shift) - 1) >> shift;
+  return state_of(0, units, units);
 }
 
 // Takes units of the phase on, or none where none is left.
 Pool::Claim Pool::claim(int32_t thread) {
-  uint64_t state = state_.load(std::memory_order_relaxed);
+  Team& team = team_of(thread);
+  uint64_t state = team.state.load(std::memory_order_relaxed);
   for (;;) {
-    const int64_t count = share_of(unclaimed(state));
+    const int64_t count = team.share_of(unclaimed(state));
     if (count == 0) return {0, 0};
     const uint64_t next = claimed(state, count, thread);
-    if (state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_relaxed)) {
+    if (team.state.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_relaxed)) {
       return {first_claimed(state, count, thread), count};
     }
   }
@@ -168,15 +213,17 @@ Pool::Claim Pool::claim(int32_t thread) {
 
 // Gives `count` finished units back, and takes others on, of the next phase where this one is over.
 Pool::Claim Pool::finish(int64_t count, int32_t thread) {
+  Team& team = team_of(thread);
   const bool over = turns_[static_cast<size_t>(thread)].over();
-  uint64_t state = state_.load(std::memory_order_acquire);
+  uint64_t state = team.state.load(std::memory_order_acquire);
   while (unclaimed(state) != 0 || unfinished(state) != count) {
-    const int64_t more = over ? 0 : share_of(unclaimed(state));
+    const int64_t more = over ? 0 : team.share_of(unclaimed(state));
     const uint64_t next = claimed(state, more, thread) - state_of(0, 0, count);
-    if (state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
+    if (team.state.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
       return {first_claimed(state, more, thread), more};
     }
   }
+  if (nodes_ > 1 && busy_.fetch_sub(1, std::memory_order_acq_rel) > 1) return {0, 0};
   return advance(thread);
 }
 
@@ -184,23 +231,53 @@ Pool::Claim Pool::finish(int64_t count, int32_t thread) {
 // the phase before over.
 Pool::Claim Pool::advance(int32_t thread) {
   const Work work = *work_;
-  int64_t jobs;
-  while ((jobs = work.next(work.context)) == 1 || (jobs > 0 && size_ == 1)) work.run(work.context, 0, jobs, thread);
-  jobs_ = jobs;
-  for (shift_ = 0; jobs > kMostUnits << shift_;) shift_++;
-  const int64_t units = (jobs + (int64_t{1} << shift_) - 1) >> shift_, count = share_of(units);
-  const uint64_t all = state_of(0, units, units);
-  state_.store(claimed(all, count, thread));
-  if (jobs != 0) threads_asleep_.wake();
+  const int32_t node = node_of(thread);
+  const Team& own = team_of(thread);
+  int64_t jobs[kMostNodes];
+  while (work.next(work.context, jobs)) {
+    const int64_t mine = jobs[node];
+    const bool all_mine = nodes_ == 1 || std::count(jobs, jobs + nodes_, 0) == nodes_ - 1;
+    if (mine == 0 || !all_mine || (mine > 1 && own.size > 1)) return begin(jobs, thread);
+    work.run(work.context, 0, mine, thread);
+  }
+  run_out();
+  return {0, 0};
+}
+
+// Gives every team its jobs; the first claim of its own team is the calling thread's.
+Pool::Claim Pool::begin(const int64_t* jobs, int32_t thread) {
+  if (nodes_ > 1) {
+    busy_.store(nodes_ - static_cast<int32_t>(std::count(jobs, jobs + nodes_, 0)), std::memory_order_relaxed);
+  }
+  Claim mine{0, 0};
+  for (int32_t node = 0; node < nodes_; node++) {
+    if (jobs[node] == 0) continue;  // The phase does not wait for this team, so nothing of it may be written now.
+    Team& team = teams_[static_cast<size_t>(node)];
+    uint64_t state = team.take(jobs[node]);
+    if (node == node_of(thread)) {
+      mine.count = team.share_of(unclaimed(state));
+      mine.first = first_claimed(state, mine.count, thread);
+      state = claimed(state, mine.count, thread);
+    }
+    team.state.store(state);
+    team.asleep.wake();
+  }
   caller_asleep_.wake();
-  return {first_claimed(all, count, thread), count};
+  return mine;
+}
+
+// There is no further phase: the caller may return.
+void Pool::run_out() {
+  team_of(0).state.store(0);
+  caller_asleep_.wake();
 }
 
 // Runs jobs from a claim on for as long as there are any to claim.
 void Pool::follow(Claim claim, int32_t thread) {
+  const Team& team = team_of(thread);
   while (claim.count > 0) {
-    const int64_t end = (claim.first + claim.count) << shift_;
-    work_->run(work_->context, claim.first << shift_, std::min(end, jobs_), thread);
+    const int64_t end = (claim.first + claim.count) << team.shift;
+    work_->run(work_->context, claim.first << team.shift, std::min(end, team.jobs), thread);
     claim = finish(claim.count, thread);
   }
 }

@@ -79,6 +79,7 @@ class Check {
     if (!ok()) return *this;
     that(check(*weight) == CORE_OK, code_of(check(*weight)), field);
     that(weight->data != nullptr, CORE_NULL_POINTER, field);
+    that(weight->shards <= 1 || weight->shards == program_->cpu.pool.nodes(), CORE_BAD_SHAPE, field);
     return that(reinterpret_cast<uintptr_t>(weight->data) % 64 == 0, CORE_MISALIGNED, field);
   }
 

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "cpu/program.h"
+#include "cpu/weight.h"
 
 namespace core {
 namespace {
@@ -108,21 +109,20 @@ class Replay {
     for (int32_t thread = 0; thread < step.threads; thread++) phase_begun(thread) = -1;
   }
 
-  int64_t next() {
+  bool next(int64_t* jobs) {
     while (++phase_ < Kernel::kPhases * std::ssize(program_.ops)) {
       if (phase_ % Kernel::kPhases == 0) join_to_next();
-      const Phase& phase = current();
-      const int64_t jobs = phase.jobs == nullptr ? 0 : phase.jobs(op(), step_);
-      if (jobs > 0) return jobs;
+      if (deal_out(jobs)) return true;
     }
-    return 0;
+    return false;
   }
 
   void run(int64_t first, int64_t last, int32_t number) const {
     int64_t& begun = phase_begun(number);
-    Thread thread{number, room(number) + kLine, begun == phase_};
+    const int32_t node = program_.cpu.pool.node_of(number);
+    Thread thread{number, node, room(number) + kLine, begun == phase_};
     begun = phase_;
-    current().run(op(), step_, first, last, thread);
+    current().run(op(), step_, first_[node] + first, first_[node] + last, thread);
   }
 
  private:
@@ -136,6 +136,18 @@ class Replay {
   const Phase& current() const { return recorded().kernel->phases[phase_ % Kernel::kPhases]; }
   const void* op() const { return recorded().data(); }
 
+  // The jobs of each node; whether there are any.
+  bool deal_out(int64_t* jobs) {
+    const Phase& phase = current();
+    const int64_t all = phase.jobs == nullptr ? 0 : phase.jobs(op(), step_);
+    for (int32_t node = 0; node < step_.nodes; node++) {
+      const NodePart part(all, step_.nodes, node);
+      first_[node] = part.first;
+      jobs[node] = phase.node_jobs == nullptr ? part.count : phase.node_jobs(op(), step_, node);
+    }
+    return jobs[0] > 0;
+  }
+
   // The room of a thread begins with the phase that it last ran jobs of.
   std::byte* room(int32_t thread) const { return program_.memory.get() + places_.rooms + thread * places_.room_bytes; }
   int64_t& phase_begun(int32_t thread) const { return *reinterpret_cast<int64_t*>(room(thread)); }
@@ -144,6 +156,7 @@ class Replay {
   const Places places_;
   Step step_;
   int64_t phase_ = -1;
+  int64_t first_[kMostNodes];  // number of each node's first job
 };
 
 }  // namespace
@@ -187,15 +200,15 @@ core::Step CoreProgram::step_of(const CoreBatch& batch) {
   }
   auto* workspace = reinterpret_cast<float*>(memory.get());
   std::byte* shared = memory.get() + places.shared;
-  return {&shape,          &batch,  positions, number, first_row, tiles,   num_tiles,
-          cpu.pool.size(), longest, workspace, shared, kv,        nullptr, false};
+  return {&shape,           &batch,  positions, number, first_row, tiles,   num_tiles, cpu.pool.size(),
+          cpu.pool.nodes(), longest, workspace, shared, kv,        nullptr, false};
 }
 
 CoreStatus CoreProgram::run(const CoreBatch& batch) {
   if (kv.base == nullptr) return core::status(CORE_NOT_BOUND, 0);
   if (const CoreStatus status = core::check_batch(*this, batch); status != CORE_OK) return status;
   core::Replay replay(*this, step_of(batch));
-  cpu.pool.run({[](void* context) { return static_cast<core::Replay*>(context)->next(); },
+  cpu.pool.run({[](void* context, int64_t* jobs) { return static_cast<core::Replay*>(context)->next(jobs); },
                 [](void* context, int64_t first, int64_t last, int32_t thread) {
                   static_cast<const core::Replay*>(context)->run(first, last, thread);
                 },

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/check.h"
+#include "cpu/pool.h"
 
 namespace core {
 namespace {
@@ -55,6 +56,7 @@ CoreStatus check_integer(const CoreWeight& weight) {
 
 WeightLayout::WeightLayout(const CoreWeight& weight)
     : tiles((weight.outputs + kTileOutputs - 1) / kTileOutputs),
+      shard_tiles(part_of(tiles, std::max(weight.shards, 1))),
       inputs(filled_inputs(weight)),
       group(is_integer(weight) && weight.group != 0 ? weight.group : inputs),
       groups(inputs / group),
@@ -70,6 +72,10 @@ CoreStatus check(const CoreWeight& weight) {
   if (weight.inputs < 1 || weight.inputs > kMaxExtent) return bad_field(CORE_BAD_EXTENT, offsetof(CoreWeight, inputs));
   if (weight.format < CORE_FORMAT_FLOAT32 || weight.format > CORE_FORMAT_INT4) {
     return bad_field(CORE_UNKNOWN_DTYPE, offsetof(CoreWeight, format));
+  }
+  if (weight.shards < 0 || weight.shards > kMostNodes) return bad_field(CORE_BAD_COUNT, offsetof(CoreWeight, shards));
+  if (weight.shards > 1 && (weight.stride <= 0 || weight.stride % 64 != 0)) {
+    return bad_field(CORE_BAD_EXTENT, offsetof(CoreWeight, stride));
   }
   return is_integer(weight) ? check_integer(weight) : CORE_OK;
 }

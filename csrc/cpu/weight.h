@@ -19,10 +19,27 @@ namespace core {
 
 constexpr int64_t kTileOutputs = 64;
 
+// What each of `parts` gets of a count, but the last ones, which get what is left.
+[[gnu::always_inline]] inline int64_t part_of(int64_t count, int64_t parts) {
+  return (count + parts - 1) / parts;
+}
+
+// A node's part of a count.
+struct NodePart {
+  int64_t first, count;
+
+  [[gnu::always_inline]] NodePart(int64_t all, int64_t nodes, int64_t node)
+      : first(node * part_of(all, nodes)), count(all - first) {
+    if (count > part_of(all, nodes)) count = part_of(all, nodes);
+    if (count < 0) count = 0;
+  }
+};
+
 struct WeightLayout {
-  int64_t tiles;   // of 64 outputs
-  int64_t inputs;  // with what they are filled up with
-  int64_t group;   // inputs of one group; float formats: inputs
+  int64_t tiles;        // of 64 outputs
+  int64_t shard_tiles;  // of each shard but the last
+  int64_t inputs;       // with what they are filled up with
+  int64_t group;        // inputs of one group; float formats: inputs
   int64_t groups;
   int64_t code_bytes;   // of the codes (or numbers) of one group
   int64_t scale_bytes;  // of 64 scales
@@ -34,6 +51,13 @@ struct WeightLayout {
 
 [[gnu::always_inline]] inline bool is_integer(const CoreWeight& weight) {
   return weight.format == CORE_FORMAT_INT8 || weight.format == CORE_FORMAT_INT4;
+}
+
+// Where a tile begins.
+[[gnu::always_inline]] inline std::byte* tile_at(const CoreWeight& weight, const WeightLayout& layout, int64_t tile) {
+  auto* data = static_cast<std::byte*>(const_cast<void*>(weight.data));
+  const int64_t shard = tile / layout.shard_tiles;
+  return data + shard * weight.stride + (tile - shard * layout.shard_tiles) * layout.tile_bytes;
 }
 
 // One row as float32, [inputs]; weight.data is set.

@@ -197,7 +197,6 @@ def _kv_share(config: object) -> float:
         ("tensor_parallel", 2),
         ("logn_attention", True),
         ("adapters", [{"name": "a", "path": "b"}]),
-        ("compute_unit", "CPU_NUMA"),
     ],
 )
 def test_what_is_not_honoured_is_refused_by_name(client: Client, folders: Folders, field: str, value: object) -> None:

@@ -25,6 +25,9 @@ from headrace_engine.native import (
 from headrace_engine.native import Sequence as SequenceRows
 from numpy.typing import NDArray
 
+STRIDE = 1 << 21
+"""Shards begin at multiples of this, so that they share no page."""
+
 Floats = NDArray[np.float32]
 Values = Mapping[str, Value]
 SHAPE = {
@@ -40,8 +43,10 @@ SHAPE = {
 
 
 def packed(cpu: Cpu, matrix: Matrix, numbers: NDArray[Any], scales: Any = None, offsets: Any = None) -> PackedMatrix:
-    """A matrix in memory of its own."""
-    result = PackedMatrix(cpu.native, matrix, Memory(cpu.native, matrix.packed_bytes(cpu.native)))
+    """A matrix in memory of its own, with a shard for each node."""
+    stride = -(-matrix.packed_bytes(cpu.native, cpu.nodes) // STRIDE) * STRIDE
+    memory = Memory(cpu.native, stride * cpu.nodes)
+    result = PackedMatrix(cpu.native, matrix, memory, shards=cpu.nodes, stride=stride)
     result.pack(cpu, MatrixRows(numbers, scales, offsets))
     return result
 

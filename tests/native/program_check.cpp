@@ -20,12 +20,18 @@ struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
+// Threads, and the memory nodes that they and the matrices are dealt out to.
+struct Team {
+  CoreCpu* cpu;
+  int32_t nodes;
+};
+
 // A matrix of random numbers or codes in a block that ends with its last byte.
 struct Matrix {
   CoreWeight weight{};
   std::unique_ptr<void, Free> data;
 
-  Matrix(CoreCpu* cpu, std::mt19937& random, int32_t format, int64_t outputs, int64_t inputs, int32_t group = 0) {
+  Matrix(const Team& team, std::mt19937& random, int32_t format, int64_t outputs, int64_t inputs, int32_t group = 0) {
     const bool integer = format == CORE_FORMAT_INT8 || format == CORE_FORMAT_INT4;
     weight.outputs = outputs;
     weight.inputs = inputs;
@@ -36,8 +42,10 @@ struct Matrix {
       weight.offsets = group == 16;
       weight.zero = format == CORE_FORMAT_INT8 ? 128 : 8;
     }
-    const int64_t bytes = core_weight_bytes(&weight);
-    data.reset(std::aligned_alloc(64, static_cast<size_t>(bytes)));
+    weight.shards = team.nodes;
+    weight.stride = 64;  // Some, until it is known how large a shard is.
+    weight.stride = core_weight_bytes(&weight);
+    data.reset(std::aligned_alloc(64, static_cast<size_t>(weight.stride * team.nodes)));
     weight.data = data.get();
     const int64_t groups = group == 0 ? 1 : (inputs + group - 1) / group;
     std::vector<float> scales(static_cast<size_t>(outputs * groups), format == CORE_FORMAT_INT8 ? 0.002f : 0.03f);
@@ -46,7 +54,7 @@ struct Matrix {
     const CorePack pack{
         &weight, rows.data(), integer ? scales.data() : nullptr, weight.offsets != 0 ? offsets.data() : nullptr,
         0,       outputs};
-    if (core_weight_pack(cpu, &pack) != CORE_OK) std::abort();
+    if (core_weight_pack(team.cpu, &pack) != CORE_OK) std::abort();
   }
 
   static std::vector<uint8_t> contents(std::mt19937& random, int32_t format, size_t count) {
@@ -80,16 +88,16 @@ struct Storage {
 
 class Model {
  public:
-  Model(CoreCpu* cpu, const Storage& storage)
+  Model(const Team& team, const Storage& storage)
       : random_(7),
-        embed_(cpu, random_, storage.format, kVocab, kHidden, storage.group),
-        q_(cpu, random_, storage.format, kHeads * kHeadDim, kHidden, storage.group),
-        k_(cpu, random_, CORE_FORMAT_FLOAT32, kKvHeads * kHeadDim, kHidden),
-        v_(cpu, random_, storage.format, kKvHeads * kHeadDim, kHidden, storage.group),
-        o_(cpu, random_, storage.format, kHidden, kHeads * kHeadDim, storage.group),
-        gate_(cpu, random_, storage.format, kInner, kHidden, storage.group),
-        up_(cpu, random_, storage.format, kInner, kHidden, storage.group),
-        down_(cpu, random_, storage.format, kHidden, kInner, storage.group),
+        embed_(team, random_, storage.format, kVocab, kHidden, storage.group),
+        q_(team, random_, storage.format, kHeads * kHeadDim, kHidden, storage.group),
+        k_(team, random_, CORE_FORMAT_FLOAT32, kKvHeads * kHeadDim, kHidden),
+        v_(team, random_, storage.format, kKvHeads * kHeadDim, kHidden, storage.group),
+        o_(team, random_, storage.format, kHidden, kHeads * kHeadDim, storage.group),
+        gate_(team, random_, storage.format, kInner, kHidden, storage.group),
+        up_(team, random_, storage.format, kInner, kHidden, storage.group),
+        down_(team, random_, storage.format, kHidden, kInner, storage.group),
         ones_(kHidden, 1.0f),
         bias_(kHeads * kHeadDim, 0.1f) {
     for (int32_t position = 0; position < kPositions; position++) {
@@ -99,7 +107,7 @@ class Model {
         sin_.push_back(static_cast<float>(std::sin(angle)));
       }
     }
-    record(cpu, storage);
+    record(team.cpu, storage);
   }
   ~Model() {
     core_program_destroy(program_);
@@ -224,18 +232,23 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return most / largest;
 }
 
+// The memory node of each thread.
+const std::vector<int32_t> kTeams[] = {{0}, {0, 0, 0}, {0, 1, 1}};
+
 bool agree(const Storage& storage) {
   std::vector<float> first;
   for (int32_t isa = CORE_ISA_AVX2; isa <= core_cpu_best_isa(); isa++) {
-    for (int32_t threads : {1, 3}) {
-      CoreCpu* cpu = nullptr;
-      const CoreCpuOptions options{nullptr, threads, isa};
-      if (core_cpu_create(&options, &cpu) != CORE_OK) return false;
-      const std::vector<float> logits = Model(cpu, storage).run();
-      core_cpu_destroy(cpu);
+    for (const std::vector<int32_t>& nodes : kTeams) {
+      Team team{nullptr, *std::max_element(nodes.begin(), nodes.end()) + 1};
+      const auto threads = static_cast<int32_t>(nodes.size());
+      const CoreCpuOptions options{nullptr, nodes.data(), threads, isa};
+      if (core_cpu_create(&options, &team.cpu) != CORE_OK) return false;
+      const std::vector<float> logits = Model(team, storage).run();
+      core_cpu_destroy(team.cpu);
       if (first.empty()) first = logits;
       if (const double far = distance(logits, first); !(far <= storage.limit)) {
-        std::fprintf(stderr, "%s: isa %d with %d threads is %g away from isa 1\n", storage.name, isa, threads, far);
+        std::fprintf(stderr, "%s: isa %d with %d threads of %d nodes is %g away from isa 1\n", storage.name, isa,
+                     threads, team.nodes, far);
         return false;
       }
     }

@@ -140,15 +140,20 @@ void convert(const void* data, const Step& step, int64_t first, int64_t last, Th
 
 // ---- phase 1: tiles ----
 
-int64_t tiles_of(const LinearOp& op) {
+// Tiles of a projection that threads of one node multiply: those whose weights lie there.
+NodePart node_tiles(const Projection& projection, const Step& step, int64_t node) {
+  return NodePart(WeightLayout(projection.weight).tiles, step.nodes, node);
+}
+
+int64_t tiles_of(const LinearOp& op, const Step& step, int64_t node) {
   int64_t tiles = 0;
-  for (int32_t i = 0; i < op.count; i++) tiles += WeightLayout(op.projections[i].weight).tiles;
+  for (int32_t i = 0; i < op.count; i++) tiles += node_tiles(op.projections[i], step, node).count;
   return tiles;
 }
 
-int64_t tile_jobs(const void* data, const Step& step) {
+int64_t tile_jobs(const void* data, const Step& step, int32_t node) {
   const auto& op = *static_cast<const LinearOp*>(data);
-  return tiles_of(op) * ((step.rows(op.x) + kRowBlock - 1) / kRowBlock);
+  return tiles_of(op, step, node) * ((step.rows(op.x) + kRowBlock - 1) / kRowBlock);
 }
 
 // Where a tile's products with rows begin ... end - 1 go.
@@ -213,17 +218,19 @@ Rows rows_of(const LinearOp& op, const Step& step, Thread& thread) {
 
 void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t last, Thread& thread) {
   const auto& op = *static_cast<const LinearOp*>(data);
-  const int64_t count = step.rows(op.x), tiles = tiles_of(op);
+  const int64_t count = step.rows(op.x), tiles = tiles_of(op, step, thread.node);
   const Rows rows = rows_of(op, step, thread);
   TileShape shape;
   for (int64_t job = first; job < last; job++) {
     int64_t number = job % tiles;
     const int64_t begin = job / tiles * kRowBlock, end = begin + kRowBlock < count ? begin + kRowBlock : count;
     const Projection* projection = op.projections;
-    while (number >= WeightLayout(projection->weight).tiles) number -= WeightLayout(projection++->weight).tiles;
+    NodePart own = node_tiles(*projection, step, thread.node);
+    for (; number >= own.count; own = node_tiles(*++projection, step, thread.node)) number -= own.count;
+    number += own.first;
     const WeightLayout layout(projection->weight);
     const Way way = way_of(projection->weight, count);
-    const auto* weights = static_cast<const std::byte*>(projection->weight.data) + number * layout.tile_bytes;
+    const std::byte* weights = tile_at(projection->weight, layout, number);
     // A tile that several passes read is worth the whole next one.
     const bool once = way == kCodes || way == kWhole || end - begin <= 2;
     const Tile tile{&projection->weight, &layout, weights, once ? kStreamAhead : layout.tile_bytes};
@@ -236,4 +243,4 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
 #endif
 }
 
-const Kernel kLinear = {{{convert_jobs, convert}, {tile_jobs, multiply_tiles}}, linear_shared, linear_room};
+const Kernel kLinear = {{{convert_jobs, convert}, {nullptr, multiply_tiles, tile_jobs}}, linear_shared, linear_room};

@@ -6,12 +6,14 @@ Every function takes the root of the file system, so that tests can give it anot
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headrace_engine.errors import InvalidArgument
 
 _ROOT = Path("/")
+_LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 
 
 def memory_limit(root: Path = _ROOT) -> int:
@@ -66,6 +68,26 @@ def one_of_each_core(root: Path, cpus: frozenset[int]) -> list[int]:
     for cpu in sorted(cpus):
         first.setdefault(_read(root / topology.format(cpu)) or str(cpu), cpu)
     return list(first.values())
+
+
+def memory_nodes(root: Path, cpus: frozenset[int]) -> dict[int, frozenset[int]]:
+    """Those of some logical processors that belong to each memory node, by its number; nodes without any are left out.
+
+    Where the system does not tell, all belong to node 0.
+    """
+    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+    numbers = sorted(int(folder.name.removeprefix("node")) for folder in folders)
+    lists = {number: _read(root / f"sys/devices/system/node/node{number}/cpulist") for number in numbers}
+    found = {number: cpus & processors(text) for number, text in lists.items()}
+    return {number: own for number, own in found.items() if own} or {0: cpus}
+
+
+def processors(text: str) -> frozenset[int]:
+    """The numbers of a list as the system writes them, "0-3,8"; none where it is no such list."""
+    if not _LIST.fullmatch(text):
+        return frozenset()
+    ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
+    return frozenset(number for pair in ends for number in range(pair[0], pair[-1] + 1))
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:

@@ -8,12 +8,13 @@ from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, R
 from headrace_engine.engine.field_checks import Field, check, table
 
 _TORCH = table(
+    Field("compute_unit", honoured=(ComputeUnit.CUDA, ComputeUnit.CPU)),
     Field("weight_quant", honoured=(WeightQuant.NONE,)),
     Field("weight_quant_group_size", honoured=()),
     Field("activation_quant", honoured=(ActivationQuant.NONE,)),
 )
 _CPU = table(
-    Field("compute_unit", honoured=(ComputeUnit.CPU,)),
+    Field("compute_unit", honoured=(ComputeUnit.CPU, ComputeUnit.CPU_NUMA)),
     Field("block_size", honoured=(16, 32, 64, 128)),
 )
 _CUDA = table(
@@ -23,7 +24,11 @@ _CUDA = table(
     Field("block_size", honoured=(16, 32, 64, 128)),
 )
 _TABLES: Mapping[str, Mapping[str, Field]] = {"torch": _TORCH, "cpu": _CPU, "cuda": _CUDA, "sim": _CUDA}
-_AUTO: Mapping[ComputeUnit | None, str] = {ComputeUnit.CUDA: "torch", ComputeUnit.CPU: "cpu"}
+_AUTO: Mapping[ComputeUnit | None, str] = {
+    ComputeUnit.CUDA: "torch",
+    ComputeUnit.CPU: "cpu",
+    ComputeUnit.CPU_NUMA: "cpu",
+}
 
 
 def check_backend(config: RuntimeConfig, backend: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_engine.config import ActivationQuant, ComputeUnit, KvCacheMode, ModelFormat, WeightQuant
+from headrace_engine.config import ActivationQuant, KvCacheMode, ModelFormat, WeightQuant
 from headrace_engine.engine.field_checks import UINT32, UINT64, Field, table
 from headrace_engine.engine.fields import MAX_ENTRIES
 
@@ -19,12 +19,12 @@ RUNTIME = table(
         text="layout of the model's files",
     ),
     Field("dtype", text="number format of weights and activations; unset: AUTO"),
+    Field("compute_unit", text="kind of device; unset: CUDA where there is one"),
     Field(
-        "compute_unit",
-        honoured=(ComputeUnit.CUDA, ComputeUnit.CPU),
-        text="kind of device; unset: CUDA where there is one",
+        "device_list",
+        most=MAX_ENTRIES,
+        text="numbers of the devices, or of CPU_NUMA's memory nodes; unset: the first device, or all nodes",
     ),
-    Field("device_list", most=MAX_ENTRIES, text="numbers of the devices or memory nodes; unset: the first"),
     Field("num_threads", 0, 4096, default=0, text="compute threads on a CPU; 0: the physical cores one may use"),
     Field("max_batch", 1, 4096, default=32, text="sequences in one step"),
     Field("max_length", 2, UINT32, text="tokens of the longest sequence; unset: the model's, at most what fits"),

@@ -48,25 +48,39 @@ class Cpu:
     Args:
         native: core_cpu.
         threads: how many compute; the caller of a program is one of them.
-        cpus: the logical processor of each thread; None: the system places them. The caller is never moved.
+        cpus: the logical processor of each thread; None: the system places them. The caller is moved, for as long as
+            a program runs, where there are several nodes, else never.
+        nodes: the memory node of each thread, numbers from 0 without gaps, that of the first thread 0; None: all are of
+            one.
         isa: the kernels; NONE: the best that the machine has.
 
     Attributes:
         native: the library.
         threads: how many compute.
+        nodes: how many nodes they are of.
         isa: the kernels that it runs.
 
     Raises:
         NativeError: the machine does not have the instruction set, or gives no more threads.
     """
 
-    def __init__(self, native: Native, threads: int, *, cpus: Sequence[int] | None = None, isa: Isa = Isa.NONE) -> None:
+    def __init__(
+        self,
+        native: Native,
+        threads: int,
+        *,
+        cpus: Sequence[int] | None = None,
+        nodes: Sequence[int] | None = None,
+        isa: Isa = Isa.NONE,
+    ) -> None:
         self.native = native
         self.threads = threads
-        if cpus is not None and len(cpus) != threads:
-            raise ValueError(f"{len(cpus)} processors for {threads} threads")
-        places = (ctypes.c_int32 * threads)(*cpus) if cpus is not None else None
-        options = CpuOptions(ctypes.addressof(places) if places is not None else None, threads, isa)
+        self.nodes = max(nodes) + 1 if nodes else 1
+        for name, numbers in (("processors", cpus), ("nodes", nodes)):
+            if numbers is not None and len(numbers) != threads:
+                raise ValueError(f"{len(numbers)} {name} for {threads} threads")
+        arrays = [(ctypes.c_int32 * threads)(*numbers) if numbers is not None else None for numbers in (cpus, nodes)]
+        options = CpuOptions(*(None if array is None else ctypes.addressof(array) for array in arrays), threads, isa)
         pool = ctypes.c_void_p()
         status = native.handle.core_cpu_create(ctypes.byref(options), ctypes.byref(pool))
         native.check("cpu_create", status, options)
@@ -84,6 +98,13 @@ class Cpu:
         if not self._free.alive:
             raise ValueError("the threads of this Cpu have ended")
         return self._pool
+
+    def touch(self, memory: Memory, offset: int, nbytes: int, stride: int) -> None:
+        """Let each node's threads take unused bytes of a memory from the system: those at offset + node · stride."""
+        if offset + (self.nodes - 1) * stride + nbytes > memory.nbytes:
+            raise ValueError(f"{nbytes} bytes at {offset}, {self.nodes} times {stride} apart, of {memory.nbytes}")
+        status = self.native.handle.core_cpu_touch(self.address, memory.address + offset, nbytes, stride)
+        self.native.check("cpu_touch", status)
 
     def close(self) -> None:
         """End the threads. Closing twice is allowed; what uses them is closed before."""

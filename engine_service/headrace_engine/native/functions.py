@@ -32,6 +32,7 @@ PROTOTYPES: dict[str, tuple[type | None, ...]] = {
     "core_cpu_isa": (_i32, _address),
     "core_cpu_allocate": (_address, _i64),
     "core_cpu_free": (None, _address),
+    "core_cpu_touch": (_status, _address, _address, _i64, _i64),
     "core_cpu_allocations": (_i64,),
     "core_weight_version": (_i32,),
     "core_weight_bytes": (_i64, _of(Weight)),

@@ -60,8 +60,8 @@ class Matrix:
             return 0
         return -(-self.inputs // self.group) if self.group else 1
 
-    def struct(self, address: int | None = None) -> Weight:
-        """The CoreWeight whose data lies at an address."""
+    def struct(self, address: int | None = None, shards: int = 1, stride: int = 0) -> Weight:
+        """The CoreWeight whose data lies at an address, or in shards that are so many bytes apart."""
         values = (ctypes.c_float * 16)(*self.codebook)
         return Weight(
             data=address,
@@ -73,16 +73,18 @@ class Matrix:
             offsets=self.offsets,
             zero=self.zero,
             codebook=bool(self.codebook),
+            stride=stride,
+            shards=shards,
             values=values,
         )
 
-    def packed_bytes(self, native: Native) -> int:
-        """Bytes that it takes when packed.
+    def packed_bytes(self, native: Native, shards: int = 1) -> int:
+        """Bytes that it takes when packed, or that each of its shards takes.
 
         Raises:
             ValueError: there is no such storage.
         """
-        nbytes = int(native.handle.core_weight_bytes(ctypes.byref(self.struct())))
+        nbytes = int(native.handle.core_weight_bytes(ctypes.byref(self.struct(shards=shards, stride=ALIGNMENT))))
         if not nbytes:
             raise ValueError(f"core_cpu has no {self}")
         return nbytes
@@ -110,16 +112,24 @@ class PackedMatrix:
         matrix: how it is stored.
         memory: where; kept as long as this is.
         offset: of its first byte, a multiple of ALIGNMENT.
+        shards: equal parts of its rows, one for each memory node.
+        stride: bytes from the begin of one shard to that of the next, a multiple of ALIGNMENT.
+
+    Attributes:
+        nbytes: of each shard.
     """
 
-    def __init__(self, native: Native, matrix: Matrix, memory: Memory, offset: int = 0) -> None:
+    def __init__(
+        self, native: Native, matrix: Matrix, memory: Memory, offset: int = 0, *, shards: int = 1, stride: int = 0
+    ) -> None:
         self.matrix = matrix
-        self.nbytes = matrix.packed_bytes(native)
-        if offset % ALIGNMENT or offset + self.nbytes > memory.nbytes:
-            raise ValueError(f"{self.nbytes} bytes at {offset} of {memory.nbytes}")
+        self.nbytes = matrix.packed_bytes(native, shards)
+        end = offset + (shards - 1) * stride + self.nbytes
+        if offset % ALIGNMENT or stride % ALIGNMENT or end > memory.nbytes or (shards > 1 and stride < self.nbytes):
+            raise ValueError(f"{shards} times {self.nbytes} bytes at {offset}, {stride} apart, of {memory.nbytes}")
         self._native = native
         self._memory = memory
-        self.struct = matrix.struct(memory.address + offset)
+        self.struct = matrix.struct(memory.address + offset, shards, stride)
 
     def pack(self, cpu: Cpu, rows: MatrixRows, first_row: int = 0) -> None:
         """Store some rows, on all threads.

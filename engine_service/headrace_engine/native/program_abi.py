@@ -14,7 +14,7 @@ _address = ctypes.c_void_p
 class CpuOptions(ctypes.Structure):
     """CoreCpuOptions."""
 
-    _fields_ = (("cpus", _address), ("threads", _i32), ("isa", _i32))
+    _fields_ = (("cpus", _address), ("nodes", _address), ("threads", _i32), ("isa", _i32))
 
 
 class Weight(ctypes.Structure):
@@ -30,6 +30,8 @@ class Weight(ctypes.Structure):
         ("offsets", _i32),
         ("zero", _i32),
         ("codebook", _i32),
+        ("stride", _i64),
+        ("shards", _i32),
         ("values", _f32 * 16),
     )
 

@@ -232,7 +232,7 @@ def mixed_steps(random: Random) -> list[SequenceStep]:
     ("changes", "field", "reason"),
     [
         ({"compute_unit": ComputeUnit.CUDA}, "config.compute_unit", "NOT_SUPPORTED"),
-        ({"compute_unit": ComputeUnit.CPU_NUMA}, "config.compute_unit", "NOT_SUPPORTED"),
+        ({"compute_unit": ComputeUnit.CPU_NUMA, "device_list": (63,)}, "config.device_list", "INVALID_FIELD"),
         ({"device_list": (1,)}, "config.device_list", "INVALID_FIELD"),
         ({"block_size": 8}, "config.block_size", "NOT_SUPPORTED"),
         ({"num_threads": 1025}, "config.num_threads", "INVALID_FIELD"),

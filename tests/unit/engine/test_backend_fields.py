@@ -30,6 +30,7 @@ def test_the_torch_backend_stores_weights_and_activations_in_the_dtype() -> None
     assert refused("torch", **STORAGE) == [f"config.{name}" for name in STORAGE]
     plain = {"kv_cache_mode": KvCacheMode.UINT4, "weight_quant": WeightQuant.NONE, "block_size": 8}
     check_backend(replace(PLAIN, compute_unit=ComputeUnit.CPU, **plain), "torch")
+    assert refused("torch", compute_unit=ComputeUnit.CPU_NUMA) == ["config.compute_unit"]
 
 
 def test_the_cpu_backend_quantises_and_takes_larger_blocks_and_no_other_device() -> None:
@@ -40,7 +41,9 @@ def test_the_cpu_backend_quantises_and_takes_larger_blocks_and_no_other_device()
 
 def test_auto_is_known_by_the_device() -> None:
     assert refused("auto", compute_unit=ComputeUnit.CUDA, **STORAGE) == [f"config.{name}" for name in STORAGE]
-    assert refused("auto", compute_unit=ComputeUnit.CPU, block_size=8) == ["config.block_size"]
+    for unit in (ComputeUnit.CPU, ComputeUnit.CPU_NUMA):
+        assert refused("auto", compute_unit=unit, block_size=8) == ["config.block_size"]
+        check_backend(replace(PLAIN, compute_unit=unit, **STORAGE), "auto")
     check_backend(replace(PLAIN, block_size=8, **STORAGE), "auto")
 
 

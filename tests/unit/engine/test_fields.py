@@ -9,7 +9,6 @@ from typing import Any, get_origin, get_type_hints
 import pytest
 from headrace_engine.config import (
     ActivationQuant,
-    ComputeUnit,
     GenerationConfig,
     InterruptPolicy,
     Lease,
@@ -275,7 +274,6 @@ class TestNotSupported:
         ("name", "value"),
         [
             ("format", ModelFormat.HEADRACE),
-            ("compute_unit", ComputeUnit.CPU_NUMA),
             ("weight_quant_group_size", 24),
             ("activation_quant", ActivationQuant.FP8),
             ("logn_attention", True),

@@ -163,10 +163,19 @@ def _read_header(data: mmap.mmap) -> tuple[dict[str, Any], int]:
 
 
 def _copy(arena: Arena, placed: Placed, view: memoryview, checksum: int) -> None:
-    target = arena.bytes_of(placed)
-    np.copyto(target, np.frombuffer(view[placed.offset : placed.offset + placed.nbytes], dtype=np.uint8))
-    if zlib.crc32(target.data) != checksum:
+    at = placed.position
+    for piece in arena.bytes_of(placed):
+        np.copyto(piece, np.frombuffer(view[at : at + piece.nbytes], dtype=np.uint8))
+        at += piece.nbytes
+    if _checksum(arena, placed) != checksum:
         raise ValueError("damaged: a matrix does not have its checksum")
+
+
+def _checksum(arena: Arena, placed: Placed) -> int:
+    checksum = 0
+    for piece in arena.bytes_of(placed):
+        checksum = zlib.crc32(piece.data, checksum)
+    return checksum
 
 
 def _matrix(fields: dict[str, Any]) -> Matrix:
@@ -183,7 +192,7 @@ def _matrix(fields: dict[str, Any]) -> Matrix:
 
 def _header(key: CacheKey, arena: Arena) -> bytes:
     matrices = [
-        {"name": name, "matrix": asdict(placed.matrix), "crc32": zlib.crc32(arena.bytes_of(placed).data)}
+        {"name": name, "matrix": asdict(placed.matrix), "crc32": _checksum(arena, placed)}
         for name, placed in arena.placed.items()
     ]
     return json.dumps({"state": key.state, "matrices": matrices}).encode()
@@ -210,8 +219,9 @@ def _write(path: Path, header: bytes, arena: Arena) -> None:
         file.write(_HEAD.pack(MAGIC, len(header)) + header)
         start = _start(len(header))
         for placed in arena.placed.values():
-            file.seek(start + placed.offset)
-            file.write(arena.bytes_of(placed).data)
+            file.seek(start + placed.position)
+            for piece in arena.bytes_of(placed):
+                file.write(piece.data)
         file.truncate(start + arena.used)
         file.flush()
         part.replace(path)

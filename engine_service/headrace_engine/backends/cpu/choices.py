@@ -27,9 +27,9 @@ def check_plan(plan: CorePlan) -> None:
     Raises:
         InvalidArgument: names the field.
     """
-    if plan.compute_unit not in (None, ComputeUnit.CPU):
-        raise _unsupported("compute_unit", plan.compute_unit, "CPU")
-    if plan.device_list not in ((), (0,)):
+    if plan.compute_unit is ComputeUnit.CUDA:
+        raise _unsupported("compute_unit", plan.compute_unit, "CPU, CPU_NUMA")
+    if plan.compute_unit is not ComputeUnit.CPU_NUMA and plan.device_list not in ((), (0,)):
         text = f"= {list(plan.device_list)} is out of range; allowed for CPU: 0"
         raise InvalidArgument.field("config.device_list", text)
     if plan.block_size % 16:

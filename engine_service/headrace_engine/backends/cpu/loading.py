@@ -15,16 +15,17 @@ from headrace_engine.backends.cpu.choices import (
     choose_kv,
     choose_storage,
 )
+from headrace_engine.backends.cpu.nodes import choose_node_threads
 from headrace_engine.backends.cpu.numbers import PLAIN
 from headrace_engine.backends.cpu.recording import Recorded, record_program
 from headrace_engine.backends.cpu.rope import RotaryTables, rotary_tables
 from headrace_engine.backends.cpu.scoring import Scorer
 from headrace_engine.backends.cpu.storage import Storage
-from headrace_engine.backends.cpu.threads import choose_threads
+from headrace_engine.backends.cpu.threads import ComputeThreads, choose_threads
 from headrace_engine.backends.cpu.weights import CpuWeights, Packer
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import amount, length_limit
-from headrace_engine.config import ComputeDtype, WeightQuant
+from headrace_engine.config import ComputeDtype, ComputeUnit, WeightQuant
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import OutOfMemory
 from headrace_engine.messages import CorePlan
@@ -122,16 +123,22 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
 def _start_threads(plan: CorePlan) -> Cpu:
     native = load("cpu")
     isa = choose_isa(native)
-    threads = choose_threads(plan.num_threads)
+    threads = _choose_threads(plan)
     where = "unpinned" if threads.cpus is None else f"pinned to {', '.join(map(str, threads.cpus))}"
     _log.info("cpu_threads: %d, %s (%s), %s", threads.count, where, threads.reason, isa.name.lower())
-    return Cpu(native, threads.count, cpus=threads.cpus, isa=isa)
+    return Cpu(native, threads.count, cpus=threads.cpus, nodes=threads.nodes, isa=isa)
+
+
+def _choose_threads(plan: CorePlan) -> ComputeThreads:
+    if plan.compute_unit is ComputeUnit.CPU_NUMA:
+        return choose_node_threads(plan.num_threads, plan.device_list)
+    return choose_threads(plan.num_threads)
 
 
 def _load_weights(packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu, progress: Progress) -> CpuWeights:
     capacity = packer.capacity()
-    _check_room(capacity, storage)
-    arena = Arena(cpu.native, capacity)
+    _check_room(capacity * cpu.nodes, storage)
+    arena = Arena(cpu, capacity)
     try:
         progress(ModelPhase.LOADING, 0, files.weight_bytes)
         _fill(arena, packer, files, storage, cpu, progress)

@@ -61,7 +61,7 @@ class CpuRunner(Runner):
         return RunnerSizes(
             devices=(f"CPU {model.cpu.isa.name.lower()}",),
             dtype=model.dtype,
-            compute_unit=ComputeUnit.CPU,
+            compute_unit=plan.compute_unit or ComputeUnit.CPU,
             num_threads=model.cpu.threads,
             max_length=pool.max_length,
             num_blocks=pool.num_blocks,

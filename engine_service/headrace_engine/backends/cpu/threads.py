@@ -20,11 +20,13 @@ class ComputeThreads:
         count: threads.
         cpus: the logical processor of each; None: the system places them.
         reason: why so many, in words.
+        nodes: the memory node of each, numbered from 0; None: which memory is whose makes no difference.
     """
 
     count: int
     cpus: tuple[int, ...] | None
     reason: str
+    nodes: tuple[int, ...] | None = None
 
 
 def choose_threads(asked: int, root: Path = Path("/"), affinity: frozenset[int] | None = None) -> ComputeThreads:

@@ -72,9 +72,9 @@ class Packer:
         self._storage = storage
 
     def capacity(self) -> int:
-        """Bytes that all matrices take at most."""
-        native = self._cpu.native
-        return sum(room_for(matrix.packed_bytes(native)) for matrix in self.matrices().values())
+        """Bytes that all matrices take at most on each memory node."""
+        native, nodes = self._cpu.native, self._cpu.nodes
+        return sum(room_for(matrix.packed_bytes(native, nodes)) for matrix in self.matrices().values())
 
     def matrices(self) -> Mapping[str, Matrix]:
         """How each matrix is stored, or the largest that it may come to."""

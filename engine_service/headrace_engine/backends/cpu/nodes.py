@@ -1,0 +1,97 @@
+"""Threads on memory nodes: CPU_NUMA has some on each, and each computes with the weights that lie there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from headrace_engine.backends.cpu.threads import MOST_THREADS, ComputeThreads
+from headrace_engine.backends.host import cpu_quota, memory_nodes, one_of_each_core, processors
+from headrace_engine.errors import InvalidArgument
+
+NODES_VARIABLE = "HEADRACE_NUMA_NODES"
+"""Environment variable with the processors of each memory node, as in "0-3;4-7", instead of what the system says."""
+
+MOST_NODES = 64
+
+Nodes = Mapping[int, frozenset[int]]
+"""Logical processors that may be used, by number of the memory node; none is empty."""
+
+
+def choose_node_threads(
+    asked: int,
+    device_list: Sequence[int] = (),
+    root: Path = Path("/"),
+    affinity: frozenset[int] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> ComputeThreads:
+    """As many as are asked for, else one on each physical core within quota, dealt out to the nodes in turn.
+
+    Each is pinned to a processor of its node.
+
+    Args:
+        asked: 0: as many as make sense.
+        device_list: numbers of the nodes; empty: all that have processors for this process.
+        affinity: logical processors that the process may run on; None: asked of the system.
+
+    Raises:
+        InvalidArgument: there is no such node, or there are more nodes than threads, or more threads than processors.
+    """
+    allowed = affinity if affinity is not None else frozenset(os.sched_getaffinity(0))
+    nodes = _chosen(find_nodes(root, allowed, environment), device_list)
+    places = {number: _places(root, cpus) for number, cpus in nodes.items()}
+    cores = sum(len(one_of_each_core(root, cpus)) for cpus in nodes.values())
+    quota = cpu_quota(root)
+    count = asked or min(cores, MOST_THREADS, cores if quota is None else max(1, int(quota)))
+    _check_count(count, len(nodes), sum(map(len, places.values())), asked)
+    dealt = [
+        (place, cpu) for turn in zip_longest(*places.values()) for place, cpu in enumerate(turn) if cpu is not None
+    ][:count]
+    dealt.sort(key=lambda pair: pair[0])
+    text = "; ".join(
+        f"{sum(place == index for place, _ in dealt)} on node {number}" for index, number in enumerate(nodes)
+    )
+    return ComputeThreads(count, tuple(cpu for _, cpu in dealt), text, tuple(place for place, _ in dealt))
+
+
+def find_nodes(root: Path, allowed: frozenset[int], environment: Mapping[str, str] | None = None) -> Nodes:
+    """The nodes that have processors for this process: as the environment names them, else as the system does.
+
+    Raises:
+        InvalidArgument: what the environment says makes no sense.
+    """
+    text = (os.environ if environment is None else environment).get(NODES_VARIABLE, "")
+    if not text:
+        return memory_nodes(root, allowed)
+    named = [processors(part) for part in text.split(";")]
+    listed = list(chain.from_iterable(named))
+    if not all(named) or len(set(listed)) != len(listed) or not allowed.issuperset(listed):
+        description = f'= "{text}" in the environment: expected lists of this process\'s processors, as in "0-3;4-7"'
+        raise InvalidArgument.field(NODES_VARIABLE, description)
+    return dict(enumerate(named))
+
+
+def _chosen(nodes: Nodes, device_list: Sequence[int]) -> Nodes:
+    unknown = [number for number in device_list if number not in nodes]
+    if unknown or len(nodes) > MOST_NODES:
+        known = ", ".join(map(str, nodes))
+        text = f"= {list(device_list)} is out of range; memory nodes with processors for this process: {known}"
+        raise InvalidArgument.field("config.device_list", text)
+    return {number: nodes[number] for number in device_list} if device_list else nodes
+
+
+def _places(root: Path, cpus: frozenset[int]) -> list[int]:
+    """Processors in the order in which they are taken: one of each core, then the others."""
+    first = one_of_each_core(root, cpus)
+    return [*first, *sorted(cpus.difference(first))]
+
+
+def _check_count(count: int, nodes: int, most: int, asked: int) -> None:
+    if asked and not nodes <= asked <= most:
+        text = f"= {asked} is out of range; allowed for {nodes} memory nodes: {nodes} to {most}"
+        raise InvalidArgument.field("config.num_threads", text)
+    if count < nodes:
+        text = f"= CPU_NUMA takes a thread on each of {nodes} memory nodes, and the quota allows {count}: use CPU"
+        raise InvalidArgument.field("config.compute_unit", text)
