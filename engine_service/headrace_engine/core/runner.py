@@ -179,6 +179,9 @@ class RunnerSizes:
 class Runner(ABC):
     """One model on one device. Called from one thread: load, size, allocate, then run again and again, then close."""
 
+    takes_all_at_once = False
+    """Nothing is allocated or compiled after `allocate`: the warm-up need not reach the most tokens of a step."""
+
     @abstractmethod
     def load(self, progress: Progress) -> None:
         """Put the weights on the device.

@@ -18,6 +18,9 @@ _DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=
 _SCORED = 64
 """Prompt tokens that a row of the warm-up scores, at most: logits of more rows are computed in the same room."""
 
+_SETTLED = 128
+"""Tokens that the warm-up computes at once, at most, where more of them would take nothing else."""
+
 _COPIED = 64
 """Blocks that the warm-up copies, at most: runners copy more in the same room."""
 
@@ -36,30 +39,33 @@ def start_up(plan: CorePlan, runner: Runner, link: Link) -> RunnerSizes:
     runner.allocate(sizes.num_blocks, sizes.num_host_blocks)
     if sizes.num_host_blocks:
         runner.copy_blocks(_some_copies(sizes))
-    for steps in largest_steps(plan, sizes):
+    for steps in largest_steps(plan, sizes, _SETTLED if runner.takes_all_at_once else plan.max_prefill_tokens):
         link.send(CoreProgress(ModelPhase.WARMING_UP))  # Before each: a link that was cut ends the warm-up here.
         runner.run(steps)
     link.send(_ready(sizes))
     return sizes
 
 
-def largest_steps(plan: CorePlan, sizes: RunnerSizes) -> Iterator[list[SequenceStep]]:
+def largest_steps(plan: CorePlan, sizes: RunnerSizes, most_tokens: int) -> Iterator[list[SequenceStep]]:
     """The steps that take the most memory: most prefill, most sequences, and the end of the longest sequence.
 
-    Nothing larger can be scheduled later. Rows may share the blocks that they read, as with a cached prefix, but each
-    writes to blocks of its own.
+    With as many tokens as the plan allows nothing larger can be scheduled later. Rows may share the blocks that they
+    read, as with a cached prefix, but each writes to blocks of its own.
+
+    Args:
+        most_tokens: of a step of prompts, at most.
     """
-    yield _most_tokens(plan, sizes)
+    yield _most_tokens(plan, sizes, min(most_tokens, plan.max_prefill_tokens))
     yield _most_sequences(plan, sizes)
     longest = sizes.max_length - 1  # The last token of a sequence is never computed.
     yield [_row(longest - 1, 1, tuple(range(_blocks_for(longest, plan))))]
 
 
-def _most_tokens(plan: CorePlan, sizes: RunnerSizes) -> list[SequenceStep]:
-    """The whole budget of tokens, or as many as batch and pool can hold, in sequences that they bring to their end."""
+def _most_tokens(plan: CorePlan, sizes: RunnerSizes, budget: int) -> list[SequenceStep]:
+    """A whole budget of tokens, or as many as batch and pool can hold, in sequences that they bring to their end."""
     longest = sizes.max_length - 1
     whole, rest = divmod(longest, plan.block_size)
-    budget, blocks = plan.max_prefill_tokens, iter(range(sizes.num_blocks))
+    blocks = iter(range(sizes.num_blocks))
     # Where the pool is what limits, full blocks hold the most: only so many rows may add the block of the rest.
     spare = sizes.num_blocks - plan.max_batch * whole
     rows: list[SequenceStep] = []

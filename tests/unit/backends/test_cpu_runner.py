@@ -196,7 +196,7 @@ def test_after_warm_up_nothing_is_allocated_any_more(storage, tiny_llama, memory
     sizes = runner.size()
     runner.allocate(sizes.num_blocks)
     before = allocations(load("cpu"))
-    for steps in largest_steps(plan_for(tiny_llama, **changes), sizes):
+    for steps in largest_steps(plan_for(tiny_llama, **changes), sizes, 64):
         assert len(runner.run(steps)) == len(steps)
     assert allocations(load("cpu")) == before
     random = Random(3)

@@ -93,10 +93,20 @@ def test_the_warm_up_reaches_every_limit_and_breaks_none(changes: dict[str, Any]
     assert max(start + count for rows in runner.batches for start, count in rows) == plan.max_length - 1
 
 
+def test_a_runner_that_takes_all_memory_at_once_is_warm_after_fewer_tokens() -> None:
+    """The largest batch and the longest sequence are computed all the same."""
+    plan = make_plan(max_length=400, max_prefill_tokens=1_000, num_blocks=500)
+    runner = SimulatedRunner(plan)
+    runner.takes_all_at_once = True
+    start_up(plan, runner, ListLink())
+    assert [sum(count for _, count in rows) for rows in runner.batches] == [128, 8, 1]
+    assert {start + count for rows in runner.batches for start, count in rows} == {399}
+
+
 def test_the_largest_batch_stands_at_its_greatest_length() -> None:
     plan = make_plan()
     sizes = SimulatedRunner(plan).size()
-    _, batch, _ = largest_steps(plan, sizes)
+    _, batch, _ = largest_steps(plan, sizes, plan.max_prefill_tokens)
     assert [step.start + len(step.token_ids) for step in batch] == [63] * 8
 
 

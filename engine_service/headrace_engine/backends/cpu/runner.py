@@ -33,6 +33,8 @@ class CpuRunner(Runner):
         plan: the model, and every size that the caller chose.
     """
 
+    takes_all_at_once = True
+
     def __init__(self, plan: CorePlan) -> None:
         self._plan = plan
         self._model: LoadedModel | None = None
