@@ -7,18 +7,18 @@ from pathlib import Path
 _PAGE = Path(__file__).with_name("RESULTS.md")
 
 
-def write_section(name: str, text: str, made_by: str = "") -> None:
+def write_section(name: str, text: str, made_by: str = "", command: str = "") -> None:
     """Put text between the lines that begin with `<!-- name: ` on the page.
 
     Args:
         made_by: what `make bench-` goes on with, where that is not the name.
+        command: that writes the section, where it is not `make bench-` at all.
 
     Raises:
         ValueError: the page has no such place.
     """
-    before, begin, rest = _PAGE.read_text(encoding="utf-8").partition(
-        f"<!-- {name}: written by `make bench-{made_by or name}` -->"
-    )
+    command = command or f"make bench-{made_by or name}"
+    before, begin, rest = _PAGE.read_text(encoding="utf-8").partition(f"<!-- {name}: written by `{command}` -->")
     _, end, after = rest.partition(f"<!-- {name}: end -->")
     if not (begin and end):
         raise ValueError(f"{_PAGE} has no place for {name}")

@@ -1,0 +1,143 @@
+"""Validates and measures the kernels and the decoder on one CUDA card, in a few minutes.
+
+    make gpu-check
+
+runs the tests of the kernels on the card, then each op of the decoder beside the time that its bytes and operations
+must take, with a copy and a product measured in the same run, then decoders of two shapes. The machine needs torch,
+cupy, numpy and pytest, and csrc's library: HEADRACE_NATIVE_DIR names its folder, else nvcc builds it.
+
+Results go to RESULTS.md, and as a line to results/gpu.jsonl. `--predict` writes the floors alone, for a card that is
+not there. `--device sim` runs all of it at tiny sizes on the simulated device, where times mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import gpu_costs
+import gpu_decode
+import gpu_report
+import torch
+from gpu_ops import Ops, limits
+from gpu_shapes import LLAMA, SMOL, TINY
+from headrace_engine.backends.cuda.device import CudaDevice, Device, SimDevice
+from headrace_engine.native import FOLDER_VARIABLE
+from page import write_section
+
+ROOT = Path(__file__).parents[1]
+H100 = (3.0e12, 798e12)
+"""Bytes a second of a copy, and operations a second of a bfloat16 product, as they were measured on another H100."""
+
+_SHAPES = {"SmolLM2-135M": SMOL, "Llama 3.1 8B": LLAMA}
+_COPIED, _SIDE = 1 << 29, 8192
+_TESTS = ("test_device_*.py", "test_norm.py", "test_sampling.py", "test_logit_changes.py")
+
+
+def predict() -> None:
+    """Write the floors for an H100."""
+    parts = [
+        f"**Not yet measured on a card.** Floors for an H100 SXM of 80 GB, where {gpu_report.limits_line(H100)} "
+        "(measured elsewhere, not by this command):",
+        gpu_report.op_table(gpu_costs.costs(LLAMA, gpu_costs.WHOLE), H100, None),
+        *(_decode_part(name, H100, None) for name in _SHAPES),
+    ]
+    write_section("gpu-predicted", "\n\n".join(parts), command="python bench/gpu_check.py --predict")
+
+
+def check_card() -> int:
+    """Test and measure the card; returns the exit status."""
+    os.environ[FOLDER_VARIABLE] = str(_library())
+    tested = _test()
+    device = CudaDevice(0)
+    found = limits(device, _COPIED, _SIDE, gpu_costs.WHOLE.repeats)
+    ops = Ops(LLAMA, device, gpu_costs.WHOLE).measure()
+    torch.cuda.empty_cache()
+    decode = {}
+    for name, spec in _SHAPES.items():
+        decode[name] = gpu_decode.measure(spec, device, gpu_decode.WHOLE)
+        torch.cuda.empty_cache()
+    card, date = torch.cuda.get_device_name(0), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    gpu_report.keep(gpu_report.RESULTS, card, date, found, ops, decode)
+    said = "passed" if tested == 0 else f"FAILED (pytest ended with {tested})"
+    text = f"{date}. {card}: {gpu_report.limits_line(found)}. Tests of the kernels {said}."
+    parts = [text, gpu_report.op_table(gpu_costs.costs(LLAMA, gpu_costs.WHOLE), found, ops)]
+    parts += [_decode_part(name, found, measured) for name, measured in decode.items()]
+    page = "\n\n".join(parts)
+    print(page)
+    write_section("gpu", page, command="make gpu-check")
+    return tested
+
+
+def check_simulated(results: Path) -> None:
+    """All of it but the tests at tiny sizes on the simulated device; the JSON goes to `results`."""
+    device: Device = SimDevice()
+    found = limits(device, 1 << 12, 32, gpu_costs.SHORT.repeats)
+    ops = Ops(TINY, device, gpu_costs.SHORT).measure()
+    decode = gpu_decode.measure(TINY, device, gpu_decode.SHORT)
+    gpu_report.keep(results, device.name, "", found, ops, {"tiny": decode})
+    print(gpu_report.op_table(gpu_costs.costs(TINY, gpu_costs.SHORT), found, ops))
+    print(gpu_report.decode_table(TINY, gpu_decode.SHORT, found, decode))
+
+
+def _decode_part(name: str, found: tuple[float, float], measured: Sequence[gpu_decode.Measured] | None) -> str:
+    load = gpu_decode.WHOLE
+    text = f"{name}, random weights in bfloat16, prompts of {load.prompt} and answers of {load.new} ids, all at once:"
+    return f"{text}\n\n{gpu_report.decode_table(_SHAPES[name], load, found, measured)}"
+
+
+def _library() -> Path:
+    """The folder that the environment names, or one in which nvcc builds the library for this card."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    if named:
+        return Path(named)
+    folder = ROOT / "build" / "card"
+    options = ("-DCORE_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native")
+    subprocess.run(["cmake", "-S", ROOT / "csrc", "-B", folder, *options], check=True)
+    subprocess.run(["cmake", "--build", folder, "--target", "core_cuda", "--parallel"], check=True)
+    return folder
+
+
+def kernel_tests(library: str) -> list[str]:
+    """What pytest is told, so that it tests a library, "cuda" or "sim", with no plugin and no settings of the project.
+
+    The folders engine_service and tests are where Python looks for modules.
+    """
+    folder = ROOT / "tests" / "native"
+    files = [str(file) for pattern in _TESTS for file in sorted(folder.glob(pattern))]
+    settings = ["-q", "-k", library, "-p", "no:cacheprovider", "-c", os.devnull]
+    return [*settings, f"--rootdir={folder}", f"--confcutdir={folder}", *files]
+
+
+def _test() -> int:
+    """The exit status of the tests on the card."""
+    folders = os.pathsep.join(str(ROOT / name) for name in ("engine_service", "tests"))
+    command = [sys.executable, "-m", "pytest", *kernel_tests("cuda")]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": folders}, check=False).returncode
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--predict", action="store_true", help="write the floors for an H100, and measure nothing")
+    parser.add_argument("--device", choices=("cuda", "sim"), default="cuda")
+    parser.add_argument("--results", type=Path, help="with --device sim: where the JSON goes")
+    arguments = parser.parse_args()
+    if arguments.predict:
+        predict()
+    elif arguments.device == "cuda":
+        return check_card()
+    elif arguments.results is None:
+        parser.error("--device sim needs --results")
+    else:
+        check_simulated(arguments.results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""What a decoder of a shape takes on a device: prompts, then steps of one token a sequence, all sequences at once."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from dataclasses import dataclass
+
+from gpu_shapes import BLOCK_SIZE, random_model, weight_values
+from headrace_engine.backends.cuda.batch import Sizes
+from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.steps import StepRunner
+from headrace_engine.config import SamplingParams
+from headrace_engine.core.runner import SequenceStep
+from headrace_engine.models.spec import DecoderSpec
+
+BFLOAT16 = 2
+_GREEDY = SamplingParams(temperature=0)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests that come at once.
+
+    Attributes:
+        batches: how many, one run each.
+        prompt, new: ids of each prompt and of each answer.
+        rows: prompt ids in a step at most.
+    """
+
+    batches: tuple[int, ...]
+    prompt: int
+    new: int
+    rows: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a sequence."""
+        return -(-(self.prompt + self.new) // BLOCK_SIZE)
+
+
+WHOLE = Load((1, 8, 32, 128), prompt=128, new=128, rows=8192)
+SHORT = Load((1, 3), prompt=17, new=3, rows=34)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One batch.
+
+    Attributes:
+        prompt_s: until all first ids were drawn.
+        step_s: of one token for each sequence, median.
+        tokens_s: ids drawn a second, prompts included.
+    """
+
+    batch: int
+    prompt_s: float
+    step_s: float
+    tokens_s: float
+
+
+def step_cost(spec: DecoderSpec, batch: int, context: int) -> tuple[float, float]:
+    """Bytes and operations of a step of one token a sequence."""
+    values, width = weight_values(spec), spec.kv_width
+    stored = batch * context * spec.num_layers
+    attended = 4.0 * stored * spec.query_width
+    return BFLOAT16 * (values + 2.0 * stored * width), 2.0 * batch * values + attended
+
+
+def measure(spec: DecoderSpec, device: Device, load: Load) -> list[Measured]:
+    """Run the load at each batch."""
+    largest = max(load.batches)
+    model = random_model(spec, device, Sizes(load.rows, largest, load.blocks, BLOCK_SIZE))
+    steps = StepRunner(model, model.pool(largest * load.blocks))
+    steps.capture()
+    _run(steps, spec, load, 1)
+    return [_run(steps, spec, load, batch) for batch in load.batches]
+
+
+def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int) -> Measured:
+    rng = random.Random(batch)
+    prompts = [[rng.randrange(spec.vocab_size) for _ in range(load.prompt)] for _ in range(batch)]
+    began = time.perf_counter()
+    drawn: list[int] = []
+    at_once = max(1, load.rows // load.prompt)
+    for first in range(0, batch, at_once):
+        some = range(first, min(first + at_once, batch))
+        drawn += _ids(steps, [_step(load, number, prompts[number], 0, 0) for number in some])
+    prompted = time.perf_counter()
+    times = []
+    for position in range(1, load.new):
+        at = time.perf_counter()
+        start = load.prompt + position - 1
+        drawn = _ids(steps, [_step(load, number, [token], start, position) for number, token in enumerate(drawn)])
+        times.append(time.perf_counter() - at)
+    whole = time.perf_counter() - began
+    return Measured(batch, prompted - began, statistics.median(times), batch * load.new / whole)
+
+
+def _step(load: Load, number: int, token_ids: list[int], start: int, position: int) -> SequenceStep:
+    blocks = range(number * load.blocks, (number + 1) * load.blocks)
+    return SequenceStep(token_ids, start, blocks, _GREEDY, position=position)
+
+
+def _ids(steps: StepRunner, batch: list[SequenceStep]) -> list[int]:
+    ids = [sampled.token_id for sampled in steps.run(batch)]
+    if None in ids:
+        raise SystemExit("a step drew no id: the device computed what is not finite")
+    return [token for token in ids if token is not None]
