@@ -57,10 +57,12 @@ class CodedProducts:
     Args:
         device: where they lie.
         weights: all weights that there are; those in codes count.
+        most_rows: that multiply the codes themselves.
     """
 
-    def __init__(self, device: Device, weights: Sequence[Any]) -> None:
+    def __init__(self, device: Device, weights: Sequence[Any], most_rows: int = CodedLimit.ROWS) -> None:
         self._device = device
+        self._most_rows = most_rows
         values = max((_room_values(weight) for weight in weights if isinstance(weight, CodedWeight)), default=0)
         self._room = torch.empty(values, dtype=torch.bfloat16, device=device.torch)
 
@@ -79,7 +81,7 @@ class CodedProducts:
     def linear(self, x: Tensor, weight: CodedWeight, bias: Tensor | None) -> Tensor:
         """The product x · weightᵀ + bias: [rows, outputs]."""
         out = torch.empty(len(x), weight.outputs, dtype=x.dtype, device=x.device)
-        if len(x) <= CodedLimit.ROWS:
+        if len(x) <= self._most_rows:
             self._of_codes(x, weight, bias, out)
         else:
             self._of_numbers(x, weight, bias, out)

@@ -21,6 +21,7 @@ from headrace_engine.backends.draw_structs import (
     pack_sampling,
     unpack_drawn,
 )
+from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.native import Dtype
@@ -115,6 +116,28 @@ class Drawing:
         places += [0] * (_PLACES - len(places))
         pack_changes(self._changes, row, step.changes or _NO_CHANGES, len(step.masked_ids), places, words)
         return self._staging.here["changes"][row].data_ptr()
+
+
+class PlainDrawing:
+    """Draws by torch's operators, in place of Drawing. It waits for the device, so that no step can be captured."""
+
+    nbytes = 0
+
+    def __init__(self) -> None:
+        self._logits: Tensor | None = None
+
+    def fill(self, draws: Sequence[Draw], rows: int) -> None:
+        """See Drawing. Nothing is sent beforehand."""
+
+    def draw(self, logits: Tensor) -> None:
+        """See Drawing. Kept until `drawn`."""
+        self._logits = logits
+
+    def drawn(self, draws: Sequence[Draw]) -> Iterator[Sampled]:
+        """See Drawing."""
+        if draws:
+            assert self._logits is not None, "drawn() before draw()"
+            yield from sample(self._logits, [step for _, step in draws])
 
 
 class _Arrays:

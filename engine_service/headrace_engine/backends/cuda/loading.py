@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +18,7 @@ from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.packing import GROUPS, Packer
+from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
 from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.backends.kv_size import amount, length_limit
@@ -29,6 +32,9 @@ from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.rope import apply_rope_scaling
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native.device_kv import KvBlocks
+from headrace_engine.native.device_rows import CodedLimit
+
+_log = logging.getLogger(__name__)
 
 HEAD_DIMS = (64, 80, 96, 128, 256)
 """Entries of a head for which there are kernels."""
@@ -52,6 +58,7 @@ class CudaModel:
         block_bytes: bytes of a block of one layer.
         sizes: of the largest step.
         num_threads: compute threads of the host.
+        plain: names of ops that torch computes in place of a kernel.
     """
 
     device: Device
@@ -62,6 +69,7 @@ class CudaModel:
     block_bytes: int
     sizes: Sizes
     num_threads: int
+    plain: frozenset[str] = frozenset()
 
     @property
     def weight_bytes(self) -> int:
@@ -72,7 +80,8 @@ class CudaModel:
     @cached_property
     def products(self) -> CodedProducts:
         """Computes with the weights in codes; its room on the device serves all steps."""
-        return CodedProducts(self.device, list(self.weights.values()))
+        most_rows = 0 if "coded_linear" in self.plain else CodedLimit.ROWS
+        return CodedProducts(self.device, list(self.weights.values()), most_rows)
 
     def embedding(self, token_id: int) -> Tensor:
         """The embedding of a token, [hidden]."""
@@ -90,6 +99,8 @@ class CudaModel:
         """A decoder that works on a pool."""
         longest = self.sizes.blocks * self.sizes.block_size
         ops = CudaOps(self.spec, self.rotary, pool, staging, self.device, self.products, longest)
+        if self.plain:
+            take_plain(ops, PlainOps(self.spec, self.rotary, pool), self.plain)
         return Decoder(self.spec, ops, self.weights)
 
 
@@ -102,6 +113,9 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         OutOfMemory: the weights alone exceed the device's memory.
     """
     _check_plan(plan)
+    plain = plain_ops(os.environ)
+    if plain:
+        _log.warning("cuda_plain_ops: %s are computed by torch, as the environment says", ", ".join(sorted(plain)))
     files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
     spec = apply_rope_scaling(files.spec, plan.rope_scaling) if plan.rope_scaling else files.spec
     if spec.head_dim not in HEAD_DIMS:
@@ -123,6 +137,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         block_bytes=bytes_a_block(device.native, blocks),
         sizes=Sizes(plan.max_prefill_tokens, plan.max_batch, tables, plan.block_size),
         num_threads=num_threads,
+        plain=plain,
     )
 
 

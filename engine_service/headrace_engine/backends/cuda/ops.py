@@ -76,7 +76,7 @@ class CudaOps:
         """See Ops."""
         if isinstance(table, CodedWeight):
             return self._products.rows(table, batch.token_ids)
-        return self._gather(table, batch.token_ids)
+        return self.table_rows(table, batch.token_ids)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""
@@ -166,9 +166,10 @@ class CudaOps:
 
     def select_rows(self, x: Tensor, batch: CudaBatch) -> Tensor:
         """See Ops."""
-        return self._gather(x, batch.wanted)
+        return self.table_rows(x, batch.wanted)
 
-    def _gather(self, table: Tensor, ids: Tensor) -> Tensor:
+    def table_rows(self, table: Tensor, ids: Tensor) -> Tensor:
+        """Rows of a table by their numbers, int32 [rows]."""
         out = torch.empty(len(ids), table.shape[1], dtype=table.dtype, device=table.device)
         args = GatherRows(
             table=table.data_ptr(),

@@ -47,6 +47,7 @@ class KvPool:
         device: where.
 
     Attributes:
+        shape: as it was given.
         tensors: by layer, uint8 [num_blocks + 1, bytes_a_block].
         spare_block: the block that is nobody's.
     """
@@ -54,6 +55,7 @@ class KvPool:
     def __init__(self, shape: KvBlocks, bytes_a_block: int, layers: int, num_blocks: int, device: torch.device) -> None:
         shape_of_layer = (num_blocks + 1, bytes_a_block)
         self.tensors = [torch.zeros(shape_of_layer, dtype=torch.uint8, device=device) for _ in range(layers)]
+        self.shape = shape
         self.spare_block = num_blocks
         self._layers = [_placed(shape, layer) for layer in self.tensors]
 

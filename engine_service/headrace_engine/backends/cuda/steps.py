@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
-from headrace_engine.backends.cuda.drawing import Draw, Drawing
+from headrace_engine.backends.cuda.drawing import Draw, Drawing, PlainDrawing
 from headrace_engine.backends.cuda.graphs import DecodeGraphs
 from headrace_engine.backends.cuda.loading import CudaModel
+from headrace_engine.backends.cuda.plain import NOT_CAPTURED
 from headrace_engine.backends.cuda.pool import KvPool
 from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.backends.torch.runner import make_batch
@@ -34,7 +35,11 @@ class StepRunner:
         self._pool = pool
         self._staging = StepStaging(model.device, model.sizes)
         self._decoder: Decoder[Tensor, CudaBatch] = model.decoder(pool, self._staging)
-        self._drawing = Drawing(model.device, model.sizes.sequences, model.spec.vocab_size)
+        self._drawing: Drawing | PlainDrawing = (
+            PlainDrawing()
+            if "sample_rows" in model.plain
+            else Drawing(model.device, model.sizes.sequences, model.spec.vocab_size)
+        )
         self._graphs: DecodeGraphs | None = None
 
     @property
@@ -43,7 +48,9 @@ class StepRunner:
         return self._staging.nbytes + self._drawing.nbytes
 
     def capture(self) -> None:
-        """Capture the steps of one token a sequence. Until then every step is computed as it comes."""
+        """Capture the steps of one token a sequence, where all ops allow it; the others are computed as they come."""
+        if NOT_CAPTURED & self._model.plain:
+            return
         model, largest = self._model, self._model.sizes.sequences
         self._drawing.fill([], largest)
         with torch.inference_mode():

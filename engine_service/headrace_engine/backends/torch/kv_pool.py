@@ -73,14 +73,9 @@ class Codes:
 
     def put(self, blocks: Tensor, offsets: Tensor, heads: Tensor) -> None:
         """See Entries."""
-        entries, (codes, scales) = heads.float(), self.tensors
-        low, high = entries.amin(-1, keepdim=True), entries.amax(-1, keepdim=True)
-        if heads.shape[-1] % _FILLED_UP:
-            low, high = low.clamp(max=0), high.clamp(min=0)
-        step = (high - low) / self._most
-        scales[blocks, :, offsets] = torch.cat([step, low], -1)
-        found = ((entries - low) / step).round().clamp(max=self._most)
-        codes[blocks, :, offsets] = self._packed(found.where(step > 0, 0).to(torch.uint8))
+        codes, scales = self.tensors
+        found, scales[blocks, :, offsets] = to_codes(heads, self._most)
+        codes[blocks, :, offsets] = self._packed(found)
 
     def gather(self, table: Tensor) -> Tensor:
         """See Entries."""
@@ -94,6 +89,17 @@ class Codes:
             return codes
         first, second = codes.chunk(2, -1)
         return first | second << 4
+
+
+def to_codes(heads: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Codes from 0 to `most` of each head, uint8, and its step and lowest value in float32, [.., 2]."""
+    entries = heads.float()
+    low, high = entries.amin(-1, keepdim=True), entries.amax(-1, keepdim=True)
+    if heads.shape[-1] % _FILLED_UP:
+        low, high = low.clamp(max=0), high.clamp(min=0)
+    step = (high - low) / most
+    found = ((entries - low) / step).round().clamp(max=most)
+    return found.where(step > 0, 0).to(torch.uint8), torch.cat([step, low], -1)
 
 
 class KvPool:

@@ -43,10 +43,8 @@ class TorchOps:
         return table[batch.token_ids]
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """See Ops. The mean is taken in float32."""
-        wide = x.float()
-        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-        return weight * (wide * scale).to(x.dtype)
+        """See Ops."""
+        return normed(x, weight, eps)
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """See Ops."""
@@ -86,3 +84,10 @@ class TorchOps:
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(len(x), -1, self._head_dim)
+
+
+def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMSNorm of each row; the mean is taken in float32."""
+    wide = x.float()
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return weight * (wide * scale).to(x.dtype)

@@ -1,0 +1,108 @@
+"""Ops in plain torch in the place of kernels, by name: to find out which of them a wrong result comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.cuda.batch import CudaBatch
+from headrace_engine.backends.cuda.ops import CudaOps
+from headrace_engine.backends.cuda.plain_pool import plain_entries
+from headrace_engine.backends.cuda.pool import KvPool
+from headrace_engine.backends.torch.attention import paged_attention
+from headrace_engine.backends.torch.ops import normed
+from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.models.spec import DecoderSpec
+
+PLAIN_VARIABLE = "HEADRACE_CUDA_PLAIN"
+"""Environment variable with the names of ops that torch is to compute, separated by commas."""
+
+_METHODS: Mapping[str, tuple[str, ...]] = {
+    "rms_norm": ("rms_norm", "add_rms_norm"),
+    "gated_rows": ("silu_mul",),
+    "gather_rows": ("table_rows",),
+    "append_kv": ("rotate", "append_kv"),
+    "attention": ("paged_attention",),
+    "coded_linear": (),
+    "sample_rows": (),
+}
+"""By the name of an op: what PlainOps has in its place. The last two are replaced where they are called."""
+
+NOT_CAPTURED = frozenset(("attention", "sample_rows"))
+"""Ops that need the host in plain torch: with them no step is captured."""
+
+
+def plain_ops(environment: Mapping[str, str]) -> frozenset[str]:
+    """The ops that the environment names.
+
+    Raises:
+        InvalidArgument: there is no such op.
+    """
+    names = [name.strip() for name in environment.get(PLAIN_VARIABLE, "").split(",") if name.strip()]
+    for name in names:
+        if name not in _METHODS:
+            text = f'= "{name}" in the environment is no op; allowed: {", ".join(_METHODS)}'
+            raise InvalidArgument.field(PLAIN_VARIABLE, text)
+    return frozenset(names)
+
+
+def take_plain(ops: CudaOps, plain: PlainOps, names: Collection[str]) -> None:
+    """Put plain ops in the place of those that launch kernels."""
+    for name in names:
+        for method in _METHODS[name]:
+            setattr(ops, method, getattr(plain, method))
+
+
+class PlainOps:
+    """Some of models.decoder.Ops, as CudaOps has them, by torch's operators alone.
+
+    Args:
+        spec: the decoder.
+        rotary: tables for all positions.
+        pool: where keys and values lie, as kernels lay them out.
+    """
+
+    def __init__(self, spec: DecoderSpec, rotary: RotaryTable, pool: KvPool) -> None:
+        self._head_dim = spec.head_dim
+        self._block_size = pool.shape.block_size
+        self._rotary = rotary
+        self._layers = [plain_entries(layer, pool.shape) for layer in pool.tensors]
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See Ops."""
+        return normed(x, weight, eps)
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See Ops."""
+        total = x + residual
+        return normed(total, weight, eps), total
+
+    def rotate(self, q: Tensor, k: Tensor, batch: CudaBatch) -> tuple[Tensor, Tensor]:
+        """See Ops."""
+        q, k = (self._rotary.rotate(self._heads(x), batch.positions).flatten(1) for x in (q, k))
+        return q, k
+
+    def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: CudaBatch) -> None:
+        """See Ops."""
+        blocks, offsets = batch.slots // self._block_size, batch.slots % self._block_size
+        for entries, rows in zip(self._layers[layer], (k, v), strict=True):
+            entries.put(blocks, offsets, self._heads(rows))
+
+    def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, window: int | None) -> Tensor:
+        """See Ops."""
+        keys, values = self._layers[layer]
+        return paged_attention(self._heads(q), keys, values, batch.plain, self._block_size, window).flatten(1)
+
+    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """See Ops."""
+        return torch.nn.functional.silu(gate) * up
+
+    def table_rows(self, table: Tensor, ids: Tensor) -> Tensor:
+        """See CudaOps."""
+        return table[ids]
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(len(x), -1, self._head_dim)
