@@ -1,4 +1,4 @@
-"""Validates and measures the kernels and the decoder on one CUDA card, in a few minutes.
+"""Validates and measures the kernels and the decoder on one CUDA card, in less than five minutes.
 
     make gpu-check
 
