@@ -1,13 +1,14 @@
 """The core in a process or thread of its own: the only place that knows both the core and the backends."""
 
 from headrace_engine.process.child import main
-from headrace_engine.process.parent import launch_process
+from headrace_engine.process.parent import EarlyLauncher, launch_process
 from headrace_engine.process.run import AUTO_BACKEND, BACKENDS, RunnerFactory, make_runner, run_core
 from headrace_engine.process.thread import launch_thread
 
 __all__ = [
     "AUTO_BACKEND",
     "BACKENDS",
+    "EarlyLauncher",
     "RunnerFactory",
     "launch_process",
     "launch_thread",

@@ -14,7 +14,7 @@ from typing import cast
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.ipc import FrameReader, frame
 from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan
-from headrace_engine.process.run import RunnerFactory, make_runner, run_core
+from headrace_engine.process.run import RunnerFactory, import_backend, make_runner, run_core
 
 _CHUNK = 1 << 18
 _ORPHAN_LIMIT = 1.0
@@ -69,8 +69,14 @@ class SocketLink:
         return bool(data)
 
 
-def main(descriptor: int, make: RunnerFactory = make_runner, orphan_limit: float = _ORPHAN_LIMIT) -> int:
-    """Run a core on an inherited socket until it is shut down or its front half is gone; the process's exit status."""
+def main(
+    descriptor: int, make: RunnerFactory = make_runner, orphan_limit: float = _ORPHAN_LIMIT, *, early: str | None = None
+) -> int:
+    """Run a core on an inherited socket until it is shut down or its front half is gone; the process's exit status.
+
+    Args:
+        early: the backend that the plan will most likely name, imported before there is a plan; None: nothing is.
+    """
     # The service decides when a core ends: a signal to the whole group must not end it before requests are drained.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -82,6 +88,8 @@ def main(descriptor: int, make: RunnerFactory = make_runner, orphan_limit: float
             target=_watch, args=(descriptor, ended, orphan_limit), name="orphan-watch", daemon=True
         ).start()
         link = SocketLink(connection)
+        if early is not None:
+            import_backend(early)
         try:
             plan = link.receive_plan()
         except LinkClosed:

@@ -16,6 +16,8 @@ from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan, Shutdow
 _CHUNK = 1 << 18
 _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.process")
 _STDERR = 2
+_GRACE = 10.0
+_CLOSE_GRACE = 1.0
 
 
 def launch_process(
@@ -24,8 +26,8 @@ def launch_process(
     lost: Callable[[str], None],
     *,
     program: Sequence[str] = _PROGRAM,
-    grace: float = 10.0,
-    close_grace: float = 1.0,
+    grace: float = _GRACE,
+    close_grace: float = _CLOSE_GRACE,
 ) -> ProcessLink:
     """Start a core in a process of its own; a `CoreLauncher`.
 
@@ -34,13 +36,55 @@ def launch_process(
         grace: seconds that a core which hung up may take to end; then it is killed.
         close_grace: the same for a core that was asked to end: what it holds is freed just as well when it is killed.
     """
+    process, ours = _spawn(program)
+    link = ProcessLink(process, ours, receive, lost, grace, close_grace)
+    link.send(plan)
+    return link
+
+
+class EarlyLauncher:
+    """A `CoreLauncher` of processes whose first begins at once, while what its plan says is still being read.
+
+    Until it is given a plan it imports what it will need. Where none comes it ends with this process.
+
+    Args:
+        backend: what it is to import, as in `CorePlan.backend`.
+        program: as for `launch_process`.
+    """
+
+    def __init__(self, backend: str, *, program: Sequence[str] = _PROGRAM) -> None:
+        self._program = program
+        self._early: tuple[subprocess.Popen[bytes], socket.socket] | None = _spawn(program, backend)
+
+    @property
+    def early(self) -> int | None:
+        """Number of the process that waits for a plan; None once it has one."""
+        return None if self._early is None else self._early[0].pid
+
+    def __call__(
+        self, plan: CorePlan, receive: Callable[[CoreMessage], None], lost: Callable[[str], None]
+    ) -> ProcessLink:
+        """Give the first core its plan; start another for each later one, or where the first has died."""
+        early, self._early = self._early, None
+        if early is not None and early[0].poll() is not None:
+            early[1].close()
+            early = None
+        if early is None:
+            return launch_process(plan, receive, lost, program=self._program)
+        link = ProcessLink(*early, receive, lost, _GRACE, _CLOSE_GRACE)
+        link.send(plan)
+        return link
+
+
+def _spawn(program: Sequence[str], *arguments: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A core's process, and our end of its socket."""
     ours, theirs = socket.socketpair()
     with theirs:
         # A session of its own keeps the terminal's signals from it. What it prints must not mix with the answers on
         # standard output. Spawned, not forked: a forked child would inherit locks and device handles in use.
         try:
             process = subprocess.Popen(
-                [*program, str(theirs.fileno())],
+                [*program, str(theirs.fileno()), *arguments],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=_STDERR,
@@ -49,9 +93,7 @@ def launch_process(
         except OSError:
             ours.close()
             raise
-    link = ProcessLink(process, ours, receive, lost, grace, close_grace)
-    link.send(plan)
-    return link
+    return process, ours
 
 
 class ProcessLink:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
@@ -41,6 +41,12 @@ def make_runner(plan: CorePlan) -> Runner:
         raise InvalidArgument.field("backend", f'is "{backend}"; this build has: {", ".join(BACKENDS)}')
     runner: Runner = importlib.import_module(BACKENDS[backend]).make_runner(plan)
     return runner
+
+
+def import_backend(backend: str) -> None:
+    """Import a backend before it is needed. What fails is told by `make_runner`, when there is somebody to tell."""
+    with suppress(Exception):
+        importlib.import_module(BACKENDS[chosen_backend(None) if backend == AUTO_BACKEND else backend])
 
 
 def chosen_backend(unit: ComputeUnit | None) -> str:

@@ -9,7 +9,7 @@ import uvloop
 
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
-from headrace_engine.process import launch_process, launch_thread
+from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
 from headrace_engine.service.arguments import Arguments, parse_arguments
 from headrace_engine.service.life import Service
 from headrace_engine.service.logs import configure_service
@@ -28,8 +28,15 @@ def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None
     arguments = parse_arguments(argv)
     configure_service(json=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
     if launcher is None:
-        launcher = launch_thread if arguments.core_threads else launch_process
+        launcher = _launcher(arguments)
     return uvloop.run(_serve(arguments, launcher))
+
+
+def _launcher(arguments: Arguments) -> CoreLauncher:
+    """Where there is a model to start, its core begins now, while the service does and the tokenizer is built."""
+    if arguments.core_threads:
+        return launch_thread
+    return EarlyLauncher(arguments.engine.backend) if arguments.models else launch_process
 
 
 async def _serve(arguments: Arguments, launcher: CoreLauncher) -> int:

@@ -56,6 +56,6 @@ def make(plan: CorePlan) -> SimulatedRunner:
 
 if __name__ == "__main__":
     if sys.argv[1] == "chatter":
-        socket.socket(fileno=int(sys.argv[-1])).sendall(b"\x02\x00\x00\x00no")
+        socket.socket(fileno=int(sys.argv[2])).sendall(b"\x02\x00\x00\x00no")
         signal.pause()
-    sys.exit(main(int(sys.argv[-1]), make, orphan_limit=0.2 if sys.argv[1] == "deaf" else 600))
+    sys.exit(main(int(sys.argv[2]), make, orphan_limit=0.2 if sys.argv[1] == "deaf" else 600))

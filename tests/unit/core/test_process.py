@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -26,7 +28,7 @@ from headrace_engine.messages import (
     StepBegun,
     StepOutput,
 )
-from headrace_engine.process import launch_process, launch_thread
+from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
 from headrace_engine.process.parent import ProcessLink
 from unit.core.simulated import GREEDY, SimulatedRunner, expected, make_plan
 
@@ -112,6 +114,46 @@ async def test_a_core_generates_and_ends_when_asked(front: Front, launcher: Core
     assert front.tokens(1) == expected(request)
     await link.close()
     assert front.lost == []
+
+
+async def test_an_early_core_takes_the_first_plan_and_later_ones_have_their_own(front: Front) -> None:
+    """What it cannot import beforehand is for the plan's maker to tell."""
+    launcher = EarlyLauncher("none of ours", program=(sys.executable, str(_CORE), "plain"))
+    early = launcher.early
+    link = front.launch(launcher)
+    await front.ready()
+    assert (link.pid, launcher.early) == (early, None)
+    front.messages.clear()
+    assert front.launch(launcher).pid != early
+    await front.ready()
+    assert front.lost == []
+
+
+async def test_where_an_early_core_has_died_another_starts(front: Front) -> None:
+    launcher = EarlyLauncher("cpu", program=(sys.executable, str(_CORE), "plain"))
+    assert launcher.early is not None
+    os.kill(launcher.early, signal.SIGKILL)
+    await asyncio.to_thread(os.waitid, os.P_PID, launcher.early, os.WEXITED | os.WNOWAIT)
+    front.launch(launcher)
+    await front.ready()
+    assert front.lost == []
+
+
+def test_an_early_core_that_gets_no_plan_ends_with_its_service() -> None:
+    """It is told by the end of its socket, whatever it imports just then."""
+    text = "from headrace_engine.process import EarlyLauncher; print(EarlyLauncher('cpu').early)"
+    done = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, check=True, timeout=_BOUND)
+    with contextlib.suppress(ProcessLookupError):
+        wait_for_end(int(done.stdout))
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait for the end of a process that is nobody's child here."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        assert select.select([descriptor], [], [], _BOUND)[0]
+    finally:
+        os.close(descriptor)
 
 
 @launchers
