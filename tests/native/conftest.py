@@ -15,6 +15,9 @@ from native.samplers import DeviceSampler, ProgramSampler, Samplers
 
 SANITIZE = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 
+BUILD_LIMIT = 1500
+"""Seconds that a test may take which builds something first."""
+
 
 def sim_option() -> str:
     return f"-DCORE_SIM={'ON' if HAS_NVCC else 'OFF'}"
@@ -23,6 +26,13 @@ def sim_option() -> str:
 def need_sim() -> None:
     if not HAS_NVCC:
         pytest.skip("the simulator needs CUDA's headers, and there is no nvcc")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test that needs a build waits for it, on a busy machine for longer than a test may take."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(BUILD_LIMIT))
 
 
 @pytest.fixture(autouse=True)
