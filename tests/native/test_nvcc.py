@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from headrace_engine.native import FOLDER_VARIABLE, Code, Dtype, NativeError, load
-from native.build import HAS_NVCC, NVCC, ROOT, cmake, require, run
+from native.build import HAS_NVCC, NVCC, ROOT, cmake, run
+from native.machine_code import HMMA, LOAD_LOCAL, STORE_LOCAL, opcodes
 
 pytestmark = pytest.mark.skipif(not HAS_NVCC, reason="no nvcc")
 
@@ -17,24 +18,47 @@ RESOURCES = re.compile(
 )
 
 
-def compile_norm(output: Path, *options: str) -> str:
-    """Compiles the norm kernels for sm_90a by themselves; returns what nvcc printed."""
-    common = ("-std=c++17", "-O3", "-I", ROOT / "csrc", "-arch=sm_90a", ROOT / "csrc" / "cuda" / "norm.cu")
-    return require(NVCC, *common, *options, "-o", output)
+@pytest.fixture(scope="module")
+def hopper_build() -> Path:
+    """Folder of core_cuda, built for sm_90a, with what nvcc makes of each source on the way in `kept`.
+
+    Warnings are errors, and kernels that spill registers warn.
+    """
+    (ROOT / "build" / "native-hopper" / "kept").mkdir(parents=True, exist_ok=True)
+    flags = "-DCMAKE_CUDA_FLAGS=-Xptxas=--warn-on-spills,--warning-as-error --keep --keep-dir kept"
+    options = ("-DCORE_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90a-real", "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON")
+    return cmake("native-hopper", "csrc", *options, flags, targets=("core_cuda",))
 
 
-def test_norm_kernels_keep_everything_in_registers(tmp_path: Path) -> None:
-    """Three dtypes: three kernels that keep the row, two that stream it."""
-    report = compile_norm(tmp_path / "norm.cubin", "--cubin", "-Xptxas=-v")
-    found = [match.groupdict() for match in RESOURCES.finditer(report) if "rms_norm" in match["kernel"]]
-    assert len(found) == 3 * (3 + 2)
+def ptx(build: Path, source: str) -> list[str]:
+    """The PTX of each kernel of a source, from its name on."""
+    return re.split(r"\.entry ", (build / "kept" / f"{source}.ptx").read_text())[1:]
+
+
+def test_all_kernels_keep_everything_in_registers(hopper_build: Path) -> None:
+    """The report that the build keeps names every kernel, and none has a stack frame, which is local memory."""
+    report = (hopper_build / "core_cuda.ptxas.txt").read_text()
+    found = [match.groupdict() for match in RESOURCES.finditer(report)]
+    sources = (ROOT / "csrc" / "cuda").glob("*.cu")
+    built = {name for source in sources for name in opcodes(hopper_build / "kept" / f"{source.stem}.cubin")}
+    assert {each["kernel"] for each in found} == built
     assert [k for k in found if (k["frame"], k["stores"], k["loads"]) != ("0", "0", "0")] == []
 
 
-def test_packed_norm_kernels_move_16_bytes_at_a_time(tmp_path: Path) -> None:
-    compile_norm(tmp_path / "norm.ptx", "--ptx")
-    kernels = re.split(r"\.entry ", (tmp_path / "norm.ptx").read_text())[1:]
-    packed = [kernel for kernel in kernels if re.match(r"\S*rms_norm_(kept|streamed)I\S+Li[48]E", kernel)]
+def test_machine_code_has_products_of_tensor_cores_and_no_local_memory(hopper_build: Path) -> None:
+    """Products of attention and with codes; each kernel of those sources that has any in its PTX has them as HMMA."""
+    for source in ("attention_decode", "attention_prefill", "coded_linear"):
+        code = opcodes(hopper_build / "kept" / f"{source}.cubin")
+        multiply = {re.split(r"\W", kernel)[0] for kernel in ptx(hopper_build, source) if "mma.sync" in kernel}
+        assert len(multiply) >= 12
+        assert multiply == {name for name, counts in code.items() if counts[HMMA]}
+        assert [name for name, counts in code.items() if counts[LOAD_LOCAL] or counts[STORE_LOCAL]] == []
+
+
+def test_packed_norm_kernels_move_16_bytes_at_a_time(hopper_build: Path) -> None:
+    packed = [
+        kernel for kernel in ptx(hopper_build, "norm") if re.match(r"\S*rms_norm_(kept|streamed)I\S+Li[48]E", kernel)
+    ]
     assert len(packed) == 3 * (3 + 1)
     for kernel in packed:
         accesses = re.findall(r"\b(?:ld|st)\.global\S*", kernel)
@@ -42,12 +66,10 @@ def test_packed_norm_kernels_move_16_bytes_at_a_time(tmp_path: Path) -> None:
         assert {access.split(".")[2] for access in accesses} == {"v4"}
 
 
-def mma_counts(tmp_path: Path, source: str) -> dict[tuple[str, int], int]:
+def mma_counts(build: Path, source: str) -> dict[tuple[str, int], int]:
     """Products of tensor cores in the PTX of an attention kernel, by storage and head dimension."""
-    common = ("-std=c++17", "-O3", "-I", ROOT / "csrc", "-arch=sm_90a", ROOT / "csrc" / "cuda" / source)
-    require(NVCC, *common, "--ptx", "-o", tmp_path / "kernels.ptx")
     counts = {}
-    for kernel in re.split(r"\.entry ", (tmp_path / "kernels.ptx").read_text())[1:]:
+    for kernel in ptx(build, source):
         if found := re.match(r"\S*attention_kernelINS_\d(\w+?)KvELi(\d+)E", kernel):
             counts[found[1], int(found[2])] = kernel.count("mma.sync")
     return counts
@@ -57,38 +79,28 @@ HEAD_DIMS = (64, 80, 96, 128, 256)
 STORAGES = ("Bf16", "Int8", "Uint4")
 
 
-def test_decode_multiplies_on_tensor_cores(tmp_path: Path) -> None:
+def test_decode_multiplies_on_tensor_cores(hopper_build: Path) -> None:
     """Sixteen tokens: two products for each 16 entries of keys, one for each 16 of values."""
     expected = {(storage, dim): 3 * dim // 16 for storage in STORAGES for dim in HEAD_DIMS}
-    assert mma_counts(tmp_path, "attention_decode.cu") == expected
+    assert mma_counts(hopper_build, "attention_decode") == expected
 
 
-def test_prefill_multiplies_on_tensor_cores(tmp_path: Path) -> None:
+def test_prefill_multiplies_on_tensor_cores(hopper_build: Path) -> None:
     """A tile of 64 keys, 32 where heads are long: a product for each 8 keys and 16 entries, of keys and of values."""
     tiles = {dim: 64 if dim <= 128 else 32 for dim in HEAD_DIMS}
     expected = {(storage, dim): 2 * tiles[dim] * dim // 128 for storage in STORAGES for dim in HEAD_DIMS}
-    assert mma_counts(tmp_path, "attention_prefill.cu") == expected
+    assert mma_counts(hopper_build, "attention_prefill") == expected
 
 
-def test_products_with_codes_multiply_on_tensor_cores(tmp_path: Path) -> None:
+def test_products_with_codes_multiply_on_tensor_cores(hopper_build: Path) -> None:
     """A step of 64 outputs and 64 inputs: 16 products for each eight rows, and 4 more where sums of x are needed."""
-    common = ("-std=c++17", "-O3", "-I", ROOT / "csrc", "-arch=sm_90a", ROOT / "csrc" / "cuda" / "coded_linear.cu")
-    require(NVCC, *common, "--ptx", "-o", tmp_path / "coded.ptx")
     counts = {}
-    for kernel in re.split(r"\.entry ", (tmp_path / "coded.ptx").read_text())[1:]:
+    for kernel in ptx(hopper_build, "coded_linear"):
         if found := re.match(r"\S*coded_linear_kernelI\d+(\w+?)Li([48])ELi(\d)ELb([01])E", kernel):
             dtype, bits, eights, offsets = found.groups()
             counts[dtype, bits, int(eights), int(offsets)] = kernel.count("mma.sync")
     assert len(counts) == 2 * 2 * 3 * 2
     assert counts == {key: key[2] * (16 + 4 * key[3]) for key in counts}
-
-
-@pytest.fixture(scope="module")
-def hopper_build() -> Path:
-    """Folder of core_cuda, built for sm_90a. Warnings are errors, and kernels that spill registers warn."""
-    strict = ("-DCMAKE_COMPILE_WARNING_AS_ERROR=ON", "-DCMAKE_CUDA_FLAGS=-Xptxas=--warn-on-spills,--warning-as-error")
-    options = ("-DCORE_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90a-real", *strict)
-    return cmake("native-hopper", "csrc", *options, targets=("core_cuda",))
 
 
 def test_all_kernels_compile_without_warnings_and_spills(hopper_build: Path) -> None:
