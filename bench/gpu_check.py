@@ -26,7 +26,9 @@ import gpu_report
 import torch
 from gpu_ops import Ops, limits
 from gpu_shapes import LLAMA, SMOL, TINY
+from headrace_engine.backends.cuda import cards
 from headrace_engine.backends.cuda.device import CudaDevice, Device, SimDevice
+from headrace_engine.errors import HeadraceError
 from headrace_engine.native import FOLDER_VARIABLE
 from page import write_section
 
@@ -51,7 +53,15 @@ def predict() -> None:
 
 
 def check_card() -> int:
-    """Test and measure the card; returns the exit status."""
+    """Test and measure the card; returns the exit status.
+
+    Raises:
+        SystemExit: there is no card that can be used; says what to do.
+    """
+    try:
+        cards.check_card(0)
+    except HeadraceError as error:
+        raise SystemExit(f"gpu-check: {error.message}") from error
     os.environ[FOLDER_VARIABLE] = str(_library())
     tested = _test()
     device = CudaDevice(0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from gpu_costs import KV_BYTES
 from gpu_decode import step_cost
 from gpu_shapes import LLAMA
@@ -68,6 +70,15 @@ def test_the_tests_of_kernels_need_nothing_else(libraries: Path) -> None:
     for name in ("attention", "kv", "rows", "coded", "sampling"):
         assert f"test_device_{name}.py::" in collected
     assert "test_norm.py::" in collected
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_card_nothing_is_tested_and_written(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("engine_service", "bench"))}
+    command = [sys.executable, str(ROOT / "bench" / "gpu_check.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"gpu-check: .*CUDA, but .+\n", done.stderr)
 
 
 def test_keys_and_values_cost_what_their_blocks_take(native: Native) -> None:

@@ -107,6 +107,12 @@ def test_all_kernels_compile_without_warnings_and_spills(hopper_build: Path) -> 
     assert (hopper_build / "libcore_cuda.so").is_file()
 
 
+def test_wheels_get_both_libraries(hopper_build: Path) -> None:
+    """What is installed becomes part of the wheel."""
+    installed = (hopper_build / "cmake_install.cmake").read_text()
+    assert [name for name in ("cpu", "cuda") if f"libcore_{name}.so" not in installed] == []
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_a_launch_is_an_error_and_no_crash(hopper_build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(hopper_build))
