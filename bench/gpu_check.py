@@ -16,7 +16,8 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from gpu_shapes import LLAMA, SMOL, TINY
 from headrace_engine.backends.cuda import cards
 from headrace_engine.backends.cuda.device import CudaDevice, Device, SimDevice
 from headrace_engine.errors import HeadraceError
+from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import FOLDER_VARIABLE
 from page import write_section
 
@@ -36,18 +38,39 @@ ROOT = Path(__file__).parents[1]
 H100 = (3.0e12, 798e12)
 """Bytes a second of a copy, and operations a second of a bfloat16 product, as they were measured on another H100."""
 
-_SHAPES = {"SmolLM2-135M": SMOL, "Llama 3.1 8B": LLAMA}
-_COPIED, _SIDE = 1 << 29, 8192
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured.
+
+    Attributes:
+        copied: bfloat16 numbers of the copy.
+        side: of the square matrices of the product.
+        layer: the decoder whose ops are measured.
+        shapes: the decoders that are measured whole, by name.
+    """
+
+    copied: int
+    side: int
+    layer: DecoderSpec
+    scale: gpu_costs.Scale
+    shapes: Mapping[str, DecoderSpec]
+    load: gpu_decode.Load
+
+
+WHOLE = Plan(1 << 29, 8192, LLAMA, gpu_costs.WHOLE, {"SmolLM2-135M": SMOL, "Llama 3.1 8B": LLAMA}, gpu_decode.WHOLE)
+SHORT = Plan(1 << 12, 32, TINY, gpu_costs.SHORT, {"tiny": TINY}, gpu_decode.SHORT)
+
 _TESTS = ("test_device_*.py", "test_norm.py", "test_sampling.py", "test_logit_changes.py")
 
 
 def predict() -> None:
     """Write the floors for an H100."""
     parts = [
-        f"**Not yet measured on a card.** Floors for an H100 SXM of 80 GB, where {gpu_report.limits_line(H100)} "
+        f"**Not yet measured on a card.** Floors for an H100, where {gpu_report.limits_line(H100)} "
         "(measured elsewhere, not by this command):",
         gpu_report.op_table(gpu_costs.costs(LLAMA, gpu_costs.WHOLE), H100, None),
-        *(_decode_part(name, H100, None) for name in _SHAPES),
+        *(_decode_part(name, WHOLE, H100, None) for name in WHOLE.shapes),
     ]
     write_section("gpu-predicted", "\n\n".join(parts), command="python bench/gpu_check.py --predict")
 
@@ -64,41 +87,45 @@ def check_card() -> int:
         raise SystemExit(f"gpu-check: {error.message}") from error
     os.environ[FOLDER_VARIABLE] = str(_library())
     tested = _test()
-    device = CudaDevice(0)
-    found = limits(device, _COPIED, _SIDE, gpu_costs.WHOLE.repeats)
-    ops = Ops(LLAMA, device, gpu_costs.WHOLE).measure()
-    torch.cuda.empty_cache()
-    decode = {}
-    for name, spec in _SHAPES.items():
-        decode[name] = gpu_decode.measure(spec, device, gpu_decode.WHOLE)
-        torch.cuda.empty_cache()
-    card, date = torch.cuda.get_device_name(0), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    gpu_report.keep(gpu_report.RESULTS, card, date, found, ops, decode)
     said = "passed" if tested == 0 else f"FAILED (pytest ended with {tested})"
-    text = f"{date}. {card}: {gpu_report.limits_line(found)}. Tests of the kernels {said}."
-    parts = [text, gpu_report.op_table(gpu_costs.costs(LLAMA, gpu_costs.WHOLE), found, ops)]
-    parts += [_decode_part(name, found, measured) for name, measured in decode.items()]
-    page = "\n\n".join(parts)
+    page = measure(CudaDevice(0), torch.cuda.get_device_name(0), WHOLE, gpu_report.RESULTS)
+    page += f"\n\nTests of the kernels {said}."
     print(page)
     write_section("gpu", page, command="make gpu-check")
     return tested
 
 
-def check_simulated(results: Path) -> None:
-    """All of it but the tests at tiny sizes on the simulated device; the JSON goes to `results`."""
-    device: Device = SimDevice()
-    found = limits(device, 1 << 12, 32, gpu_costs.SHORT.repeats)
-    ops = Ops(TINY, device, gpu_costs.SHORT).measure()
-    decode = gpu_decode.measure(TINY, device, gpu_decode.SHORT)
-    gpu_report.keep(results, device.name, "", found, ops, {"tiny": decode})
-    print(gpu_report.op_table(gpu_costs.costs(TINY, gpu_costs.SHORT), found, ops))
-    print(gpu_report.decode_table(TINY, gpu_decode.SHORT, found, decode))
+def measure(device: Device, card: str, plan: Plan, results: Path) -> str:
+    """Measure everything, and add it to the results.
+
+    Args:
+        card: what the card is called.
+        plan: how much is measured.
+        results: a file of one JSON object a line.
+
+    Returns:
+        The tables.
+    """
+    found = limits(device, plan.copied, plan.side, plan.scale.repeats)
+    ops = Ops(plan.layer, device, plan.scale).measure()
+    decode = {}
+    for name, spec in plan.shapes.items():
+        torch.cuda.empty_cache()
+        decode[name] = gpu_decode.measure(spec, device, plan.load)
+    date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    gpu_report.keep(results, card, date, found, ops, decode)
+    parts = [f"{date}. {card}: {gpu_report.limits_line(found)}."]
+    parts.append(gpu_report.op_table(gpu_costs.costs(plan.layer, plan.scale), found, ops))
+    parts += [_decode_part(name, plan, found, measured) for name, measured in decode.items()]
+    return "\n\n".join(parts)
 
 
-def _decode_part(name: str, found: tuple[float, float], measured: Sequence[gpu_decode.Measured] | None) -> str:
-    load = gpu_decode.WHOLE
+def _decode_part(
+    name: str, plan: Plan, found: tuple[float, float], measured: Sequence[gpu_decode.Measured] | None
+) -> str:
+    load = plan.load
     text = f"{name}, random weights in bfloat16, prompts of {load.prompt} and answers of {load.new} ids, all at once:"
-    return f"{text}\n\n{gpu_report.decode_table(_SHAPES[name], load, found, measured)}"
+    return f"{text}\n\n{gpu_report.decode_table(plan.shapes[name], load, found, measured)}"
 
 
 def _library() -> Path:
@@ -145,7 +172,7 @@ def main() -> int:
     elif arguments.results is None:
         parser.error("--device sim needs --results")
     else:
-        check_simulated(arguments.results)
+        print(measure(SimDevice(), "sim", SHORT, arguments.results))
     return 0
 
 
