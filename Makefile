@@ -25,7 +25,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-streams bench-accuracy bench-prefix bench-cpu bench-soak cuda-all gpu-check clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-streams bench-accuracy bench-prefix bench-startup bench-cpu bench-soak cuda-all gpu-check clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ bench-accuracy: $(VENV)/.tests $(VENV)/.model  ## measure what quantizing costs;
 
 bench-prefix: $(VENV)/.tests $(VENV)/.model  ## measure what cached prefixes save; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/prefix.py
+
+bench-startup: $(VENV)/.tests $(VENV)/.model  ## measure how long a model takes until it serves; writes bench/RESULTS.md
+	@PYTHONPATH=tests:bench $(BIN)/python bench/startup.py
 
 bench-soak: $(VENV)/.tests  ## measure what memory thousands of requests leave; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/soak.py
