@@ -84,7 +84,7 @@ class Renderer:
     def _ready(self) -> _Process:
         if self._refusal is not None:
             raise self._refusal.error()
-        if self._process is None:
+        if self._process is None or self._process.has_ended:  # Between chats, so no chat is to blame.
             process = _Process()
             self._ask(process, self._setup)
             self._process = process
@@ -127,6 +127,11 @@ class _Process:
                 raise Internal(f"the process that renders chats cannot be started: {error}") from error
         self._stream = cast(BinaryIO, ours.makefile("rwb"))
         self._end = weakref.finalize(self, _end, os.getpid(), self._process, ours, self._stream)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is gone: where memory runs out, the system ends it before others."""
+        return self._process.poll() is not None
 
     def ask(self, message: Setup | Order) -> Answer:
         """Its answer.

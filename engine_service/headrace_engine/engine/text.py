@@ -108,8 +108,7 @@ class TextProcessor:
             return work(*arguments)
         if size <= LONG_CHARACTERS:
             return await asyncio.to_thread(work, *arguments)
-        async with self._long_turn:
-            return await asyncio.to_thread(work, *arguments)
+        return await _in_turn(self._long_turn, work, *arguments)
 
     def _max_bytes(self, max_length: int) -> int:
         return self._bundle.max_token_bytes * (max_length - 1)
@@ -136,8 +135,8 @@ class TextProcessor:
         return Tokenized(self._bundle.encode(text, add_special_tokens=adds), text)
 
     async def _tokenize_chat(self, chat: Chat, max_length: int) -> Tokenized:
-        async with self._turn:  # So that chats occupy one thread of the pool, however long one takes.
-            pieces = await asyncio.to_thread(self._renderer().render, chat, self._max_bytes(max_length), max_length)
+        work = partial(self._renderer().render, chat, self._max_bytes(max_length), max_length)
+        pieces = await _in_turn(self._turn, work)
         text = "".join(piece for piece, _ in pieces)
         return Tokenized(await self._aside(len(text), self._encode_pieces, pieces), text)
 
@@ -159,6 +158,17 @@ class TextProcessor:
             text = "cannot be rendered: the model has no chat template: send text or ids, or install it with one"
             raise InvalidArgument.field("chat", text, reason="BAD_TEMPLATE")
         return self._rendering
+
+
+async def _in_turn(turn: asyncio.Lock, work: Callable[..., _Result], *arguments: Any) -> _Result:
+    """The result of work, which occupies one thread of the pool, however long it takes.
+
+    A thread goes on when nobody waits for it any more, so its turn ends with it, and not with the wait.
+    """
+    await turn.acquire()
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    running.add_done_callback(lambda _: turn.release())
+    return await asyncio.shield(running)
 
 
 def _rendering(bundle: TokenizerBundle, chat_template: str | None) -> Renderer | None:

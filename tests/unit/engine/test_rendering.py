@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -177,14 +178,33 @@ class TestProcesses:
         del by
         assert children() == before
 
-    def test_one_that_was_killed_is_replaced(self) -> None:
+    def test_one_that_was_killed_between_chats_is_replaced_before_the_next(self) -> None:
+        """The system ends it first where memory runs out, and the chat that comes then is not to blame."""
         before = children()
         by = renderer("x")
         render(by)
         (pid,) = children() - before
-        os.kill(pid, 9)
-        assert "status -9" in refused(by).message
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert render(by) == [("x", False)]
+        assert pid not in children()
+
+    def test_one_that_is_killed_while_it_renders_ends_that_chat_alone(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        program = (
+            "import os, sys\n"
+            "from headrace_engine.engine import sandbox\n"
+            "sandbox._raise_exception = lambda message: os.kill(os.getpid(), 9)\n"
+            "from headrace_engine.engine.rendering_process import main\n"
+            "main(int(sys.argv[1]))\n"
+        )
+        (tmp_path / "mortal.py").write_text(program, encoding="utf-8")
+        monkeypatch.setattr(rendering, "_PROGRAM", (sys.executable, str(tmp_path / "mortal.py")))
+        by = renderer(BOMB.replace("{{ BOMB }}", "{{ raise_exception('') }}"))
+        render(by)
+        assert "status -9" in refused(by, Chat((ChatMessage("user", "bomb"),))).message
+        assert render(by) == [("Hello!", False)]
 
     def test_it_goes_after_others_and_may_take_so_much(self) -> None:
         before = children()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from headrace_engine.config import GenerationConfig, SamplingParams
 from headrace_engine.engine import text as text_module
 from headrace_engine.engine.generation import Generation
+from headrace_engine.engine.rendering import Renderer
 from headrace_engine.engine.text import INLINE_CHARACTERS, LONG_CHARACTERS, MIN_CHAT_CHARACTERS, TextProcessor
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
@@ -157,6 +160,30 @@ class TestSize:
         text, prompt = TextProcessor(bundle(BYTES, tokenizer=Counting())), "x" * (LONG_CHARACTERS + 1)
         await asyncio.gather(*(text.tokenize(prompt, None, len(prompt)) for _ in range(4)))
         assert most == [1]
+
+
+@pytest.mark.parametrize("prompt", ["x" * (LONG_CHARACTERS + 1), user("x")])
+async def test_bc069_what_nobody_waits_for_any_more_takes_one_thread_too(
+    monkeypatch: pytest.MonkeyPatch, prompt: str | Chat
+) -> None:
+    """A thread goes on when its call is cut: those that come next and leave as well may not fill the pool."""
+    begun: queue.SimpleQueue[None] = queue.SimpleQueue()
+    goes_on = threading.Event()
+
+    def slow(*_: Any, **__: Any) -> list[Any]:
+        begun.put(None)
+        goes_on.wait()
+        return []
+
+    text = TextProcessor(bundle(BYTES, tokenizer=SimpleNamespace(encode_batch_fast=slow)))
+    monkeypatch.setattr(Renderer, "render", slow)
+    calls = [asyncio.ensure_future(text.tokenize(prompt, None, 2 * LONG_CHARACTERS)) for _ in range(4)]
+    await asyncio.to_thread(begun.get)
+    for call in calls:
+        call.cancel()
+        await asyncio.wait([call])
+    assert begun.empty(), "the others left before their turn came"
+    goes_on.set()
 
 
 @pytest.mark.parametrize(("characters", "elsewhere"), [(INLINE_CHARACTERS, False), (INLINE_CHARACTERS + 1, True)])
