@@ -24,8 +24,9 @@ def hopper_build() -> Path:
 
     Warnings are errors, and kernels that spill registers warn.
     """
-    (ROOT / "build" / "native-hopper" / "kept").mkdir(parents=True, exist_ok=True)
-    flags = "-DCMAKE_CUDA_FLAGS=-Xptxas=--warn-on-spills,--warning-as-error --keep --keep-dir kept"
+    kept = ROOT / "build" / "native-hopper" / "kept"  # Named in full, since CMake tries nvcc in another folder first.
+    kept.mkdir(parents=True, exist_ok=True)
+    flags = f"-DCMAKE_CUDA_FLAGS=-Xptxas=--warn-on-spills,--warning-as-error --keep --keep-dir {kept}"
     options = ("-DCORE_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90a-real", "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON")
     return cmake("native-hopper", "csrc", *options, flags, targets=("core_cuda",))
 
