@@ -22,15 +22,23 @@ from tiny_models import make_tiny_llama
 from waiting import wait_until
 
 
-def test_a_server_that_dies_is_noticed_and_named() -> None:
+@pytest.fixture
+def before() -> list[psutil.Process]:
+    """What engines of other tests, in this process, have started."""
+    return _children()
+
+
+def test_a_server_that_dies_is_noticed_and_named(before: list[psutil.Process]) -> None:
     with pytest.raises(LocalError, match="engine e1 ended: killed by SIGKILL"), servers(0, 0) as (_, gone):
         engine = _child("headrace_engine")
         engine.kill()
         assert gone.wait(60)
-    assert _children() == []
+    assert [child for child in _children() if child not in before] == []
 
 
-def test_a_gateway_that_dies_ends_what_waits_for_its_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_gateway_that_dies_ends_what_waits_for_its_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: list[psutil.Process]
+) -> None:
     folder = make_tiny_llama(tmp_path / "tiny", max_position_embeddings=2048)
     monkeypatch.setattr(local, "model_path", lambda: str(folder))
     answer = local.answer
@@ -43,7 +51,7 @@ def test_a_gateway_that_dies_ends_what_waits_for_its_answer(monkeypatch: pytest.
     options = argparse.Namespace(prompt=None, port=0, engine_port=0)
     with pytest.raises(LocalError, match=r"^gateway ended: killed by SIGKILL$"):
         local.run(options)
-    assert _children() == []
+    assert [child for child in _children() if child not in before] == []
 
 
 def test_a_port_lost_at_the_last_moment_is_told_in_words() -> None:
