@@ -178,12 +178,14 @@ async def test_bc069_what_nobody_waits_for_any_more_takes_one_thread_too(
     text = TextProcessor(bundle(BYTES, tokenizer=SimpleNamespace(encode_batch_fast=slow)))
     monkeypatch.setattr(Renderer, "render", slow)
     calls = [asyncio.ensure_future(text.tokenize(prompt, None, 2 * LONG_CHARACTERS)) for _ in range(4)]
-    await asyncio.to_thread(begun.get)
-    for call in calls:
-        call.cancel()
-        await asyncio.wait([call])
-    assert begun.empty(), "the others left before their turn came"
-    goes_on.set()
+    try:
+        await asyncio.to_thread(begun.get, timeout=60)
+        for call in calls:
+            call.cancel()
+            await asyncio.wait([call])
+        assert begun.empty(), "the others left before their turn came"
+    finally:
+        goes_on.set()
 
 
 @pytest.mark.parametrize(("characters", "elsewhere"), [(INLINE_CHARACTERS, False), (INLINE_CHARACTERS + 1, True)])
