@@ -76,7 +76,7 @@ class Drawing:
 
         What is done to logits is sent at once, since how much it is changes from step to step.
         """
-        for row in range(rows):
+        for row in set(range(rows)).difference(row for row, _ in draws):
             pack_sampling(self._sampling, row, _NOTHING, _GREEDY, 0, self._vocab)
         changing = {row: _arrays_of(step) for row, step in draws if step.masked_ids or step.changes is not None}
         self._arrays.reserve(sum(_size(each) for arrays in changing.values() for each in arrays))

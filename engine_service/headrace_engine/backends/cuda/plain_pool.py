@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.torch.kv_pool import SCALE_BYTES, Entries, to_codes
+from headrace_engine.backends.torch.kv_pool import SCALE_BYTES, Entries, Numbers, to_codes
 from headrace_engine.native import Kv
 from headrace_engine.native.device_kv import KvBlocks
 
@@ -29,18 +29,11 @@ def plain_entries(layer: Tensor, shape: KvBlocks) -> tuple[Entries, Entries]:
     return keys, values
 
 
-class BlockNumbers:
-    """Entries as numbers, [blocks, kv_heads, block_size, head_dim]."""
-
-    def __init__(self, entries: Tensor) -> None:
-        self.tensors: tuple[Tensor, ...] = (entries,)
-
-    def put(self, blocks: Tensor, offsets: Tensor, heads: Tensor) -> None:
-        """See Entries."""
-        self.tensors[0][blocks, :, offsets] = heads
+class BlockNumbers(Numbers):
+    """Entries as numbers, [blocks, kv_heads, block_size, head_dim], between those of others."""
 
     def gather(self, table: Tensor) -> Tensor:
-        """See Entries."""
+        """See Entries. A view of the whole pool would be copied to be flattened."""
         return _chosen(self.tensors[0], table).float()
 
 
