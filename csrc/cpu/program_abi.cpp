@@ -1,5 +1,6 @@
 // The facts of core_program.h that callers in other languages check before the first call.
 #include "common/abi.h"
+#include "common/sampling_abi.h"
 #include "core_program.h"
 
 static const CoreAbiEntry kEntries[] = {
@@ -116,33 +117,7 @@ static const CoreAbiEntry kEntries[] = {
     FIELD(CoreSequence, blocks),
     FIELD(CoreSequence, length),
     FIELD(CoreSequence, start),
-    RECORD(CoreLogitChanges),
-    FIELD(CoreLogitChanges, penalized),
-    FIELD(CoreLogitChanges, penalties),
-    FIELD(CoreLogitChanges, biased),
-    FIELD(CoreLogitChanges, biases),
-    FIELD(CoreLogitChanges, masked),
-    FIELD(CoreLogitChanges, allowed),
-    FIELD(CoreLogitChanges, repetition),
-    FIELD(CoreLogitChanges, penalized_count),
-    FIELD(CoreLogitChanges, biased_count),
-    FIELD(CoreLogitChanges, masked_count),
-    FIELD(CoreLogitChanges, allowed_words),
-    RECORD(CoreSampling),
-    FIELD(CoreSampling, temperature),
-    FIELD(CoreSampling, top_p),
-    FIELD(CoreSampling, min_p),
-    FIELD(CoreSampling, seed),
-    FIELD(CoreSampling, changes),
-    FIELD(CoreSampling, top_k),
-    FIELD(CoreSampling, position),
-    FIELD(CoreSampling, index),
-    FIELD(CoreSampling, logprob),
-    FIELD(CoreSampling, top_logprobs),
-    RECORD(CoreSampled),
-    FIELD(CoreSampled, logprob),
-    FIELD(CoreSampled, token),
-    FIELD(CoreSampled, finite),
+    SAMPLING_FACTS,
     RECORD(CoreBatch),
     FIELD(CoreBatch, token_ids),
     FIELD(CoreBatch, sequences),
