@@ -2,7 +2,7 @@
 #include "core_device.h"
 #include "cuda/checks_coded.h"
 #include "cuda/checks_rows.h"
-#include "cuda/ops_rows.h"
+#include "cuda/ops.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include "cuda/coded_codes.h"
 #include "cuda/coded_stage.h"
 #include "cuda/launch.h"
-#include "cuda/ops_rows.h"
+#include "cuda/ops.h"
 
 namespace core {
 namespace {

@@ -5,7 +5,7 @@
 #include "common/status.h"
 #include "cuda/coded.h"
 #include "cuda/launch.h"
-#include "cuda/ops_rows.h"
+#include "cuda/ops.h"
 
 namespace core {
 namespace {

@@ -5,7 +5,7 @@
 #include "common/status.h"
 #include "core_device.h"
 #include "cuda/launch.h"
-#include "cuda/ops_rows.h"
+#include "cuda/ops.h"
 #include "cuda/row_codes.h"
 
 namespace core {

@@ -5,7 +5,7 @@
 #include "core_device.h"
 #include "cuda/launch.h"
 #include "cuda/norm_row.h"
-#include "cuda/ops_rows.h"
+#include "cuda/ops.h"
 #include "cuda/row_codes.h"
 
 namespace core {

@@ -4,7 +4,7 @@
 #include "common/status.h"
 #include "core_device.h"
 #include "cuda/launch.h"
-#include "cuda/ops_rows.h"
+#include "cuda/ops.h"
 #include "cuda/sample_changes.h"
 #include "cuda/sample_cuts.h"
 #include "cuda/sample_draw.h"
