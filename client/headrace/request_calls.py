@@ -239,8 +239,8 @@ class RequestCalls(ModelCalls):
                 Running out of this time is no error.
             index: the sequence whose tokens to answer; needs from_position.
             from_position: answer the tokens from here, at most 1 MiB.
-            prompt_logprobs_from: answer log-probabilities of the prompt from here, at most 1 MiB; needs a request that
-                asked for them.
+            prompt_logprobs_from: answer log-probabilities of the prompt from here, with the tokens at most 1 MiB; needs
+                a request that asked for them.
             timeout: seconds, beside `wait`.
 
         Raises:

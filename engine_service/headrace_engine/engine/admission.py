@@ -148,8 +148,9 @@ class Admission:
         """Room for all that the request can bring."""
         limit, tenant = model.effective.config.max_result_bytes or 0, (owner, model.name)
         computed, prompt = sequences.computed, sequences.prompt
-        asked = computed[0].log.asked
-        need = Need(max_new, len(computed), asked, 0 if prompt is None else prompt.nbytes)
+        need = Need(max_new, len(computed), computed[0].log.asked, count_field=sequences.count_field)
+        if prompt is not None:
+            need = replace(need, prompt_bytes=prompt.nbytes, prompt_tops=prompt.top_count)
         rooms = self._book.room.reserve(tenant, need, limit, time_to_come_back(model))
         for log, room in zip([*computed, prompt], rooms, strict=False):
             assert log is not None, "there is a room less where there is no log of the prompt"

@@ -12,7 +12,7 @@ from headrace_engine.messages import PromptPiece
 from headrace_engine.result_types import PromptLogprobs, TopLogprobs
 
 MAX_READ_BYTES = 960 * 1024
-"""Bytes of the answer to one read, at most."""
+"""Bytes of the answer to one read, at most, a single token excepted."""
 
 _FIRST = 1
 """Token 0 follows nothing, so it has no log-probability."""
@@ -26,12 +26,13 @@ class PromptLog:
         top_count: most likely ids that come with each.
 
     Attributes:
+        top_count: the same.
         room: what is reserved for it, until it is released.
     """
 
     def __init__(self, ids: Sequence[int], top_count: int) -> None:
         self._ids = array("I", ids)
-        self._top_count = top_count
+        self.top_count = top_count
         self._logprobs = array("f")
         self._top_ids = array("I")
         self._top_logprobs = array("f")
@@ -40,7 +41,7 @@ class PromptLog:
     @property
     def nbytes(self) -> int:
         """Bytes that it takes at most: an id takes 4, a number 4."""
-        return len(self._ids) * 8 * (1 + self._top_count)
+        return len(self._ids) * 8 * (1 + self.top_count)
 
     @property
     def position(self) -> int:
@@ -53,8 +54,8 @@ class PromptLog:
         if known < 0:
             raise ValueError(f"the prompt is known up to token {self.position}, and {piece.position} was told")
         self._logprobs.extend(piece.logprobs[known:])
-        self._top_ids.extend(piece.top_ids[known * self._top_count :])
-        self._top_logprobs.extend(piece.top_logprobs[known * self._top_count :])
+        self._top_ids.extend(piece.top_ids[known * self.top_count :])
+        self._top_logprobs.extend(piece.top_logprobs[known * self.top_count :])
 
     def check_position(self, position: int) -> None:
         """Refuse a place that the prompt does not have.
@@ -67,13 +68,18 @@ class PromptLog:
             text = f"prompt_logprobs_from = {position} is outside the prompt of {length} tokens; allowed: 0 to {length}"
             raise OutOfRange(text, metadata={"prompt_length": str(length)})
 
-    def read(self, position: int) -> PromptLogprobs | None:
-        """What is known from a place on, as far as one read goes. None: nothing yet, or no more."""
+    def read(self, position: int, room: int = MAX_READ_BYTES) -> PromptLogprobs | None:
+        """What is known from a place on, as far as one read goes. None: nothing yet, or no more.
+
+        Args:
+            room: bytes that it may take; a token is told in any case.
+        """
         start = max(_FIRST, position)
-        stop = min(self.position, start + MAX_READ_BYTES // (TOKEN_BYTES * (1 + self._top_count)))
+        fitting = room // (TOKEN_BYTES * (1 + self.top_count))
+        stop = min(self.position, start + max(1, fitting))
         if stop <= start:
             return None
-        count = self._top_count
+        count = self.top_count
         span = slice((start - _FIRST) * count, (stop - _FIRST) * count)
         ids, logprobs = self._top_ids[span].tolist(), self._top_logprobs[span].tolist()
         return PromptLogprobs(
@@ -83,9 +89,9 @@ class PromptLog:
             top_logprobs=TopLogprobs(count, ids, logprobs) if count else None,
         )
 
-    def __iter__(self) -> Iterator[PromptLogprobs]:
-        """All that is known, piece by piece."""
-        piece = self.read(_FIRST)
+    def pieces(self, position: int = _FIRST) -> Iterator[PromptLogprobs]:
+        """All that is known from a place on, piece by piece."""
+        piece = self.read(position)
         while piece is not None:
             yield piece
             piece = self.read(piece.position + len(piece.token_ids))

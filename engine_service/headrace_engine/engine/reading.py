@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 
-from headrace_engine.engine.prompt_log import asked_log
+from headrace_engine.engine.prompt_log import MAX_READ_BYTES, asked_log
 from headrace_engine.engine.requests import Request
 from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.request_types import RequestView
@@ -71,10 +71,12 @@ class Reading:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(waited, wait)
         found = None if from_position is None else log.read(from_position)
+        elements = found.elements if found else None
         view = request.view(with_config=True)
         if prompt_from is not None:
-            view = replace(view, prompt_logprobs=asked_log(request.prompt).read(prompt_from))
-        return view, found.elements if found else None
+            left = MAX_READ_BYTES - (log.told_bytes(elements) if elements else 0)  # One answer, one limit.
+            view = replace(view, prompt_logprobs=asked_log(request.prompt).read(prompt_from, left))
+        return view, elements
 
     def follow(self, request: Request, index: int, from_position: int) -> AsyncGenerator[ReadResult, None]:
         """Everything from a position on, then the end.
@@ -86,12 +88,16 @@ class Reading:
         return self._follow(request, index, from_position)
 
     async def generated(self, request: Request) -> AsyncGenerator[tuple[int, ReadResult], None]:
-        """What is told of the prompt, then as `follow_all`."""
-        prompt = None if request.prompt is None else iter(request.prompt)
+        """As `follow_all`, and before each result what is told of the prompt since the one before.
+
+        That is all of it before the first token; a sequence may end while the prompt is still being computed.
+        """
+        told = 0
         async with aclosing(self.follow_all(request)) as results:
             async for index, result in results:
-                for piece in prompt or ():  # Whole, now that there is a token; once.
-                    yield 0, ReadResult(GenerateStatus.INIT, prompt=piece)
+                for piece in () if request.prompt is None else request.prompt.pieces(told):
+                    told = piece.position + len(piece.token_ids)
+                    yield index, ReadResult(GenerateStatus.INIT, prompt=piece)
                 yield index, result
 
     async def follow_all(self, request: Request) -> AsyncGenerator[tuple[int, ReadResult], None]:

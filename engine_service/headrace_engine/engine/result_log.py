@@ -180,6 +180,10 @@ class ResultLog:
         """What is told about tokens start to stop beside ids and text; None where the config asked for nothing."""
         return None if self._details is None else self._details.cut(start, stop)
 
+    def told_bytes(self, elements: Elements) -> int:
+        """Bytes of some of its tokens in a message, at most."""
+        return len(elements.text.encode()) + len(elements.token_ids) * self.asked.told_bytes
+
     def fitting(self, start: int, stop: int, room: int, token_bytes: int) -> tuple[int, int]:
         """Where a piece from start ends that is no longer than to stop and has at most `room` bytes; and its bytes.
 

@@ -33,12 +33,16 @@ class Need:
         count: logs.
         asked: about each token.
         prompt_bytes: of the log of the prompt; 0: there is none.
+        prompt_tops: most likely ids that are told with each token of it.
+        count_field: field of the config that says how many logs there are.
     """
 
     tokens: int
     count: int = 1
     asked: Asked = NOTHING
     prompt_bytes: int = 0
+    prompt_tops: int = 0
+    count_field: str = "n"
 
     @property
     def bytes(self) -> int:
@@ -50,10 +54,42 @@ class Need:
         """For a person."""
         return f"{self.tokens} tokens" if self.count == 1 else f"{self.count} sequences of {self.tokens} tokens"
 
+    @property
+    def extras(self) -> list[tuple[int, str, object]]:
+        """What it would do without, most bytes first: bytes, field of the config, value."""
+        tokens, asked = self.count * self.tokens, self.asked
+        found: list[tuple[int, str, object]] = [
+            (self.prompt_bytes, "prompt_logprobs", self.prompt_tops),
+            (tokens * asked.top_bytes, "top_logprobs", asked.top_count),
+            (tokens * asked.vector_bytes, "enable_tensors_from_model_inference", True),
+        ]
+        return sorted((extra for extra in found if extra[0]), key=lambda extra: extra[0], reverse=True)
+
     def most(self, limit: int) -> int:
         """Tokens of each log that so many bytes have room for, at most."""
         left = (limit - replace(self, tokens=0).bytes) // self.count
         return max(0, left // (log_bytes(1, self.asked) - SEQUENCE_BYTES))
+
+    def refusal(self, limit: int) -> InvalidArgument:
+        """Why that is too much for so many bytes, by the field that is to blame.
+
+        That is what takes most of what could be left out, where nothing else needs to change or no token would fit.
+        """
+        text = f"may need {self.bytes} bytes for {self.text}, and max_result_bytes is {limit}"
+        most, plain = self.most(limit), Need(self.tokens, self.count)
+        if self.extras and (plain.bytes <= limit or not most):
+            size, name, value = self.extras[0]
+            fewer = f", or ask for at most {most} tokens" if most else ""
+            text = f"= {value} takes {size} bytes: the request {text}; leave it out{fewer}"
+            return InvalidArgument.field(f"config.{name}", text)
+        if most:
+            return InvalidArgument.field("config.max_new_tokens", f"{text}; ask for at most {most} tokens")
+        fitting = limit // log_bytes(1)
+        if not fitting:
+            text = f"{text}, which is too little for one token: install the model with more"
+            return InvalidArgument.field("config.max_new_tokens", text)
+        text = f"= {self.count}: the request {text}; ask for at most {fitting}, of one token each"
+        return InvalidArgument.field(f"config.{self.count_field}", text)
 
 
 class Reservation:
@@ -102,8 +138,7 @@ class ResultRoom:
         """
         size, taken = need.bytes, self.taken(tenant)
         if size > limit:
-            text = f"may need {size} bytes for {need.text}, and max_result_bytes is {limit}"
-            raise InvalidArgument.field("config.max_new_tokens", f"{text}; ask for at most {need.most(limit)} tokens")
+            raise need.refusal(limit)
         if taken + size > limit:
             raise ResourceExhausted(
                 f"the results of this owner on model {tenant[1]!r} may take {limit} bytes (max_result_bytes), {taken} "

@@ -42,6 +42,11 @@ class NewSequences:
         return self.shown if self.contest is None else self.contest.candidates
 
     @property
+    def count_field(self) -> str:
+        """Field of the config that says how many are computed."""
+        return "n" if self.contest is None else "best_of"
+
+    @property
     def left(self) -> list[ResumedSequence]:
         """Those that have not ended elsewhere."""
         pairs = zip(self.shown, self.resumed, strict=True)

@@ -44,9 +44,14 @@ class Asked:
         return 2 * FLOAT_BYTES * self.hidden_size
 
     @property
+    def top_bytes(self) -> int:
+        """Bytes that a log keeps of a token's most likely ids: an id takes 4, a number 4."""
+        return 8 * self.top_count
+
+    @property
     def kept_bytes(self) -> int:
-        """Bytes that a log keeps of a token, beside those of every token: an id takes 4, a number 4."""
-        return 8 * self.top_count + self.vector_bytes
+        """Bytes that a log keeps of a token, beside those of every token."""
+        return self.top_bytes + self.vector_bytes
 
     @property
     def told_bytes(self) -> int:

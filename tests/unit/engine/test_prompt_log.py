@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from headrace.v1.request_service_pb2 import GetRequestResponse
 from headrace_engine.engine.prompt_log import PromptLog
 from headrace_engine.engine.result_room import log_bytes
 from headrace_engine.engine.token_details import Asked
 from headrace_engine.errors import Internal, InvalidArgument, OutOfRange
 from headrace_engine.messages import PromptPiece
 from headrace_engine.result_types import FinishReason, PromptLogprobs, TopLogprobs
-from headrace_engine.service.convert_results import prompt_to_wire
+from headrace_engine.service.convert_results import elements_to_wire, prompt_to_wire
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
+from unit.engine.scripted_core import READY
 
 PROMPT = (5, 6, 7, 8, 9)
 ASKED = {"prompt_logprobs": 2, "max_new_tokens": 4}
@@ -58,7 +62,7 @@ def test_pieces_are_at_most_a_mebibyte_and_follow_each_other(top: int) -> None:
     ids = [2**20] * 120_000
     log = PromptLog(ids, top)
     log.add(PromptPiece(1, 1, [-1.0] * 119_999, [2**20] * (119_999 * top), [-1.0] * (119_999 * top)))
-    pieces = list(log)
+    pieces = list(log.pieces())
     assert sum(len(each.token_ids) for each in pieces) == 119_999
     assert [each.position for each in pieces[1:]] == [each.position + len(each.token_ids) for each in pieces[:-1]]
     messages = [prompt_to_wire(each) for each in pieces]
@@ -128,6 +132,55 @@ async def test_one_that_fails_within_its_prompt_has_told_the_beginning(bench: Be
     assert results[1] is not None
     assert results[1].end is not None
     assert isinstance(results[1].end.error, Internal)
+
+
+async def test_generate_tells_all_of_the_prompt_where_a_sequence_ends_within_it(bench: Bench) -> None:
+    core = await bench.run()
+    stream = bench.engine.generate(bench.request(PROMPT, config={**ASKED, "max_new_tokens": 1, "n": 2}))
+    await anext(stream)
+    first, second = (each.key for each in core.added)
+    core.step({}, prompts=[piece(first, 1, 3)], ended={second: FinishReason.ERROR})
+    found = [await anext(stream), await anext(stream)]
+    core.step({first: 9}, prompts=[piece(first, 3, 5)], ended={first: FinishReason.MAX_LENGTH})
+    found += [each async for each in stream]
+    results = [(index, result) for _, index, result in found if result is not None]
+    assert [(index, result.prompt) for index, result in results] == [
+        (1, told(1, 3)),
+        (1, None),
+        (0, told(3, 5)),
+        (0, None),
+    ]
+    assert [result.end is not None for _, result in results] == [False, True, False, True]
+
+
+async def test_tokens_and_prompt_come_in_one_answer_of_at_most_a_mebibyte(bench: Bench) -> None:
+    """Tokens first; of the prompt what there is room for, at least a token, so that readers get on."""
+    bench.launcher.ready_at_once = replace(READY, max_length=16_384)
+    core = await bench.run()
+    asked = {"prompt_logprobs": 20, "logprobs": True, "top_logprobs": 20, "enable_tensors_from_model_inference": True}
+    prompt = tuple(place % 384 for place in range(8_000))
+    handle = (await bench.start(prompt, config={**asked, "max_new_tokens": 2_000})).handle
+    key, top = core.added[0].key, 20 * 7_999
+    core.step({}, prompts=[PromptPiece(key, 1, [-1.0] * 7_999, [383] * top, [-1.0] * top)])
+    log = bench.engine._book.find(handle, "").sequence(0).log
+    for _ in range(2_000):
+        log.append(383, "x" * 700, -1.0, ([383] * 20, [-1.0] * 20), bytes(512))
+    position, place, answers = 0, 1, 0
+    while position < 2_000 or place < 8_000:
+        view, elements = await bench.engine.get_request(
+            handle=handle, from_position=position, prompt_logprobs_from=place
+        )
+        message = GetRequestResponse(
+            elements=None if elements is None else elements_to_wire(elements),
+            prompt_logprobs=prompt_to_wire(view.prompt_logprobs),
+        )
+        assert message.ByteSize() <= 1 << 20
+        assert (elements is None) == (position == 2_000)
+        assert (view.prompt_logprobs is None) == (place == 8_000)
+        position += 0 if elements is None else len(elements.token_ids)
+        place += 0 if view.prompt_logprobs is None else len(view.prompt_logprobs.token_ids)
+        answers += 1
+    assert answers > 2
 
 
 async def test_a_prompt_takes_room_until_it_is_released(bench: Bench) -> None:

@@ -117,3 +117,74 @@ def test_vectors_and_the_prompt_take_room_of_their_own() -> None:
     prompt.give_back()
     with pytest.raises(InvalidArgument, match="ask for at most 4 tokens"):
         room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 2 * log_bytes(5, asked) + 95, 1.0)
+
+
+class TestWhatIsToBlame:
+    """The field whose value makes a request larger than all results may be."""
+
+    VECTORS, TOPS = Asked(hidden_size=64), Asked(logprobs=True, top_count=20)
+
+    @staticmethod
+    def refusal(need: Need, limit: int) -> tuple[str, str]:
+        with pytest.raises(InvalidArgument) as caught:
+            ResultRoom().reserve(("", "m"), need, limit, 1.0)
+        (violation,) = caught.value.violations
+        assert f"may need {need.bytes} bytes" in violation.description
+        assert f"max_result_bytes is {limit}" in violation.description
+        return violation.field, violation.description
+
+    def test_the_prompt_alone_is_too_much(self) -> None:
+        need = Need(5, prompt_bytes=8 * 21 * 4000, prompt_tops=20)
+        field, text = self.refusal(need, 100_000)
+        assert field == "config.prompt_logprobs"
+        assert text.startswith("= 20 takes 672000 bytes: ")
+        assert text.endswith("; leave it out")
+
+    @pytest.mark.parametrize(
+        ("asked", "field", "value"),
+        [(VECTORS, "enable_tensors_from_model_inference", "True"), (TOPS, "top_logprobs", "20")],
+    )
+    def test_details_of_tokens_are_too_much(self, asked: Asked, field: str, value: str) -> None:
+        """They are left out, or come for fewer tokens."""
+        name, text = self.refusal(Need(100, asked=asked), log_bytes(100))
+        assert name == f"config.{field}"
+        assert text.startswith(f"= {value} takes {100 * asked.kept_bytes} bytes: ")
+        assert f"ask for at most {Need(100, asked=asked).most(log_bytes(100))} tokens" in text
+
+    def test_of_several_what_takes_most(self) -> None:
+        need = Need(10, 2, self.VECTORS, prompt_bytes=8 * 2000)
+        assert self.refusal(need, need.bytes - 1)[0] == "config.prompt_logprobs"
+        need = Need(40, 2, self.VECTORS, prompt_bytes=8 * 2000)
+        assert self.refusal(need, need.bytes - 1)[0] == "config.enable_tensors_from_model_inference"
+
+    def test_what_would_be_too_much_without_them_is_a_matter_of_tokens(self) -> None:
+        asked = Need(100, asked=self.VECTORS)
+        field, text = self.refusal(asked, log_bytes(3, self.VECTORS))
+        assert (field, text.rpartition("; ")[2]) == ("config.max_new_tokens", "ask for at most 3 tokens")
+
+    @pytest.mark.parametrize("name", ["n", "best_of"])
+    def test_sequences_of_which_not_one_could_have_a_token(self, name: str) -> None:
+        field, text = self.refusal(Need(5, 64, count_field=name), 10 * log_bytes(1))
+        assert field == f"config.{name}"
+        assert text.startswith("= 64: ")
+        assert text.endswith("; ask for at most 10, of one token each")
+
+    def test_a_model_that_has_no_room_for_anything(self) -> None:
+        for count in (1, 2):
+            field, text = self.refusal(Need(5, count), log_bytes(1) - 1)
+            assert field == "config.max_new_tokens"
+            assert "install the model with more" in text
+
+    async def test_a_request_tells_it_by_its_own_fields(self, bench: Bench) -> None:
+        await bench.run(max_result_bytes=SIZE)
+        for config, blamed in (
+            ({"prompt_logprobs": 20}, "prompt_logprobs"),
+            ({"logprobs": True, "top_logprobs": 3}, "top_logprobs"),
+            ({"enable_tensors_from_model_inference": True}, "enable_tensors_from_model_inference"),
+            ({"n": 2}, "n"),
+            ({"best_of": 2}, "best_of"),
+        ):
+            with pytest.raises(InvalidArgument) as caught:
+                await bench.start(config={**OF, **config})
+            assert caught.value.violations[0].field == f"config.{blamed}"
+        assert taken(bench) == 0
