@@ -76,7 +76,7 @@ class Engine:
         self.sessions.drain()
 
     async def close(self) -> None:
-        """End every core."""
+        """End every core, and every process that renders chats."""
         self._draining = True
         self._book.close()
         await self._models.close()

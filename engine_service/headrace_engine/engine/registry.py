@@ -171,7 +171,10 @@ class ModelRegistry:
                 model.end_all(FinishReason.DRAINED)
 
     async def close(self) -> None:
-        """End every core."""
+        """End every core, and every process that renders chats."""
+        for model in self.all():
+            if model.prepared is not None:
+                model.prepared.text.close()
         await asyncio.gather(*(model.close() for model in self._models.values()), *self._leaving)
         self._kept.close()
 

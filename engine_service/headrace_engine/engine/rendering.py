@@ -6,6 +6,7 @@ the machine a year: there that costs nobody but who asked for it.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -27,8 +28,10 @@ from headrace_engine.engine.rendering_messages import (
     read,
     write,
 )
-from headrace_engine.errors import Internal, InvalidArgument
+from headrace_engine.errors import Internal, InvalidArgument, Unavailable
 from headrace_engine.request_types import Chat
+
+_log = logging.getLogger(__name__)
 
 _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.engine.rendering_process")
 _STDERR = 2
@@ -59,15 +62,17 @@ class Renderer:
         self._turn = Lock()
         self._process: _Process | None = None
         self._refusal: Refusal | None = None  # Of the template.
+        self._closed = False
 
     def check(self) -> None:
         """Compile the template.
 
         Raises:
             InvalidArgument: BAD_TEMPLATE, it is none.
+            Unavailable: it was closed.
         """
         with self._turn:
-            self._ready()
+            self._answer(None)
 
     def render(self, chat: Chat, max_bytes: int, max_length: int) -> list[tuple[str, bool]]:
         """The text of a chat in pieces; True: the name of a special token that a message wrote.
@@ -77,34 +82,98 @@ class Renderer:
 
         Raises:
             InvalidArgument: as `ChatTemplate.render` and `check_size`; or the chat took too much time or memory.
+            Unavailable: it was closed.
         """
         with self._turn:
-            return list(self._ask(self._ready(), Order(chat, max_bytes, max_length)).pieces)
+            return list(self._answer(Order(chat, max_bytes, max_length)).pieces)
 
-    def _ready(self) -> _Process:
+    def close(self) -> None:
+        """Render no more: the process ends, and the chat that it may have in hand fails. From any thread, any time."""
+        self._closed = True
+        if self._process is not None:
+            self._process.kill()  # Whoever has the turn waits for it.
+        with self._turn:
+            self._let_go()
+
+    def _answer(self, order: Order | None, attempts: int = 2) -> Answer:
+        """The answer to an order; without one, once the template is compiled.
+
+        What ends a process may come from outside, first of all where memory runs out. So a chat is tried again in
+        another one, and only what ends that too is the template's doing.
+        """
+        try:
+            return self._attempt(order)
+        except _Ended as end:
+            if end.took_too_long or attempts == 1:
+                raise end.refusal() from None
+            _log.warning("rendering_process_ended: status %d, the chat is tried again", end.status)
+        return self._answer(order, attempts - 1)
+
+    def _attempt(self, order: Order | None) -> Answer:
         if self._refusal is not None:
             raise self._refusal.error()
         if self._process is None or self._process.has_ended:  # Between chats, so no chat is to blame.
-            process = _Process()
-            self._ask(process, self._setup)
-            self._process = process
-        return self._process
+            self._begin()
+        return Answer() if order is None else self._ask(order, "chat")
 
-    def _ask(self, process: _Process, message: Setup | Order) -> Answer:
+    def _begin(self) -> None:
+        self._process = _Process()
         try:
-            answer = process.ask(message)
-        except (OSError, EOFError):
+            self._ask(self._setup, self._setup.field)
+        except InvalidArgument as error:
+            self._let_go()
+            self._refusal = Refusal.of(error)
+            raise
+
+    def _let_go(self) -> None:
+        if self._process is not None:
+            self._process.end()
             self._process = None
-            blamed = self._setup.field if isinstance(message, Setup) else "chat"
-            text = f"cannot be rendered: the chat template {process.manner_of_end()}"
-            raise InvalidArgument.field(blamed, text, reason="BAD_TEMPLATE") from None
+
+    def _ask(self, message: Setup | Order, blamed: str) -> Answer:
+        process = self._process
+        assert process is not None, "a process is there when it is asked"
+        try:
+            answer = None if self._closed else process.ask(message)
+        except (OSError, EOFError):
+            answer = None
         except UnicodeEncodeError as error:
             text = f"holds half of a surrogate pair, which is no text: {error.object[error.start]!r}"
-            raise InvalidArgument.field("chat", text) from error
+            raise InvalidArgument.field(blamed, text) from error
+        if answer is None:
+            status = None if self._closed else process.status
+            self._let_go()
+            raise _closed() if status is None else _Ended(status, blamed)
         if answer.refusal is not None:
-            self._refusal = answer.refusal if isinstance(message, Setup) else None
             raise answer.refusal.error()
         return answer
+
+
+def _closed() -> Unavailable:
+    return Unavailable("the chat is not rendered any more: its model goes away", retry_after=1.0)
+
+
+class _Ended(Exception):
+    """A process ended where an answer was due.
+
+    Args:
+        status: its exit status.
+        blamed: path of the field that asked for it.
+    """
+
+    def __init__(self, status: int, blamed: str) -> None:
+        super().__init__(status)
+        self.status = status
+        self.took_too_long = status == -signal.SIGPROF
+        self._blamed = blamed
+
+    def refusal(self) -> InvalidArgument:
+        """What the caller is told, where it is the template's doing."""
+        how = f"ended its process twice (status {self.status}); it may take {MAX_MEMORY >> 20} MiB of memory"
+        if self.took_too_long:
+            how = f"took more than {MAX_SECONDS:.0f} s of processor time"
+        text = f"cannot be rendered: the chat template {how}"
+        return InvalidArgument.field(self._blamed, text, reason="BAD_TEMPLATE")
 
 
 class _Process:
@@ -126,12 +195,18 @@ class _Process:
                 ours.close()
                 raise Internal(f"the process that renders chats cannot be started: {error}") from error
         self._stream = cast(BinaryIO, ours.makefile("rwb"))
-        self._end = weakref.finalize(self, _end, os.getpid(), self._process, ours, self._stream)
+        self._owner = os.getpid()
+        self.end = weakref.finalize(self, _end, self._owner, self._process, ours, self._stream)
 
     @property
     def has_ended(self) -> bool:
         """Whether it is gone: where memory runs out, the system ends it before others."""
         return self._process.poll() is not None
+
+    @property
+    def status(self) -> int:
+        """Its exit status, once it has ended."""
+        return self._process.wait()
 
     def ask(self, message: Setup | Order) -> Answer:
         """Its answer.
@@ -143,13 +218,10 @@ class _Process:
         write(self._stream, message)
         return read(self._stream, Answer)
 
-    def manner_of_end(self) -> str:
-        """How it came to its end, in words that follow "the chat template"."""
-        self._process.wait()
-        self._end()
-        if self._process.returncode == -signal.SIGPROF:
-            return f"took more than {MAX_SECONDS:.0f} s of processor time"
-        return f"ended its process (status {self._process.returncode}); it may take {MAX_MEMORY >> 20} MiB of memory"
+    def kill(self) -> None:
+        """Let it end, whatever it does; from any thread."""
+        if os.getpid() == self._owner:
+            self._process.kill()
 
 
 def _end(owner: int, process: subprocess.Popen[bytes], connection: socket.socket, stream: BinaryIO) -> None:

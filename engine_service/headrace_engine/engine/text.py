@@ -54,6 +54,11 @@ class TextProcessor:
         """
         self._renderer().check()
 
+    def close(self) -> None:
+        """Let chats be rendered no more, and end the process that does it."""
+        if self._rendering is not None:
+            self._rendering.close()
+
     def detokenizer(self, skip_special_tokens: bool) -> Detokenizer:
         """A fresh incremental decoder."""
         return Detokenizer(self._bundle.token_bytes, self._skipped(skip_special_tokens))

@@ -6,19 +6,24 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from headrace_engine.engine import rendering, rendering_messages
 from headrace_engine.engine.chat_template import MAX_REASON
 from headrace_engine.engine.rendering import Renderer
-from headrace_engine.errors import InvalidArgument
+from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from tiny_models import CHAT_TEMPLATE
+from unit.engine.bench import NAME, Bench
+from waiting import wait_until
 
 HELLO = Chat((ChatMessage("user", "Hello!"),))
 BOMB = "{% if messages[0].content == 'bomb' %}{{ BOMB }}{% else %}{{ messages[0].content }}{% endif %}"
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+Program = Callable[[str], None]
 
 
 def renderer(source: str, with_tools: str | None = None, field: str = "chat") -> Renderer:
@@ -38,21 +43,42 @@ def refused(by: Renderer, chat: Chat = HELLO, max_bytes: int = 10_000) -> Invali
 def children() -> set[int]:
     """Processes of this one. Those of earlier tests have ended with their renderers."""
     gc.collect()
-    with open(f"/proc/self/task/{os.getpid()}/children") as file:
-        return set(map(int, file.read().split()))
+    listed = [file.read_text() for file in Path("/proc/self/task").glob("*/children")]
+    return {int(pid) for text in listed for pid in text.split()}
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
+    """Has some lines run first in processes that render."""
+
+    def use(lines: str) -> None:
+        first = f"import os, sys, time\nfrom pathlib import Path\nfrom headrace_engine.engine import sandbox\n{lines}"
+        rest = "from headrace_engine.engine.rendering_process import main\nmain(int(sys.argv[1]))\n"
+        (tmp_path / "program.py").write_text(first + rest, encoding="utf-8")
+        monkeypatch.setattr(rendering, "_PROGRAM", (sys.executable, str(tmp_path / "program.py")))
+
+    return use
+
+
+@pytest.fixture
+def hasty(program: Program) -> None:
     """Processes that have less time and memory than usual."""
-    program = (
-        "import sys, headrace_engine.engine.rendering_messages as messages\n"
+    program(
+        "import headrace_engine.engine.rendering_messages as messages\n"
         "messages.MAX_SECONDS, messages.MAX_MEMORY = 0.3, 300 << 20\n"
-        "from headrace_engine.engine.rendering_process import main\n"
-        "main(int(sys.argv[1]))\n"
     )
-    (tmp_path / "hasty.py").write_text(program, encoding="utf-8")
-    monkeypatch.setattr(rendering, "_PROGRAM", (sys.executable, str(tmp_path / "hasty.py")))
+
+
+@pytest.fixture
+def killing(program: Program, tmp_path: Path) -> Path:
+    """Where there is this file, `raise_exception` removes it and has its process killed."""
+    flag = tmp_path / "flag"
+    program(
+        f"flag = Path({str(flag)!r})\n"
+        "kill = lambda: (flag.unlink(), os.kill(os.getpid(), 9))\n"
+        "sandbox._raise_exception = lambda message: '' if not flag.exists() else kill()\n"
+    )
+    return flag
 
 
 def test_a_chat_comes_in_the_pieces_that_a_shield_makes_of_it() -> None:
@@ -189,22 +215,68 @@ class TestProcesses:
         assert render(by) == [("x", False)]
         assert pid not in children()
 
-    def test_one_that_is_killed_while_it_renders_ends_that_chat_alone(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    def test_one_that_is_killed_while_it_renders_ends_no_chat(
+        self, killing: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        program = (
-            "import os, sys\n"
-            "from headrace_engine.engine import sandbox\n"
-            "sandbox._raise_exception = lambda message: os.kill(os.getpid(), 9)\n"
-            "from headrace_engine.engine.rendering_process import main\n"
-            "main(int(sys.argv[1]))\n"
-        )
-        (tmp_path / "mortal.py").write_text(program, encoding="utf-8")
-        monkeypatch.setattr(rendering, "_PROGRAM", (sys.executable, str(tmp_path / "mortal.py")))
+        """The system does that where memory runs out, whoever took it: the chat is rendered in another one."""
+        by = renderer("{{ raise_exception('') if messages[0].content == 'Hello!' }}x")
+        killing.touch()
+        assert render(by) == [("x", False)]
+        assert not killing.exists()
+        assert [record.getMessage() for record in caplog.records] == [
+            "rendering_process_ended: status -9, the chat is tried again"
+        ]
+
+    def test_a_chat_that_ends_two_of_them_is_to_blame(self, program: Program) -> None:
+        program("sandbox._raise_exception = lambda message: os.kill(os.getpid(), 9)\n")
         by = renderer(BOMB.replace("{{ BOMB }}", "{{ raise_exception('') }}"))
         render(by)
-        assert "status -9" in refused(by, Chat((ChatMessage("user", "bomb"),))).message
+        error = refused(by, Chat((ChatMessage("user", "bomb"),)))
+        assert error.reason == "BAD_TEMPLATE"
+        assert "ended its process twice (status -9)" in error.message
         assert render(by) == [("Hello!", False)]
+
+    def test_a_template_that_ends_two_of_them_is_to_blame(self, program: Program) -> None:
+        program(
+            "from headrace_engine.engine import rendering_process\n"
+            "rendering_process.ChatTemplate = lambda *_: os.kill(os.getpid(), 9)\n"
+        )
+        with pytest.raises(InvalidArgument) as caught:
+            renderer("x", field="config.chat_template").check()
+        assert (caught.value.reason, caught.value.violations[0].field) == ("BAD_TEMPLATE", "config.chat_template")
+
+    def test_it_ends_when_its_renderer_is_closed(self) -> None:
+        before = children()
+        by = renderer("x")
+        render(by)
+        by.close()
+        by.close()
+        assert children() == before
+        with pytest.raises(Unavailable):
+            render(by)
+        assert children() == before
+
+    def test_closing_ends_a_chat_under_way(self, program: Program, tmp_path: Path) -> None:
+        before, begun = children(), tmp_path / "begun"
+        program(f"sandbox._raise_exception = lambda message: (Path({str(begun)!r}).touch(), time.sleep(600))\n")
+        by = renderer("{{ raise_exception('') }}")
+        with ThreadPoolExecutor(1) as pool:
+            rendering = pool.submit(render, by)
+            wait_until(begun.exists, "no chat is rendered")
+            by.close()
+            with pytest.raises(Unavailable):
+                rendering.result()
+        assert children() == before
+
+    async def test_closing_an_engine_ends_all_of_them(self, model_path: Path) -> None:
+        before, bench = children(), Bench(model_path)
+        await bench.run()
+        await bench.run("other")
+        for name in (NAME, "other"):
+            await bench.engine.tokenize(name, HELLO)
+        assert len(children() - before) == 2
+        await bench.engine.close()
+        assert children() == before
 
     def test_it_goes_after_others_and_may_take_so_much(self) -> None:
         before = children()
