@@ -121,7 +121,7 @@ class Core:
             self._let_in()
 
     def _let_in(self) -> None:
-        """Let sequences wait for their turn that wait for nothing else; wait for one where nothing is to be done."""
+        """Let sequences wait for their turn that wait for nothing else. With nothing to do, wait a moment for one."""
         for request, guide in self._entrance.ready(block=not (self._scheduler.busy or self._ended)):
             if isinstance(guide, Exception):
                 self._ended.append(Ended(request.key, FinishReason.ERROR, str(guide)))

@@ -52,7 +52,7 @@ class Entrance:
         """Sequences that have all they need, or never will, each once.
 
         Args:
-            block: nothing else is to be done until there is one.
+            block: nothing else is to be done, so wait a moment for one.
         """
         released = self._groups.released()
         yield from released

@@ -9,6 +9,9 @@ from typing import Protocol
 from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import AddSequence
 
+MOMENT = 0.005
+"""Seconds that a core with nothing else to do waits for a guide before it looks for commands again."""
+
 
 class GuideMaker(Protocol):
     """Compiles grammars for one model."""
@@ -47,10 +50,10 @@ class Guides:
         """Sequences whose guides are made, or cannot be, in the order in which they came; each once.
 
         Args:
-            block: wait for one.
+            block: wait a moment for one.
         """
         if block:
-            wait([future for _, future in self._making.values()], return_when=FIRST_COMPLETED)
+            wait([future for _, future in self._making.values()], MOMENT, FIRST_COMPLETED)
         for key, (request, future) in list(self._making.items()):
             if future.done():
                 del self._making[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from headrace_engine.config import LogitRules, ResponseFormat, ResponseFormatKind, SamplingParams
@@ -11,7 +12,7 @@ from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.result_types import FinishReason
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.core.simulated import Bench, expected
+from unit.core.simulated import Bench, expected, tiny_vocabulary
 
 EOS = (2,)
 LETTERS = grammar_of(ResponseFormat(ResponseFormatKind.REGEX, "[a-z]*"))
@@ -75,6 +76,29 @@ def test_allowed_ids_hold_beside_a_grammar() -> None:
     bench.run()
     assert set(bench.tokens[key]) <= set(only)
     assert len(bench.tokens[key]) == 12
+
+
+def test_a_grammar_in_the_making_holds_up_nobody_else() -> None:
+    """Not even where the core had nothing else to do when it came."""
+    made, vocabulary = threading.Event(), tiny_vocabulary()
+
+    class Slow:
+        def guide(self, grammar: str, eos_ids: tuple[int, ...]) -> Guide:
+            assert made.wait(20)
+            return vocabulary.guide(grammar, eos_ids)
+
+    bench = Bench()
+    bench.core._entrance._guides._open_maker = Slow
+    guided = bench.add([1], 12, grammar=WORD, eos_ids=EOS)
+    bench.step()
+    free = bench.add([2], 3)
+    while free not in bench.ended:
+        bench.step()
+    assert (bench.is_complete(free), bench.tokens[guided]) == (True, [])
+    made.set()
+    bench.run()
+    bench.assert_all_complete()
+    bench.assert_idle()
 
 
 def test_a_sequence_that_is_ended_before_its_guide_is_made_is_gone() -> None:

@@ -61,10 +61,15 @@ def test_sequences_are_ready_when_their_guides_are_made(guides: Guides, vocabula
     assert list(guides.ready(block=False)) == []
     assert len(guides) == 2
     vocabulary.go.set()
-    found: list[int] = []
+    assert list(made(guides)) == [1, 2]
+
+
+def made(guides: Guides) -> dict[int, Guide | Exception]:
+    """All of them, by key."""
+    found: dict[int, Guide | Exception] = {}
     while guides:
-        found += [made.key for made, guide in guides.ready(block=True) if isinstance(guide, Guide)]
-    assert found == [1, 2]
+        found |= {request.key: guide for request, guide in guides.ready(block=True)}
+    return found
 
 
 def test_what_was_generated_before_is_taken(
@@ -72,7 +77,7 @@ def test_what_was_generated_before_is_taken(
 ) -> None:
     vocabulary.go.set()
     guides.begin(request(1, generated=tuple(bundle.encode_plain("ye"))))
-    ((_, guide),) = guides.ready(block=True)
+    (guide,) = made(guides).values()
     assert isinstance(guide, Guide)
     assert ids_of(guide) == set(bundle.encode_plain("s"))
 
@@ -83,7 +88,7 @@ def test_what_is_dropped_is_never_ready(guides: Guides, vocabulary: SlowVocabula
     for key in (1, 3, 99):
         guides.drop(key)
     vocabulary.go.set()
-    assert [made.key for made, _ in guides.ready(block=True)] == [2]
+    assert list(made(guides)) == [2]
     assert len(guides) == 0
 
 
@@ -91,8 +96,6 @@ def test_a_grammar_that_cannot_be_compiled_costs_its_sequence_alone(guides: Guid
     vocabulary.go.set()
     guides.begin(request(1, grammar="nonsense"))
     guides.begin(request(2))
-    found: dict[int, object] = {}
-    while guides:
-        found |= {made.key: guide for made, guide in guides.ready(block=True)}
+    found = made(guides)
     assert isinstance(found[1], Exception)
     assert isinstance(found[2], Guide)
