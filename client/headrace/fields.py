@@ -171,14 +171,16 @@ class InstallFields(TypedDict, total=False):
         max_prefill_tokens: tokens computed in one step, 1 to 1048576. Default 2048.
         block_size: tokens in a KV block, a power of two, 8 to 128. Default 16.
         num_blocks: blocks of the KV pool; 0 (default) = sized from memory.
-        num_host_blocks: blocks in host memory for cached prefixes that the KV pool has no room for; 0 (default) = none.
+        num_host_blocks: blocks in host memory for cached prefixes that the KV pool has no room for; 0 (default) = none,
+            on any device.
         kv_cache_mode: "DEFAULT" (default), "INT8", "UINT4".
         enable_prefix_cache: reuse the KV of equal prefixes. Default True.
         prefix_cache_ttl: seconds after which unused cached blocks are dropped; above 0. Default: never.
         memory_ratio: share of the device's memory, in (0, 1]. Default 0.9 on CUDA.
         weight_quant: "NONE" (default), "INT8", "INT4". On a CPU, and by the backend "cuda".
         weight_quant_group_size: weights that share one scale; 0 = one a row. Default 128 for INT4, 0 for INT8.
-        activation_quant: "NONE" (default), "INT8" (on a CPU, with integer weights), "FP8".
+        activation_quant: "NONE" (default), "INT8" (with integer weights, by the backend "cuda" with weight_quant "INT8"
+            and weight_quant_group_size 0), "FP8" (by the backend "cuda", whose weights become FP8 too).
         rope_scaling: {"type": "MODEL" (default), "LINEAR", "DYNAMIC", "YARN" or "LLAMA3", …factors}.
         logn_attention: scale queries by the logarithm of the length. Default: as in the model.
         chat_template: Jinja template instead of the model's own.
@@ -195,8 +197,7 @@ class InstallFields(TypedDict, total=False):
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
     nothing: logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel;
-    of format "HEADRACE"; of rope_scaling "DYNAMIC" and "YARN"; of activation_quant "FP8";
-    of weight_quant_group_size all but 0, 16, 32, 64 and 128.
+    of format "HEADRACE"; of rope_scaling "DYNAMIC" and "YARN"; of weight_quant_group_size all but 0, 16, 32, 64 and 128.
     """
 
     file_prefix: str | None

@@ -36,7 +36,7 @@ RUNTIME = table(
         0,
         2**31 - 1,
         default=0,
-        text="blocks in host memory for cached prefixes that the KV pool has no room for; 0: none",
+        text="blocks in host memory for cached prefixes that the KV pool has no room for; 0: none, on any device",
     ),
     Field("kv_cache_mode", default=KvCacheMode.DEFAULT, text="how keys and values are stored"),
     Field("enable_prefix_cache", default=True, text="reuse keys and values of equal prefixes"),
@@ -60,8 +60,7 @@ RUNTIME = table(
     Field(
         "activation_quant",
         default=ActivationQuant.NONE,
-        honoured=(ActivationQuant.NONE, ActivationQuant.INT8),
-        text="quantisation of activations at run time",
+        text="quantisation of activations at run time: INT8 with integer weights, FP8 by the backend cuda",
     ),
     Field("rope_scaling", text="method and factors that stretch rotary positions; unset: as in the model"),
     Field(
