@@ -60,7 +60,8 @@ RUNTIME = table(
     Field(
         "activation_quant",
         default=ActivationQuant.NONE,
-        text="quantisation of activations at run time: INT8 with integer weights, FP8 by the backend cuda",
+        honoured=(ActivationQuant.NONE, ActivationQuant.INT8),
+        text="quantisation of activations at run time",
     ),
     Field("rope_scaling", text="method and factors that stretch rotary positions; unset: as in the model"),
     Field(
