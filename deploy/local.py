@@ -27,6 +27,7 @@ from tied import tie
 MODEL = "smol"
 SAMPLE = "Why is the sky blue?"
 GATEWAY_PORT, ENGINE_PORT = 7070, 7071
+MAX_LENGTH = 2048
 MAX_NEW_TOKENS = 200
 
 HOW_TO = """
@@ -126,9 +127,9 @@ def model_path() -> str:
 
 
 def serve_model(client: Client) -> None:
-    """Install and start the model, with its progress."""
+    """Wait until the model runs, with its progress. The engine began with it by itself; the same verbs join that."""
     with Step(MODEL, "installing") as step:
-        client.install_model(MODEL, path=model_path(), max_length=2048)
+        client.install_model(MODEL, path=model_path(), max_length=MAX_LENGTH)
         watcher = threading.Thread(target=_show_progress, args=(client, step), daemon=True)
         watcher.start()
         client.start_model(MODEL)
@@ -199,7 +200,8 @@ def run(options: argparse.Namespace) -> None:
     engine = engine if options.engine_port is None else options.engine_port
     gateway = gateway if options.port is None else options.port
     refuse_taken({"PORT": gateway, "ENGINE_PORT": engine})
-    with servers(engine, gateway) as (address, gone):
+    model = ("--model", f"{MODEL}={model_path()}", "--max-length", str(MAX_LENGTH))
+    with servers(engine, gateway, model) as (address, gone):
         with Client(address) as client:
             threading.Thread(target=_cut, args=(gone, client), daemon=True).start()
             serve_model(client)

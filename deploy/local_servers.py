@@ -178,8 +178,13 @@ def _refusal(port: int) -> str:
 
 
 @contextlib.contextmanager
-def servers(engine_port: int, gateway_port: int) -> Iterator[tuple[str, threading.Event]]:
+def servers(
+    engine_port: int, gateway_port: int, engine_arguments: Sequence[str] = ()
+) -> Iterator[tuple[str, threading.Event]]:
     """An engine and a gateway in front of it; yields the gateway's address, and an event that is set when one ends.
+
+    Args:
+        engine_arguments: what else the engine is told on its command line.
 
     Raises:
         LocalError: one does not start.
@@ -188,7 +193,7 @@ def servers(engine_port: int, gateway_port: int) -> Iterator[tuple[str, threadin
     started: list[Server] = []
     limit = f"--drain-limit={DRAIN_LIMIT}"
     try:
-        engine = ("headrace_engine", "--name=e1", f"--listen={HOST}:{engine_port}", limit)
+        engine = ("headrace_engine", "--name=e1", f"--listen={HOST}:{engine_port}", limit, *engine_arguments)
         started.append(Server("engine e1", engine, gone))
         address = started[0].address
         gateway = ("headrace_gateway", f"--engine=e1={address}", f"--listen={HOST}:{gateway_port}", limit)

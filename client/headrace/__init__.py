@@ -10,26 +10,29 @@
 Configs under the names of other systems are built by `headrace.allspark` and `headrace.lmdeploy`.
 """
 
-from headrace.aio import AsyncClient
-from headrace.aio_queue import AsyncResultQueue
-from headrace.client import Client
-from headrace.errors import (
-    AuthError,
-    ConflictError,
-    DeadlineError,
-    EngineLostError,
-    HeadraceError,
-    InternalServerError,
-    InvalidRequestError,
-    NotFoundError,
-    OverloadedError,
-    RequestReleasedError,
-    StateError,
-    UnavailableError,
-)
-from headrace.result_queue import ResultQueue
-from headrace.retry import RetryPolicy
-from headrace.types import FinishReason, GeneratedElements, GenerateStatus, ModelState
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.aio import AsyncClient
+    from headrace.aio_queue import AsyncResultQueue
+    from headrace.client import Client
+    from headrace.errors import (
+        AuthError,
+        ConflictError,
+        DeadlineError,
+        EngineLostError,
+        HeadraceError,
+        InternalServerError,
+        InvalidRequestError,
+        NotFoundError,
+        OverloadedError,
+        RequestReleasedError,
+        StateError,
+        UnavailableError,
+    )
+    from headrace.result_queue import ResultQueue
+    from headrace.retry import RetryPolicy
+    from headrace.types import FinishReason, GeneratedElements, GenerateStatus, ModelState
 
 __version__ = "0.1.0"
 
@@ -56,3 +59,30 @@ __all__ = [
     "StateError",
     "UnavailableError",
 ]
+
+_HOMES = {
+    "AsyncClient": "aio",
+    "AsyncResultQueue": "aio_queue",
+    "Client": "client",
+    "ResultQueue": "result_queue",
+    "RetryPolicy": "retry",
+    **dict.fromkeys(("FinishReason", "GenerateStatus", "GeneratedElements", "ModelState"), "types"),
+}
+"""Modules of the names above; all others are errors."""
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import what is used when it is used: servers need no more of this package than headrace.v1."""
+        from importlib import import_module
+        from importlib.util import find_spec
+
+        if name in __all__:
+            found = getattr(import_module(f"headrace.{_HOMES.get(name, 'errors')}"), name)
+        elif not name.startswith("_") and find_spec(f"headrace.{name}") is not None:
+            found = import_module(f"headrace.{name}")
+        else:
+            raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+        globals()[name] = found
+        return found
