@@ -119,12 +119,11 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kTogether<D>)
     decode_attention_kernel(const __grid_constant__ CoreDecodeAttention args) {
   SHARED_ARRAY(WarpSums, sums, 1);
   DYNAMIC_SHARED(float, outputs);  // [kWarps, kTileHeads, D]
-  const Task task(args);
   State<Format, D> state;
-  attend(args, task, state);
+  attend(args, Task(args), state);
   put_part(state, *sums, outputs);
   __syncthreads();
-  join_warps<D>(args, task, *sums, outputs);
+  join_warps<D>(args, Task(args), *sums, outputs);  // made anew, so that no register keeps it until then
 }
 
 // Joins the splits of one row; a thread an entry.

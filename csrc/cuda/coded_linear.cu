@@ -138,7 +138,7 @@ __device__ void put_sums(const CoreCodedLinear& args, int64_t tile, const Sums<X
 
 // Blocks (outputs, split, rows of x): each takes some rounds of inputs.
 template <typename T, int Bits, int XTiles, bool Offsets>
-__global__ void __launch_bounds__(kLinearThreads)
+__global__ void __launch_bounds__(kLinearThreads, Shape<Bits, XTiles>::kTogether)
     coded_linear_kernel(const __grid_constant__ CoreCodedLinear args, bool packed) {
   using S = Shape<Bits, XTiles>;
   DYNAMIC_SHARED(unsigned char, shared);
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kLinearThreads)
   const int64_t rounds = (layout.steps + S::kDeep - 1) / S::kDeep, each = (rounds + gridDim.y - 1) / gridDim.y;
   const int64_t first = blockIdx.y * each, last = min(rounds, first + each);
   const auto stage_of = [&](int64_t round) {
-    return Stage<Bits, XTiles>{shared + (round - first) % kStages * S::kStageBytes};
+    return Stage<Bits, XTiles>{shared + (round - first) % S::kStages * S::kStageBytes};
   };
   const auto bring = [&](int64_t round) {
     if (round < last) {
@@ -157,13 +157,13 @@ __global__ void __launch_bounds__(kLinearThreads)
     }
     copies_commit();
   };
-  for (int ahead = 0; ahead < kStages - 1; ahead++) bring(first + ahead);
+  for (int ahead = 0; ahead < S::kStages - 1; ahead++) bring(first + ahead);
   const Decoder<T, Bits> decoder(args.matrix.zero);
   Sums<XTiles> sums = {};
   for (int64_t round = first; round < last; round++) {
-    copies_wait<kStages - 2>();
+    copies_wait<S::kStages - 2>();
     __syncthreads();
-    bring(round + kStages - 1);  // into the stage of the round before this one, which all have left
+    bring(round + S::kStages - 1);  // into the stage of the round before this one, which all have left
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       multiply_half<T, Bits, XTiles, Offsets>(stage_of(round), args.matrix, decoder, half, sums);
@@ -195,7 +195,7 @@ int launch_linear(const CoreCodedLinear& args, Stream stream) {
   const bool packed = args.matrix.inputs % 8 == 0 && in_packs({args.x});
   const auto kernel = args.matrix.offsets != 0 ? coded_linear_kernel<T, Bits, XTiles, true>
                                                : coded_linear_kernel<T, Bits, XTiles, false>;
-  return launch(kernel, grid, dim3(kLinearThreads), kStages * S::kStageBytes, stream, args, packed);
+  return launch(kernel, grid, dim3(kLinearThreads), S::kStages * S::kStageBytes, stream, args, packed);
 }
 
 template <typename T, int Bits>
@@ -224,7 +224,7 @@ CoreStatus coded_linear(const CoreCodedLinear& args, Stream stream) {
 }  // namespace core
 
 int32_t core_coded_splits(const CoreCoded* matrix, int64_t rows, int32_t multiprocessors) {
-  constexpr int64_t kBlocksOfEach = 2, kFewestRounds = core::kStages;
+  constexpr int64_t kBlocksOfEach = 2, kFewestRounds = core::kMostStages;
   if (matrix == nullptr || core::check_coded(*matrix, 0) != CORE_OK || multiprocessors < 1) return 0;
   const core::CodedLayout layout(*matrix);
   const int64_t across = rows <= 16 ? 1 : 2, deep = core::kWarps / across, rows_of_block = core::kMostXTiles * 8;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cuda/coded.h"
+#include "cuda/launch.h"
 #include "cuda/mma.h"
 #include "cuda/reduce.h"
 
@@ -12,7 +13,7 @@ namespace core {
 
 constexpr int kWarps = 4;
 constexpr int kLinearThreads = kWarps * kWarpSize;
-constexpr int kStages = 4;
+constexpr int kMostStages = 4;
 
 constexpr int kMostXTiles = 4;  // twice as many would not leave a thread its registers
 
@@ -28,6 +29,11 @@ struct Shape {
   static constexpr int kScaleBytes = 2 * kTileOutputs * 4;                // two groups in float32
   static constexpr int kXBytes = kRows * kStepInputs * 2;                 // of a step
   static constexpr int kStageBytes = kWarps * (kCodeBytes + 2 * kScaleBytes) + kDeep * kXBytes;
+  static constexpr int kStages = kMostStages * kStageBytes <= kMostSharedBytes ? kMostStages : kMostStages - 1;
+  static_assert(kStages * kStageBytes <= kMostSharedBytes);
+  // Blocks that share a multiprocessor, at least. Left alone, the compiler aims at more than there is shared memory
+  // for, and spills for it; 0: it is left alone.
+  static constexpr int kTogether = XTiles <= 1 ? 4 : XTiles <= 2 ? 3 : 0;
 };
 
 // One stage in shared memory.

@@ -97,7 +97,8 @@ struct Query {
 // 16 tokens of one KV head.
 template <typename Format>
 struct Chunk {
-  const unsigned char *keys, *values;
+  const unsigned char* keys;
+  int64_t side_bytes;  // from a key to its value: one address less to keep in registers
   const CodeScale *key_scales, *value_scales;
   int position;  // of the first token
   int lowest, stored;
@@ -105,9 +106,9 @@ struct Chunk {
   __device__ Chunk(const CoreDecodeAttention& args, const Task& task, const Table& table, int number)
       : position(number * kChunk), lowest(task.lowest), stored(task.stored) {
     const KvPlaces<Format> places{args.blocks};
+    side_bytes = places.rows() * places.row_bytes();
     const int block = table.block(position), slot = table.slot(position);
     keys = places.row(block, Side::kKeys, task.kv_head, slot);
-    values = places.row(block, Side::kValues, task.kv_head, slot);
     key_scales = places.scale(block, Side::kKeys, task.kv_head, slot);
     value_scales = places.scale(block, Side::kValues, task.kv_head, slot);
   }
@@ -239,7 +240,7 @@ struct Values {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const int token = token_of(i / 2, i % 2, t);
-      const unsigned char* row = chunk.values + token * int64_t{D * Format::kBits / 8};
+      const unsigned char* row = chunk.keys + chunk.side_bytes + token * int64_t{D * Format::kBits / 8};
       rows[i] = chunk.sees(token) ? load_raw<Format, kWidth>(row, Base + g * kWidth) : Raw<Format, kWidth>{};
     }
   }

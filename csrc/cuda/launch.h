@@ -11,6 +11,8 @@
 
 namespace core {
 
+constexpr int kMostSharedBytes = 99 << 10;  // of a block, on the RTX 50 family, which has the least
+
 // Threads of a block in which `needed` have work.
 inline dim3 whole_warps(int64_t needed, int64_t most) {
   const int64_t warps = std::max<int64_t>(1, (needed + kWarpSize - 1) / kWarpSize);

@@ -45,7 +45,7 @@ struct Normed {
 };
 
 template <typename T, int Width>
-__global__ void __launch_bounds__(kMaxThreads) rms_norm_codes_kernel(const __grid_constant__ CoreRmsNormCodes args) {
+__global__ void __launch_bounds__(kMaxThreads, 2) rms_norm_codes_kernel(const __grid_constant__ CoreRmsNormCodes args) {
   const int64_t number = blockIdx.x;
   const NormRow<T, Width> row({args.x, args.residual, args.residual_out, args.hidden}, number);
   float share = 0.0f;

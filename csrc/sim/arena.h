@@ -7,7 +7,7 @@
 
 namespace cusim {
 
-constexpr size_t kMaxSharedBytes = 227 << 10;  // what a block of an H100 may have
+constexpr size_t kMaxSharedBytes = 99 << 10;  // what a block may have on every card that kernels are built for
 
 class Arena {
  public:
