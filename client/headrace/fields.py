@@ -179,7 +179,8 @@ class InstallFields(TypedDict, total=False):
         memory_ratio: share of the device's memory, in (0, 1]. Default 0.9 on CUDA.
         weight_quant: "NONE" (default), "INT8", "INT4". On a CPU, and by the backend "cuda".
         weight_quant_group_size: weights that share one scale; 0 = one a row. Default 128 for INT4, 0 for INT8.
-        activation_quant: "NONE" (default), "INT8" (on a CPU, with integer weights), "FP8".
+        activation_quant: "NONE" (default), "INT8" (with integer weights, by the backend "cuda" with weight_quant "INT8"
+            and weight_quant_group_size 0), "FP8" (by the backend "cuda", whose weights become FP8 too).
         rope_scaling: {"type": "MODEL" (default), "LINEAR", "DYNAMIC", "YARN" or "LLAMA3", …factors}.
         logn_attention: scale queries by the logarithm of the length. Default: as in the model.
         chat_template: Jinja template instead of the model's own.
@@ -196,7 +197,7 @@ class InstallFields(TypedDict, total=False):
 
     The engine refuses these so far, by name and with the reason NOT_SUPPORTED, unless they are left out or ask for
     nothing: logn_attention, adapters, lora_max_num, lora_max_rank, tensor_parallel;
-    of format "HEADRACE"; of rope_scaling "DYNAMIC" and "YARN"; of activation_quant "FP8";
+    of format "HEADRACE"; of rope_scaling "DYNAMIC" and "YARN";
     of weight_quant_group_size all but 0, 16, 32, 64 and 128.
     """
 

@@ -193,7 +193,6 @@ def _kv_share(config: object) -> float:
     ("field", "value"),
     [
         ("weight_quant_group_size", 24),
-        ("activation_quant", "FP8"),
         ("tensor_parallel", 2),
         ("logn_attention", True),
         ("adapters", [{"name": "a", "path": "b"}]),

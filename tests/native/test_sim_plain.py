@@ -13,7 +13,7 @@ from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.backends.cuda.plain import PLAIN_VARIABLE, plain_ops
 from headrace_engine.backends.cuda.plain_pool import plain_entries
 from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block
-from headrace_engine.config import KvCacheMode, SamplingParams, WeightQuant
+from headrace_engine.config import ActivationQuant, KvCacheMode, SamplingParams, WeightQuant
 from headrace_engine.core.runner import Sampled
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.native import FOLDER_VARIABLE, Kv
@@ -31,6 +31,7 @@ LAUNCHES = {
     "append_kv": {"append_kv"},
     "attention": {"decode_attention", "prefill_attention"},
     "coded_linear": {"coded_linear"},
+    "row_codes": {"quantize_rows"},
     "sample_rows": {"sample_rows"},
 }
 """Kernels that are launched no more, by the name of the op."""
@@ -75,6 +76,7 @@ STORED: dict[str, dict[str, Any]] = {
     "numbers": {},
     "weights": {"weight_quant": WeightQuant.INT4, "weight_quant_group_size": 32},
     "keys": {"kv_cache_mode": KvCacheMode.INT8},
+    "rows": {"weight_quant": WeightQuant.INT8, "activation_quant": ActivationQuant.INT8},
 }
 """What is stored in codes."""
 
@@ -90,7 +92,7 @@ def drawn(model: Path, changes: dict[str, Any], follow: list[list[int]] | None =
 @pytest.mark.parametrize(
     ("plain", "stored"),
     [
-        *((name, "weights" if name == "coded_linear" else "numbers") for name in LAUNCHES),
+        *((name, {"coded_linear": "weights", "row_codes": "rows"}.get(name, "numbers")) for name in LAUNCHES),
         (ALL, "weights"),
         (ALL, "keys"),
     ],

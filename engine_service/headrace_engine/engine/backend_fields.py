@@ -15,11 +15,11 @@ _TORCH = table(
 )
 _CPU = table(
     Field("compute_unit", honoured=(ComputeUnit.CPU, ComputeUnit.CPU_NUMA)),
+    Field("activation_quant", honoured=(ActivationQuant.NONE, ActivationQuant.INT8)),
     Field("block_size", honoured=(16, 32, 64, 128)),
 )
 _CUDA = table(
     Field("weight_quant_group_size", honoured=(0, 32, 64, 128)),
-    Field("activation_quant", honoured=(ActivationQuant.NONE,)),
     Field("dtype", honoured=(ComputeDtype.AUTO, ComputeDtype.BFLOAT16)),
     Field("block_size", honoured=(16, 32, 64, 128)),
 )

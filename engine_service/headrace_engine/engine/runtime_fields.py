@@ -60,8 +60,7 @@ RUNTIME = table(
     Field(
         "activation_quant",
         default=ActivationQuant.NONE,
-        honoured=(ActivationQuant.NONE, ActivationQuant.INT8),
-        text="quantisation of activations at run time",
+        text="quantisation of activations at run time: INT8 with integer weights, FP8 by the backend cuda",
     ),
     Field("rope_scaling", text="method and factors that stretch rotary positions; unset: as in the model"),
     Field(

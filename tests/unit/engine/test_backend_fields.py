@@ -37,6 +37,7 @@ def test_the_cpu_backend_quantises_and_takes_larger_blocks_and_no_other_device()
     changes = {**STORAGE, "kv_cache_mode": KvCacheMode.UINT4, "block_size": 32}
     check_backend(replace(PLAIN, compute_unit=ComputeUnit.CPU, **changes), "cpu")
     assert refused("cpu", block_size=8, compute_unit=ComputeUnit.CUDA) == ["config.compute_unit", "config.block_size"]
+    assert refused("cpu", activation_quant=ActivationQuant.FP8) == ["config.activation_quant"]
 
 
 def test_auto_is_known_by_the_device() -> None:
@@ -50,7 +51,8 @@ def test_auto_is_known_by_the_device() -> None:
 @pytest.mark.parametrize("backend", ["cuda", "sim"])
 def test_the_cuda_backend_computes_in_bfloat16_with_weights_in_codes(backend: str) -> None:
     check_backend(replace(PLAIN, weight_quant=WeightQuant.INT4, weight_quant_group_size=32, block_size=32), backend)
-    assert refused(backend, **STORAGE) == ["config.activation_quant"]
+    for quant in ActivationQuant:
+        check_backend(replace(PLAIN, activation_quant=quant), backend)
     assert refused(backend, weight_quant=WeightQuant.INT8, weight_quant_group_size=16, dtype=ComputeDtype.FLOAT16) == [
         "config.weight_quant_group_size",
         "config.dtype",

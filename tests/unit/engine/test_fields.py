@@ -8,7 +8,6 @@ from typing import Any, get_origin, get_type_hints
 
 import pytest
 from headrace_engine.config import (
-    ActivationQuant,
     GenerationConfig,
     InterruptPolicy,
     Lease,
@@ -275,7 +274,6 @@ class TestNotSupported:
         [
             ("format", ModelFormat.HEADRACE),
             ("weight_quant_group_size", 24),
-            ("activation_quant", ActivationQuant.FP8),
             ("logn_attention", True),
             ("tensor_parallel", 2),
             ("lora_max_num", 1),

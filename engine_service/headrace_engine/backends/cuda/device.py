@@ -42,12 +42,14 @@ class Device(Protocol):
         torch: where tensors lie.
         native: the library with the kernels.
         multiprocessors: how many blocks of threads it runs beside one another.
+        capability: its compute capability.
     """
 
     name: str
     torch: torch.device
     native: Native
     multiprocessors: int
+    capability: tuple[int, int]
 
     def launch(self, op: str, args: ctypes.Structure) -> None:
         """Enqueue a kernel of csrc.
@@ -99,6 +101,7 @@ class CudaDevice:
         self.name = str(self.torch)
         self.native = load("cuda")
         self.multiprocessors = torch.cuda.get_device_properties(self.torch).multi_processor_count
+        self.capability = torch.cuda.get_device_capability(self.torch)
         self._pool = torch.cuda.graph_pool_handle()
         torch.cuda.set_device(self.torch)
 
@@ -146,6 +149,7 @@ class SimDevice:
         self.name = "sim"
         self.native = load("sim")
         self.multiprocessors = 8
+        self.capability = (9, 0)
         self._recording: Recording | None = None
 
     def launch(self, op: str, args: ctypes.Structure) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cpu.choices import choose_storage
+from headrace_engine.backends.cuda.activations import choose_row_codes
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
 from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import Device
@@ -20,10 +21,12 @@ from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.packing import GROUPS, Packer
 from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
 from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
+from headrace_engine.backends.cuda.row_ops import FusedRowCodeOps, RowCodeOps
+from headrace_engine.backends.cuda.row_products import CodeProducts, PlainProducts
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.backends.kv_size import amount, length_limit
 from headrace_engine.backends.torch.rope import RotaryTable
-from headrace_engine.config import ActivationQuant, ComputeDtype
+from headrace_engine.config import ComputeDtype
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan
@@ -32,7 +35,7 @@ from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.rope import apply_rope_scaling
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native.device_kv import KvBlocks
-from headrace_engine.native.device_rows import CodedLimit
+from headrace_engine.native.device_rows import CodedLimit, RowCodes
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +45,6 @@ HEAD_DIMS = (64, 80, 96, 128, 256)
 _ALLOWED = {
     "dtype": (ComputeDtype.AUTO, ComputeDtype.BFLOAT16),
     "weight_quant_group_size": (None, *GROUPS),
-    "activation_quant": (ActivationQuant.NONE,),
 }
 
 
@@ -59,6 +61,7 @@ class CudaModel:
         sizes: of the largest step.
         num_threads: compute threads of the host.
         plain: names of ops that torch computes in place of a kernel.
+        row_codes: the codes of activations that layers multiply; None: numbers.
     """
 
     device: Device
@@ -70,6 +73,7 @@ class CudaModel:
     sizes: Sizes
     num_threads: int
     plain: frozenset[str] = frozenset()
+    row_codes: RowCodes | None = None
 
     @property
     def weight_bytes(self) -> int:
@@ -97,11 +101,20 @@ class CudaModel:
 
     def decoder(self, pool: KvPool, staging: StepStaging) -> Decoder[Tensor, CudaBatch]:
         """A decoder that works on a pool."""
-        longest = self.sizes.blocks * self.sizes.block_size
-        ops = CudaOps(self.spec, self.rotary, pool, staging, self.device, self.products, longest)
+        ops = self._ops(pool, staging)
         if self.plain:
             take_plain(ops, PlainOps(self.spec, self.rotary, pool), self.plain)
         return Decoder(self.spec, ops, self.weights)
+
+    def _ops(self, pool: KvPool, staging: StepStaging) -> CudaOps:
+        longest = self.sizes.blocks * self.sizes.block_size
+        given = (self.spec, self.rotary, pool, staging, self.device, self.products, longest)
+        if self.row_codes is None:
+            return CudaOps(*given)
+        if "row_codes" in self.plain:
+            return RowCodeOps(*given, codes=PlainProducts(self.row_codes))
+        codes = CodeProducts(self.device, self.row_codes)
+        return FusedRowCodeOps(*given, codes=codes, final_norm=self.weights["final_norm"])
 
 
 def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
@@ -122,7 +135,8 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         allowed = ", ".join(map(str, HEAD_DIMS))
         raise _unsupported("model_path", f"has heads of {spec.head_dim} entries", allowed)
     num_threads = plan.num_threads or compute_threads()
-    packer = Packer(device, files, spec, choose_storage(plan, ComputeDtype.BFLOAT16), num_threads)
+    row_codes = choose_row_codes(plan, files, device)
+    packer = Packer(device, files, spec, choose_storage(plan, ComputeDtype.BFLOAT16), num_threads, row_codes)
     _check_room(packer.needed(), device)
     longest = length_limit(plan, spec)
     weights = packer.pack(progress)
@@ -138,6 +152,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         sizes=Sizes(plan.max_prefill_tokens, plan.max_batch, tables, plan.block_size),
         num_threads=num_threads,
         plain=plain,
+        row_codes=row_codes,
     )
 
 

@@ -12,6 +12,7 @@ from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
 from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.pool import KvPool
+from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.backends.cuda.weights import spanning
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.models.decoder import Batch
@@ -21,7 +22,7 @@ from headrace_engine.native.abi import RmsNorm
 from headrace_engine.native.device_kv import AppendKv, DecodeAttention, PrefillAttention
 from headrace_engine.native.device_rows import GatedRows, GatherRows
 
-Weight = Tensor | CodedWeight
+Weight = Tensor | CodedWeight | RowCodedWeight
 
 SPLIT_TOKENS = 512
 """Tokens of a sequence that one group of threads attends to: fixed, so that neighbours do not change a row's bits."""
@@ -30,7 +31,7 @@ SPLIT_TOKENS = 512
 def together(weights: Sequence[Weight]) -> tuple[Weight, list[int]] | None:
     """The matrix that all of these are parts of, and the outputs of each; None: they are several."""
     first = weights[0]
-    if isinstance(first, CodedWeight):
+    if isinstance(first, CodedWeight | RowCodedWeight):
         return (first, first.sizes) if all(weight is first for weight in weights) else None
     numbers = [weight for weight in weights if isinstance(weight, Tensor)]
     return (spanning(numbers), [len(part) for part in numbers]) if len(numbers) == len(weights) else None
@@ -76,6 +77,7 @@ class CudaOps:
         """See Ops."""
         if isinstance(table, CodedWeight):
             return self._products.rows(table, batch.token_ids)
+        assert isinstance(table, Tensor), "tables have no codes of rows"
         return self.table_rows(table, batch.token_ids)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -95,6 +97,7 @@ class CudaOps:
         """See Ops."""
         if isinstance(weight, CodedWeight):
             return self._products.linear(x, weight, bias)
+        assert isinstance(weight, Tensor), "codes of rows are multiplied by RowCodeOps"
         return torch.nn.functional.linear(x, weight, bias)
 
     def linears(self, x: Tensor, projections: Sequence[tuple[Weight, Tensor | None]]) -> Sequence[Tensor]:

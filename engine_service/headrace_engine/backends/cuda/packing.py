@@ -15,8 +15,11 @@ from torch import Tensor
 from headrace_engine.backends.cpu.rows import TensorRows, orders_of
 from headrace_engine.backends.cpu.storage import Storage, all_rows, block_rows, joined, quantized_rows
 from headrace_engine.backends.cpu.weights import row_parts
+from headrace_engine.backends.cuda.activations import multiplies_codes
 from headrace_engine.backends.cuda.coded import CodedWeight
 from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.row_packing import SCALE_BYTES, fp8_weight, int8_weight
+from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.backends.cuda.weights import sharing_input, side_by_side
 from headrace_engine.core.runner import Progress
 from headrace_engine.model_types import ModelPhase
@@ -25,6 +28,7 @@ from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.weights import read_tensor
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 from headrace_engine.native.coded import CodedMatrix
+from headrace_engine.native.device_rows import RowCodes
 
 GROUPS = (0, 32, 64, 128)
 """Weights that may share a scale; 0: a row."""
@@ -35,6 +39,7 @@ _ROWS_AT_ONCE = 1024
 """Rows that a thread packs at a time, a multiple of 64."""
 
 _Coded = tuple[Matrix, MatrixRows]
+_Packed = tuple[str, CodedWeight | RowCodedWeight]
 
 
 class Packer:
@@ -46,15 +51,29 @@ class Packer:
         spec: its decoder.
         storage: how matrices are stored.
         threads: that read, quantise and pack.
+        rows: the codes of activations that layers multiply, whose own codes are then of the same kind; None: numbers.
     """
 
-    def __init__(self, device: Device, files: ModelFiles, spec: DecoderSpec, storage: Storage, threads: int) -> None:
+    def __init__(
+        self,
+        device: Device,
+        files: ModelFiles,
+        spec: DecoderSpec,
+        storage: Storage,
+        threads: int,
+        rows: RowCodes | None = None,
+    ) -> None:
         self._device = device
         self._files = files
         self._spec = spec
         self._storage = storage
         self._threads = threads
-        self._coded = {name: info for name, info in files.tensors.items() if self._matrix(info) is not None}
+        self._rows = rows
+        self._coded = {
+            name: info
+            for name, info in files.tensors.items()
+            if self._of_rows(info) is not None or self._matrix(info) is not None
+        }
         self._done = 0
 
     def needed(self) -> int:
@@ -74,7 +93,7 @@ class Packer:
                 numbers[name] = read_tensor(info, torch.bfloat16, self._device.torch)
                 self._report(info, progress)
         side_by_side(numbers, self._spec)
-        coded: dict[str, CodedWeight] = {}
+        coded: dict[str, CodedWeight | RowCodedWeight] = {}
         with ThreadPoolExecutor(self._threads, thread_name_prefix="headrace-pack") as threads:
             for names in self._together():
                 coded.update(self._pack_together(names, threads, progress))
@@ -89,16 +108,20 @@ class Packer:
 
     def _pack_together(
         self, names: Sequence[str], threads: ThreadPoolExecutor, progress: Progress
-    ) -> Iterator[tuple[str, CodedWeight]]:
-        parts = []
-        for name in names:
-            parts.append(self._codes(self._coded[name], threads))
-            self._report(self._coded[name], progress)
-        if len({replace(matrix, outputs=1) for matrix, _ in parts}) == 1:
+    ) -> Iterator[_Packed]:
+        infos = [self._coded[name] for name in names]
+        kind = self._of_rows(infos[0])
+        parts = [] if kind is RowCodes.FP8 else [self._codes(info, threads) for info in infos]
+        if kind is not None:
+            of_rows = int8_weight(parts, self._device) if parts else fp8_weight(infos, self._device)
+            yield from ((name, of_rows) for name in names)
+        elif len({replace(matrix, outputs=1) for matrix, _ in parts}) == 1:
             whole = self._on_device(parts, threads)
             yield from ((name, whole) for name in names)
         else:
             yield from ((name, self._on_device([part], threads)) for name, part in zip(names, parts, strict=True))
+        for info in infos:
+            self._report(info, progress)
 
     def _codes(self, info: TensorInfo, threads: ThreadPoolExecutor) -> _Coded:
         tensor, kind, group = self._open(info), self._storage.quantizes(info.name), self._storage.group
@@ -120,6 +143,10 @@ class Packer:
         list(threads.map(pack, range(0, matrix.outputs, _ROWS_AT_ONCE)))
         return CodedWeight(packed, host.to(self._device.torch), sizes)
 
+    def _of_rows(self, info: TensorInfo) -> RowCodes | None:
+        """The kind of codes with a scale for each output that a tensor becomes; None: it does not."""
+        return self._rows if multiplies_codes(info) else None
+
     def _matrix(self, info: TensorInfo) -> Matrix | None:
         """How a tensor is stored in codes, or the largest that it may come to; None: as numbers."""
         if len(info.shape) != 2:
@@ -131,6 +158,8 @@ class Packer:
         return matrix if matrix.group in GROUPS else None
 
     def _most_bytes(self, info: TensorInfo) -> int:
+        if self._of_rows(info) is not None:
+            return int(np.prod(info.shape)) + info.shape[0] * SCALE_BYTES
         matrix = self._matrix(info)
         if matrix is None:
             return int(np.prod(info.shape)) * torch.bfloat16.itemsize

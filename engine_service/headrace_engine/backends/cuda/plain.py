@@ -27,9 +27,10 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     "append_kv": ("rotate", "append_kv"),
     "attention": ("paged_attention",),
     "coded_linear": (),
+    "row_codes": (),
     "sample_rows": (),
 }
-"""By the name of an op: what PlainOps has in its place. The last two are replaced where they are called."""
+"""By the name of an op: what PlainOps has in its place. The last three are replaced where they are called."""
 
 NOT_CAPTURED = frozenset(("attention", "sample_rows"))
 """Ops that need the host in plain torch: with them no step is captured."""

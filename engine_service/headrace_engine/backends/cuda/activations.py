@@ -1,0 +1,67 @@
+"""Whether layers multiply codes of activations, and what that takes of model and device."""
+
+from __future__ import annotations
+
+from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
+from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.row_products import MULTIPLE
+from headrace_engine.config import ActivationQuant, WeightQuant
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.messages import CorePlan
+from headrace_engine.models.files import ModelFiles, TensorInfo
+from headrace_engine.native.device_rows import RowCodes
+
+FP8_CAPABILITY = (8, 9)
+"""Compute capability of the oldest cards that multiply e4m3."""
+
+
+def multiplies_codes(info: TensorInfo) -> bool:
+    """A projection of a layer. Tables of the vocabulary take numbers: few rows, each of which decides a token."""
+    return info.name.startswith("layers.") and len(info.shape) == 2
+
+
+def choose_row_codes(plan: CorePlan, files: ModelFiles, device: Device) -> RowCodes | None:
+    """The codes of what layers multiply; None: numbers.
+
+    Raises:
+        InvalidArgument: weights or device do not allow what the plan asks for; names activation_quant.
+    """
+    if plan.activation_quant is ActivationQuant.NONE:
+        return None
+    problem = _of_int8(plan) if plan.activation_quant is ActivationQuant.INT8 else _of_fp8(plan, files, device)
+    problem = problem or _of_shapes(files)
+    if problem:
+        text = f"= {plan.activation_quant} {problem}"
+        raise InvalidArgument.field("config.activation_quant", text, reason="NOT_SUPPORTED")
+    return RowCodes[plan.activation_quant]
+
+
+def _of_int8(plan: CorePlan) -> str:
+    if plan.weight_quant is WeightQuant.INT8 and not plan.weight_quant_group_size:
+        return ""
+    group = "" if plan.weight_quant_group_size is None else f", weight_quant_group_size {plan.weight_quant_group_size}"
+    return (
+        f"is not supported by the cuda backend with weight_quant {plan.weight_quant}{group}: "
+        "set weight_quant to INT8 and weight_quant_group_size to 0"
+    )
+
+
+def _of_fp8(plan: CorePlan, files: ModelFiles, device: Device) -> str:
+    if device.capability < FP8_CAPABILITY:
+        has, needs = (".".join(map(str, version)) for version in (device.capability, FP8_CAPABILITY))
+        return f"needs a card of compute capability {needs}, {device.name} has {has}: use INT8"
+    if plan.weight_quant is not WeightQuant.NONE:
+        return f"makes codes of the weights' numbers, and weight_quant is {plan.weight_quant}: set it to NONE"
+    blocks = sorted({info.stored.storage for info in files.tensors.values() if multiplies_codes(info)} & {*BLOCK_TYPES})
+    if blocks:
+        found = ", ".join(blocks)
+        return f"makes codes of the weights' numbers, and this model's are codes already ({found}): leave it out"
+    return ""
+
+
+def _of_shapes(files: ModelFiles) -> str:
+    for info in files.tensors.values():
+        if multiplies_codes(info) and any(extent % MULTIPLE for extent in info.shape):
+            shape = " × ".join(map(str, info.shape))
+            return f"takes matrices whose outputs and inputs are multiples of {MULTIPLE}; {info.name} is {shape}"
+    return ""

@@ -1,0 +1,155 @@
+"""Products of codes: rows of eight bits with a scale each, times weights that are stored the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.cuda.device import Device
+from headrace_engine.native import Dtype
+from headrace_engine.native.device_rows import QuantizeRows, RowCodes
+
+MULTIPLE = 16
+"""Of the outputs and inputs of a matrix of such codes: what torch's products of eight bits take."""
+
+CODE_TYPES = {RowCodes.INT8: torch.int8, RowCodes.FP8: torch.float8_e4m3fn}
+MOST = {RowCodes.INT8: 127.0, RowCodes.FP8: 448.0}
+"""The largest magnitude of a code."""
+
+_FEWEST_ROWS, _ROW_MULTIPLE = 24, 8
+"""Of what torch multiplies as integers: more than 16 rows, and a multiple of 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodedRows:
+    """Rows of activations as codes: number = code · scale of its row.
+
+    Attributes:
+        codes: int8 or e4m3, [at least as many rows, width]; what stands behind the rows means nothing.
+        scales: float32 [rows].
+    """
+
+    codes: Tensor
+    scales: Tensor
+
+    def __len__(self) -> int:
+        return len(self.scales)
+
+
+class RowCodedWeight:
+    """A matrix as codes with a scale for each output, or several with the same inputs, one below the other.
+
+    Args:
+        codes: int8 or e4m3, [outputs, inputs].
+        scales: float32 [outputs].
+        sizes: outputs of each of the matrices that it is made of.
+    """
+
+    def __init__(self, codes: Tensor, scales: Tensor, sizes: Sequence[int]) -> None:
+        self.codes = codes
+        self.scales = scales
+        self.sizes = list(sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self.codes.nbytes + self.scales.nbytes
+
+
+class RowProducts(Protocol):
+    """What makes codes of rows, and multiplies them. Numbers are bfloat16.
+
+    Attributes:
+        kind: of all codes.
+    """
+
+    kind: RowCodes
+
+    def coded(self, x: Tensor) -> CodedRows:
+        """The codes of numbers, [rows, width]."""
+        ...
+
+    def linear(self, x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
+        """The product x · weightᵀ + bias: [rows, outputs]."""
+        ...
+
+
+class CodeProducts:
+    """Kernels make the codes, and torch multiplies them.
+
+    Args:
+        device: where they lie.
+        kind: of all codes.
+    """
+
+    def __init__(self, device: Device, kind: RowCodes) -> None:
+        self.kind = kind
+        self._device = device
+
+    def room(self, rows: int, width: int) -> CodedRows:
+        """Where a kernel writes the codes of rows."""
+        filled = rows
+        if self.kind is RowCodes.INT8:
+            filled = max(_FEWEST_ROWS, -(-rows // _ROW_MULTIPLE) * _ROW_MULTIPLE)
+        codes = torch.empty(filled, width, dtype=CODE_TYPES[self.kind], device=self._device.torch)
+        return CodedRows(codes, torch.empty(rows, dtype=torch.float32, device=self._device.torch))
+
+    def coded(self, x: Tensor) -> CodedRows:
+        """See RowProducts."""
+        out = self.room(*x.shape)
+        args = QuantizeRows(
+            x=x.data_ptr(),
+            out=out.codes.data_ptr(),
+            scales=out.scales.data_ptr(),
+            rows=x.shape[0],
+            width=x.shape[1],
+            dtype=Dtype.BFLOAT16,
+            codes=self.kind,
+        )
+        self._device.launch("quantize_rows", args)
+        return out
+
+    def linear(self, x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
+        """See RowProducts."""
+        if self.kind is RowCodes.INT8:
+            return _of_integers(x, weight, bias)
+        scales = x.scales.unsqueeze(1), weight.scales.unsqueeze(0)
+        return torch._scaled_mm(x.codes, weight.codes.T, *scales, bias=bias, out_dtype=torch.bfloat16)
+
+
+def _of_integers(x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
+    sums = torch._int_mm(x.codes, weight.codes.T)[: len(x)]
+    numbers = sums * x.scales.unsqueeze(1)
+    out = torch.empty(numbers.shape, dtype=torch.bfloat16, device=numbers.device)
+    if bias is None:
+        return torch.mul(numbers, weight.scales, out=out)
+    return torch.addcmul(bias, numbers, weight.scales, out=out)
+
+
+class PlainProducts:
+    """The same by torch's plainest operators: to find out whether a wrong result comes from codes.
+
+    Args:
+        kind: of all codes.
+    """
+
+    def __init__(self, kind: RowCodes) -> None:
+        self.kind = kind
+
+    def coded(self, x: Tensor) -> CodedRows:
+        """See RowProducts."""
+        numbers, most = x.float(), MOST[self.kind]
+        scales = numbers.abs().amax(1, keepdim=True) / most
+        codes = numbers / torch.where(scales > 0, scales, 1)
+        if self.kind is RowCodes.INT8:
+            codes = codes.round()
+        return CodedRows(codes.to(CODE_TYPES[self.kind]), scales.squeeze(1))
+
+    def linear(self, x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
+        """See RowProducts."""
+        numbers = (x.codes.float() @ weight.codes.float().T) * x.scales.unsqueeze(1) * weight.scales
+        return (numbers if bias is None else numbers + bias.float()).bfloat16()
