@@ -12,7 +12,7 @@ import pytest
 from headrace_engine.backends import sim, torch
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype, KvCacheMode, SamplingParams, WeightQuant
-from headrace_engine.core.runner import BlockCopies, LogitChanges, Scoring, SequenceStep
+from headrace_engine.core.runner import BlockCopies, LogitChanges, Sampled, Scoring, SequenceStep
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.native import FOLDER_VARIABLE
 from native.conftest import need_sim
@@ -135,6 +135,26 @@ def test_blocks_go_to_host_memory_and_come_back(model: Path) -> None:
         pool[:2] = 255
     runner.copy_blocks(BlockCopies(to_pool=((2, 9), (3, 8))))
     assert runner.run([SequenceStep([50], 32, (9, 8, 7), GREEDY)]) == expected
+
+
+@pytest.mark.parametrize("mode", KvCacheMode)
+def test_all_that_leaves_the_pool_does_so_before_anything_comes_back(model: Path, mode: KvCacheMode) -> None:
+    """One goes out and comes back elsewhere, and one takes the place of another that leaves."""
+    plan = plan_for(model, num_host_blocks=3, kv_cache_mode=mode)
+    runner = opened(sim.make_runner(plan), num_host_blocks=3)
+    prompts = [list(range(first, first + 16)) for first in (3, 50, 90)]
+    for ids, block in zip(prompts, (1, 2, 3), strict=True):
+        runner.run([SequenceStep(ids, 0, (block,))])
+
+    def told(blocks: tuple[int, ...]) -> list[Sampled]:
+        return [runner.run([SequenceStep([7], 16, (block, 0), GREEDY)])[0] for block in blocks]
+
+    before = told((1, 2, 3))
+    assert len({sampled.logprob for sampled in before}) == 3
+    runner.copy_blocks(BlockCopies(to_host=[(1, 0)]))
+    runner.copy_blocks(BlockCopies(to_host=[(2, 1), (3, 2)], to_pool=[(0, 2), (2, 9)]))
+    runner.copy_blocks(BlockCopies(to_pool=[(1, 1)]))
+    assert told((2, 1, 9)) == before
 
 
 @pytest.mark.parametrize(

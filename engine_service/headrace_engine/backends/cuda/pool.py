@@ -48,13 +48,15 @@ class KvPool:
 
     Attributes:
         shape: as it was given.
+        blocks: uint8 [num_blocks + 1, layers, bytes_a_block], of which those of a layer lie together.
         tensors: by layer, uint8 [num_blocks + 1, bytes_a_block].
         spare_block: the block that is nobody's.
     """
 
     def __init__(self, shape: KvBlocks, bytes_a_block: int, layers: int, num_blocks: int, device: torch.device) -> None:
-        shape_of_layer = (num_blocks + 1, bytes_a_block)
-        self.tensors = [torch.zeros(shape_of_layer, dtype=torch.uint8, device=device) for _ in range(layers)]
+        memory = torch.zeros(layers, num_blocks + 1, bytes_a_block, dtype=torch.uint8, device=device)
+        self.blocks = memory.transpose(0, 1)
+        self.tensors = list(memory.unbind())
         self.shape = shape
         self.spare_block = num_blocks
         self._layers = [_placed(shape, layer) for layer in self.tensors]

@@ -8,11 +8,11 @@ from functools import partial
 import torch
 
 from headrace_engine.backends.cuda.device import CudaDevice, Device
+from headrace_engine.backends.cuda.host_blocks import HostBlocks
 from headrace_engine.backends.cuda.loading import CudaModel, load_model
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.backends.host import default_memory_ratio, memory_limit
 from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes, length_limit, size_pool
-from headrace_engine.backends.torch.host_blocks import HostBlocks, staged_bytes
 from headrace_engine.backends.torch.workspace import largest_step
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
@@ -60,7 +60,7 @@ class CudaRunner(Runner):
         """See Runner. The largest step, and the largest that will be captured, are run to see what they take."""
         model, plan = self._loaded, self._plan
         block_bytes = model.block_bytes * model.spec.num_layers
-        workspace = self._workspace(model) + staged_bytes(model.device.torch, block_bytes, plan.num_host_blocks)
+        workspace = self._workspace(model)
         total, free = model.device.memory()
         host = host_bytes(plan, block_bytes, memory_limit())
         memory = Memory(total, model.weight_bytes, workspace, free - workspace - block_bytes)
@@ -85,7 +85,7 @@ class CudaRunner(Runner):
         pool = self._loaded.pool(num_blocks)
         self._steps = StepRunner(self._loaded, pool)
         self._steps.capture()
-        self._host = HostBlocks(pool.tensors, num_host_blocks) if num_host_blocks else None
+        self._host = HostBlocks(self._loaded.device, pool, num_host_blocks) if num_host_blocks else None
 
     def copy_blocks(self, copies: BlockCopies) -> None:
         """See Runner."""
