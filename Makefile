@@ -25,7 +25,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-streams bench-accuracy bench-prefix bench-startup bench-cpu bench-soak cuda-all gpu-check clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-streams bench-accuracy bench-prefix bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,10 +85,14 @@ bench-soak: $(VENV)/.tests  ## measure what memory thousands of requests leave; 
 bench-cpu: $(VENV)/.tests $(VENV)/.model  ## measure the native core beside its peers; ONLY="W1 W2" measures parts; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench:bench/native $(BIN)/python bench/cpu.py $(ONLY)
 
-cuda-all:  ## build core_cuda for the A100, H100, B200 and RTX 50 families, and what ptxas says of it; build/cuda
-	cmake -S csrc -B build/cuda -DCORE_CUDA=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
+cuda-all:  ## build core_cuda for the A100, H100, B200 and RTX 50 families; warnings and spilled registers are errors; build/cuda
+	cmake -S csrc -B build/cuda -DCORE_CUDA=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON \
+	    -DCMAKE_CUDA_FLAGS=-Xptxas=--warn-on-spills,--warning-as-error
 	cmake --build build/cuda --target core_cuda --parallel
 	@ls -l build/cuda/libcore_cuda.so build/cuda/core_cuda.ptxas.txt
+
+gpu-bench:  ## measure more of a CUDA card, eight minutes a part; PART="weights kv qwen loads batch256 transformers tier sanitizer" chooses; writes bench/RESULTS.md
+	@PYTHONPATH=engine_service:bench $(PYTHON) bench/gpu_bench.py $(PART)
 
 gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cupy and pytest; writes bench/RESULTS.md
 	@PYTHONPATH=engine_service:bench $(PYTHON) bench/gpu_check.py

@@ -85,7 +85,7 @@ def check_card() -> int:
         cards.check_card(0)
     except HeadraceError as error:
         raise SystemExit(f"gpu-check: {error.message}") from error
-    os.environ[FOLDER_VARIABLE] = str(_library())
+    os.environ[FOLDER_VARIABLE] = str(library())
     tested = _test()
     said = "passed" if tested == 0 else f"FAILED (pytest ended with {tested})"
     page = measure(CudaDevice(0), torch.cuda.get_device_name(0), WHOLE, gpu_report.RESULTS)
@@ -128,7 +128,7 @@ def _decode_part(
     return f"{text}\n\n{gpu_report.decode_table(plan.shapes[name], load, found, measured)}"
 
 
-def _library() -> Path:
+def library() -> Path:
     """The folder that the environment names, or one in which nvcc builds the library for this card."""
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
@@ -140,14 +140,18 @@ def _library() -> Path:
     return folder
 
 
-def kernel_tests(library: str) -> list[str]:
-    """What pytest is told, so that it tests a library, "cuda" or "sim", with no plugin and no settings of the project.
+def kernel_tests(which: str, patterns: Sequence[str] = _TESTS) -> list[str]:
+    """What pytest is told, so that it tests a library with no plugin and no settings of the project.
 
     The folders engine_service and tests are where Python looks for modules.
+
+    Args:
+        which: the library, "cuda" or "sim", as -k of pytest takes it.
+        patterns: of the names of files.
     """
     folder = ROOT / "tests" / "native"
-    files = [str(file) for pattern in _TESTS for file in sorted(folder.glob(pattern))]
-    settings = ["-q", "-k", library, "-p", "no:cacheprovider", "-c", os.devnull]
+    files = [str(file) for pattern in patterns for file in sorted(folder.glob(pattern))]
+    settings = ["-q", "-k", which, "-p", "no:cacheprovider", "-c", os.devnull]
     return [*settings, f"--rootdir={folder}", f"--confcutdir={folder}", *files]
 
 

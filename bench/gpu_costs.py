@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gpu_decode import BFLOAT16
+from gpu_shapes import BFLOAT16, KV_BYTES
 from headrace_engine.models.spec import DecoderSpec
-from headrace_engine.native import Kv
 
-KV_BYTES: Mapping[Kv, Callable[[int], float]] = {
-    Kv.BFLOAT16: lambda dim: 2.0 * dim,
-    Kv.INT8: lambda dim: dim + 8.0,
-    Kv.UINT4: lambda dim: dim / 2 + 8.0,
-}
-"""Bytes of one head of one token: its entries, and step and lowest value where they are codes."""
 GROUP = 128
 """Weights in codes that share a scale."""
 

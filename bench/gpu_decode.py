@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
-from gpu_shapes import BLOCK_SIZE, random_model, weight_values
+from gpu_shapes import BLOCK_SIZE, KV_BYTES, NUMBERS, Stored, random_model, weight_bytes, weight_values
 from headrace_engine.backends.cuda.batch import Sizes
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.steps import StepRunner
@@ -17,8 +15,9 @@ from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.models.spec import DecoderSpec
 
-BFLOAT16 = 2
 _GREEDY = SamplingParams(temperature=0)
+_WARM = 20
+"""Tokens of a run that is not measured."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,11 @@ class Load:
         """Blocks of a sequence."""
         return -(-(self.prompt + self.new) // BLOCK_SIZE)
 
+    @property
+    def at_once(self) -> int:
+        """Prompts in a step."""
+        return max(1, self.rows // self.prompt)
+
 
 WHOLE = Load((1, 8, 32, 128), prompt=128, new=128, rows=8192)
 SHORT = Load((1, 3), prompt=17, new=3, rows=34)
@@ -62,47 +66,53 @@ class Measured:
     tokens_s: float
 
 
-def step_cost(spec: DecoderSpec, batch: int, context: int) -> tuple[float, float]:
+def step_cost(spec: DecoderSpec, batch: int, context: int, stored: Stored = NUMBERS) -> tuple[float, float]:
     """Bytes and operations of a step of one token a sequence."""
-    values, width = weight_values(spec), spec.kv_width
-    stored = batch * context * spec.num_layers
-    attended = 4.0 * stored * spec.query_width
-    return BFLOAT16 * (values + 2.0 * stored * width), 2.0 * batch * values + attended
+    tokens = batch * context * spec.num_layers
+    kept = 2.0 * tokens * spec.num_kv_heads * KV_BYTES[stored.kv](spec.head_dim)
+    attended = 4.0 * tokens * spec.query_width
+    return weight_bytes(spec, stored.weights) + kept, 2.0 * batch * weight_values(spec) + attended
 
 
-def measure(spec: DecoderSpec, device: Device, load: Load) -> list[Measured]:
-    """Run the load at each batch."""
+def prompt_cost(spec: DecoderSpec, batch: int, load: Load, stored: Stored = NUMBERS) -> tuple[float, float]:
+    """Bytes and operations of all prompts: weights once a step, the head for the last token of each prompt."""
+    head = spec.vocab_size * spec.hidden_size
+    multiplied = batch * (load.prompt * (weight_values(spec) - head) + head)
+    attended = 2.0 * batch * load.prompt * (load.prompt + 1) * spec.query_width * spec.num_layers
+    steps = -(-batch // load.at_once)
+    return steps * weight_bytes(spec, stored.weights), 2.0 * multiplied + attended
+
+
+def measure(spec: DecoderSpec, device: Device, load: Load, stored: Stored = NUMBERS) -> list[Measured]:
+    """Run the load at each batch: once with few tokens, so that everything is loaded and chosen, and then all of it."""
     largest = max(load.batches)
-    model = random_model(spec, device, Sizes(load.rows, largest, load.blocks, BLOCK_SIZE))
+    model = random_model(spec, device, Sizes(load.rows, largest, load.blocks, BLOCK_SIZE), stored)
     steps = StepRunner(model, model.pool(largest * load.blocks))
     steps.capture()
-    return [_warm(partial(_run, steps, spec, load, batch)) for batch in load.batches]
+    found = []
+    for batch in load.batches:
+        _run(steps, spec, load, batch, min(load.new, _WARM))
+        found.append(_run(steps, spec, load, batch, load.new))
+    return found
 
 
-def _warm(work: Callable[[], Measured]) -> Measured:
-    """The second of two runs: by then everything is loaded and chosen."""
-    work()
-    return work()
-
-
-def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int) -> Measured:
+def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int, new: int) -> Measured:
     rng = random.Random(batch)
     prompts = [[rng.randrange(spec.vocab_size) for _ in range(load.prompt)] for _ in range(batch)]
     began = time.perf_counter()
     drawn: list[int] = []
-    at_once = max(1, load.rows // load.prompt)
-    for first in range(0, batch, at_once):
-        some = range(first, min(first + at_once, batch))
+    for first in range(0, batch, load.at_once):
+        some = range(first, min(first + load.at_once, batch))
         drawn += _ids(steps, [_step(load, number, prompts[number], 0, 0) for number in some])
     prompted = time.perf_counter()
     times = []
-    for position in range(1, load.new):
+    for position in range(1, new):
         at = time.perf_counter()
         start = load.prompt + position - 1
         drawn = _ids(steps, [_step(load, number, [token], start, position) for number, token in enumerate(drawn)])
         times.append(time.perf_counter() - at)
     whole = time.perf_counter() - began
-    return Measured(batch, prompted - began, statistics.median(times), batch * load.new / whole)
+    return Measured(batch, prompted - began, statistics.median(times), batch * new / whole)
 
 
 def _step(load: Load, number: int, token_ids: list[int], start: int, position: int) -> SequenceStep:

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import torch
 from gpu_costs import GROUP, Scale
-from gpu_shapes import BLOCK_SIZE, random_model
+from gpu_shapes import BLOCK_SIZE, Stored, random_model
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
 from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import Device
@@ -174,7 +174,7 @@ class Ops:
         scale, spec = self._scale, self._spec
         sizes = Sizes(max(scale.chunk, len(steps)), len(steps), max(len(step.blocks) for step in steps), BLOCK_SIZE)
         small = replace(spec, vocab_size=1, hidden_size=spec.head_dim, intermediate_size=64)
-        model = random_model(small, self._device, sizes, kv)
+        model = random_model(small, self._device, sizes, Stored(kv=kv))
         pool = model.pool(max(max(step.blocks) for step in steps) + 1)
         for layer in pool.tensors:
             layer.random_(0, 64)

@@ -25,7 +25,7 @@ def op_table(costs: Mapping[str, Cost], limits: tuple[float, float], measured: M
         if measured:
             row += [f"{measured[name] * 1e6:,.1f}", f"{100 * floor / measured[name]:.0f}"]
         rows.append(row)
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def decode_table(
@@ -42,7 +42,7 @@ def decode_table(
             percent = f"{100 * floor / found.step_s:.0f}"
             row += [f"{found.step_s * 1e3:,.3f}", percent, f"{found.prompt_s * 1e3:,.1f}", f"{found.tokens_s:,.0f}"]
         rows.append(row)
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def limits_line(limits: tuple[float, float]) -> str:
@@ -74,6 +74,7 @@ def keep(
         file.write(json.dumps(run) + "\n")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of markdown, whose first column alone is text."""
     lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

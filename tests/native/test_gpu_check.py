@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from gpu_costs import KV_BYTES
 from gpu_decode import step_cost
-from gpu_shapes import LLAMA
+from gpu_shapes import KV_BYTES, LLAMA
 from headrace_engine.backends.cuda.pool import bytes_a_block, kv_blocks
 from headrace_engine.native import FOLDER_VARIABLE, Native, load
 from native.build import ROOT
