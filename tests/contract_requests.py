@@ -9,6 +9,7 @@ MODELS = "conformance/test_models.py"
 REQUESTS = "conformance/test_requests.py"
 RESULTS = "conformance/test_results.py"
 GENERATION = "conformance/test_generation.py"
+STOPS = "conformance/test_stops.py"
 LEASES = "conformance/test_leases.py"
 PROCESSES = "e2e/test_processes.py"
 START_UP = "e2e/test_start_up.py"
@@ -83,6 +84,10 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
     "2. Requests": {
         "Init, ContextFinished, Generating, then a terminal status": (f"{REQUESTS}::test_statuses_follow_their_order",),
         "GenerateFinished: EOS": (f"{GENERATION}::test_eos_ends_the_request_unless_it_is_told_not_to",),
+        "GenerateFinished: STOP_WORD, with the list, the place in it and the text": (
+            f"{STOPS}::test_bc013_a_stop_word_of_several_tokens",
+            f"{STOPS}::test_bc017_stop_ids_stop_on_those_ids_only",
+        ),
         "GenerateFinished: MAX_LENGTH": (f"{RESULTS}::test_every_loop_gets_everything_once",),
         "GenerateFinished: STOPPED": (f"{REQUESTS}::test_stop_returns_when_the_end_is_there",),
         "GenerateFinished: DEADLINE": (

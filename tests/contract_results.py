@@ -17,7 +17,7 @@ RESTARTS = "e2e/test_core_restarts.py"
 SURVIVAL = "e2e/test_survival.py"
 LOAD = "e2e/test_load.py"
 SESSIONS = "conformance/test_sessions.py"
-TOLD = "conformance/test_told.py"
+STOPS = "conformance/test_stops.py"
 
 ROWS: dict[str, dict[str, tuple[str, ...]]] = {
     "3. Results": {
@@ -58,6 +58,19 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{SURVIVAL}::test_bc175_core_and_gateway_killed_at_once_cost_no_token",
             f"{LOAD}::test_bc173_sigterm_drains_a_gateway_under_load",
             "unit/client/test_session_driver.py::test_a_cut_session_goes_on_in_another_from_where_everybody_was",
+        ),
+        "text[i] is a function of ids 0 to i and the config alone: every reader sees the same": (
+            f"{STOPS}::test_whoever_reads_again_reads_the_same",
+            "unit/engine/test_request_reading.py::test_every_reader_sees_the_same_text_at_every_position",
+            "unit/engine/test_resume.py::test_text_is_the_same_wherever_it_is_cut",
+        ),
+        "the ids end with the token that completes a stop; what was computed beyond counts nowhere": (
+            f"{STOPS}::test_bc024_what_is_counted_is_what_was_delivered",
+            "unit/engine/test_stops.py::test_bc024_tokens_beyond_a_stop_count_nowhere",
+        ),
+        "an end record with text is an element, one without is none": (
+            f"{RESULTS}::test_text_held_back_comes_with_the_end",
+            "unit/client/test_queue_table.py::test_text_held_back_until_the_end_is_an_element_without_ids",
         ),
         "EOS is in the ids and not in the text": (f"{RESULTS}::test_eos_is_in_the_ids_and_not_in_the_text",),
         "half characters wait; text held back comes with the end record": (
@@ -101,27 +114,6 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "a log lives until ReleaseRequest or its lease; acknowledging frees nothing": (
             f"{RESULTS}::test_several_readers_each_get_all_of_it",
             f"{LEASES}::test_a_request_without_readers_is_stopped_and_then_released",
-        ),
-    },
-    "4. Generation config": {
-        "stop words, stop ids, EOS, minimum lengths": ("conformance/test_stops.py::*",),
-        "penalties, n-grams, bad words, biases; logprobs, top_logprobs": ("conformance/test_logits.py::*",),
-        "n": ("conformance/test_several.py::*",),
-        "best_of, length_penalty": ("conformance/test_candidates.py::*",),
-        "response_format": ("conformance/test_guided.py::*",),
-        "prompt_logprobs: the model's own, read from any place, first in Generate; reads no prefix cache": (
-            f"{TOLD}::test_a_prompt_is_told_as_the_same_tokens_generated_were",
-            f"{TOLD}::test_a_prompt_is_read_from_any_place",
-            f"{TOLD}::test_generate_tells_the_prompt_before_its_first_token",
-            f"{TOLD}::test_the_prefix_cache_is_not_read_and_is_filled",
-            f"{TOLD}::test_a_hand_over_tells_the_prompt_again",
-            "unit/engine/test_prompt_log.py::test_pieces_are_at_most_a_mebibyte_and_follow_each_other",
-            "e2e/test_reference.py::test_what_is_told_of_prompts_and_tokens",
-        ),
-        "enable_tensors_from_model_inference: raw little-endian bytes, shape, dtype": (
-            f"{TOLD}::test_vectors_come_with_every_token",
-            f"{TOLD}::test_vectors_take_room_of_the_results",
-            "unit/backends/test_telling.py::test_prompt_and_vectors_are_those_of_transformers",
         ),
     },
     "6. Failure": {

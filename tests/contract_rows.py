@@ -6,6 +6,7 @@ processes, a clock of their own, or a state that no caller can bring about.
 
 from __future__ import annotations
 
+import contract_config
 import contract_requests
 import contract_results
 
@@ -13,10 +14,11 @@ LATER = (
     "cache events of session streams",
     "hand-over to another engine, by the client",
     "API keys, rate limits",
+    "metrics",
 )
 """Parts of the contract that are refused by name, or not reached, until they are built."""
 
-CONTRACT = contract_requests.ROWS | contract_results.ROWS
+CONTRACT = contract_requests.ROWS | contract_results.ROWS | contract_config.ROWS
 
 
 def rows() -> list[tuple[str, str, tuple[str, ...]]]:

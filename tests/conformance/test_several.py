@@ -39,6 +39,18 @@ def test_they_share_one_prompt(client: Client) -> None:
     client.release_request(handle)
 
 
+def test_each_choice_has_statistics_of_its_own(client: Client) -> None:
+    """Sequences of one request that end at different places."""
+    free = {**SAMPLED, "ignore_eos": False}
+    handle, queue = client.start_request(MODEL, n=3, **free, eos_token_id=list(range(0, 384, 12)))
+    ids = [[token for element in choice for token in element.ids_from_generate] for choice in queue.choices]
+    stats = [choice.RequestStatInfo() for choice in queue.choices]
+    assert [stat["generated_token_length"] for stat in stats] == [len(each) for each in ids]
+    assert len({len(each) for each in ids}) > 1
+    assert [stat["context_token_length"] for stat in stats] == [3, 3, 3]
+    client.release_request(handle)
+
+
 def test_stopping_and_releasing_concern_all(client: Client) -> None:
     handle, queue = client.start_request(MODEL, n=3, **{**SAMPLED, "max_new_tokens": 200})
     assert len(client.stop_request(handle)) == 3

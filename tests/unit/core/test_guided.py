@@ -78,7 +78,7 @@ def test_allowed_ids_hold_beside_a_grammar() -> None:
     assert len(bench.tokens[key]) == 12
 
 
-def test_a_grammar_in_the_making_holds_up_nobody_else() -> None:
+def test_bc158_a_grammar_in_the_making_holds_up_nobody_else() -> None:
     """Not even where the core had nothing else to do when it came."""
     made, vocabulary = threading.Event(), tiny_vocabulary()
 
@@ -101,7 +101,7 @@ def test_a_grammar_in_the_making_holds_up_nobody_else() -> None:
     bench.assert_idle()
 
 
-def test_a_sequence_that_is_ended_before_its_guide_is_made_is_gone() -> None:
+def test_bc158_a_sequence_that_is_ended_before_its_guide_is_made_is_gone() -> None:
     bench = Bench()
     key = bench.add([1], 12, grammar=WORD, eos_ids=EOS)
     bench.end(key)

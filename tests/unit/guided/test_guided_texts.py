@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from typing import Any
+from unittest.mock import Mock
 
 import jsonschema
 import pytest
@@ -53,6 +54,15 @@ def walker(bundle: TokenizerBundle) -> Walker:
 
 def schema_format(schema: Any) -> ResponseFormat:
     return ResponseFormat(ResponseFormatKind.JSON_SCHEMA, json.dumps(schema))
+
+
+def tool(number: int) -> dict[str, Any]:
+    """The schema of a call of one tool."""
+    kinds = [{"type": "boolean"}, {"type": "integer", "maximum": 9, "minimum": 0}, {"enum": ["north", "south"]}]
+    parameters = {f"parameter_{place}": kinds[(place + number) % len(kinds)] for place in range(4)}
+    arguments = {"type": "object", "properties": parameters, "required": [*parameters], "additionalProperties": False}
+    fields = {"name": {"const": f"tool_{number}"}, "arguments": arguments}
+    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 
 def refusal(walker: Walker, wanted: ResponseFormat) -> str:
@@ -317,6 +327,17 @@ class TestLimits:
         with pytest.raises(GuideFailed, match="response_format"):
             for seed in range(10):
                 narrow.draw(schema_format(TREE), seed)
+
+    def test_bc158_calls_of_128_tools_are_compiled_once(self, walker: Walker, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each with four parameters: what is said is a call of one of them, and the next request finds it compiled."""
+        monkeypatch.setattr(vocabulary_module, "LLMatcher", compiler := Mock(wraps=LLMatcher))
+        kept = Walker(walker.bundle, VOCAB_SIZE, (IM_END,))
+        wanted = schema_format({"anyOf": [tool(number) for number in range(128)]})
+        walk = kept.draw(wanted, 0)
+        call = json.loads(walk.text)
+        assert call["arguments"].keys() == {f"parameter_{number}" for number in range(4)}
+        kept.draw(wanted, 1)
+        assert compiler.call_count == 1
 
     def test_no_more_grammars_are_kept_than_that(self, walker: Walker, monkeypatch: pytest.MonkeyPatch) -> None:
         compiled: list[str] = []
