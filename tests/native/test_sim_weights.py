@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,11 @@ from headrace_engine.backends.cuda import coded
 from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.backends.cuda.loading import CudaModel
-from headrace_engine.config import WeightQuant
+from headrace_engine.backends.cuda.packing import Packer
+from headrace_engine.backends.cuda.row_products import RowCodedWeight
+from headrace_engine.config import ActivationQuant, WeightQuant
 from headrace_engine.native import FOLDER_VARIABLE, Dtype, Format, Matrix, MatrixRows, PackedMatrix
-from headrace_engine.native.coded import CodedMatrix
+from headrace_engine.native.coded import LAYOUT, CodedMatrix
 from native.conftest import need_sim
 from native.sim_runs import SHAPE, compare_with_cpu, on_cpu, plan_for
 from tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
@@ -151,3 +156,113 @@ def test_codes_are_counted_where_they_lie(tmp_path: Path) -> None:
     sizes = runner.size()
     assert sizes.weight_bytes == int4.weight_bytes
     assert sizes.workspace_bytes >= int4.products.nbytes
+
+
+KEPT: dict[str, tuple[dict[str, Any], str]] = {
+    "int4": (QUANTS[1], ""),
+    "int8 rows": ({"weight_quant": WeightQuant.INT8, "activation_quant": ActivationQuant.INT8}, ""),
+    "blocks": ({}, "Q4_1"),
+}
+"""How a model is stored, and as which blocks its file has it."""
+
+
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of all matrices that were packed from files."""
+    names: list[str] = []
+    pack = Packer._pack_together
+
+    def noted(self: Packer, together: Any, threads: Any, progress: Any) -> Any:
+        names.extend(together)
+        return pack(self, together, threads, progress)
+
+    monkeypatch.setattr(Packer, "_pack_together", noted)
+    return names
+
+
+def device_model(path: Path, **changes: object) -> CudaModel:
+    runner = sim.make_runner(plan_for(path, **changes))
+    runner.load(lambda phase, done, total: None)
+    assert runner._model is not None
+    return runner._model
+
+
+def bytes_of(model: CudaModel) -> dict[str, list[torch.Tensor]]:
+    """What lies on the device, of each weight in codes."""
+    found = {}
+    for name, weight in model.weights.items():
+        if isinstance(weight, CodedWeight):
+            found[name] = [weight.data]
+        elif isinstance(weight, RowCodedWeight):
+            found[name] = [weight.codes, weight.scales]
+    return found
+
+
+def assert_same(one: CudaModel, other: CudaModel) -> None:
+    first, second = bytes_of(one), bytes_of(other)
+    assert first.keys() == second.keys()
+    for name, tensors in first.items():
+        assert all(torch.equal(a, b) for a, b in zip(tensors, second[name], strict=True)), name
+
+
+def flip(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize("stored", KEPT)
+def test_codes_are_packed_once_and_then_taken_from_the_disk(tmp_path: Path, stored: str, packed: list[str]) -> None:
+    changes, quant = KEPT[stored]
+    path = make_tiny_llama(tmp_path / "model", **WIDE)
+    if quant:
+        path = make_tiny_gguf(tmp_path / "model.gguf", path, quant)
+    first = device_model(path, **changes)
+    assert {"layers.0.q", "layers.1.v", "layers.1.down"} <= set(packed)
+    packed.clear()
+    second = device_model(path, **changes)
+    assert not packed
+    assert_same(first, second)
+    parts = [second.weights[f"layers.1.{name}"] for name in ("q", "k", "v")]
+    assert parts[0] is parts[1] is parts[2]
+    assert first.weight_bytes == second.weight_bytes
+    assert second.products.nbytes == first.products.nbytes
+
+
+@pytest.mark.parametrize("damage", [flip, lambda data: data[:-70], lambda data: data.replace(b"sizes", b"sizez", 1)])
+def test_kept_codes_that_are_damaged_are_packed_anew(
+    tmp_path: Path, damage: Callable[[bytes], bytes], packed: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    changes, path = KEPT["int8 rows"][0], make_tiny_llama(tmp_path / "model", **WIDE)
+    first = device_model(path, **changes)
+    (kept,) = (tmp_path / "cache" / "weights").iterdir()
+    kept.write_bytes(damage(kept.read_bytes()))
+    packed.clear()
+    with caplog.at_level(logging.INFO):
+        assert_same(device_model(path, **changes), first)
+    assert "layers.0.q" in packed
+    assert "weight_cache_not_used" in caplog.text
+
+
+def test_each_way_to_store_has_a_file_of_its_own(tmp_path: Path) -> None:
+    """Also beside the cpu backend's, whose layout is another."""
+    path, int8 = make_tiny_llama(tmp_path / "model", **WIDE), {"weight_quant": WeightQuant.INT8}
+    for changes in ({}, {"activation_quant": ActivationQuant.FP8}, int8, KEPT["int8 rows"][0]):
+        device_model(path, **changes)
+    cpu.make_runner(on_cpu(plan_for(path, **int8))).load(lambda phase, done, total: None)
+    assert len(list((tmp_path / "cache" / "weights").iterdir())) == 3, "numbers and FP8 are not kept"
+
+
+def test_a_layout_with_other_bytes_has_another_number() -> None:
+    """Kept files are told apart by it: where this fails, count LAYOUT up and write down the new digests."""
+    rng = np.random.default_rng(1)
+    device, digests = SimDevice(), []
+    for kind, group in ((Format.INT8, 0), (Format.INT8, 32), (Format.INT4, 64)):
+        matrix = Matrix(70, 200, kind, group, Dtype.FLOAT16, offsets=kind is Format.INT4)
+        scales = rng.uniform(0.5, 1.5, (70, matrix.groups)).astype(np.float32)
+        codes = rng.integers(0, 256 if kind is Format.INT8 else 16, (70, 200), dtype=np.uint8)
+        packed = CodedMatrix(device.native, matrix, Dtype.BFLOAT16)
+        data = np.zeros(packed.nbytes + 16, dtype=np.uint8)
+        start = -data.ctypes.data % 16
+        rows = MatrixRows(codes, scales, scales if matrix.offsets else None)
+        packed.pack(data.ctypes.data + start, rows)
+        digests.append(hashlib.sha256(data[start : start + packed.nbytes]).hexdigest()[:12])
+    assert (LAYOUT, digests) == (1, ["8999a95c4bcc", "db27c7db097b", "6a2bb704b0d2"])

@@ -17,6 +17,9 @@ from headrace_engine.native.program_enums import Format
 CODED_ALIGNMENT = 16
 """Of packed matrices in memory."""
 
+LAYOUT = 1
+"""Counts how csrc/cuda/coded.h lays matrices out: one more where the same matrix gets other bytes."""
+
 _BITS = {Format.INT8: 8, Format.INT4: 4}
 
 

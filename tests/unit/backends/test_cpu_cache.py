@@ -10,8 +10,9 @@ import shutil
 import numpy as np
 import pytest
 from cpu_sequences import cpu_model
-from headrace_engine.backends.cpu.cache import FOLDER_VARIABLE, PAGE, cache_folder
 from headrace_engine.backends.cpu.weights import Packer
+from headrace_engine.backends.weight_cache import FOLDER_VARIABLE, cache_folder
+from headrace_engine.backends.weight_file import PAGE
 from headrace_engine.config import ComputeDtype, WeightQuant
 from headrace_engine.errors import BadModel
 from headrace_engine.native import PackedMatrix

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 import torch
 from cpu_sequences import CpuLanes, cpu_model
-from headrace_engine.backends.cpu.cache import FOLDER_VARIABLE
 from headrace_engine.backends.cpu.nodes import NODES_VARIABLE, choose_node_threads
+from headrace_engine.backends.weight_cache import FOLDER_VARIABLE
 from headrace_engine.config import ComputeDtype, ComputeUnit, WeightQuant
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.native import ISA_VARIABLE, Isa, choose_isa, load

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from headrace_engine.backends.cpu.arena import Arena
-from headrace_engine.backends.cpu.cache import WeightCache, cache_folder, cache_key
+from headrace_engine.backends.cpu.cache import ArenaContents
 from headrace_engine.backends.cpu.choices import (
     check_plan,
     choose_activations,
@@ -25,6 +25,7 @@ from headrace_engine.backends.cpu.threads import ComputeThreads, choose_threads
 from headrace_engine.backends.cpu.weights import CpuWeights, Packer
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import amount, length_limit
+from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
 from headrace_engine.config import ComputeDtype, ComputeUnit, WeightQuant
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import OutOfMemory
@@ -155,11 +156,11 @@ def _fill(arena: Arena, packer: Packer, files: ModelFiles, storage: Storage, cpu
         return
     cache = WeightCache(cache_folder())
     key = cache_key(files, storage, weight_version(cpu.native))
-    if cache.read(key, arena, cpu.threads):
+    if cache.read(key, ArenaContents(arena), cpu.threads):
         progress(ModelPhase.LOADING, files.weight_bytes, files.weight_bytes)
         return
     packer.pack(arena, progress)
-    cache.write(key, arena)
+    cache.write(key, ArenaContents(arena))
 
 
 def _worth_keeping(files: ModelFiles, storage: Storage) -> bool:

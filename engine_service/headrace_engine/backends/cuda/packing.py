@@ -18,9 +18,11 @@ from headrace_engine.backends.cpu.weights import row_parts
 from headrace_engine.backends.cuda.activations import multiplies_codes
 from headrace_engine.backends.cuda.coded import CodedWeight
 from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.kept import DeviceContents, layout_of
 from headrace_engine.backends.cuda.row_packing import SCALE_BYTES, fp8_weight, int8_weight
 from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.backends.cuda.weights import sharing_input, side_by_side
+from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
 from headrace_engine.core.runner import Progress
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.files import ModelFiles, TensorInfo
@@ -93,11 +95,28 @@ class Packer:
                 numbers[name] = read_tensor(info, torch.bfloat16, self._device.torch)
                 self._report(info, progress)
         side_by_side(numbers, self._spec)
+        return {**numbers, **self._kept_or_packed(progress)}
+
+    def _kept_or_packed(self, progress: Progress) -> Mapping[str, CodedWeight | RowCodedWeight]:
+        """Weights in codes, from the cache where they are there. Codes of FP8 are made as quickly as they are read."""
+        if not self._coded or self._rows is RowCodes.FP8:
+            return self._packed(progress)
+        cache = WeightCache(cache_folder())
+        key = cache_key(self._files, self._storage, layout_of(self._rows))
+        kept = DeviceContents(self._device, {})
+        if cache.read(key, kept, self._threads):
+            progress(ModelPhase.LOADING, self._files.weight_bytes, self._files.weight_bytes)
+            return kept.weights
+        packed = self._packed(progress)
+        cache.write(key, DeviceContents(self._device, packed))
+        return packed
+
+    def _packed(self, progress: Progress) -> Mapping[str, CodedWeight | RowCodedWeight]:
         coded: dict[str, CodedWeight | RowCodedWeight] = {}
         with ThreadPoolExecutor(self._threads, thread_name_prefix="headrace-pack") as threads:
             for names in self._together():
                 coded.update(self._pack_together(names, threads, progress))
-        return {**numbers, **coded}
+        return coded
 
     def _together(self) -> Iterator[list[str]]:
         """The names of all matrices in codes, those that may lie side by side together."""

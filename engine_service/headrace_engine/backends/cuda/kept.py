@@ -1,0 +1,96 @@
+"""Weights in codes on a device, as files of weights are written from and filled into them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headrace_engine.backends.cuda.coded import CodedWeight
+from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.row_packing import SCALE_BYTES
+from headrace_engine.backends.cuda.row_products import RowCodedWeight
+from headrace_engine.backends.weight_file import matrix_fields, matrix_of
+from headrace_engine.native import Dtype
+from headrace_engine.native.coded import LAYOUT, CodedMatrix
+from headrace_engine.native.device_rows import RowCodes
+
+_BETWEEN = " "
+"""Between the names of matrices that lie side by side, of which a file knows as one."""
+
+
+def layout_of(rows: RowCodes | None) -> str:
+    """In what layout matrices are kept, in the key of their file."""
+    return f"device {LAYOUT} rows {rows.name if rows else 'none'}"
+
+
+class DeviceContents:
+    """Implements weight_file.Contents. Weights pass through the host's memory a few at a time.
+
+    Args:
+        device: where they lie.
+        weights: by canonical name, what is written; empty where it is to be filled.
+
+    Attributes:
+        weights: by canonical name.
+    """
+
+    def __init__(self, device: Device, weights: Mapping[str, CodedWeight | RowCodedWeight]) -> None:
+        self.weights = dict(weights)
+        self._device = device
+        self._described: dict[str, Mapping[str, Any]] = {}
+
+    def described(self) -> Mapping[str, Mapping[str, Any]]:
+        """See Contents."""
+        names: dict[int, list[str]] = {}
+        for name, weight in self.weights.items():
+            names.setdefault(id(weight), []).append(name)
+        return {_BETWEEN.join(each): _description(self.weights[each[0]]) for each in names.values()}
+
+    def pieces(self, name: str) -> Iterator[NDArray[np.uint8]]:
+        """See Contents."""
+        weight = self.weights[name.split(_BETWEEN)[0]]
+        tensors = [weight.data] if isinstance(weight, CodedWeight) else [weight.codes, weight.scales]
+        for tensor in tensors:
+            yield tensor.view(torch.uint8).flatten().cpu().numpy()
+
+    def place(self, name: str, described: Mapping[str, Any]) -> int:
+        """See Contents."""
+        self._described[name] = described
+        if "matrix" in described:
+            return self._packed(described).nbytes
+        outputs, inputs = sum(described["sizes"]), int(described["inputs"])
+        return int(outputs * (inputs + SCALE_BYTES))
+
+    def fill(self, name: str, data: memoryview) -> None:
+        """See Contents."""
+        host = torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
+        weight = self._weight(self._described[name], host.to(self._device.torch))
+        for each in name.split(_BETWEEN):
+            self.weights[each] = weight
+
+    def clear(self) -> None:
+        """See Contents."""
+        self.weights.clear()
+        self._described.clear()
+
+    def _weight(self, described: Mapping[str, Any], data: Tensor) -> CodedWeight | RowCodedWeight:
+        sizes = described["sizes"]
+        if "matrix" in described:
+            return CodedWeight(self._packed(described), data, sizes)
+        count = sum(sizes) * described["inputs"]
+        codes = data[:count].view(torch.int8).view(-1, described["inputs"])
+        return RowCodedWeight(codes, data[count:].clone().view(torch.float32), sizes)
+
+    def _packed(self, described: Mapping[str, Any]) -> CodedMatrix:
+        return CodedMatrix(self._device.native, matrix_of(described["matrix"]), Dtype.BFLOAT16)
+
+
+def _description(weight: CodedWeight | RowCodedWeight) -> dict[str, Any]:
+    if isinstance(weight, CodedWeight):
+        return {"matrix": matrix_fields(weight.packed.matrix), "sizes": weight.sizes}
+    return {"inputs": weight.codes.shape[1], "sizes": weight.sizes}

@@ -1,0 +1,108 @@
+"""Packed weights on disk, so that a model that was started before need not be unpacked and packed again.
+
+The name of a file says which model it is and how it is stored, and the file from which state of the model's files it
+was made. What does not fit, or is damaged, is made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from headrace_engine.backends.cpu.rows import padded_head_dim
+from headrace_engine.backends.cpu.storage import Storage
+from headrace_engine.backends.weight_file import Contents, read_file, write_file
+from headrace_engine.models.files import ModelFiles
+
+FOLDER_VARIABLE = "HEADRACE_CACHE"
+"""Environment variable with the folder of all caches, instead of headrace in the user's own cache folder."""
+
+_VERSION = 1
+"""Of files, and of how weights become codes: what was written under another number is made anew."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """What a file of weights was made from.
+
+    Attributes:
+        name: of the model's path and the way that it is stored.
+        state: of the model's files.
+    """
+
+    name: str
+    state: str
+
+
+def cache_key(files: ModelFiles, storage: Storage, layout: object) -> CacheKey:
+    """The key of a model that is stored in some way, in some layout of packed matrices."""
+    padded = padded_head_dim(files.spec)
+    how = (_VERSION, layout, str(files.path.resolve()), storage.dtype, storage.quant, storage.group, padded)
+    parts = [files.revision]
+    for file in sorted({info.stored.file.resolve() for info in files.tensors.values()}):
+        stat = file.stat()
+        parts.append(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}")
+    return CacheKey(_digest(map(str, how)), _digest(parts))
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return blake2b("\1".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+    """Where packed weights are kept; None where the user has no home."""
+    given = os.environ if environment is None else environment
+    if own := given.get(FOLDER_VARIABLE):
+        return Path(own) / "weights"
+    try:
+        base = Path(given.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return base / "headrace" / "weights"
+
+
+class WeightCache:
+    """Files of packed weights in a folder.
+
+    Args:
+        folder: is made when the first is written; None: nothing is kept.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def read(self, key: CacheKey, contents: Contents, threads: int) -> bool:
+        """Fill empty contents with what is kept under a key; False leaves them empty."""
+        if self._folder is None:
+            return False
+        path = self._path(key)
+        try:
+            read_file(path, key.state, contents, threads)
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            contents.clear()
+            _log.info("weight_cache_not_used: %s: %s; the weights are packed anew", path, error)
+            return False
+        return True
+
+    def write(self, key: CacheKey, contents: Contents) -> None:
+        """Keep what there is. What goes wrong is logged, and is no failure."""
+        if self._folder is None:
+            return
+        path = self._path(key)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_file(path, key.state, contents)
+        except OSError as error:
+            _log.warning("weights_not_cached: %s: %s", path, error)
+
+    def _path(self, key: CacheKey) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{key.name}.weights"
