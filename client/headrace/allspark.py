@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 from google.protobuf.message import Message
 
 from headrace.builders import ConfigBuilder, Flag, Setter
-from headrace.fields import Lease, Seconds, TokenIdLists
+from headrace.fields import Lease, LogitsProcessor, Seconds, TokenIdLists
 from headrace.fill import invalid
 from headrace.huggingface import GenerationConfig, fields_of
 from headrace.v1 import generation_pb2, runtime_pb2
@@ -84,6 +84,7 @@ class ASGenerationConfigBuilder(ConfigBuilder):
     num_beams = Setter[int]("Beams of a beam search; 1 is none.")
     logit_bias = Setter[Mapping[int, float]]("Added to the logits, by id.")
     allowed_token_ids = Setter[Sequence[int]]("Only these ids may be generated.")
+    logits_processors = Setter[Sequence[LogitsProcessor]]("Logits processors of the engine's operator, in their order.")
     top_logprobs = Setter[int]("Alternatives to return for every token; needs logprobs.")
     prompt_logprobs = Setter[int]("Alternatives to return for every prompt token.")
     response_format = Setter[Mapping[str, Any]]("Guided decoding: what the output must match.")

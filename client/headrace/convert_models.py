@@ -64,6 +64,7 @@ def _effective_of(effective: runtime_pb2.EffectiveConfig) -> model_types.Effecti
         "devices": tuple(effective.devices),
         "generation_defaults": to_fields(effective.generation_defaults),
         "warnings": warnings_of(effective.warnings),
+        "logits_processors": tuple(effective.logits_processors),
     }
     return model_types.EffectiveConfig(**_same_names(effective, model_types.EffectiveConfig, special))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 Seconds = float | timedelta
 """A time span: seconds, or a timedelta."""
@@ -22,6 +22,18 @@ class Lease(TypedDict, total=False):
 
     running: Seconds
     ended: Seconds
+
+
+class LogitsProcessor(TypedDict, total=False):
+    """Code of the engine's operator that changes the logits which tokens are drawn from.
+
+    Attributes:
+        name: one of `get_model(…).effective.logits_processors`.
+        arguments: numbers that it is given, at most 4096; what they mean is its own affair. Default: none.
+    """
+
+    name: Required[str]
+    arguments: Sequence[float]
 
 
 class GenerationFields(TypedDict, total=False):
@@ -63,6 +75,7 @@ class GenerationFields(TypedDict, total=False):
             them, divided by the number of tokens to this power. Needs best_of above n. Default 1.0.
         logit_bias: added to the logits, by id.
         allowed_token_ids: only these ids may be generated.
+        logits_processors: called in this order after all that changes logits above, before temperature; at most 16.
         logprobs: return log-probabilities. Default False.
         top_logprobs: alternatives to every token, 0 to 20; needs logprobs. Default 0.
         prompt_logprobs: alternatives to every prompt token, 0 to 20. Default: off.
@@ -117,6 +130,7 @@ class GenerationFields(TypedDict, total=False):
     length_penalty: float | None
     logit_bias: Mapping[int, float] | None
     allowed_token_ids: Sequence[int] | None
+    logits_processors: Sequence[LogitsProcessor] | None
     prompt_logprobs: int | None
     response_format: Mapping[str, Any] | None
     lora_name: str | None

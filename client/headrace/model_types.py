@@ -45,6 +45,7 @@ class EffectiveConfig:
         model_max_length: the model's own limit of max_length.
         generation_defaults: generation config of a request that sets nothing.
         warnings: what looks like a mistake.
+        logits_processors: names of those that requests to the model may choose.
     """
 
     config: Mapping[str, Any]
@@ -61,6 +62,7 @@ class EffectiveConfig:
     model_max_length: int
     generation_defaults: Mapping[str, Any]
     warnings: tuple[ConfigWarning, ...]
+    logits_processors: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,6 +193,14 @@ class MediaItem:
 
 
 @dataclass(frozen=True, slots=True)
+class LogitsProcessor:
+    """A logits processor that the engine was started with, by its name, and the numbers that it is given."""
+
+    name: str = ""
+    arguments: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationConfig:
     """How a request generates."""
 
@@ -228,6 +236,7 @@ class GenerationConfig:
     length_penalty: float | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     allowed_token_ids: tuple[int, ...] = ()
+    logits_processors: tuple[LogitsProcessor, ...] = ()
     prompt_logprobs: int | None = None
     response_format: ResponseFormat | None = None
     lora_name: str | None = None

@@ -5,7 +5,8 @@ HeadraceError
 ├── NotFound              UNKNOWN_MODEL, UNKNOWN_REQUEST, UNKNOWN_LORA, UNKNOWN_ENGINE, ENGINE_LOST
 ├── AlreadyExists         MODEL_EXISTS, REQUEST_ID_REUSED
 ├── OutOfRange            POSITION_OUT_OF_RANGE
-├── FailedPrecondition    WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, OUT_OF_MEMORY
+├── FailedPrecondition    WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, BAD_PROCESSOR,
+│                         OUT_OF_MEMORY
 ├── ResourceExhausted     QUEUE_FULL, RATE_LIMITED, RESULTS_FULL
 ├── Unavailable           NO_ENGINE, DRAINING, ENGINE_UNREACHABLE, CORE_RESTARTING
 ├── DeadlineExceeded      DEADLINE_NOT_MET
@@ -159,6 +160,12 @@ class BadModel(FailedPrecondition):
     """The files of a model are missing, damaged or of an unsupported kind."""
 
     reason = "BAD_MODEL"
+
+
+class BadProcessor(FailedPrecondition):
+    """A logits processor that the engine was started with cannot be read or compiled."""
+
+    reason = "BAD_PROCESSOR"
 
 
 class OutOfMemory(FailedPrecondition):

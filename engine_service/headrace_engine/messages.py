@@ -5,6 +5,7 @@ A *key* is a number that the front half gives to a sequence and never uses twice
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace_engine.config import (
@@ -14,6 +15,7 @@ from headrace_engine.config import (
     InterruptPolicy,
     KvCacheMode,
     LogitRules,
+    LogitsProcessor,
     ModelFormat,
     RopeScaling,
     SamplingParams,
@@ -21,6 +23,14 @@ from headrace_engine.config import (
 )
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.result_types import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorFile:
+    """A logits processor by its name, and the file that has it; "": whoever launches the core has it."""
+
+    name: str
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,7 @@ class CorePlan:
     weight_quant: WeightQuant = WeightQuant.NONE
     weight_quant_group_size: int | None = None
     activation_quant: ActivationQuant = ActivationQuant.NONE
+    logits_processors: tuple[ProcessorFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,7 @@ class AddSequence:
         min_new: tokens before which eos_ids are masked, and stop_ids do not end it.
         stop_ids: any of these ends it with STOP_WORD; the front half finds out which, and knows other stops.
         rules: what else changes its logits; None: nothing.
+        processors: change its logits after the rules, in this order.
         grammar: what its text must match, as `guided` compiles it; "": anything.
         priority: higher is served first.
         interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would put it back for lack of blocks.
@@ -99,6 +111,7 @@ class AddSequence:
     min_new: int = 0
     stop_ids: tuple[int, ...] = ()
     rules: LogitRules | None = None
+    processors: tuple[LogitsProcessor, ...] = ()
     grammar: str = ""
     priority: int = 0
     use_prefix_cache: bool = True
@@ -139,7 +152,7 @@ class CoreProgress:
 
 @dataclass(frozen=True, slots=True)
 class CoreReady:
-    """Warm-up passed. Every choice that was left to the core, and every size."""
+    """Warm-up passed. Every choice that was left to the core, and every size; as Runner has them, idle processors."""
 
     devices: tuple[str, ...]
     dtype: ComputeDtype
@@ -152,6 +165,7 @@ class CoreReady:
     kv_bytes: int
     num_host_blocks: int = 0
     host_kv_bytes: int = 0
+    idle_processors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +173,7 @@ class CoreFailed:
     """The core could not start, or a step failed as a whole. The core exits after it.
 
     Attributes:
-        reason: BAD_MODEL, OUT_OF_MEMORY, INVALID_FIELD, NOT_SUPPORTED or ENGINE_FAULT.
+        reason: BAD_MODEL, BAD_PROCESSOR, OUT_OF_MEMORY, INVALID_FIELD, NOT_SUPPORTED or ENGINE_FAULT.
         message: one sentence for a person.
         field: the wrong field of the runtime config; "" where none is.
     """

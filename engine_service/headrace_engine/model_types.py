@@ -5,6 +5,7 @@ Times are seconds since the Unix epoch, durations are seconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -50,7 +51,12 @@ class ModelProgress:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """What a runtime config became: every choice made and every size computed."""
+    """What a runtime config became: every choice made and every size computed.
+
+    Attributes:
+        logits_processors: names of those that requests may choose.
+        idle_processors: those that the model's backend cannot run, by name, each with why.
+    """
 
     config: RuntimeConfig
     devices: tuple[str, ...] = ()
@@ -66,6 +72,8 @@ class EffectiveConfig:
     model_max_length: int = 0
     generation_defaults: GenerationConfig = field(default_factory=GenerationConfig)
     warnings: tuple[ConfigWarning, ...] = ()
+    logits_processors: tuple[str, ...] = ()
+    idle_processors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

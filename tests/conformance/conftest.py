@@ -17,6 +17,7 @@ from headrace.aio_transport import AsyncTransport, for_asyncio
 from headrace.transport import SessionTransport, Transport, open_transport
 from loop_client import LoopThread, loop_client
 from places import BROKEN_MODEL, LONG_LENGTH, LONG_MODEL, MAX_LENGTH, MODEL, SMALL_POOL_MODEL, Folders, Place, paths_of
+from processor_files import processor_arguments, write_processors
 from servers import Server, engine_server, gateway_server
 from tiny_models import make_tiny_llama, make_tiny_mistral
 from waiting import wait_until
@@ -51,9 +52,15 @@ def _spoil(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Server]:
+def processors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Logits processors that each engine is started with."""
+    return write_processors(tmp_path_factory.mktemp("processors"))
+
+
+@pytest.fixture(scope="session")
+def engine(processors: dict[str, Path]) -> Iterator[Server]:
     """An engine service, as its own process."""
-    with engine_server("e1") as server:
+    with engine_server("e1", *processor_arguments(processors)) as server:
         yield server
 
 
@@ -65,9 +72,9 @@ def gateway(engine: Server) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def inprocess() -> Iterator[Transport]:
+def inprocess(processors: dict[str, Path]) -> Iterator[Transport]:
     """An engine in this process, with the native core's norms."""
-    transport = open_transport("inprocess:", {"name": "e1", "native_ops": True})
+    transport = open_transport("inprocess:", {"name": "e1", "native_ops": True, "logits_processors": processors})
     yield _Shared(transport)
     transport.close()
 

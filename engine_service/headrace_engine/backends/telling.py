@@ -58,13 +58,13 @@ def _scored(steps: Sequence[SequenceStep], score: Score, at_once: int) -> Iterat
         if step.scoring is not None:
             first = begin + step.scoring.first
             rows += range(first, first + len(step.scoring.ids))
-            forced += (_forced(token_id, step.scoring.top) for token_id in step.scoring.ids)
+            forced += (forced_step(token_id, step.scoring.top) for token_id in step.scoring.ids)
         begin += len(step.token_ids)
     for place in range(0, len(rows), at_once):
         yield from score(rows[place : place + at_once], forced[place : place + at_once])
 
 
-def _forced(token_id: int, top: int) -> SequenceStep:
+def forced_step(token_id: int, top: int) -> SequenceStep:
     """A row that draws this id, and tells about it."""
     sampling = SamplingParams(temperature=0, logprobs=True, top_logprobs=top)
     changes = LogitChanges(biased=array("i", [token_id]), biases=array("d", [_BEYOND_ALL]))

@@ -6,7 +6,7 @@ from headrace_engine.core.executor import StepFailed
 from headrace_engine.errors import HeadraceError
 from headrace_engine.messages import CoreFailed
 
-_REASONS = frozenset({"BAD_MODEL", "OUT_OF_MEMORY", "INVALID_FIELD", "NOT_SUPPORTED"})
+_REASONS = frozenset({"BAD_MODEL", "BAD_PROCESSOR", "OUT_OF_MEMORY", "INVALID_FIELD", "NOT_SUPPORTED"})
 
 
 def failure(error: Exception) -> CoreFailed:

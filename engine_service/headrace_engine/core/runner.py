@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from headrace_engine.config import ComputeDtype, ComputeUnit, SamplingParams
+from headrace_engine.config import ComputeDtype, ComputeUnit, LogitsProcessor, SamplingParams
 from headrace_engine.model_types import ModelPhase
 
 Progress = Callable[[ModelPhase, int, int | None], None]
@@ -44,6 +45,19 @@ class LogitChanges:
     biased: array[int] = field(default_factory=_ids)
     biases: array[float] = field(default_factory=_numbers)
     allowed: array[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Processing:
+    """Code of the engine's operator that changes a sequence's logits after LogitChanges.
+
+    Attributes:
+        processors: in the order in which they are called.
+        ids: all of the sequence, prompt and generated. Belongs to the sequence, and grows with its next step.
+    """
+
+    processors: Sequence[LogitsProcessor]
+    ids: array[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,7 @@ class SequenceStep:
         index: number of the sequence in its request, for the random numbers.
         masked_ids: ids that may not be drawn in this step; one may stand there twice.
         changes: what else is done to the logits; None: nothing.
+        processing: what is done to them last; what may not be drawn before it may not be drawn after it. None: nothing.
         scoring: ids of the prompt whose log-probabilities are wanted; None: none.
         tensors: the vectors of the row that draws are wanted.
     """
@@ -103,6 +118,7 @@ class SequenceStep:
     index: int = 0
     masked_ids: Sequence[int] = ()
     changes: LogitChanges | None = None
+    processing: Processing | None = None
     scoring: Scoring | None = None
     tensors: bool = False
 
@@ -179,6 +195,9 @@ class RunnerSizes:
 class Runner(ABC):
     """One model on one device. Called from one thread: load, size, allocate, then run again and again, then close."""
 
+    idle_processors: Mapping[str, str] = MappingProxyType({})
+    """Once it is loaded: the plan's logits processors that it cannot run, by name, each with why."""
+
     takes_all_at_once = False
     """Nothing is allocated or compiled after `allocate`: the warm-up need not reach the most tokens of a step."""
 
@@ -188,6 +207,7 @@ class Runner(ABC):
 
         Raises:
             BadModel: a tensor is missing, mis-shaped, truncated or of an unsupported type.
+            BadProcessor: a logits processor cannot be read or compiled.
             InvalidArgument: the device or dtype that the plan asks for is not to be had.
         """
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from headrace_engine.config import LogitRules
 from headrace_engine.core.logit_state import LogitState
 from headrace_engine.core.prefix_cache import Cursor
-from headrace_engine.core.runner import Scoring, SequenceStep
+from headrace_engine.core.runner import Processing, Scoring, SequenceStep
 from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import AddSequence
 from headrace_engine.result_types import FinishReason
@@ -39,6 +40,7 @@ class Sequence:
         preemptions: times that it gave up its blocks for others.
         overtaken: sequences behind it in the queue that started before it.
         logits: what its ids make of its rules, from its first draw on; None: it has none, or has drawn nothing here.
+        processed: the ids that its logits processors were given last.
         scored: the first prompt token whose log-probability nobody was told; token 0 has none.
         plain: nothing is asked but tokens drawn from the model's own logits.
     """
@@ -56,6 +58,7 @@ class Sequence:
     preemptions: int = 0
     overtaken: int = 0
     logits: LogitState | None = None
+    processed: array[int] = field(default_factory=lambda: array("i"))
     scored: int = field(init=False)
     plain: bool = field(init=False)
 
@@ -64,7 +67,7 @@ class Sequence:
         self.ids = [*request.prompt, *request.generated]
         self.prompt_length = len(request.prompt)
         self.scored = max(1, request.scored)
-        ruled = request.rules is not None or self.guide is not None
+        ruled = request.rules is not None or self.guide is not None or bool(request.processors)
         self.plain = not (ruled or request.tensors or request.prompt_logprobs is not None)
 
     @property
@@ -140,7 +143,8 @@ class Sequence:
         if draws and (self.request.rules is not None or self.guide is not None):
             step = self._ruled(step)
         scoring = self._scoring(step) if self.scoring else None
-        return replace(step, scoring=scoring, tensors=draws and self.request.tensors)
+        processing = self._processing() if draws and self.request.processors else None
+        return replace(step, processing=processing, scoring=scoring, tensors=draws and self.request.tensors)
 
     def _scoring(self, step: SequenceStep) -> Scoring | None:
         """What a step tells of the prompt that was not told yet: its rows may have been computed before."""
@@ -148,6 +152,11 @@ class Sequence:
         if first >= last:
             return None
         return Scoring(first - 1 - step.start, self.ids[first:last], self.request.prompt_logprobs or 0)
+
+    def _processing(self) -> Processing:
+        """What its logits processors are given, at the cost of the ids that are new."""
+        self.processed.extend(self.ids[len(self.processed) :])
+        return Processing(self.request.processors, self.processed)
 
     def _ruled(self, step: SequenceStep) -> SequenceStep:
         """A step that draws as its rules, its grammar and its ids so far say."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from headrace_engine.config import SamplingParams
@@ -42,7 +43,7 @@ def start_up(plan: CorePlan, runner: Runner, link: Link) -> RunnerSizes:
     for steps in largest_steps(plan, sizes, _SETTLED if runner.takes_all_at_once else plan.max_prefill_tokens):
         link.send(CoreProgress(ModelPhase.WARMING_UP))  # Before each: a link that was cut ends the warm-up here.
         runner.run(steps)
-    link.send(_ready(sizes))
+    link.send(replace(_ready(sizes), idle_processors=dict(runner.idle_processors)))
     return sizes
 
 

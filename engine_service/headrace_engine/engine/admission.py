@@ -17,6 +17,7 @@ from headrace_engine.engine.field_checks import is_set
 from headrace_engine.engine.forecast import check_deadline, work_of
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.engine.logit_rules import rules_of
+from headrace_engine.engine.logits_processors import check_processors
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.overload import check_queue, time_to_come_back
 from headrace_engine.engine.prepare import Prepared
@@ -105,6 +106,7 @@ class Admission:
         effective = model.effective
         limits = _limits(effective, len(prompt.ids))
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
+        check_processors(generation.effective.logits_processors, effective)
         bad_words = await prepared.text.spell(generation.effective.bad_words)
         grammar, suspicious = await prepared.guiding.check(generation.effective.response_format)
         decoding = await prepared.text.decoding(generation)

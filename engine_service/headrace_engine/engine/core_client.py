@@ -8,7 +8,15 @@ from collections.abc import Callable
 from headrace_engine.engine.core_link import CoreLauncher, CoreLink
 from headrace_engine.engine.heartbeat import Heartbeat, Sleep
 from headrace_engine.engine.outputs import Outputs
-from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, Internal, InvalidArgument, OutOfMemory
+from headrace_engine.errors import (
+    BadModel,
+    BadProcessor,
+    FieldViolation,
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    OutOfMemory,
+)
 from headrace_engine.messages import (
     AddSequence,
     CoreFailed,
@@ -147,6 +155,8 @@ class CoreClient:
 def _error(message: CoreFailed) -> HeadraceError:
     if message.reason == "BAD_MODEL":
         return BadModel(message.message)
+    if message.reason == "BAD_PROCESSOR":
+        return BadProcessor(message.message)
     if message.reason == "OUT_OF_MEMORY":
         return OutOfMemory(message.message)
     if message.reason in ("INVALID_FIELD", "NOT_SUPPORTED"):

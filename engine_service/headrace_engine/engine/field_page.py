@@ -30,6 +30,7 @@ _OBJECTS = {
     "RopeScaling": "scaling",
     "MediaItem": "media",
     "Adapter": "adapter",
+    "LogitsProcessor": "logits processor",
 }
 
 

@@ -131,6 +131,11 @@ GENERATION = table(
     Field("logit_bias", text="added to the logits, by id"),
     Field("allowed_token_ids", text="only these ids may be generated; unset: all"),
     Field(
+        "logits_processors",
+        most=16,
+        text="logits processors that the engine was started with, called in this order after all of the above",
+    ),
+    Field(
         "prompt_logprobs",
         0,
         20,

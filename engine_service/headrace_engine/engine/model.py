@@ -199,7 +199,7 @@ class Model:
         """Start a core, and return when it is warm."""
         assert self.prepared is not None, "a model that starts was installed"
         plan = core_plan(self.config, self.prepared.files, self._around.options)
-        self.effective = ready_effective(self.effective, await self._core.launch(plan))
+        self.effective = ready_effective(self.effective, plan, await self._core.launch(plan))
 
     async def _stop(self) -> None:
         try:

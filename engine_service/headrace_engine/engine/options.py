@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from headrace_engine.engine.logits_processors import Process, check_sources
 
 API_VERSION = "1.0"
 """Of the wire contract: a new minor adds, a new major breaks."""
 
 FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs", "session")
 """Parts of the contract that this build honours."""
+
+STREAM_INTERVAL = 0.016
+"""Seconds: a frame of a screen, which shows nothing sooner."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -27,10 +33,14 @@ class EngineOptions:
         native_ops: let the backend use the native core where it can.
         allow_hub: resolve model paths that are no local path as names on a model hub.
         core_ping_limit: seconds after which a core that answers nothing, not even between two steps, is killed.
+        stream_interval: seconds after words of a session's tokens in which further ones wait for those of the next
+            step, at most twice as long; the first token and the end never wait. 0: every step is told.
+        logits_processors: those that requests may choose, by name: a .py or .cu file, or, for cores that are threads
+            of this process, a Python function.
         build: version and commit of the program, for answers.
 
     Raises:
-        ValueError: handles cannot carry the name.
+        ValueError: handles cannot carry the name, or a logits processor cannot be one.
     """
 
     name: str = "engine"
@@ -40,9 +50,12 @@ class EngineOptions:
     native_ops: bool = False
     allow_hub: bool = True
     core_ping_limit: float = 30.0
+    stream_interval: float = STREAM_INTERVAL
+    logits_processors: Mapping[str, Path | str | Process] = field(default_factory=dict)
     build: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             allowed = '1 to 64 of letters, digits, ".", "_", "-", the first a letter or digit'
             raise ValueError(f'"{self.name}" is no name that handles can carry; allowed: {allowed}')
+        check_sources(self.logits_processors)

@@ -18,6 +18,7 @@ from headrace_engine.config import (
 from headrace_engine.engine.backend_fields import check_backend
 from headrace_engine.engine.field_checks import NOT_YET, check, is_set, refuse
 from headrace_engine.engine.leases import lease_violations, resolved_lease
+from headrace_engine.engine.logits_processors import processor_files
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.runtime_fields import RUNTIME
 from headrace_engine.errors import InvalidArgument
@@ -154,6 +155,7 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
         weight_quant=_effective(config, "weight_quant"),
         weight_quant_group_size=config.weight_quant_group_size,
         activation_quant=_effective(config, "activation_quant"),
+        logits_processors=processor_files(options.logits_processors),
     )
 
 
@@ -172,7 +174,7 @@ def ready_config(config: RuntimeConfig, ready: CoreReady) -> RuntimeConfig:
     )
 
 
-def ready_effective(effective: EffectiveConfig, ready: CoreReady) -> EffectiveConfig:
+def ready_effective(effective: EffectiveConfig, plan: CorePlan, ready: CoreReady) -> EffectiveConfig:
     """What holds once a core is ready: what it chose, and its sizes."""
     config = ready_config(effective.config, ready)
     return replace(
@@ -185,4 +187,6 @@ def ready_effective(effective: EffectiveConfig, ready: CoreReady) -> EffectiveCo
         kv_tokens=ready.num_blocks * (config.block_size or 0),
         host_kv_bytes=ready.host_kv_bytes,
         host_kv_tokens=ready.num_host_blocks * (config.block_size or 0),
+        logits_processors=tuple(file.name for file in plan.logits_processors if file.name not in ready.idle_processors),
+        idle_processors=ready.idle_processors,
     )

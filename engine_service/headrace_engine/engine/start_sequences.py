@@ -124,6 +124,7 @@ def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules |
         stop_ids=config.stop_token_ids,
         min_new=generation.min_new,
         rules=rules,
+        processors=config.logits_processors,
         grammar=grammar,
         priority=config.priority or 0,
         use_prefix_cache=config.use_prefix_cache is not False,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
@@ -17,6 +19,9 @@ from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument
 from headrace_engine.messages import CorePlan
 from headrace_engine.process.devices import has_cuda
+
+if TYPE_CHECKING:
+    from headrace_engine.backends.processors import Process
 
 RunnerFactory = Callable[[CorePlan], Runner]
 """Makes the runner for a plan, without loading anything yet."""
@@ -30,8 +35,11 @@ AUTO_BACKEND = "auto"
 _log = logging.getLogger(__name__)
 
 
-def make_runner(plan: CorePlan) -> Runner:
+def make_runner(plan: CorePlan, processes: Mapping[str, Process] = MappingProxyType({})) -> Runner:
     """The runner of the backend that the plan names. Backends are imported only when they are asked for.
+
+    Args:
+        processes: the plan's logits processors that have no file, by name.
 
     Raises:
         InvalidArgument: there is no such backend.
@@ -39,7 +47,7 @@ def make_runner(plan: CorePlan) -> Runner:
     backend = chosen_backend(plan.compute_unit) if plan.backend == AUTO_BACKEND else plan.backend
     if backend not in BACKENDS:
         raise InvalidArgument.field("backend", f'is "{backend}"; this build has: {", ".join(BACKENDS)}')
-    runner: Runner = importlib.import_module(BACKENDS[backend]).make_runner(plan)
+    runner: Runner = importlib.import_module(BACKENDS[backend]).make_runner(plan, processes)
     return runner
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import NoReturn
 
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.logits_processors import read_sources
+from headrace_engine.engine.options import STREAM_INTERVAL, EngineOptions
 from headrace_engine.process import AUTO_BACKEND, BACKENDS
 from headrace_engine.service.model_arguments import Setting, allowed_values, read_model
 
@@ -29,6 +31,9 @@ _MODEL_FLAGS = {
     "kv_cache_mode": "how keys and values are kept",
 }
 """Fields of the runtime config with a flag of their own; --set reaches all."""
+
+PROCESSORS_VARIABLE = "HEADRACE_LOGITS_PROCESSORS"
+"""Environment variable with logits processors, for where a command line is fixed."""
 
 _ABOUT_MODELS = """Settings apply to every --model. Where --state-dir keeps a model of that name with another path
 or other settings, the command line is the newer word: it replaces what was kept, once it could be read."""
@@ -151,6 +156,13 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         default=AUTO_BACKEND,
         help="what computes; default %(default)s: torch on CUDA devices, cpu elsewhere",
     )
+    parser.add_argument(
+        "--logits-processor",
+        action="append",
+        metavar="NAME=PATH",
+        help=f"a .py or .cu file that requests may choose by its name; repeatable; default: ${PROCESSORS_VARIABLE}, "
+        "whose entries are separated by semicolons",
+    )
     parser.add_argument("--native-ops", action="store_true", help="let the backend use the native core where it can")
     parser.add_argument(
         "--core-ping-limit",
@@ -159,6 +171,13 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="restart a core that answers nothing for so long; default %(default)g",
     )
+    parser.add_argument(
+        "--stream-interval",
+        type=_seconds,
+        default=STREAM_INTERVAL,
+        metavar="SECONDS",
+        help="tokens of quicker steps are sent together; 0: every step is; default %(default)g",
+    )
     parser.add_argument("--core", choices=["process", "thread"], default="process", help="where models are computed")
 
 
@@ -166,15 +185,27 @@ def _engine_options(given: argparse.Namespace) -> EngineOptions:
     """Settings of the engine.
 
     Raises:
-        ValueError: of the name; no other can be wrong here.
+        ValueError: one line that names the argument.
     """
+    processors = _processors(given.logits_processor)
     try:
-        return _options(given)
-    except ValueError as error:
+        return _options(given, processors)
+    except ValueError as error:  # Of the name: nothing else can be wrong any more.
         raise ValueError(f"--name: {error}") from None
 
 
-def _options(given: argparse.Namespace) -> EngineOptions:
+def _processors(entries: Sequence[str] | None) -> dict[str, Path]:
+    where = "--logits-processor"
+    if entries is None:
+        where, text = PROCESSORS_VARIABLE, os.environ.get(PROCESSORS_VARIABLE, "")
+        entries = [entry.strip() for entry in text.split(";") if entry.strip()]
+    try:
+        return read_sources(entries)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOptions:
     return EngineOptions(
         name=given.name,
         model_roots=tuple(given.model_root),
@@ -183,6 +214,8 @@ def _options(given: argparse.Namespace) -> EngineOptions:
         native_ops=given.native_ops,
         allow_hub=given.hub,
         core_ping_limit=given.core_ping_limit,
+        stream_interval=given.stream_interval,
+        logits_processors=processors,
         build=f"headrace-engine {__version__}",
     )
 

@@ -8,6 +8,7 @@ from headrace_engine.config import (
     Adapter,
     GenerationConfig,
     Lease,
+    LogitsProcessor,
     MediaItem,
     ModelFormat,
     ResponseFormat,
@@ -98,6 +99,7 @@ GENERATION_CONFIG = Codec(
     GenerationConfig,
     generation_pb2.GenerationConfig,
     LEASE,
+    Codec(LogitsProcessor, generation_pb2.LogitsProcessor),
     response_format=Pair(_read_response_format, _write_response_format),
     mm_info=Pair(_read_media, _write_media),
 )

@@ -11,6 +11,7 @@ import concurrent.futures.thread  # noqa: F401
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import grpc
@@ -21,7 +22,7 @@ from headrace.transport import CallError, MessageChannel, MessageStream, client_
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.options import EngineOptions
-from headrace_engine.process import launch_process, launch_thread
+from headrace_engine.process import launch_process, launch_thread, make_runner
 from headrace_engine.service.inprocess_aio import AsyncInProcessTransport
 from headrace_engine.service.inprocess_call import Call, Conversation, Rpc, rpc_table
 from headrace_engine.service.logs import configure_library
@@ -40,10 +41,9 @@ def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) ->
 
     Raises:
         TypeError: an option that is none.
-        ValueError: `core` is neither.
+        ValueError: `core` is neither, or an option is wrong.
     """
-    launchers: dict[str, CoreLauncher] = {"thread": launch_thread, "process": launch_process}
-    if core not in launchers:
+    if core not in ("thread", "process"):
         raise ValueError(f'core = {core!r}; allowed: "thread", "process"')
     known = [field.name for field in fields(EngineOptions)]
     for name in options:
@@ -51,7 +51,19 @@ def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) ->
             raise unknown_name(f'Client("inprocess:") has no keyword "{name}"', name, ["retry", "timeout", *known])
     configure_library()
     settings = EngineOptions(**options)
-    return InProcessTransport(lambda: Engine(settings, launchers[core]))
+    launcher = _launcher(core, settings)
+    return InProcessTransport(lambda: Engine(settings, launcher))
+
+
+def _launcher(core: str, settings: EngineOptions) -> CoreLauncher:
+    """What starts cores, with the logits processors that are functions of this process."""
+    processes = {name: each for name, each in settings.logits_processors.items() if callable(each)}
+    if core == "thread":
+        return partial(launch_thread, make=partial(make_runner, processes=processes))
+    if processes:
+        names = ", ".join(processes)
+        raise ValueError(f'logits_processors: {names}: functions need core = "thread"; give files to core = "process"')
+    return launch_process
 
 
 _open: set[InProcessTransport] = set()

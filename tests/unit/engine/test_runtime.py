@@ -190,7 +190,7 @@ class TestEffective:
         assert (config.dtype, config.compute_unit, config.num_threads) == (ComputeDtype.FLOAT32, ComputeUnit.CPU, 2)
         assert (config.max_length, config.num_blocks, config.format) == (512, 99, ModelFormat.HF)
         assert config.num_host_blocks == 7
-        effective = ready_effective(EffectiveConfig(config), ready)
+        effective = ready_effective(EffectiveConfig(config), core_plan(PLAIN, FILES, EngineOptions()), ready)
         assert (effective.kv_tokens, effective.host_kv_tokens, effective.host_kv_bytes) == (99 * 16, 7 * 16, 4)
 
 

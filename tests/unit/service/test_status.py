@@ -18,6 +18,7 @@ CODES = {
     errors.OutOfRange: grpc.StatusCode.OUT_OF_RANGE,
     errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
     errors.BadModel: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.BadProcessor: grpc.StatusCode.FAILED_PRECONDITION,
     errors.OutOfMemory: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from headrace_engine.backends.cpu.choices import (
 )
 from headrace_engine.backends.cpu.nodes import choose_node_threads
 from headrace_engine.backends.cpu.numbers import PLAIN
+from headrace_engine.backends.cpu.processing import ProcessedRows
 from headrace_engine.backends.cpu.recording import Recorded, record_program
 from headrace_engine.backends.cpu.rope import RotaryTables, rotary_tables
 from headrace_engine.backends.cpu.scoring import Scorer
@@ -25,6 +27,7 @@ from headrace_engine.backends.cpu.threads import ComputeThreads, choose_threads
 from headrace_engine.backends.cpu.weights import CpuWeights, Packer
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import amount, length_limit
+from headrace_engine.backends.processors import NO_PROCESSES, Process
 from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
 from headrace_engine.config import ComputeDtype, ComputeUnit, WeightQuant
 from headrace_engine.core.runner import Progress
@@ -49,6 +52,7 @@ class LoadedModel:
         dtype: of the weights that are stored as numbers.
         recorded: the step.
         scorer: tells of rows of prompts.
+        processed: draws what logits processors leave; None: there are no processors.
     """
 
     cpu: Cpu
@@ -58,6 +62,7 @@ class LoadedModel:
     rotary: RotaryTables
     recorded: Recorded
     scorer: Scorer
+    processed: ProcessedRows | None = None
 
     @property
     def program(self) -> Program:
@@ -78,7 +83,15 @@ class LoadedModel:
     @property
     def workspace_bytes(self) -> int:
         """What the largest step takes beside weights and pool."""
-        return self.program.workspace_bytes + self.scorer.program.workspace_bytes
+        return sum(program.workspace_bytes for program in self.programs)
+
+    @property
+    def programs(self) -> Iterator[Program]:
+        """All that it runs, the step's first."""
+        yield self.program
+        yield self.scorer.program
+        if self.processed is not None:
+            yield self.processed.program
 
     @property
     def weight_bytes(self) -> int:
@@ -87,14 +100,17 @@ class LoadedModel:
 
     def close(self) -> None:
         """Free everything."""
-        self.scorer.program.close()
-        self.program.close()
+        for program in self.programs:
+            program.close()
         self.weights.arena.close()
         self.cpu.close()
 
 
-def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
+def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Process] = NO_PROCESSES) -> LoadedModel:
     """Choose threads, kernels and storage, put the weights into memory, and record the step.
+
+    Args:
+        processes: logits processors by name.
 
     Raises:
         InvalidArgument: the plan asks for what is not to be had; names the field.
@@ -117,8 +133,9 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
         recorded = record_program(cpu, plan, spec, weights.tensors, rotary, kv, activations)
         head = weights.tensors["embed" if spec.tied_head else "head"]
         scorer = Scorer(cpu, recorded.program.shape, head, activations)
+        processed = ProcessedRows(cpu, recorded.program.shape, processes) if processes else None
         opened.pop_all()
-    return LoadedModel(cpu, spec, dtype, weights, rotary, recorded, scorer)
+    return LoadedModel(cpu, spec, dtype, weights, rotary, recorded, scorer, processed)
 
 
 def _start_threads(plan: CorePlan) -> Cpu:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.host_blocks import HostBlocks
 from headrace_engine.backends.cpu.loading import LoadedModel, load_model
+from headrace_engine.backends.cpu.processing import unprocessed
 from headrace_engine.backends.host import default_memory_ratio, memory_limit
 from headrace_engine.backends.kv_size import CPU_SHARE, host_bytes, size_pool
 from headrace_engine.backends.kv_size import Memory as MemoryBudget
+from headrace_engine.backends.processors import (
+    NO_PROCESSES,
+    Process,
+    idle_device_sources,
+    is_processed,
+    python_processes,
+)
 from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
@@ -18,9 +26,9 @@ from headrace_engine.messages import CorePlan
 from headrace_engine.native import Memory
 
 
-def make_runner(plan: CorePlan) -> CpuRunner:
+def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> CpuRunner:
     """The runner for a plan whose backend is "cpu"; nothing is opened before `load`."""
-    return CpuRunner(plan)
+    return CpuRunner(plan, processes)
 
 
 class CpuRunner(Runner):
@@ -31,12 +39,14 @@ class CpuRunner(Runner):
 
     Args:
         plan: the model, and every size that the caller chose.
+        processes: the plan's logits processors that have no file, by name.
     """
 
     takes_all_at_once = True
 
-    def __init__(self, plan: CorePlan) -> None:
+    def __init__(self, plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> None:
         self._plan = plan
+        self._processes = processes
         self._model: LoadedModel | None = None
         self._memory: list[Memory] = []
         self._host: HostBlocks | None = None
@@ -49,7 +59,10 @@ class CpuRunner(Runner):
             OutOfMemory: the weights alone exceed the memory limit.
             NativeUnavailable: the native core's library is not there, or the machine cannot run it.
         """
-        self._model = load_model(self._plan, progress)
+        files = self._plan.logits_processors
+        processes = python_processes(files, self._processes)
+        self.idle_processors = idle_device_sources(files, "the cpu backend")
+        self._model = load_model(self._plan, progress, processes)
 
     def size(self) -> RunnerSizes:
         """See Runner. The step is recorded, so that what it takes is known."""
@@ -76,10 +89,12 @@ class CpuRunner(Runner):
 
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner."""
-        program = self._loaded.program
+        program, processed = self._loaded.program, self._loaded.processed
         pool = self._allocated(num_blocks)
         program.bind(pool, num_blocks)
         self._loaded.scorer.bind(pool, num_blocks)
+        if processed is not None:
+            processed.bind(pool, num_blocks)
         if num_host_blocks:
             self._host = HostBlocks(program, pool, num_blocks, self._allocated(num_host_blocks))
         self._batch = CpuBatch(program.shape)
@@ -96,9 +111,8 @@ class CpuRunner(Runner):
             raise Internal("run() before allocate()")
         if not steps:
             return []
-        self._batch.fill(steps)
-        self._loaded.program.run(self._batch.struct)
-        drawn = self._batch.drawn(steps)
+        run = self._run_processed if is_processed(steps) else self._run
+        drawn = run(self._batch, steps)
         return self._tell(steps, drawn) if asks_more(steps) else list(drawn)
 
     def close(self) -> None:
@@ -109,6 +123,19 @@ class CpuRunner(Runner):
             self._model = None
         while self._memory:
             self._memory.pop().close()
+
+    def _run(self, batch: CpuBatch, steps: Sequence[SequenceStep]) -> Iterable[Sampled]:
+        batch.fill(steps)
+        self._loaded.program.run(batch.struct)
+        return batch.drawn(steps)
+
+    def _run_processed(self, batch: CpuBatch, steps: Sequence[SequenceStep]) -> Iterable[Sampled]:
+        """The same one native call, and what it drew for rows that processors change is drawn again."""
+        model = self._loaded
+        assert model.processed is not None, "a core without processors is given none to call"
+        drawn = self._run(batch, unprocessed(steps))
+        logits = model.program.value(model.logits, sum(step.sampling is not None for step in steps))
+        return model.processed.draw(steps, drawn, logits)
 
     def _tell(self, steps: Sequence[SequenceStep], drawn: Iterable[Sampled]) -> list[Sampled]:
         """What the step has left in the workspace, for those that ask."""

@@ -35,11 +35,11 @@ class Scorer:
 
     def __init__(self, cpu: Cpu, shape: Shape, head: PackedMatrix, activations: Activations) -> None:
         vocab, hidden = head.matrix.outputs, head.matrix.inputs
-        self.rows = max(1, min(_ROWS, _BYTES // (4 * vocab)))
+        self.rows = rows_at_once(vocab)
         begin = -(-self.rows * hidden // _FLOATS) * _FLOATS
         self._states = Value(0, hidden, Rows.LOGITS)
         logits = Value(begin, vocab, Rows.LOGITS)
-        self.program = Program(cpu, _small(shape, begin + self.rows * vocab, self.rows))
+        self.program = Program(cpu, small_shape(shape, begin + self.rows * vocab, self.rows))
         self.program.linear(self._states, [Product(head, logits)], activations)
         self.program.sample(logits)
 
@@ -61,7 +61,17 @@ class Scorer:
         return list(self._batch.drawn(steps))
 
 
-def _small(shape: Shape, floats: int, rows: int) -> Shape:
+def rows_at_once(vocab: int) -> int:
+    """Rows of logits that a small program takes together."""
+    return max(1, min(_ROWS, _BYTES // (4 * vocab)))
+
+
+def small_shape(shape: Shape, floats: int, rows: int) -> Shape:
+    """The shape of a program for so many rows, beside that of the step.
+
+    Args:
+        floats: of its workspace.
+    """
     fields = {name: getattr(shape, name) for name, *_ in shape._fields_}
     rows_of = dict.fromkeys(("max_tokens", "max_sequences", "max_logits"), rows)
     return Shape(**{**fields, **rows_of, "workspace": floats, "max_positions": 1})

@@ -11,8 +11,12 @@ from torch import Tensor
 
 from headrace_engine.backends.cuda.cards import check_card
 from headrace_engine.backends.cuda.recording import Recording
+from headrace_engine.backends.cuda.sim_kernels import simulated_kernel
 from headrace_engine.backends.host import memory_limit
+from headrace_engine.backends.torch.processing import Kernel
+from headrace_engine.backends.torch.user_kernels import compile_kernel
 from headrace_engine.backends.torch.workspace import measured_bytes
+from headrace_engine.messages import ProcessorFile
 from headrace_engine.native import Native, load
 
 Result = TypeVar("Result")
@@ -63,6 +67,14 @@ class Device(Protocol):
         """
         ...
 
+    def kernel(self, source: str, file: ProcessorFile) -> Kernel:
+        """A logits processor in CUDA, compiled.
+
+        Raises:
+            BadProcessor: what the compiler says.
+        """
+        ...
+
     def pinned(self, nbytes: int) -> Tensor:
         """Bytes of the host that the device copies from and to without help: uint8 [nbytes], zeroed."""
         ...
@@ -108,6 +120,10 @@ class CudaDevice:
     def launch(self, op: str, args: ctypes.Structure) -> None:
         """See Device."""
         self.native.launch(op, args, torch.cuda.current_stream(self.torch).cuda_stream)
+
+    def kernel(self, source: str, file: ProcessorFile) -> Kernel:
+        """See Device."""
+        return compile_kernel(self.torch, source, file)
 
     def pinned(self, nbytes: int) -> Tensor:
         """See Device."""
@@ -158,6 +174,10 @@ class SimDevice:
         if self._recording is not None:
             kept = type(args).from_buffer_copy(args)
             self._recording.add(lambda: self.native.launch(op, kept, 0))
+
+    def kernel(self, source: str, file: ProcessorFile) -> Kernel:
+        """See Device."""
+        return simulated_kernel(source, file)
 
     def pinned(self, nbytes: int) -> Tensor:
         """See Device."""

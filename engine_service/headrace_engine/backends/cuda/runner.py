@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -13,6 +13,9 @@ from headrace_engine.backends.cuda.loading import CudaModel, load_model
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.backends.host import default_memory_ratio, memory_limit
 from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes, length_limit, size_pool
+from headrace_engine.backends.processors import NO_PROCESSES, Process, device_sources, python_processes
+from headrace_engine.backends.torch.processing import RowProcessors
+from headrace_engine.backends.torch.user_kernels import compiled
 from headrace_engine.backends.torch.workspace import largest_step
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
@@ -23,14 +26,14 @@ _SPARE = 1.1
 """Of what the largest step took when it was measured: what is kept for it."""
 
 
-def make_runner(plan: CorePlan) -> CudaRunner:
+def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> CudaRunner:
     """The runner for a plan whose backend is "cuda".
 
     Raises:
         InvalidArgument: the device cannot be used; says what to do.
         NativeUnavailable: there is no library with the kernels.
     """
-    return CudaRunner(plan, lambda: CudaDevice(plan.device_list[0] if plan.device_list else 0))
+    return CudaRunner(plan, lambda: CudaDevice(plan.device_list[0] if plan.device_list else 0), processes)
 
 
 class CudaRunner(Runner):
@@ -39,11 +42,16 @@ class CudaRunner(Runner):
     Args:
         plan: the model, and every size that the caller chose.
         open_device: gives the device, when the model is loaded.
+        processes: the plan's logits processors that have no file, by name.
     """
 
-    def __init__(self, plan: CorePlan, open_device: Callable[[], Device]) -> None:
+    def __init__(
+        self, plan: CorePlan, open_device: Callable[[], Device], processes: Mapping[str, Process] = NO_PROCESSES
+    ) -> None:
         self._plan = plan
         self._open_device = open_device
+        self._processes = processes
+        self._processors: RowProcessors | None = None
         self._model: CudaModel | None = None
         self._steps: StepRunner | None = None
         self._host: HostBlocks | None = None
@@ -54,7 +62,11 @@ class CudaRunner(Runner):
         Raises:
             OutOfMemory: the weights alone exceed the device's memory.
         """
-        self._model = load_model(self._plan, self._open_device(), progress)
+        files, device = self._plan.logits_processors, self._open_device()
+        processes = python_processes(files, self._processes)
+        kernels = compiled(device_sources(files), device.kernel)
+        self._processors = RowProcessors(processes, kernels) if files else None
+        self._model = load_model(self._plan, device, progress)
 
     def size(self) -> RunnerSizes:
         """See Runner. The largest step, and the largest that will be captured, are run to see what they take."""
@@ -83,7 +95,7 @@ class CudaRunner(Runner):
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner. Captures the steps of one token a sequence, too."""
         pool = self._loaded.pool(num_blocks)
-        self._steps = StepRunner(self._loaded, pool)
+        self._steps = StepRunner(self._loaded, pool, self._processors)
         self._steps.capture()
         self._host = HostBlocks(self._loaded.device, pool, num_host_blocks) if num_host_blocks else None
 

@@ -14,9 +14,10 @@ from headrace_engine.backends.cuda.graphs import DecodeGraphs
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.plain import NOT_CAPTURED
 from headrace_engine.backends.cuda.pool import KvPool
+from headrace_engine.backends.processors import is_processed
 from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.backends.torch.runner import make_batch
-from headrace_engine.backends.torch.sampler import sample
+from headrace_engine.backends.torch.sampler import ProcessRow, sample
 from headrace_engine.backends.torch.workspace import rows_at_once
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.models.decoder import Batch, Decoder
@@ -28,11 +29,13 @@ class StepRunner:
     Args:
         model: the weights on their device.
         pool: keys and values.
+        process: lets logits processors change a row; None: there are none.
     """
 
-    def __init__(self, model: CudaModel, pool: KvPool) -> None:
+    def __init__(self, model: CudaModel, pool: KvPool, process: ProcessRow | None = None) -> None:
         self._model = model
         self._pool = pool
+        self._process = process
         self._staging = StepStaging(model.device, model.sizes)
         self._decoder: Decoder[Tensor, CudaBatch] = model.decoder(pool, self._staging)
         self._drawing: Drawing | PlainDrawing = (
@@ -64,7 +67,8 @@ class StepRunner:
         with torch.inference_mode():
             if asks_more(steps):
                 return self._tell(batch, steps)
-            if self._graphs is not None and len(batch.extents) == len(batch.token_ids):
+            one_each = len(batch.extents) == len(batch.token_ids)
+            if self._graphs is not None and one_each and not is_processed(steps):
                 draws = [(row, step) for row, step in enumerate(steps) if step.sampling is not None]
                 self._drawing.fill(draws, self._graphs.rows(len(steps)))
                 self._graphs.run(batch.token_ids, batch.extents)
@@ -72,7 +76,9 @@ class StepRunner:
                 draws = list(enumerate(step for step in steps if step.sampling is not None))
                 self._drawing.fill(draws, len(draws))
                 self._staging.fill(batch)
-                self._compute(batch)
+                logits = self._decoder.forward(batch)
+                self._draw(logits)
+                return self._processed(draws, self._drawn(draws), logits)
             return self._drawn(draws)
 
     def _compute(self, batch: Batch) -> None:
@@ -86,6 +92,16 @@ class StepRunner:
         self._model.device.mark().wait()
         return list(self._drawing.drawn(draws))
 
+    def _processed(self, draws: Sequence[Draw], drawn: list[Sampled], logits: Tensor) -> list[Sampled]:
+        """What was drawn, with rows that logits processors change drawn again, by torch's operators."""
+        rows = [row for row, step in draws if step.processing is not None]
+        if not rows:
+            return drawn
+        again = sample(logits[rows], [step for _, step in draws if step.processing is not None], self._process)
+        for row, answer in zip(rows, again, strict=True):
+            drawn[row] = answer
+        return drawn
+
     def _tell(self, batch: Batch, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """More than tokens is asked for, so that hidden states of all rows are needed."""
         decoder = self._decoder
@@ -94,8 +110,9 @@ class StepRunner:
         self._staging.fill(batch)
         states = decoder.states(batch)
         selected = states[batch.wanted]
-        self._draw(decoder.logits(selected))
-        drawn = self._drawn(draws)
+        logits = decoder.logits(selected)
+        self._draw(logits)
+        drawn = self._processed(draws, self._drawn(draws), logits)
 
         def vectors(number: int, token_id: int) -> bytes:
             return _bytes(self._model.embedding(token_id)) + _bytes(selected[number])

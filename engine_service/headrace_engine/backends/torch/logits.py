@@ -31,7 +31,7 @@ def changed_logits(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
     Args:
         logits: the model's own, float32 [rows, vocab].
     """
-    rows = [row for row, step in enumerate(steps) if step.masked_ids or step.changes is not None]
+    rows = [row for row, step in enumerate(steps) if _changes(step)]
     if not rows:
         return logits
     logits = logits.clone()
@@ -41,6 +41,10 @@ def changed_logits(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
             _change(logits[row], changes)
         logits[row, _inside(steps[row].masked_ids, logits)] = CUT
     return logits
+
+
+def _changes(step: SequenceStep) -> bool:
+    return bool(step.masked_ids) or step.changes is not None or step.processing is not None
 
 
 def told_logprobs(logits: Tensor, ids: Tensor, steps: Sequence[SequenceStep]) -> list[Told]:

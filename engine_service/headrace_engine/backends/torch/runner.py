@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -10,11 +10,14 @@ from torch import Tensor
 
 from headrace_engine.backends.host import default_memory_ratio, memory_limit
 from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, Memory, host_bytes, length_limit, size_pool
+from headrace_engine.backends.processors import NO_PROCESSES, Process, python_processes
 from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.host_blocks import HostBlocks, staged_bytes
 from headrace_engine.backends.torch.loading import LoadedModel, device_memory, load_model
-from headrace_engine.backends.torch.sampler import sample
+from headrace_engine.backends.torch.processing import RowProcessors
+from headrace_engine.backends.torch.sampler import ProcessRow, sample
+from headrace_engine.backends.torch.user_kernels import device_kernels
 from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, rows_at_once, workspace_bytes
 from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
 from headrace_engine.errors import Internal
@@ -22,9 +25,9 @@ from headrace_engine.messages import CorePlan
 from headrace_engine.models.decoder import Batch, Decoder, Extent
 
 
-def make_runner(plan: CorePlan) -> TorchRunner:
+def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> TorchRunner:
     """The runner for a plan whose backend is "torch"; nothing is opened before `load`."""
-    return TorchRunner(plan)
+    return TorchRunner(plan, processes)
 
 
 class TorchRunner(Runner):
@@ -35,10 +38,13 @@ class TorchRunner(Runner):
 
     Args:
         plan: the model, and every size that the caller chose.
+        processes: the plan's logits processors that have no file, by name.
     """
 
-    def __init__(self, plan: CorePlan) -> None:
+    def __init__(self, plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> None:
         self._plan = plan
+        self._processes = processes
+        self._processors: RowProcessors | None = None
         self._model: LoadedModel | None = None
         self._decoder: Decoder[Tensor, TorchBatch] | None = None
         self._host: HostBlocks | None = None
@@ -49,7 +55,11 @@ class TorchRunner(Runner):
         Raises:
             OutOfMemory: the weights alone exceed the memory limit.
         """
+        files = self._plan.logits_processors
+        processes = python_processes(files, self._processes)
         self._model = load_model(self._plan, progress)
+        kernels, self.idle_processors = device_kernels(files, self._model.device)
+        self._processors = RowProcessors(processes, kernels) if files else None
 
     def size(self) -> RunnerSizes:
         """See Runner. On CUDA the largest step is run; on a CPU its memory is bounded from the shapes."""
@@ -91,7 +101,7 @@ class TorchRunner(Runner):
         """See Runner."""
         if self._decoder is None:
             raise Internal("run() before allocate()")
-        return run_steps(self._decoder, steps)
+        return run_steps(self._decoder, steps, self._processors)
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
@@ -125,7 +135,9 @@ class TorchRunner(Runner):
         return taken
 
 
-def run_steps(decoder: Decoder[Tensor, TorchBatch], steps: Sequence[SequenceStep]) -> list[Sampled]:
+def run_steps(
+    decoder: Decoder[Tensor, TorchBatch], steps: Sequence[SequenceStep], process: ProcessRow | None = None
+) -> list[Sampled]:
     """Compute all steps as one batch, and draw a token for each that wants one."""
     if not steps:
         return []
@@ -133,10 +145,10 @@ def run_steps(decoder: Decoder[Tensor, TorchBatch], steps: Sequence[SequenceStep
     drawing = [step for step in steps if step.sampling is not None]
     with torch.inference_mode():
         if not asks_more(steps):
-            return sample(decoder.forward(batch), drawing)
+            return sample(decoder.forward(batch), drawing, process)
         states = decoder.states(batch)
         selected = states[batch.wanted]
-        drawn = sample(decoder.logits(selected), drawing)
+        drawn = sample(decoder.logits(selected), drawing, process)
 
         def vectors(number: int, token_id: int) -> bytes:
             return _bytes(decoder.embedding[token_id]) + _bytes(selected[number])

@@ -14,31 +14,45 @@ from torch import Tensor
 from headrace_engine.backends.torch.logits import CUT, Told, changed_logits, params_of, parts, told_logprobs
 from headrace_engine.backends.torch.philox import philox, seed_key, uniform
 from headrace_engine.config import SamplingParams
-from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.core.runner import Processing, Sampled, SequenceStep
+
+ProcessRow = Callable[[Tensor, Processing], str]
+"""Changes a row of logits in place; tells why it could not, "" where it could."""
 
 
-def sample(logits: Tensor, steps: Sequence[SequenceStep]) -> list[Sampled]:
+def sample(logits: Tensor, steps: Sequence[SequenceStep], process: ProcessRow | None = None) -> list[Sampled]:
     """Draw one token a row.
 
     Args:
         logits: the model's own, [rows, vocab], any float type.
         steps: the row's sampling parameters, position, index, masked ids and changes; `sampling` is set in each.
+        process: for the steps' `processing`; None: none has any.
     """
     logits = logits.float()
     finite = logits.isfinite().all(1).tolist()
     changed = changed_logits(logits, steps)
+    errors = ["" if each else "logits are not finite" for each in finite]
+    if process is not None:
+        _process(changed, steps, errors, process)
     ids = changed.argmax(1)
     left = (changed.amax(1) > CUT).tolist()
-    drawn = [row for row, step in enumerate(steps) if finite[row] and left[row] and not _greedy(params_of(step))]
+    drawn = [row for row, step in enumerate(steps) if left[row] and not errors[row] and not _greedy(params_of(step))]
     for rows in parts(drawn, logits):
         ids[rows] = _draw(changed[rows], [steps[row] for row in rows])
     told = told_logprobs(logits, ids, steps)
-    return [_sampled(*row) for row in zip(finite, left, ids.tolist(), told, strict=True)]
+    return [_sampled(*row) for row in zip(errors, left, ids.tolist(), told, strict=True)]
 
 
-def _sampled(finite: bool, left: bool, token_id: int, told: Told) -> Sampled:
-    if not finite:
-        return Sampled(None, error="logits are not finite")
+def _process(changed: Tensor, steps: Sequence[SequenceStep], errors: list[str], process: ProcessRow) -> None:
+    """Let processors change the rows that have some, as long as nothing is wrong with them."""
+    for row, step in enumerate(steps):
+        if step.processing is not None and not errors[row]:
+            errors[row] = process(changed[row], step.processing)
+
+
+def _sampled(error: str, left: bool, token_id: int, told: Told) -> Sampled:
+    if error:
+        return Sampled(None, error=error)
     logprob, top = told
     return Sampled(token_id, logprob, top=top) if left else Sampled(None)
 

@@ -1,0 +1,127 @@
+"""Logits processors: Python functions, and files of the engine's operator that have one."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import math
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace_engine.core.runner import Processing, SequenceStep
+from headrace_engine.errors import BadProcessor
+from headrace_engine.messages import ProcessorFile
+
+Process = Callable[[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]], None]
+"""Changes the logits of a row in place, given all ids of its sequence and the request's arguments."""
+
+FUNCTION = "process"
+"""What a file calls it."""
+
+NO_PROCESSES: Mapping[str, Process] = {}
+"""For whoever gives files alone."""
+
+_ARGUMENTS = ("logits", "ids", "arguments")
+
+
+def python_processes(files: Iterable[ProcessorFile], given: Mapping[str, Process]) -> dict[str, Process]:
+    """The functions of those that are Python, by name.
+
+    Args:
+        given: those that have no file.
+
+    Raises:
+        BadProcessor: a file cannot be read, fails, or has no such function; or nobody has given one.
+    """
+    found: dict[str, Process] = {}
+    for file in files:
+        if not file.path:
+            found[file.name] = _checked(given.get(file.name), f"logits processor {file.name!r}")
+        elif file.path.endswith(".py"):
+            found[file.name] = _checked(getattr(_module(file), FUNCTION, None), told(file))
+    return found
+
+
+def device_sources(files: Iterable[ProcessorFile]) -> list[ProcessorFile]:
+    """Those that are code for a device."""
+    return [file for file in files if file.path.endswith(".cu")]
+
+
+def idle_device_sources(files: Iterable[ProcessorFile], backend: str) -> dict[str, str]:
+    """Why code for a device is of no use to a backend, by name."""
+    return {file.name: f"{file.path} is for CUDA devices, and {backend} computes" for file in device_sources(files)}
+
+
+def told(file: ProcessorFile) -> str:
+    """A processor and its file, for messages."""
+    return f"logits processor {file.name!r} ({file.path})"
+
+
+def is_processed(steps: Sequence[SequenceStep]) -> bool:
+    """Whether a row is for logits processors."""
+    return any(step.processing is not None for step in steps)
+
+
+def run_processes(row: NDArray[np.float32], processing: Processing, processes: Mapping[str, Process]) -> str:
+    """Let each processor change a row in place.
+
+    Returns:
+        Why one could not; "" where all could.
+    """
+    forbidden = np.isneginf(row)
+    for one in processing.processors:
+        error = run_process(processes[one.name], row, processing.ids, one.arguments)
+        if error:
+            return f"logits processor {one.name!r}: {error}"
+    row[forbidden] = -math.inf
+    return ""
+
+
+def run_process(process: Process, row: NDArray[np.float32], ids: array[int], arguments: tuple[float, ...]) -> str:
+    """Let one processor change a row in place, and tell why it could not; "" where it could.
+
+    It gets a view of the row, and copies of the rest: what it does to shapes, or keeps, is its own affair.
+    """
+    known, numbers = np.array(ids, dtype=np.int32), np.array(arguments, dtype=np.float32)
+    try:
+        returned: object = process(row[:], known, numbers)  # type: ignore[func-returns-value]
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    if returned is not None:
+        return f"returned {type(returned).__name__}; it has to change the logits in place, and return nothing"
+    wrong = np.isnan(row) | np.isposinf(row)
+    return wrong_logit(int(wrong.argmax()), float(row[wrong.argmax()])) if wrong.any() else ""
+
+
+def wrong_logit(token_id: int, value: float) -> str:
+    """What is wrong with a logit that a processor left."""
+    return f"left {value} as the logit of id {token_id}; allowed: any number, and -inf for what may not be drawn"
+
+
+def _module(file: ProcessorFile) -> ModuleType:
+    """The module of a file, run anew."""
+    spec = importlib.util.spec_from_file_location(f"headrace_logits_processor_{file.name}", Path(file.path))
+    assert spec is not None, "a .py file has a loader"
+    assert spec.loader is not None, "a .py file has a loader"
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BadProcessor(f"{told(file)}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _checked(process: Process | None, what: str) -> Process:
+    if process is None:
+        raise BadProcessor(f"{what} has no function {FUNCTION}({', '.join(_ARGUMENTS)})")
+    try:
+        inspect.signature(process).bind(*_ARGUMENTS)
+    except (TypeError, ValueError) as error:
+        text = f"its function has to take {', '.join(_ARGUMENTS)}: {error}"
+        raise BadProcessor(f"{what}: {text}") from error
+    return process

@@ -1,0 +1,87 @@
+"""Logits processors in CUDA, compiled by cupy (NVRTC) when a model starts; cupy keeps what it has compiled on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.processors import FUNCTION, device_sources, idle_device_sources, told
+from headrace_engine.backends.torch.processing import Kernel
+from headrace_engine.errors import BadProcessor
+from headrace_engine.messages import ProcessorFile
+
+_OPTIONS = ("--std=c++17",)
+_MOST_THREADS = 1024
+_WARP = 32
+
+Compile = Callable[[str, ProcessorFile], Kernel]
+"""Makes a kernel of CUDA source. Raises BadProcessor with what the compiler says."""
+
+
+def device_kernels(files: Iterable[ProcessorFile], device: torch.device) -> tuple[dict[str, Kernel], dict[str, str]]:
+    """The kernels of files that are code for a device, and those that are of no use on it, with why; by name.
+
+    Raises:
+        BadProcessor: a file cannot be read or compiled.
+    """
+    files = device_sources(files)
+    if device.type != "cuda":
+        return {}, idle_device_sources(files, f"the torch backend on a {device.type.upper()}")
+    return compiled(files, partial(compile_kernel, device)), {}
+
+
+def compiled(files: Iterable[ProcessorFile], compile_one: Compile) -> dict[str, Kernel]:
+    """The kernel of each file, by name.
+
+    Raises:
+        BadProcessor: one cannot be read or compiled.
+    """
+    return {file.name: compile_one(_source(file), file) for file in files}
+
+
+def compile_kernel(device: torch.device, source: str, file: ProcessorFile) -> Kernel:
+    """The kernel for a CUDA device.
+
+    Raises:
+        BadProcessor: cupy is missing, or what NVRTC says.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        raise BadProcessor(f"{told(file)} needs cupy to be compiled (pip install cupy-cuda13x): {error}") from error
+    with cupy.cuda.Device(device.index):
+        try:
+            function = cupy.RawModule(code=source, options=_OPTIONS).get_function(FUNCTION)
+            threads = min(_MOST_THREADS, function.max_threads_per_block) // _WARP * _WARP
+        except Exception as error:  # The compiler's, the driver's, or that of a missing NVRTC.
+            raise not_compiled(file, str(error)) from error
+    return partial(_launch, function, threads)
+
+
+def not_compiled(file: ProcessorFile, why: str) -> BadProcessor:
+    """A file gave no kernel."""
+    return BadProcessor(f'{told(file)} gives no kernel extern "C" __global__ void {FUNCTION}(…): {why}')
+
+
+def _launch(function: Any, threads: int, row: Tensor, ids: Tensor, arguments: Tensor) -> None:
+    """One block, on torch's stream."""
+    import cupy
+
+    sized = ((tensor.data_ptr(), len(tensor)) for tensor in (row, ids, arguments))
+    flat = [cupy.int32(value) if place % 2 else value for pair in sized for place, value in enumerate(pair)]
+    with cupy.cuda.Device(row.device.index):
+        stream = cupy.cuda.ExternalStream(torch.cuda.current_stream(row.device).cuda_stream)
+        with stream:
+            function((1,), (threads,), tuple(flat))
+
+
+def _source(file: ProcessorFile) -> str:
+    try:
+        return Path(file.path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadProcessor(f"{told(file)} cannot be read: {error}") from error

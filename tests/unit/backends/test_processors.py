@@ -1,0 +1,345 @@
+"""Logits processors in the backends: what they are given, what becomes of what they leave, and how they fail."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from headrace_engine.backends.changed_row import allowed_bits, changed_row
+from headrace_engine.backends.cpu import make_runner as make_cpu
+from headrace_engine.backends.processors import Process
+from headrace_engine.backends.torch import make_runner as make_torch
+from headrace_engine.backends.torch.logits import changed_logits
+from headrace_engine.config import ComputeDtype, LogitsProcessor, SamplingParams
+from headrace_engine.core.runner import LogitChanges, Processing, Runner, Sampled, SequenceStep
+from headrace_engine.errors import BadProcessor
+from headrace_engine.messages import CorePlan, ProcessorFile
+from headrace_engine.native import allocations, load
+from logit_processors import CASES, VOCAB, random_history, ruled_step
+from tiny_models import make_tiny_llama
+from torch_sequences import plan_for
+
+PROMPT = [3, 90, 41, 7, 7, 260, 18]
+GREEDY = SamplingParams(temperature=0, logprobs=True, top_logprobs=3)
+SAMPLINGS = [
+    GREEDY,
+    SamplingParams(temperature=0.9, seed=7, logprobs=True),
+    SamplingParams(temperature=1.4, seed=8, top_k=40, top_p=0.9, min_p=0.01, top_logprobs=2),
+]
+
+
+def raise_one(logits, ids, arguments):
+    logits[int(arguments[0])] += arguments[1]
+
+
+def put(logits, ids, arguments):
+    logits[int(arguments[0])] = arguments[1]
+
+
+def forbid_the_last(logits, ids, arguments):
+    logits[ids[-1]] = -np.inf
+
+
+def nothing(logits, ids, arguments):
+    pass
+
+
+def forbid_all(logits, ids, arguments):
+    logits[:] = -np.inf
+
+
+def lift_all(logits, ids, arguments):
+    logits[:] = 5.0
+
+
+def fail(logits, ids, arguments):
+    raise LookupError("no such word")
+
+
+def leave_nan(logits, ids, arguments):
+    logits[11] = np.nan
+
+
+def leave_infinity(logits, ids, arguments):
+    logits[12] = np.inf
+
+
+def return_a_copy(logits, ids, arguments):
+    return logits * 2
+
+
+def flatten(logits, ids, arguments):
+    logits.shape = (2, -1)
+    ids.resize(1, refcheck=False)
+    logits += arguments.sum()
+
+
+def by_all_ids(logits, ids, arguments):
+    """Another id for each history."""
+    logits[int(ids.sum()) % len(logits)] = 1e4
+
+
+PROCESSES: dict[str, Process] = {
+    process.__name__: process
+    for process in (
+        raise_one, put, forbid_the_last, nothing, forbid_all, lift_all, fail, leave_nan, leave_infinity, return_a_copy,
+        flatten, by_all_ids,
+    )
+}  # fmt: skip
+FILES = tuple(ProcessorFile(name) for name in PROCESSES)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return make_tiny_llama(tmp_path_factory.mktemp("llama"))
+
+
+def plan(folder: Path, **changes) -> CorePlan:
+    sizes = {"max_batch": 8, "max_length": 128, "max_prefill_tokens": 64, "num_blocks": 32}
+    return plan_for(folder, dtype=ComputeDtype.FLOAT32, **{**sizes, "logits_processors": FILES, **changes})
+
+
+@pytest.fixture(scope="module", params=[make_cpu, make_torch], ids=["cpu", "torch"])
+def runner(request, folder) -> Iterator[Runner]:
+    runner = opened(request.param(plan(folder), PROCESSES))
+    yield runner
+    runner.close()
+
+
+def opened(runner: Runner) -> Runner:
+    runner.load(lambda phase, done, total: None)
+    runner.allocate(runner.size().num_blocks)
+    return runner
+
+
+def processing(*calls: str | LogitsProcessor, ids=PROMPT) -> Processing:
+    chosen = [call if isinstance(call, LogitsProcessor) else LogitsProcessor(call) for call in calls]
+    return Processing(chosen, array("i", ids))
+
+
+def row(block=0, sampling=GREEDY, **fields) -> SequenceStep:
+    return SequenceStep(PROMPT, 0, (block,), sampling, **fields)
+
+
+def boosted(token_id: int, by: float) -> LogitsProcessor:
+    return LogitsProcessor("raise_one", (token_id, by))
+
+
+def one(runner: Runner, step: SequenceStep) -> Sampled:
+    (sampled,) = runner.run([step])
+    return sampled
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_row_in_numpy_is_changed_to_the_bits_of_a_tensor(case):
+    for seed in range(20):
+        logits = torch.randn(VOCAB, generator=torch.Generator().manual_seed(seed)) * 8
+        step = ruled_step(case, *random_history(seed), GREEDY, masked=(3, VOCAB + 5))
+        expected = changed_logits(logits.unsqueeze(0), [step])[0]
+        assert changed_row(logits.numpy(), step).tobytes() == expected.numpy().tobytes()
+
+
+def test_a_row_in_numpy_stays_finite_and_passes_other_ids_over():
+    huge = LogitChanges(
+        repetition=1e-30,
+        penalized=array("i", [0, VOCAB, 2]), penalties=array("d", [-3e38, 1, 0]),
+        biased=array("i", [1, -4]), biases=array("d", [1e300, 1]),
+        allowed=array("I", [0b111]),
+    )  # fmt: skip
+    logits = torch.tensor([3.0, -1.0, 1e30, 4.0] + [0.5] * (VOCAB - 4))
+    step = SequenceStep([0], 0, (0,), GREEDY, changes=huge)
+    changed = changed_row(logits.numpy(), step)
+    assert changed.tobytes() == changed_logits(logits.unsqueeze(0), [step])[0].numpy().tobytes()
+    assert np.isfinite(changed[:3]).all()
+    assert np.isneginf(changed[3:]).all()
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 300])
+def test_bits_of_a_row_are_as_changes_have_them(size):
+    rng = np.random.default_rng(size)
+    row = np.where(rng.random(size) < 0.5, -math.inf, 1.0).astype(np.float32)
+    words = allowed_bits(row)
+    assert [bool(words[i // 32] >> i % 32 & 1) for i in range(size)] == (row > -math.inf).tolist()
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_what_leaves_the_logits_alone_changes_nothing(runner, sampling):
+    rules = {
+        "masked_ids": (5, 6),
+        "changes": LogitChanges(
+            1.3, array("i", PROMPT), array("d", [0.5] * len(PROMPT)), array("i", [9]), array("d", [2])
+        ),
+    }
+    for fields in ({}, rules):
+        plain = one(runner, row(sampling=sampling, position=3, index=1, **fields))
+        again = one(runner, row(sampling=sampling, position=3, index=1, processing=processing("nothing"), **fields))
+        assert again.token_id == plain.token_id
+        assert again.logprob == pytest.approx(plain.logprob, abs=1e-6)
+        assert [token for token, _ in again.top] == [token for token, _ in plain.top]
+        assert [value for _, value in again.top] == pytest.approx([value for _, value in plain.top], abs=1e-6)
+
+
+def test_rows_with_and_without_processors_share_a_batch(runner):
+    plain = one(runner, row()).token_id
+    steps = [
+        row(0, None),
+        row(1),
+        row(2, processing=processing(boosted(17, 1e4))),
+        row(3),
+        row(4, processing=processing(boosted(18, 1e4))),
+    ]
+    assert [sampled.token_id for sampled in runner.run(steps)] == [plain, 17, plain, 18]
+
+
+def test_it_is_given_all_ids_and_the_arguments(runner):
+    for ids in (PROMPT, [*PROMPT, 100], [*PROMPT, 100, 5]):
+        step = replace(row(processing=processing("by_all_ids", ids=ids)))
+        assert one(runner, step).token_id == sum(ids) % 384
+
+
+def test_several_are_called_in_their_order(runner):
+    best = LogitsProcessor("put", (18, 2e4))
+    first = processing(boosted(17, 1e4), "forbid_the_last", best, ids=[*PROMPT, 18])
+    last = processing(boosted(17, 1e4), best, "forbid_the_last", ids=[*PROMPT, 18])
+    cut = processing("lift_all", boosted(17, 1.0), "forbid_the_last", ids=[*PROMPT, 17])
+    assert one(runner, row(processing=first)).token_id == 18
+    assert one(runner, row(processing=last)).token_id == 17
+    assert one(runner, row(processing=cut)).token_id == 0
+
+
+def test_it_sees_what_the_rules_left_and_lifts_nothing_that_they_forbid(runner):
+    best = one(runner, row()).token_id
+    lift = processing("lift_all")
+    assert one(runner, row(masked_ids=tuple(range(30)), processing=lift)).token_id == 30
+    allowed = LogitChanges(allowed=array("I", [0, 0, 1 << 7]))
+    assert one(runner, row(changes=allowed, processing=lift)).token_id == 71
+    assert one(runner, row(changes=LogitChanges(allowed=array("I")), processing=lift)).token_id is None
+    penalized = LogitChanges(penalized=array("i", [best]), penalties=array("d", [50.0]))
+    assert one(runner, row(changes=penalized, processing=processing(boosted(best, 49.0)))).token_id != best
+    assert one(runner, row(changes=penalized, processing=processing(boosted(best, 50.5)))).token_id == best
+
+
+def test_log_probabilities_are_the_models_own(runner):
+    plain = one(runner, row())
+    forced = one(runner, row(processing=processing(boosted(17, 1e4))))
+    assert forced.token_id == 17
+    assert forced.logprob < plain.logprob
+    assert [token for token, _ in forced.top] == [token for token, _ in plain.top]
+    assert [value for _, value in forced.top] == pytest.approx([value for _, value in plain.top], abs=1e-6)
+
+
+def test_where_nothing_is_left_no_token_is_drawn_and_nothing_failed(runner):
+    assert one(runner, row(processing=processing("forbid_all"))) == Sampled(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fail", "LookupError: no such word"),
+        ("leave_nan", "left nan as the logit of id 11"),
+        ("leave_infinity", "left inf as the logit of id 12"),
+        ("return_a_copy", "returned ndarray; it has to change the logits in place"),
+    ],
+)
+def test_what_fails_costs_its_own_row_alone(runner, name, words):
+    plain = one(runner, row()).token_id
+    before, failed, after = runner.run([row(0), row(1, processing=processing(name)), row(2)])
+    assert failed.token_id is None
+    assert failed.error.startswith(f"logits processor {name!r}: ")
+    assert words in failed.error
+    assert [before.token_id, after.token_id] == [plain, plain]
+
+
+def test_shapes_are_its_own_affair(runner):
+    assert one(runner, row(processing=processing("flatten"))).token_id == one(runner, row()).token_id
+
+
+def test_more_rows_than_are_drawn_at_once(folder, monkeypatch):
+    monkeypatch.setattr("headrace_engine.backends.cpu.scoring._ROWS", 3)
+    runner = opened(make_cpu(plan(folder), PROCESSES))
+    steps = [row(n, processing=processing(boosted(40 + n, 1e4))) for n in range(8)]
+    assert [sampled.token_id for sampled in runner.run(steps)] == list(range(40, 48))
+    runner.close()
+
+
+def test_nothing_is_allocated_by_a_step(folder):
+    runner = opened(make_cpu(plan(folder), PROCESSES))
+    runner.run([row()])
+    before = allocations(load("cpu"))
+    runner.run([row(n, processing=processing(boosted(17, 1e4))) for n in range(8)])
+    assert allocations(load("cpu")) == before
+    runner.close()
+
+
+def test_backends_draw_the_same_tokens(folder):
+    """Of 40 rows with each sampling, in float32."""
+    runners = [opened(make(plan(folder), PROCESSES)) for make in (make_cpu, make_torch)]
+    for sampling in SAMPLINGS:
+        drawn: list[list[int | None]] = [[], []]
+        for position in range(40):
+            chosen = processing(boosted(position, 3.0), "forbid_the_last", ids=[*PROMPT, position % 5])
+            step = row(sampling=replace(sampling, logprobs=False, top_logprobs=0), position=position, processing=chosen)
+            for tokens, runner in zip(drawn, runners, strict=True):
+                tokens.append(one(runner, step).token_id)
+        assert drawn[0] == drawn[1]
+        assert sampling.temperature == 0 or len(set(drawn[0])) > 10
+
+
+def written(folder: Path, name: str, text: str) -> ProcessorFile:
+    path = folder / name
+    path.write_text(text)
+    return ProcessorFile("mine", str(path))
+
+
+@pytest.fixture(params=[make_cpu, make_torch], ids=["cpu", "torch"])
+def make(request) -> Callable[[CorePlan], Runner]:
+    return request.param
+
+
+def test_a_file_is_read_when_the_model_is_loaded(make, folder, tmp_path):
+    text = "OFFSET = 1e4\n\ndef process(logits, ids, arguments):\n    logits[ids[-1] + 1] += OFFSET * arguments[0]\n"
+    runner = opened(make(plan(folder, logits_processors=(written(tmp_path, "mine.py", text),))))
+    step = row(processing=processing(LogitsProcessor("mine", (1.0,))))
+    assert one(runner, step).token_id == PROMPT[-1] + 1
+    runner.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def process(logits, ids, arguments:\n", "SyntaxError"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("def procces(logits, ids, arguments): ...\n", "has no function process"),
+        ("process = 7\n", "has to take logits, ids, arguments"),
+        ("def process(logits, ids): ...\n", "has to take logits, ids, arguments: too many positional"),
+    ],
+)
+def test_a_file_that_is_wrong_is_told_of_when_the_model_is_loaded(make, folder, tmp_path, text, words):
+    runner = make(plan(folder, logits_processors=(written(tmp_path, "mine.py", text),)))
+    with pytest.raises(BadProcessor, match=rf"'mine' \(.*mine.py\).*{words}") as refusal:
+        runner.load(lambda phase, done, total: None)
+    assert refusal.value.reason == "BAD_PROCESSOR"
+
+
+def test_a_file_that_is_gone_is_told_of(make, folder, tmp_path):
+    runner = make(plan(folder, logits_processors=(ProcessorFile("mine", str(tmp_path / "gone.py")),)))
+    with pytest.raises(BadProcessor, match="No such file"):
+        runner.load(lambda phase, done, total: None)
+
+
+def test_a_function_that_nobody_gave_is_told_of(make, folder):
+    with pytest.raises(BadProcessor, match="logits processor 'mine' has no function"):
+        make(plan(folder, logits_processors=(ProcessorFile("mine"),))).load(lambda phase, done, total: None)
+
+
+def test_code_for_cuda_idles_on_a_cpu(make, folder, tmp_path):
+    runner = opened(make(plan(folder, logits_processors=(written(tmp_path, "mine.cu", "nonsense"),))))
+    assert list(runner.idle_processors) == ["mine"]
+    assert "is for CUDA devices" in runner.idle_processors["mine"]
+    runner.close()
