@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Guiding:
     """Compiles what requests bring, one format after the other: many large ones hold up each other and nothing else.
 
+    Only to find out whether that can be done: the core compiles again, with all ids.
+
     Args:
         bundle: the model's tokenizer.
         vocab_size: ids that the model has logits for.
@@ -43,5 +45,5 @@ class Guiding:
 
         grammar = grammar_of(wanted)
         if self._vocabulary is None:
-            self._vocabulary = Vocabulary(self._bundle, self._vocab_size)
+            self._vocabulary = Vocabulary(self._bundle, self._vocab_size, short=True)
         return grammar, tuple(ConfigWarning(FIELD, text) for text in self._vocabulary.check(grammar))

@@ -1,4 +1,4 @@
-"""`python -m headrace_engine.process FD [BACKEND]`: a core on the socket that was inherited as FD."""
+"""`python -m headrace_engine.process FD [BACKEND [PATH]]`: a core on the socket that was inherited as FD."""
 
 import logging
 import os
@@ -7,6 +7,8 @@ import sys
 from headrace_engine.process.child import main
 
 if __name__ == "__main__":
-    status = main(int(sys.argv[1]), early=sys.argv[2] if len(sys.argv) > 2 else None)
+    descriptor, early, model, *_ = (*sys.argv[1:], None, None)
+    assert descriptor is not None
+    status = main(int(descriptor), early=early, model=model or "")
     logging.shutdown()
     os._exit(status)  # With torch loaded, the interpreter takes seconds to take itself apart.

@@ -15,6 +15,7 @@ from headrace_engine.core.link import LinkClosed
 from headrace_engine.ipc import FrameReader, frame
 from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan
 from headrace_engine.process.run import RunnerFactory, import_backend, make_runner, run_core
+from headrace_engine.process.vocabulary import BegunVocabulary
 
 _CHUNK = 1 << 18
 _ORPHAN_LIMIT = 1.0
@@ -70,12 +71,18 @@ class SocketLink:
 
 
 def main(
-    descriptor: int, make: RunnerFactory = make_runner, orphan_limit: float = _ORPHAN_LIMIT, *, early: str | None = None
+    descriptor: int,
+    make: RunnerFactory = make_runner,
+    orphan_limit: float = _ORPHAN_LIMIT,
+    *,
+    early: str | None = None,
+    model: str = "",
 ) -> int:
     """Run a core on an inherited socket until it is shut down or its front half is gone; the process's exit status.
 
     Args:
         early: the backend that the plan will most likely name, imported before there is a plan; None: nothing is.
+        model: the path that it will most likely name, whose vocabulary is begun then; "": none is.
     """
     # The service decides when a core ends: a signal to the whole group must not end it before requests are drained.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -90,11 +97,12 @@ def main(
         link = SocketLink(connection)
         if early is not None:
             import_backend(early)
+        begun = BegunVocabulary.at(model) if model else None
         try:
             plan = link.receive_plan()
         except LinkClosed:
             return 0
-        succeeded = run_core(plan, link, make)
+        succeeded = run_core(plan, link, make, begun)
         ended.set()
     return 0 if succeeded else 1
 

@@ -45,16 +45,19 @@ def launch_process(
 class EarlyLauncher:
     """A `CoreLauncher` of processes whose first begins at once, while what its plan says is still being read.
 
-    Until it is given a plan it imports what it will need. Where none comes it ends with this process.
+    Until it is given a plan it prepares what it will need. Where none comes it ends with this process.
 
     Args:
         backend: what it is to import, as in `CorePlan.backend`.
+        model: path of the model that it will most likely run; "": not known.
         program: as for `launch_process`.
     """
 
-    def __init__(self, backend: str, *, program: Sequence[str] = _PROGRAM) -> None:
+    def __init__(self, backend: str, model: str = "", *, program: Sequence[str] = _PROGRAM) -> None:
         self._program = program
-        self._early: tuple[subprocess.Popen[bytes], socket.socket] | None = _spawn(program, backend)
+        self._early: tuple[subprocess.Popen[bytes], socket.socket] | None = _spawn(
+            program, backend, *filter(None, [model])
+        )
 
     @property
     def early(self) -> int | None:

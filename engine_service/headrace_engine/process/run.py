@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
-from headrace_engine.core.guides import GuideMaker
 from headrace_engine.core.link import Link, LinkClosed
 from headrace_engine.core.runner import Runner
 from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument
 from headrace_engine.messages import CorePlan
 from headrace_engine.process.devices import has_cuda
+from headrace_engine.process.vocabulary import BegunVocabulary
 
 if TYPE_CHECKING:
     from headrace_engine.backends.processors import Process
@@ -64,13 +64,18 @@ def chosen_backend(unit: ComputeUnit | None) -> str:
     return "torch" if unit is ComputeUnit.CUDA else "cpu"
 
 
-def run_core(plan: CorePlan, link: Link, make: RunnerFactory = make_runner) -> bool:
+def run_core(
+    plan: CorePlan, link: Link, make: RunnerFactory = make_runner, begun: BegunVocabulary | None = None
+) -> bool:
     """Load, serve, and free everything. True if it ended because it was asked to, or because nobody is left to serve.
 
     Any other end is told to the front half with CoreFailed.
+
+    Args:
+        begun: a vocabulary that may be that of the plan's model.
     """
     try:
-        _serve(plan, link, make)
+        _serve(plan, link, make, begun)
     except LinkClosed:
         _log.info("core_orphaned: the front half is gone")
     except Exception as error:
@@ -81,20 +86,11 @@ def run_core(plan: CorePlan, link: Link, make: RunnerFactory = make_runner) -> b
     return True
 
 
-def _serve(plan: CorePlan, link: Link, make: RunnerFactory) -> None:
+def _serve(plan: CorePlan, link: Link, make: RunnerFactory, begun: BegunVocabulary | None) -> None:
+    vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
     with closing(make(plan)) as runner:
         sizes = start_up(plan, runner, link)
-        Core(plan, sizes, runner, link, lambda: _open_guides(plan)).serve()
-
-
-def _open_guides(plan: CorePlan) -> GuideMaker:
-    # Most cores never have a grammar to compile.
-    from headrace_engine.guided.vocabulary import Vocabulary
-    from headrace_engine.models.catalogue import open_model
-    from headrace_engine.models.tokenizer import load_tokenizer
-
-    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
-    return Vocabulary(load_tokenizer(files), files.spec.vocab_size)
+        Core(plan, sizes, runner, link, vocabulary.maker).serve()
 
 
 def _tell(link: Link, error: Exception) -> None:

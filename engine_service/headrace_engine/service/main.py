@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import uvloop
 
+from headrace_engine.config import ModelFormat
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
 from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
@@ -36,7 +38,11 @@ def _launcher(arguments: Arguments) -> CoreLauncher:
     """Where there is a model to start, its core begins now, while the service does and the tokenizer is built."""
     if arguments.core_threads:
         return launch_thread
-    return EarlyLauncher(arguments.engine.backend) if arguments.models else launch_process
+    if not arguments.models:
+        return launch_process
+    first = arguments.models[0]
+    plain = first.format in (None, ModelFormat.AUTO) and not first.file_prefix and Path(first.model_path).exists()
+    return EarlyLauncher(arguments.engine.backend, first.model_path if plain else "")
 
 
 async def _serve(arguments: Arguments, launcher: CoreLauncher) -> int:

@@ -386,6 +386,26 @@ class TestEnds:
         assert 32 * len(padded.guide(wanted).allowed) >= VOCAB_SIZE + more
 
 
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        *(grammar_of(wanted) for wanted in (ResponseFormat(ResponseFormatKind.JSON_OBJECT), schema_format(TREE))),
+        *(grammar_of(ResponseFormat(ResponseFormatKind.REGEX, text)) for text in ("a|b", "(a|b", "a{60000}")),
+        'start: <|im_start|> "x"', 'start: <|nothing|> "x"', "start: <[383]>", "start: <[1000]>", 'start: "a" | other',
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_without_all_ids_the_same_grammars_can_be_compiled(bundle: TokenizerBundle, grammar: str) -> None:
+    def verdict(vocabulary: Vocabulary) -> str | list[str]:
+        try:
+            return vocabulary.check(grammar)
+        except InvalidArgument as error:
+            return error.message
+
+    short, whole = Vocabulary(bundle, VOCAB_SIZE, short=True), Vocabulary(bundle, VOCAB_SIZE)
+    assert verdict(short) == verdict(whole)
+
+
 def test_a_guide_that_starts_late_is_where_one_that_followed_is(walker: Walker) -> None:
     """As after a core's restart, and in another engine."""
     text = walker.bundle.encode_plain('{"name": "a", "children": [')
