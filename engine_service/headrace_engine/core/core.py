@@ -11,23 +11,19 @@ from headrace_engine.core.executor import Executor
 from headrace_engine.core.guides import GuideMaker
 from headrace_engine.core.host_tier import HostTier
 from headrace_engine.core.link import Link
+from headrace_engine.core.outcome import Outcome
 from headrace_engine.core.prefix_cache import Scope
-from headrace_engine.core.runner import Runner, RunnerSizes, Sampled, Scores
-from headrace_engine.core.schedule import Limits, Row, Schedule
+from headrace_engine.core.runner import Runner, RunnerSizes, Sampled
+from headrace_engine.core.schedule import Launched, Limits, Row, Schedule
 from headrace_engine.core.scheduler import Scheduler
-from headrace_engine.core.sequence import Sequence
-from headrace_engine.core.step_output import prompt_piece, step_output
-from headrace_engine.guided.guide import Guide, GuideFailed
+from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import (
     AddSequence,
     CoreCommand,
     CorePlan,
-    CoreStat,
-    Ended,
     EndSequence,
     Ping,
     Pong,
-    PromptPiece,
     Shutdown,
     StepBegun,
 )
@@ -59,20 +55,24 @@ class Core:
         self._scheduler = Scheduler(pool, limits, scope, host)
         self._executor = Executor(runner)
         self._link = link
-        self._entrance = Entrance(open_guides, self._scheduler.find)
+        self._entrance = Entrance(open_guides, self._scheduler.find, sizes.max_length)
         self._clock = clock
-        self._max_length = sizes.max_length
         self._ttl = plan.prefix_cache_ttl
-        self._prompts: list[PromptPiece] = []  # Since the last output, as is the next.
-        self._ended: list[Ended] = []
-        self._published = CoreStat()
-        self._begun: list[int] = []
+        self._outcome = Outcome(self._scheduler, link, self._entrance.note_scored)
+        self._under_way: Launched | None = None
+        self._landed = 0.0
+        self._begun: dict[int, None] = {}
         self._stopped = False
 
     @property
     def busy(self) -> bool:
         """The next step has something to do without a further command."""
-        return self._scheduler.busy or bool(self._ended) or bool(self._entrance)
+        return self._computes or bool(self._entrance)
+
+    @property
+    def _computes(self) -> bool:
+        """The next step has something to do that nobody else has to do first."""
+        return self._scheduler.busy or self._outcome.waits or self._under_way is not None
 
     def serve(self) -> None:
         """Step until told to shut down.
@@ -87,22 +87,27 @@ class Core:
                 self.step()
         finally:
             self._entrance.close()
+            if self._under_way is not None:
+                self._executor.drop(self._under_way)
 
     def step(self) -> None:
-        """Take commands, schedule, run, publish. Waits for a command where there is nothing to do."""
+        """Take commands, schedule, launch, publish. Waits for a command where there is nothing to do.
+
+        Where the runner computes a launched step by itself, the one before lands only then: the device goes on while
+        the host decides and publishes.
+        """
         self._take_commands()
         if self._stopped:
             return
-        started = self._clock()
-        if self._ttl is not None:
-            self._scheduler.age(started, self._ttl)
-        schedule = self._scheduler.schedule()
-        self._ended += [Ended(key, FinishReason.INTERRUPTED) for key in schedule.interrupted]
-        self._announce(schedule.rows)
-        self._executor.copy(schedule.copies)
-        results = self._executor.run([row.step for row in schedule.rows])
-        drawn = self._settle(schedule.rows, results)
-        self._publish(schedule, drawn, self._clock() - started)
+        if self._under_way is not None and not self._scheduler.can_look_ahead():
+            self._land()
+        launched = self._launch()
+        self._land(launched)
+        self._under_way = launched
+        if launched.flight.landed:
+            self._land()
+        else:
+            self._scheduler.expect(launched)
 
     def check_books(self) -> None:
         """Compare the books of the KV pool with all block tables.
@@ -122,17 +127,16 @@ class Core:
 
     def _let_in(self) -> None:
         """Let sequences wait for their turn that wait for nothing else. With nothing to do, wait a moment for one."""
-        for request, guide in self._entrance.ready(block=not (self._scheduler.busy or self._ended)):
+        for request, guide in self._entrance.ready(block=not self._computes):
             if isinstance(guide, Exception):
-                self._ended.append(Ended(request.key, FinishReason.ERROR, str(guide)))
+                self._outcome.refuse(request.key, str(guide))
             else:
                 self._enter(request, guide)
 
     def _rest(self) -> None:
         """Nothing to do: check the books, and do not leave gauges of a moment that has passed standing."""
         self._scheduler.check_books()
-        if self._scheduler.stat != self._published:
-            self._publish(Schedule(0), {}, 0.0)
+        self._outcome.publish(Schedule(0), 0.0)
 
     def _obey(self, command: CoreCommand) -> None:
         match command:
@@ -153,19 +157,10 @@ class Core:
 
     def _enter(self, request: AddSequence, guide: Guide | None = None) -> None:
         sequence = self._scheduler.add(self._entrance.known(request), guide)
-        if error := self._refusal(request):
-            self._end(sequence, FinishReason.ERROR, error)
+        if error := self._entrance.refusal(request):
+            self._outcome.end(sequence, FinishReason.ERROR, error)
         elif reason := sequence.finish_reason:  # What an earlier core generated was all.
-            self._end(sequence, reason)
-
-    def _refusal(self, request: AddSequence) -> str:
-        """Why a sequence cannot be computed, which the front half should have known; "" where it can."""
-        if not request.prompt:
-            return "the prompt is empty"
-        length = len(request.prompt) + max(request.max_new, len(request.generated))
-        if length > self._max_length:
-            return f"prompt {len(request.prompt)} + generated make {length} tokens, max_length is {self._max_length}"
-        return ""
+            self._outcome.end(sequence, reason)
 
     def _drop(self, key: int) -> None:
         self._entrance.drop(key)
@@ -173,66 +168,50 @@ class Core:
         if sequence is not None:
             self._scheduler.end(sequence)
 
-    def _end(self, sequence: Sequence, reason: FinishReason, error: str = "") -> None:
-        if error:
-            self._scheduler.fail(sequence)
-        else:
-            self._scheduler.end(sequence)
-        self._ended.append(Ended(sequence.key, reason, error))
+    def _launch(self) -> Launched:
+        """Decide the next step, and give it to the runner."""
+        started = self._clock()
+        if self._ttl is not None:
+            self._scheduler.age(started, self._ttl)
+        schedule = self._scheduler.schedule()
+        self._outcome.interrupt(schedule.interrupted)
+        self._announce(schedule.rows)
+        self._executor.copy(schedule.copies)
+        steps = [row.step for row in schedule.rows]
+        return Launched(schedule, steps, self._executor.launch(steps), started)
 
     def _announce(self, rows: list[Row]) -> None:
-        """Tell who is in the step before it is computed, where it is not the same as in the last one."""
-        keys = [row.sequence.key for row in rows]
-        if keys and keys != self._begun:
-            self._begun = keys
-            self._link.send(StepBegun(keys))
+        """Tell who is being computed from here on, before it is, where that has changed."""
+        if rows:
+            flying = [] if self._under_way is None else self._under_way.living
+            keys = dict.fromkeys(row.sequence.key for row in (*flying, *rows))
+            if keys != self._begun:
+                self._begun = keys
+                self._link.send(StepBegun(list(keys)))
 
-    def _settle(self, rows: list[Row], results: list[Sampled | None]) -> dict[int, Sampled]:
-        """Book what a step brought, and return the tokens by key."""
-        drawn: dict[int, Sampled] = {}
-        for row, result in zip(rows, results, strict=True):
-            if result is not None and result.error:
-                self._end(row.sequence, FinishReason.ERROR, result.error)
-                continue
-            self._scheduler.advance(row)
-            if result is not None and result.scores is not None:
-                self._tell_scores(row.sequence, result.scores)
-                if row.sequence.remaining:
-                    continue
-            if result is not None and self._take_token(row.sequence, result.token_id):
-                drawn[row.sequence.key] = result
-        return drawn
+    def _land(self, ahead: Launched | None = None) -> None:
+        """Wait for the step under way, if there is one; book and publish what it brought.
 
-    def _take_token(self, sequence: Sequence, token_id: int | None) -> bool:
-        """Append a token, and end the sequence where that is all; False where there was none to draw."""
-        if token_id is None:
-            self._end(sequence, FinishReason.NO_TOKEN_LEFT)
-            return False
-        self._scheduler.append(sequence, token_id)
-        if reason := sequence.finish_reason:
-            self._end(sequence, reason)
-        elif sequence.guide is not None:
-            self._guide(sequence, sequence.guide, token_id)
-        return True
-
-    def _tell_scores(self, sequence: Sequence, scores: Scores) -> None:
-        self._prompts.append(prompt_piece(sequence.key, sequence.scored, scores))
-        sequence.scored += len(scores.logprobs)
-        if not sequence.scoring:
-            self._entrance.note_scored(sequence.request.group)
-
-    def _guide(self, sequence: Sequence, guide: Guide, token_id: int) -> None:
-        try:
-            guide.take([token_id])
-        except GuideFailed as error:
-            self._end(sequence, FinishReason.ERROR, str(error))
-
-    def _publish(self, schedule: Schedule, drawn: dict[int, Sampled], seconds: float) -> None:
-        """Tell the front half everything at once, if there is anything to tell."""
-        stat = self._scheduler.stat
-        if not (schedule.rows or self._ended or stat != self._published):
+        Args:
+            ahead: the step that was launched after it.
+        """
+        step, self._under_way = self._under_way, None
+        if step is None:
             return
-        output = step_output(schedule, drawn, self._prompts, self._ended, stat, seconds)
-        self._prompts, self._ended = [], []
-        self._published = stat
-        self._link.send(output)
+        results = self._executor.land(step)
+        if results is None:
+            results = self._compute_apart(step, ahead)
+        self._outcome.book(step.schedule.rows, results)
+        now = self._clock()
+        self._outcome.publish(step.schedule, now - max(step.started, self._landed))
+        self._landed = now
+
+    def _compute_apart(self, step: Launched, ahead: Launched | None) -> list[Sampled | None]:
+        """A step failed: compute each of its rows alone. What was launched after it built on it, and is nothing."""
+        if ahead is not None:
+            self._executor.drop(ahead)
+            ahead.empty()
+        step.schedule.rows = step.living
+        for row in step.schedule.rows:
+            row.sequence.call_back()
+        return self._executor.run_apart([row.step for row in step.schedule.rows])

@@ -17,15 +17,28 @@ class Entrance:
     Args:
         open_guides: makes what compiles grammars for the model, when the first one comes.
         find: a sequence that the scheduler has, by its key.
+        max_length: tokens of the longest sequence.
     """
 
-    def __init__(self, open_guides: Callable[[], GuideMaker], find: Callable[[int], Sequence | None]) -> None:
+    def __init__(
+        self, open_guides: Callable[[], GuideMaker], find: Callable[[int], Sequence | None], max_length: int
+    ) -> None:
         self._guides = Guides(open_guides)
         self._groups = Groups(find)
+        self._max_length = max_length
 
     def __bool__(self) -> bool:
         """Something waits here."""
         return bool(self._guides) or bool(self._groups)
+
+    def refusal(self, request: AddSequence) -> str:
+        """Why a sequence cannot be computed, which the front half should have known; "" where it can."""
+        if not request.prompt:
+            return "the prompt is empty"
+        length = len(request.prompt) + max(request.max_new, len(request.generated))
+        if length > self._max_length:
+            return f"prompt {len(request.prompt)} + generated make {length} tokens, max_length is {self._max_length}"
+        return ""
 
     def hold(self, request: AddSequence) -> bool:
         """Whether a sequence has to wait here."""

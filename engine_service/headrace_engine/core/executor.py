@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 from headrace_engine.config import SamplingParams
+from headrace_engine.core.flight import Crashed, Flight, Landed
 from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceStep
+from headrace_engine.core.schedule import Launched
 
 _log = logging.getLogger(__name__)
 
@@ -34,41 +37,51 @@ class Executor:
         except Exception as error:
             raise StepFailed(f"copying blocks: {type(error).__name__}: {error}") from error
 
-    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
-        """One result a step, in order; None where nothing was wanted and nothing went wrong.
+    def launch(self, steps: Sequence[SequenceStep]) -> Flight:
+        """Begin a step. What goes wrong in it is told by `land`."""
+        if not steps:
+            return Landed([])
+        try:
+            return self._runner.launch(steps)
+        except Exception as error:
+            return Crashed(error)
+
+    def land(self, step: Launched) -> list[Sampled | None] | None:
+        """One result a step, in order; None where nothing was wanted. None in the place of all: the step has failed."""
+        try:
+            return _answers(step.flight.wait(), step.steps)
+        except Exception:
+            _log.exception("step_failed: %d rows are tried one by one", len(step.steps))
+            return None
+
+    def drop(self, step: Launched) -> None:
+        """Wait for a step whose results are of no use."""
+        with suppress(Exception):
+            step.flight.wait()
+
+    def run_apart(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
+        """Each step alone, once: it may be repeated, since it writes and draws the same again.
+
+        Returns:
+            One result a step, in order; None where nothing was wanted and nothing went wrong.
 
         Raises:
             StepFailed: not even a step of one known token can be computed.
         """
-        if not steps:
-            return []
-        try:
-            return self._run_together(steps)
-        except Exception:
-            _log.exception("step_failed: %d rows are tried one by one", len(steps))
-            return self._run_apart(steps)
-
-    def _run_together(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
-        drawn = self._runner.run(steps)
-        wanted = [step.answered for step in steps]
-        if len(drawn) != sum(wanted):
-            raise RuntimeError(f"the runner told of {len(drawn)} rows where {sum(wanted)} were wanted")
-        remaining = iter(drawn)
-        return [next(remaining) if want else None for want in wanted]
-
-    def _run_apart(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
-        """Each row alone, once: a step may be repeated, since it writes and draws the same again."""
         results: list[Sampled | None] = []
         failed: list[tuple[SequenceStep, Exception]] = []
         for step in steps:
             try:
-                results += self._run_together([step])
+                results += self._run([step])
             except Exception as error:
                 results.append(Sampled(None, error=f"the step failed: {type(error).__name__}: {error}"))
                 failed.append((step, error))
-        if len(failed) == len(steps):
+        if failed and len(failed) == len(steps):
             self._probe(*failed[-1])
         return results
+
+    def _run(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
+        return _answers(self._runner.run(steps), steps)
 
     def _probe(self, step: SequenceStep, error: Exception) -> None:
         """Tell failing sequences from a failing device, where every row failed.
@@ -82,6 +95,15 @@ class Executor:
             token_ids=(0,), start=0, blocks=(step.blocks[-1],), sampling=SamplingParams(temperature=0)
         )
         try:
-            self._run_together([harmless])
+            self._run([harmless])
         except Exception:
             raise StepFailed(f"{type(error).__name__}: {error}") from error
+
+
+def _answers(drawn: list[Sampled], steps: Sequence[SequenceStep]) -> list[Sampled | None]:
+    """One result a step, where a runner tells of those alone that want one."""
+    wanted = [step.answered for step in steps]
+    if len(drawn) != sum(wanted):
+        raise RuntimeError(f"the runner told of {len(drawn)} rows where {sum(wanted)} were wanted")
+    remaining = iter(drawn)
+    return [next(remaining) if want else None for want in wanted]

@@ -9,18 +9,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from headrace_engine.config import ComputeDtype, ComputeUnit, LogitsProcessor, SamplingParams
+from headrace_engine.core.flight import Flight, Landed
 from headrace_engine.model_types import ModelPhase
 
 Progress = Callable[[ModelPhase, int, int | None], None]
 """Called with the phase, the bytes done, and the bytes in all where known."""
-
-
-def _ids() -> array[int]:
-    return array("i")
-
-
-def _numbers() -> array[float]:
-    return array("d")
 
 
 @dataclass(slots=True)
@@ -40,10 +33,10 @@ class LogitChanges:
     """
 
     repetition: float = 1.0
-    penalized: array[int] = field(default_factory=_ids)
-    penalties: array[float] = field(default_factory=_numbers)
-    biased: array[int] = field(default_factory=_ids)
-    biases: array[float] = field(default_factory=_numbers)
+    penalized: array[int] = field(default_factory=lambda: array("i"))
+    penalties: array[float] = field(default_factory=lambda: array("d"))
+    biased: array[int] = field(default_factory=lambda: array("i"))
+    biases: array[float] = field(default_factory=lambda: array("d"))
     allowed: array[int] | None = None
 
 
@@ -108,6 +101,8 @@ class SequenceStep:
         processing: what is done to them last; what may not be drawn before it may not be drawn after it. None: nothing.
         scoring: ids of the prompt whose log-probabilities are wanted; None: none.
         tensors: the vectors of the row that draws are wanted.
+        drawn_at: the id to compute is what the step launched before this one draws in its row of this number, from 0;
+            token_ids have one id, which is of no matter. None: they are known.
     """
 
     token_ids: Sequence[int]
@@ -121,6 +116,7 @@ class SequenceStep:
     processing: Processing | None = None
     scoring: Scoring | None = None
     tensors: bool = False
+    drawn_at: int | None = None
 
     @property
     def answered(self) -> bool:
@@ -239,6 +235,15 @@ class Runner(ABC):
         in order. Logits of scored rows are computed some rows at a time, never all at once. A row whose logits are
         not finite gives a Sampled with an error and touches no other row.
         """
+
+    def launch(self, steps: Sequence[SequenceStep]) -> Flight:
+        """Begin a step, to be computed as by `run`, and do not wait for it where that is possible.
+
+        One other step may be under way, and no more. Whatever is launched, run or copied takes effect in the order of
+        the calls, so that blocks may be given to others as soon as no further step is to use them. A row whose
+        `drawn_at` names one that drew nothing computes anything: its results are of no use.
+        """
+        return Landed(self.run(steps))
 
     @abstractmethod
     def close(self) -> None:

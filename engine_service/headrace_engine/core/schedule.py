@@ -1,11 +1,12 @@
-"""One step as it was decided."""
+"""One step as it was decided, and as it was launched."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headrace_engine.core.flight import Flight, Landed
 from headrace_engine.core.runner import NO_COPIES, BlockCopies, SequenceStep
-from headrace_engine.core.sequence import Sequence
+from headrace_engine.core.sequence import Sequence, SequenceStatus
 from headrace_engine.messages import Scheduled
 
 
@@ -65,3 +66,29 @@ class Schedule:
         row = Row(sequence, min(sequence.remaining, self.budget))
         self.budget -= row.count
         self.rows.append(row)
+
+
+@dataclass(slots=True)
+class Launched:
+    """A step that the runner was given.
+
+    Attributes:
+        schedule: as it was decided; rows may be taken out of it, whose results are of no use.
+        steps: what the runner was given, one a row.
+        flight: brings what was drawn.
+        started: when it was decided.
+    """
+
+    schedule: Schedule
+    steps: list[SequenceStep]
+    flight: Flight
+    started: float
+
+    @property
+    def living(self) -> list[Row]:
+        """The rows of sequences that have not ended since."""
+        return [row for row in self.schedule.rows if row.sequence.status is not SequenceStatus.ENDED]
+
+    def empty(self) -> None:
+        """What it computed is of no use: its rows have to be scheduled again."""
+        self.schedule.rows, self.steps, self.flight = [], [], Landed([])

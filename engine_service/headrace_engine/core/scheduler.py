@@ -5,14 +5,16 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import replace
 from itertools import count
+from operator import attrgetter
 
 from headrace_engine.config import InterruptPolicy
 from headrace_engine.core.block_pool import BlockPool, BooksError
 from headrace_engine.core.host_tier import HostTier
 from headrace_engine.core.prefix_cache import Cursor, Scope
-from headrace_engine.core.schedule import Limits, Row, Schedule
+from headrace_engine.core.schedule import Launched, Limits, Row, Schedule
 from headrace_engine.core.sequence import Sequence, SequenceStatus
 from headrace_engine.core.tables import BlockTables
+from headrace_engine.core.tally import Tally
 from headrace_engine.core.waiting import WaitingQueue
 from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import AddSequence, CoreStat, Scheduled
@@ -36,7 +38,7 @@ class Scheduler:
         self._sequences: dict[int, Sequence] = {}
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []  # In the order of rank.
-        self._hits = self._fetched = self._misses = self._prefilled = self._generated = 0
+        self._tally = Tally()
 
     @property
     def busy(self) -> bool:
@@ -46,21 +48,7 @@ class Scheduler:
     @property
     def stat(self) -> CoreStat:
         """Gauges now, and counters since the start."""
-        return CoreStat(
-            running=len(self._running),
-            waiting=len(self._waiting),
-            blocks_total=self._pool.total,
-            blocks_used=self._pool.used,
-            blocks_cached=self._pool.cached,
-            blocks_free=self._pool.free,
-            host_blocks_total=self._host.total,
-            host_blocks_used=self._host.used,
-            prefix_cache_hit_tokens=self._hits,
-            prefix_cache_host_hit_tokens=self._fetched,
-            prefix_cache_miss_tokens=self._misses,
-            prefilled_tokens=self._prefilled,
-            generated_tokens=self._generated,
-        )
+        return self._tally.stat(len(self._running), len(self._waiting), self._pool, self._host)
 
     def add(self, request: AddSequence, guide: Guide | None = None) -> Sequence:
         """Let a sequence wait for its turn.
@@ -87,8 +75,19 @@ class Scheduler:
         self._pool.date = now
         self._tables.drop_before(now - ttl)
 
+    def can_look_ahead(self) -> bool:
+        """Whether the next step can be decided while one is under way.
+
+        Not where it needs what that one draws, nor where somebody would have to give way: ends may leave room enough.
+        """
+        if any(sequence.awaited for sequence in self._running):
+            return False
+        return self._tables.can_extend_all(sequence for sequence in self._running if sequence.remaining == 1)
+
     def schedule(self) -> Schedule:
         """The next step: generations first, then prompts under way, then new sequences.
+
+        While a step is under way, ask `can_look_ahead` first.
 
         Raises:
             BooksError: there is work and none of it can be done.
@@ -99,22 +98,28 @@ class Scheduler:
         if self._waiting:
             self._admit(schedule)
         schedule.copies = self._tables.take_copies()
-        if self.busy and not schedule.rows:
+        if self.busy and not (schedule.rows or any(sequence.under_way for sequence in self._running)):
             raise BooksError(f"{len(self._waiting)} sequences wait and none can start")
         return schedule
+
+    def expect(self, step: Launched) -> None:
+        """A step is under way: the next schedule goes on behind it."""
+        for place, row in enumerate(step.schedule.rows):
+            if row.sequence.status is SequenceStatus.RUNNING:
+                row.sequence.expect(row.count, place if step.steps[place].sampling is not None else None)
 
     def advance(self, row: Row) -> None:
         """A row was computed: its keys and values are in its blocks."""
         sequence = row.sequence
         if row.count > 1 or sequence.computed < sequence.prompt_length:
-            self._prefilled += row.count
-        sequence.computed += row.count
+            self._tally.prefilled += row.count
+        sequence.land(row.count)
         self._tables.publish(sequence)
 
     def append(self, sequence: Sequence, token_id: int) -> None:
         """A token was drawn."""
         sequence.ids.append(token_id)
-        self._generated += 1
+        self._tally.generated += 1
 
     def end(self, sequence: Sequence) -> None:
         """Compute this sequence no more, wherever it stands."""
@@ -229,7 +234,7 @@ class Scheduler:
         self._waiting.remove(sequence)
         self._tables.open(sequence, cached)
         sequence.status = SequenceStatus.RUNNING
-        insort(self._running, sequence, key=_rank)
+        insort(self._running, sequence, key=attrgetter("rank"))
         if not sequence.started:
             self._note_start(sequence, cached, schedule)
         schedule.add(sequence)
@@ -240,10 +245,6 @@ class Scheduler:
         fetched = self._tables.count_fetched(cached, found)
         schedule.scheduled.append(Scheduled(sequence.key, found, fetched))
         if sequence.cursor is not None:
-            self._hits += sequence.computed
-            self._fetched += self._tables.count_fetched(cached, sequence.computed)
-            self._misses += sequence.remaining
-
-
-def _rank(sequence: Sequence) -> tuple[int, int]:
-    return sequence.rank
+            self._tally.hits += sequence.computed
+            self._tally.fetched += self._tables.count_fetched(cached, sequence.computed)
+            self._tally.misses += sequence.remaining

@@ -14,6 +14,9 @@ from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import AddSequence
 from headrace_engine.result_types import FinishReason
 
+_UNKNOWN = (0,)
+"""In the place of an id that is being drawn."""
+
 
 class SequenceStatus(StrEnum):
     """Who holds a sequence: the waiting queue, the running list, or nobody."""
@@ -35,6 +38,9 @@ class Sequence:
         ids: prompt and generated ids.
         prompt_length: how many of them are the prompt's.
         computed: leading ids whose keys and values are in `blocks`.
+        under_way: ids after those that a launched step is computing.
+        drawing: place, in that step, of the row that draws the id which the sequence goes on with; None: it draws none,
+            or the last one.
         blocks: its block table.
         started: it was in a step before.
         preemptions: times that it gave up its blocks for others.
@@ -42,6 +48,7 @@ class Sequence:
         logits: what its ids make of its rules, from its first draw on; None: it has none, or has drawn nothing here.
         processed: the ids that its logits processors were given last.
         scored: the first prompt token whose log-probability nobody was told; token 0 has none.
+        follows: what is done to its logits, or told of a token, depends on its ids.
         plain: nothing is asked but tokens drawn from the model's own logits.
     """
 
@@ -53,6 +60,8 @@ class Sequence:
     ids: list[int] = field(init=False)
     prompt_length: int = field(init=False)
     computed: int = 0
+    under_way: int = 0
+    drawing: int | None = None
     blocks: list[int] = field(default_factory=list)
     started: bool = False
     preemptions: int = 0
@@ -60,6 +69,7 @@ class Sequence:
     logits: LogitState | None = None
     processed: array[int] = field(default_factory=lambda: array("i"))
     scored: int = field(init=False)
+    follows: bool = field(init=False)
     plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +78,8 @@ class Sequence:
         self.prompt_length = len(request.prompt)
         self.scored = max(1, request.scored)
         ruled = request.rules is not None or self.guide is not None or bool(request.processors)
-        self.plain = not (ruled or request.tensors or request.prompt_logprobs is not None)
+        self.follows = ruled or request.tensors
+        self.plain = not self.follows and request.prompt_logprobs is None
 
     @property
     def key(self) -> int:
@@ -86,14 +97,24 @@ class Sequence:
         return -self.priority, self.arrival
 
     @property
+    def length(self) -> int:
+        """Its ids, with one that is being drawn and has to be computed."""
+        return len(self.ids) + (self.drawing is not None)
+
+    @property
     def generated_length(self) -> int:
-        """Tokens generated, by this core or before."""
-        return len(self.ids) - self.prompt_length
+        """Tokens generated, by this core or before, with one that is being drawn and has to be computed."""
+        return self.length - self.prompt_length
 
     @property
     def remaining(self) -> int:
-        """Ids still to compute before the next one can be drawn."""
-        return len(self.ids) - self.computed
+        """Ids to compute, behind those under way, before the next one can be drawn; 0: none is to be drawn any more."""
+        return self.length - self.computed - self.under_way
+
+    @property
+    def awaited(self) -> bool:
+        """Its next step cannot be decided before the one under way has landed."""
+        return (self.follows and self.drawing is not None) or (self.under_way > 0 and self.scoring)
 
     @property
     def scoring(self) -> bool:
@@ -123,17 +144,37 @@ class Sequence:
                 return FinishReason.EOS
         return FinishReason.MAX_LENGTH if generated >= self.request.max_new else None
 
+    def expect(self, count: int, place: int | None) -> None:
+        """A step that computes its next count ids was launched, and goes on behind what has landed.
+
+        Args:
+            place: of its row, if that draws.
+        """
+        self.under_way = count
+        last = self.generated_length + 1 == self.request.max_new
+        self.drawing = None if last else place
+
+    def land(self, count: int) -> None:
+        """Its next count ids were computed, whether that was expected or not."""
+        self.computed += count
+        self.call_back()
+
+    def call_back(self) -> None:
+        """Nothing is under way."""
+        self.under_way, self.drawing = 0, None
+
     def step(self, count: int) -> SequenceStep:
         """Its share of a step that computes the next count ids; the last of them draws a token."""
-        draws = count == self.remaining
+        draws, start = count == self.remaining, self.computed + self.under_way
         step = SequenceStep(
-            token_ids=self.ids[self.computed : self.computed + count],
-            start=self.computed,
+            token_ids=self.ids[start : start + count] if self.drawing is None else _UNKNOWN,
+            start=start,
             blocks=self.blocks,
             sampling=self.request.sampling if draws else None,
             position=self.generated_length,
             index=self.request.index,
             masked_ids=self.masked_ids,
+            drawn_at=self.drawing,
         )
         return step if self.plain else self._asked(step)
 

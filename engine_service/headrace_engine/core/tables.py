@@ -29,7 +29,7 @@ class BlockTables:
 
     def grows(self, sequence: Sequence) -> bool:
         """Whether a sequence may come to need more blocks than its ids take now."""
-        return self._pool.blocks_for(sequence.longest) > self._pool.blocks_for(len(sequence.ids))
+        return self._pool.blocks_for(sequence.longest) > self._pool.blocks_for(sequence.length)
 
     def can_open(self, sequence: Sequence, cached: list[int], reserve: int) -> bool:
         """Whether there are blocks for all ids of a waiting sequence, with reserve blocks left over."""
@@ -58,11 +58,15 @@ class BlockTables:
 
     def suffices(self, sequence: Sequence) -> bool:
         """Whether a sequence has blocks for all its ids."""
-        return len(sequence.ids) <= len(sequence.blocks) * self._pool.block_size
+        return sequence.length <= len(sequence.blocks) * self._pool.block_size
 
     def can_extend(self, sequence: Sequence) -> bool:
         """Whether there are blocks for those ids of a running sequence that have none."""
         return self._pool.can_allocate(self._missing(sequence))
+
+    def can_extend_all(self, sequences: Iterable[Sequence]) -> bool:
+        """Whether there are blocks for those ids of all these running sequences that have none."""
+        return self._pool.can_allocate(sum(map(self._missing, sequences)))
 
     def extend(self, sequence: Sequence) -> None:
         """Give a sequence blocks for those of its ids that have none."""
@@ -94,4 +98,4 @@ class BlockTables:
         self._cache.check_books()
 
     def _missing(self, sequence: Sequence) -> int:
-        return self._pool.blocks_for(len(sequence.ids)) - len(sequence.blocks)
+        return self._pool.blocks_for(sequence.length) - len(sequence.blocks)
