@@ -83,8 +83,8 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
   return out;
 }
 
-// The room of a thread: sums of a block of rows in every plane, a widened piece of a tile, few rows' activations.
-constexpr int64_t kSumBytes = kRowBlock * 2 * kTileOutputs * 4;
+// The room of a thread: sums of a block of rows, a widened piece of a tile, few rows' activations.
+constexpr int64_t kSumBytes = kRowBlock * kTileOutputs * 4;
 #ifdef __AMX_BF16__
 constexpr int64_t kPieceBytes = kPairPiece * kTileOutputs * 2 + kProductBytes + kCodePiece * kTileOutputs;
 #else
@@ -163,16 +163,6 @@ Places places_of(const Projection& projection, const Step& step, int64_t tile, i
           projection.bias == nullptr ? nullptr : projection.bias + column, left < kTileOutputs ? left : kTileOutputs};
 }
 
-// Writes sums [rows][64].
-void put_sums(const Places& places, const float* sums) {
-  for (int64_t row = 0; row < places.rows; row++, sums += kTileOutputs) {
-    Vec products[kColumns];
-#pragma GCC unroll 8
-    for (int64_t c = 0; c < kColumns; c++) products[c] = Vec::load(sums + c * Vec::kLanes);
-    put_row(places, row, products);
-  }
-}
-
 #ifndef __AMX_BF16__
 struct TileShape {};
 #endif
@@ -236,7 +226,7 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
     const Tile tile{&projection->weight, &layout, weights, once ? kStreamAhead : layout.tile_bytes};
     const Places places = places_of(*projection, step, number, begin, end);
     multiply(tile, rows, way, begin, end, thread.room, places, shape);
-    if (way != kWhole) put_sums(places, reinterpret_cast<const float*>(thread.room));
+    if (way != kWhole && way != kTiles) put_sums(places, reinterpret_cast<const float*>(thread.room));
   }
 #ifdef __AMX_BF16__
   if (shape.rows != 0) _tile_release();

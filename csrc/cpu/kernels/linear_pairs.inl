@@ -91,6 +91,16 @@ void reach_for_next(Places& places) {
   places.row += places.stride;
 }
 
+// What is worth fetching from memory meanwhile, a few lines at each step.
+struct Ahead {
+  const std::byte* at;
+  int64_t lines;
+
+  void fetch() {
+    for (int64_t i = 0; i < lines; i++, at += 64) _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+  }
+};
+
 // What the next step reads: 32 inputs of 64 outputs.
 void fetch_step(const std::byte* pairs) {
   constexpr int64_t kStepBytes = 32 * kTileOutputs * 2;
@@ -98,46 +108,67 @@ void fetch_step(const std::byte* pairs) {
   for (int64_t at = 0; at < kStepBytes; at += 256) fetch_ahead(pairs + at, kStepBytes);
 }
 
-// sums [32][64] += two tiles of rows times all outputs of a piece, 32 outputs at a time. fresh: weights come from
-// memory.
-void add_two_tiles(const std::byte* w, const BFloat16* x, int64_t stride, int64_t inputs, float* sums, Places places,
-                   bool fresh) {
+// Where the sums of a piece begin: at zero, or with those of the pieces before.
+void load_sums(const float* const (&places)[4], bool begun) {
   constexpr int kSumStride = kTileOutputs * 4;
+  if (begun) {
+    _tile_loadd(0, places[0], kSumStride);
+    _tile_loadd(1, places[1], kSumStride);
+    _tile_loadd(2, places[2], kSumStride);
+    _tile_loadd(3, places[3], kSumStride);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+}
+
+void store_sums(float* const (&places)[4]) {
+  constexpr int kSumStride = kTileOutputs * 4;
+  _tile_stored(0, places[0], kSumStride);
+  _tile_stored(1, places[1], kSumStride);
+  _tile_stored(2, places[2], kSumStride);
+  _tile_stored(3, places[3], kSumStride);
+}
+
+// Inputs of a tile of weights, as pairs.
+struct PairPiece {
+  const std::byte* pairs;  // [inputs / 2][64][2]
+  int64_t inputs;
+  bool begun;  // there were pieces before
+};
+
+// sums [32][64] += two tiles of rows times all outputs of a piece, 32 outputs at a time. Weights pass the nearest cache
+// by, where the rows stay for the other outputs.
+void add_two_tiles(const PairPiece& piece, const BFloat16* x, int64_t stride, Ahead& ahead, float* sums,
+                   Places places) {
   for (int64_t column = 0; column < kTileOutputs; column += 32) {
-    float* place = sums + column;
-    _tile_loadd(0, place, kSumStride);
-    _tile_loadd(1, place + 16, kSumStride);
-    _tile_loadd(2, place + kTileRows * kTileOutputs, kSumStride);
-    _tile_loadd(3, place + kTileRows * kTileOutputs + 16, kSumStride);
-    for (int64_t k = 0; k < inputs; k += 32) {
-      const std::byte* pairs = w + (k / 2 * kTileOutputs + column) * 4;
+    float *upper = sums + column, *lower = upper + kTileRows * kTileOutputs;
+    load_sums({upper, upper + 16, lower, lower + 16}, piece.begun);
+    for (int64_t k = 0; k < piece.inputs; k += 32) {
+      const std::byte* pairs = piece.pairs + (k / 2 * kTileOutputs + column) * 4;
       reach_for_next(places);
-      if (fresh && column == 0) fetch_step(pairs);
+      ahead.fetch();
       _tile_loadd(4, x + k, static_cast<int>(stride * 2));
-      _tile_loadd(6, pairs, kTileOutputs * 4);
-      _tile_loadd(7, pairs + 64, kTileOutputs * 4);
+      _tile_stream_loadd(6, pairs, kTileOutputs * 4);
+      _tile_stream_loadd(7, pairs + 64, kTileOutputs * 4);
       _tile_dpbf16ps(0, 4, 6);
       _tile_dpbf16ps(1, 4, 7);
       _tile_loadd(5, x + kTileRows * stride + k, static_cast<int>(stride * 2));
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, place, kSumStride);
-    _tile_stored(1, place + 16, kSumStride);
-    _tile_stored(2, place + kTileRows * kTileOutputs, kSumStride);
-    _tile_stored(3, place + kTileRows * kTileOutputs + 16, kSumStride);
+    store_sums({upper, upper + 16, lower, lower + 16});
   }
 }
 
 // sums [16][64] += one tile of rows times all outputs of a piece.
-void add_one_tile(const std::byte* w, const BFloat16* x, int64_t stride, int64_t inputs, float* sums) {
-  constexpr int kSumStride = kTileOutputs * 4;
-  _tile_loadd(0, sums, kSumStride);
-  _tile_loadd(1, sums + 16, kSumStride);
-  _tile_loadd(2, sums + 32, kSumStride);
-  _tile_loadd(3, sums + 48, kSumStride);
-  for (int64_t k = 0; k < inputs; k += 32) {
-    const std::byte* pairs = w + k / 2 * kTileOutputs * 4;
+void add_one_tile(const PairPiece& piece, const BFloat16* x, int64_t stride, Ahead& ahead, float* sums) {
+  load_sums({sums, sums + 16, sums + 32, sums + 48}, piece.begun);
+  for (int64_t k = 0; k < piece.inputs; k += 32) {
+    const std::byte* pairs = piece.pairs + k / 2 * kTileOutputs * 4;
+    ahead.fetch();
     _tile_loadd(4, x + k, static_cast<int>(stride * 2));
     _tile_loadd(5, pairs, kTileOutputs * 4);
     _tile_loadd(6, pairs + 64, kTileOutputs * 4);
@@ -148,35 +179,41 @@ void add_one_tile(const std::byte* w, const BFloat16* x, int64_t stride, int64_t
     _tile_dpbf16ps(2, 4, 7);
     _tile_dpbf16ps(3, 4, 5);
   }
-  _tile_stored(0, sums, kSumStride);
-  _tile_stored(1, sums + 16, kSumStride);
-  _tile_stored(2, sums + 32, kSumStride);
-  _tile_stored(3, sums + 48, kSumStride);
+  store_sums({sums, sums + 16, sums + 32, sums + 48});
 }
 
-// sums [rows][64] = the tile's products with rows first ... last - 1. Rows are filled up to a multiple of 16: there is
-// room for them in sums, and rows of pairs beyond the last may hold anything.
+// Rows first ... last - 1 of the step times inputs begin ... end - 1 of a tile. Where those are the last ones, the
+// products are written while they are near; where they are all, sums are kept for no other inputs.
+void add_piece(const Tile& tile, const Rows& rows, int64_t begin, int64_t end, int64_t first, int64_t last, float* sums,
+               std::byte* room, const Places& places) {
+  const int64_t inputs = tile.layout->inputs, bytes = tile.layout->tile_bytes / (inputs / 32);
+  const PairPiece piece = {paired(tile, begin, end, room), end - begin, begin != 0};
+  const int64_t passes = (last - first + kTileRows - 1) / kTileRows;
+  Ahead ahead = {tile.data + bytes * (end / 32), bytes / 64 / passes + 1};
+  for (int64_t row = first, step; row < last; row += step) {
+    const BFloat16* x = rows.pairs + row * rows.stride + begin;
+    float* out = sums + (end - begin == inputs ? 0 : row - first) * kTileOutputs;
+    step = last - row > kTileRows ? 2 * kTileRows : kTileRows;
+    Places now = places;
+    now.row += (row - first) * places.stride;
+    now.rows = end < inputs ? 0 : (last - row < step ? last - row : step);
+    if (step > kTileRows) {
+      add_two_tiles(piece, x, rows.stride, ahead, out, now);
+    } else {
+      add_one_tile(piece, x, rows.stride, ahead, out);
+    }
+    put_sums(now, out);
+  }
+}
+
+// Rows first ... last - 1 of the step times a tile. Rows of pairs beyond the last may hold anything. sums: room for all
+// rows, filled up to two whole tiles.
 void amx_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room,
               const Places& places) {
-  const int64_t tiles = (last - first + kTileRows - 1) / kTileRows;
-  __builtin_memset(sums, 0, static_cast<size_t>(tiles * kTileRows * kTileOutputs) * sizeof(float));
-  for (int64_t begin = 0; begin < tile.layout->inputs; begin += kPairPiece) {
-    const int64_t end = begin + kPairPiece < tile.layout->inputs ? begin + kPairPiece : tile.layout->inputs;
-    const std::byte* w = paired(tile, begin, end, room);
-    const bool fresh = w != room;  // from memory
-    for (int64_t at = 0; at < tiles;) {
-      const BFloat16* x = rows.pairs + (first + at * kTileRows) * rows.stride + begin;
-      float* out = sums + at * kTileRows * kTileOutputs;
-      if (tiles - at >= 2) {
-        const Places next = {places.row + at * kTileRows * places.stride, places.stride,
-                             end == tile.layout->inputs ? 2 * kTileRows : 0, nullptr, 0};
-        add_two_tiles(w, x, rows.stride, end - begin, out, next, fresh && at == 0);
-        at += 2;
-      } else {
-        add_one_tile(w, x, rows.stride, end - begin, out);
-        at += 1;
-      }
-    }
+  const int64_t inputs = tile.layout->inputs;
+  for (int64_t begin = 0; begin < inputs; begin += kPairPiece) {
+    const int64_t end = begin + kPairPiece < inputs ? begin + kPairPiece : inputs;
+    add_piece(tile, rows, begin, end, first, last, sums, room, places);
   }
 }
 

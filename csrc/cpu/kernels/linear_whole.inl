@@ -13,17 +13,8 @@ struct CodeTiles {
   int64_t stride;
 };
 
-// What is worth fetching from memory meanwhile, a few lines at each step.
-struct Ahead {
-  const std::byte* at;
-  int64_t lines;
-
-  void fetch() {
-    for (int64_t i = 0; i < lines; i++, at += 64) _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
-  }
-};
-
-// sums [2][16][64] = both tiles times 32 outputs.
+// sums [2][16][64] = both tiles times 32 outputs. Weights pass the nearest cache by, where the rows stay for the other
+// outputs.
 void multiply_two_tiles(const std::byte* w, const CodeTiles& x, int64_t inputs, Ahead& ahead, Places& places,
                         std::byte* sums) {
   const auto stride = static_cast<int>(x.stride);
@@ -36,9 +27,9 @@ void multiply_two_tiles(const std::byte* w, const CodeTiles& x, int64_t inputs, 
     reach_for_next(places);
     ahead.fetch();
     _tile_loadd(4, x.upper + k, stride);
-    _tile_loadd(6, w, kProductRow);
+    _tile_stream_loadd(6, w, kProductRow);
     _tile_dpbsud(0, 4, 6);
-    _tile_loadd(7, w + 64, kProductRow);
+    _tile_stream_loadd(7, w + 64, kProductRow);
     _tile_dpbsud(1, 4, 7);
     _tile_loadd(5, x.lower + k, stride);
     _tile_dpbsud(2, 5, 6);

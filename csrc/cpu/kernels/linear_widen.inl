@@ -32,6 +32,16 @@ constexpr int64_t kColumns = kTileOutputs / Vec::kLanes;  // registers of a row 
   }
 }
 
+// Writes sums [rows][64].
+void put_sums(const Places& places, const float* sums) {
+  for (int64_t row = 0; row < places.rows; row++, sums += kTileOutputs) {
+    Vec products[kColumns];
+#pragma GCC unroll 8
+    for (int64_t c = 0; c < kColumns; c++) products[c] = Vec::load(sums + c * Vec::kLanes);
+    put_row(places, row, products);
+  }
+}
+
 Vec widen(const uint16_t* half) {
 #ifdef __AVX512F__
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(half)))};
