@@ -17,6 +17,7 @@ from headrace_engine.engine.options import API_VERSION, FEATURES, EngineOptions
 from headrace_engine.engine.reading import Reading, page_of
 from headrace_engine.engine.registry import ModelRegistry
 from headrace_engine.engine.request_book import RequestBook
+from headrace_engine.engine.session_update import ModelLoad
 from headrace_engine.engine.sessions import Sessions
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.engine.statistics_view import devices_of, engine_stat
@@ -47,7 +48,10 @@ class Engine:
         self.arriving = self._book.keys.arriving
         self._admission = Admission(self._book, self._models.get, self._refuse_while_draining, clock)
         self._reading = Reading()
-        self.sessions = Sessions(self._book.find, lambda: model_loads(self._models.all(), draining=self._draining))
+        self.sessions = Sessions(self._book.find, self._loads, stream_interval=options.stream_interval)
+
+    def _loads(self) -> list[ModelLoad]:
+        return model_loads(self._models.all(), draining=self._draining)
 
     @property
     def draining(self) -> bool:

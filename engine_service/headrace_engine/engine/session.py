@@ -9,9 +9,10 @@ from typing import Any
 from headrace_engine.engine.load import LoadWatch
 from headrace_engine.engine.requests import Request
 from headrace_engine.engine.session_channels import Channel, ChannelNumbers, Place, Refused, Timers
+from headrace_engine.engine.session_pace import Pace
 from headrace_engine.engine.session_reader import Reader
 from headrace_engine.engine.session_update import UPDATE_BYTES, SessionUpdate
-from headrace_engine.errors import HeadraceError, InvalidArgument, Unavailable
+from headrace_engine.errors import HeadraceError, Unavailable
 
 DEFAULT_WINDOW = 4096
 """Tokens that may be told beyond the acknowledged position where the attach does not say."""
@@ -28,12 +29,6 @@ LEAVE_TIME = 4.0
 LOAD_INTERVAL = 0.1
 """Seconds between two words about load."""
 
-MAX_CHANNELS = 65_536
-"""Channels that a session may have at a time."""
-
-MAX_HANDLE_BYTES = 1024
-"""Bytes of a handle; it comes back in a HandleError, and updates are bounded."""
-
 
 class EngineSession:
     """Channels, and what is new on them.
@@ -46,6 +41,7 @@ class EngineSession:
         load: tells what models do, to sessions that want it.
         closed: called by `close`.
         update_bytes: bytes that an update is filled up to.
+        stream_interval: as in EngineOptions.
     """
 
     def __init__(
@@ -55,6 +51,7 @@ class EngineSession:
         timers: Timers,
         closed: Callable[[EngineSession], None],
         update_bytes: int = UPDATE_BYTES,
+        stream_interval: float = 0.0,
     ) -> None:
         self._find, self._load, self._timers, self._closed = find, load, timers, closed
         self._update_bytes = update_bytes
@@ -62,6 +59,7 @@ class EngineSession:
         self._channels: dict[int, Channel] = {}
         self._news: dict[Channel, None] = {}
         self._wake = asyncio.Event()
+        self._pace = Pace(stream_interval, timers, self._wake.set)
         self._opening = False
         self._pong: int | None = None
         self._failure: Exception | None = None
@@ -94,7 +92,7 @@ class EngineSession:
         Raises:
             InvalidArgument: the channel number is 0 or was used, there are too many, or the handle is none.
         """
-        self._check(place, path)
+        self._numbers.check(place, path, len(self._channels))
         window = DEFAULT_WINDOW if window is None else window
         channel: Channel
         try:
@@ -165,6 +163,7 @@ class EngineSession:
         for alarm in (self._silence_alarm, self._load_alarm, self._leave_alarm):
             if alarm is not None:
                 alarm.cancel()
+        self._pace.close()
         self._closed(self)
 
     # What it tells.
@@ -177,11 +176,14 @@ class EngineSession:
             Unavailable: the client was silent for too long, or the engine is gone.
         """
         while True:
+            if self._pace.holding:
+                await self._wake.wait()
             self._wake.clear()
             if self._failure is not None:
                 raise self._failure
             update = self._collect()
             if update.size:
+                self._pace.told()
                 return update
             if self._left and self._ending:
                 raise Unavailable("the engine is shutting down", retry_after=1.0)
@@ -189,9 +191,13 @@ class EngineSession:
                 return None
             await self._wake.wait()
 
-    def _mark(self, channel: Channel) -> None:
+    def _mark(self, channel: Channel, *, patient: bool = False) -> None:
+        """There is news on a channel. It may wait for more where it is patient."""
         self._news[channel] = None
-        self._wake.set()
+        if not patient:
+            self._wake.set()
+        elif not self._wake.is_set():
+            self._pace.step()
 
     def _collect(self) -> SessionUpdate:
         update = SessionUpdate(self._update_bytes)
@@ -201,6 +207,7 @@ class EngineSession:
         for channel in left:
             if update.size >= update.limit or channel.tell(update):
                 self._news = dict.fromkeys([*left, channel])  # What did not fit goes behind the others.
+                self._wake.set()
                 break
         for failure in update.errors:
             self.detach(failure.channel)
@@ -223,16 +230,6 @@ class EngineSession:
             self._pong = None
         while self._load.pending and update.room > 0:
             update.load(self._load.take())
-
-    def _check(self, place: Place, path: str) -> None:
-        if place.channel == 0 or not self._numbers.take(place.channel):
-            text = f"= {place.channel} was used before or is 0; allowed: each number from 1 once in a stream"
-            raise InvalidArgument.field(f"{path}.channel", text)
-        if len(self._channels) == MAX_CHANNELS:
-            raise InvalidArgument.field(path, f"is one too many; allowed: {MAX_CHANNELS} channels in one session")
-        length = len(place.handle.encode())
-        if length > MAX_HANDLE_BYTES:
-            raise InvalidArgument.field(f"{path}.handle", f"has {length} bytes; allowed: {MAX_HANDLE_BYTES}")
 
     def _check_silence(self) -> None:
         left = self._heard + PING_TIMEOUT - self._timers.time()

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace_engine.engine.session_update import HandleError, SessionUpdate
-from headrace_engine.errors import HeadraceError
+from headrace_engine.errors import HeadraceError, InvalidArgument
+
+MAX_CHANNELS = 65_536
+"""Channels that a session may have at a time."""
+
+MAX_HANDLE_BYTES = 1024
+"""Bytes of a handle; it comes back in a HandleError, and updates are bounded."""
 
 
 class Timers(Protocol):
@@ -76,6 +82,25 @@ class ChannelNumbers:
 
     def __init__(self) -> None:
         self._pages: dict[int, int] = {}
+
+    def check(self, place: Place, path: str, channels: int) -> None:
+        """Take the number of a place that is to be attached.
+
+        Args:
+            path: of the attach in its message.
+            channels: that the session has.
+
+        Raises:
+            InvalidArgument: the number is 0 or was used, there are too many channels, or the handle is none.
+        """
+        if place.channel == 0 or not self.take(place.channel):
+            text = f"= {place.channel} was used before or is 0; allowed: each number from 1 once in a stream"
+            raise InvalidArgument.field(f"{path}.channel", text)
+        if channels == MAX_CHANNELS:
+            raise InvalidArgument.field(path, f"is one too many; allowed: {MAX_CHANNELS} channels in one session")
+        length = len(place.handle.encode())
+        if length > MAX_HANDLE_BYTES:
+            raise InvalidArgument.field(f"{path}.handle", f"has {length} bytes; allowed: {MAX_HANDLE_BYTES}")
 
     def take(self, number: int) -> bool:
         """Use a number. False: it was used before."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from headrace_engine.engine.requests import Request
 from headrace_engine.engine.session_channels import Place, Timers
@@ -24,6 +23,13 @@ _GENERATING = GenerateStatus.GENERATING
 
 WINDOW_INTERVAL = 1.0
 """Seconds between two words about a window that stays closed."""
+
+
+class Changed(Protocol):
+    """Hears of news."""
+
+    def __call__(self, reader: Reader, /, *, patient: bool = False) -> None:
+        """There may be something to tell; patient: which may wait a moment."""
 
 
 class Reader:
@@ -46,13 +52,13 @@ class Reader:
         request: Request,
         from_position: int,
         window: int,
-        changed: Callable[[Reader], None],
+        changed: Changed,
         timers: Timers,
     ) -> None:
         self._log = request.sequence(place.index).log
         self._log.check_position(from_position)
         self.place, self._channel, self._request = place, place.channel, request
-        self._position = self._acked = from_position
+        self._first = self._position = self._acked = from_position
         self._window = self._open_window = window
         self._limit = from_position + window
         self._changed, self._timers = changed, timers
@@ -72,8 +78,9 @@ class Reader:
         return self._ended and self._position == len(self._log)
 
     def touch(self) -> None:
-        """The log changed."""
-        self._changed(self)
+        """The log changed. The first token and the end are told at once."""
+        log = self._log
+        self._changed(self, patient=self._position > self._first and log.end is None and not log.released)
 
     def close(self) -> None:
         """Read no more, and be there for the request no more."""

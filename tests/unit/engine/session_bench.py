@@ -64,6 +64,7 @@ class SessionBench:
     """A session that is open, and what it reads from."""
 
     update_bytes: int = 960 * 1024
+    stream_interval: float = 0.0
     stories: dict[str, Story] = field(default_factory=dict)
     loads: list[ModelLoad] = field(default_factory=list)
     timers: FakeTimers = field(default_factory=FakeTimers)
@@ -71,7 +72,12 @@ class SessionBench:
 
     def __post_init__(self) -> None:
         self.session = EngineSession(
-            self.find, LoadWatch(lambda: self.loads), self.timers, self._count_close, self.update_bytes
+            self.find,
+            LoadWatch(lambda: self.loads),
+            self.timers,
+            self._count_close,
+            self.update_bytes,
+            self.stream_interval,
         )
 
     def find(self, handle: str, owner: str) -> Request:

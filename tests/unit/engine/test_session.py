@@ -6,8 +6,8 @@ import asyncio
 import math
 
 import pytest
-from headrace_engine.engine.session import LEAVE_TIME, LOAD_INTERVAL, MAX_HANDLE_BYTES, PING_TIMEOUT
-from headrace_engine.engine.session_channels import ChannelNumbers
+from headrace_engine.engine.session import LEAVE_TIME, LOAD_INTERVAL, PING_TIMEOUT
+from headrace_engine.engine.session_channels import MAX_HANDLE_BYTES, ChannelNumbers
 from headrace_engine.engine.session_update import (
     Attached,
     ModelLoad,
@@ -114,7 +114,7 @@ class TestAttach:
         self, bench: SessionBench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Failed ones count until they are told, or a client that never listens would fill the memory."""
-        monkeypatch.setattr("headrace_engine.engine.session.MAX_CHANNELS", 3)
+        monkeypatch.setattr("headrace_engine.engine.session_channels.MAX_CHANNELS", 3)
         bench.story()
         bench.attach(1)
         bench.attach(2, "unknown")
