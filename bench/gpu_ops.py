@@ -5,21 +5,26 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
-from gpu_costs import GROUP, Scale
+from gpu_costs import CODES, FLASH_OP, GROUP, Scale
 from gpu_shapes import BLOCK_SIZE, Stored, random_model
+from headrace_engine.backends.cuda.activations import FP8_CAPABILITY
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
 from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.drawing import Drawing
+from headrace_engine.backends.cuda.flash import FlashPrefill
 from headrace_engine.backends.cuda.ops import CudaOps
+from headrace_engine.backends.cuda.row_products import CodeProducts, RowCodedWeight
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Dtype, Format, Kv, Matrix, MatrixRows
 from headrace_engine.native.coded import CodedMatrix
@@ -103,7 +108,20 @@ class Ops:
             "append_kv": self._append(),
             "gated_rows": lambda: ops.silu_mul(gate, up),
             "linear (cuBLAS)": lambda: ops.linear(x, weight),
+            **self._codes_of_rows(x, weight),
         }
+
+    def _codes_of_rows(self, x: torch.Tensor, weight: torch.Tensor) -> Works:
+        """Products of rows and weights of eight bits, but for the codes of rows."""
+        works: Works = {}
+        for name in CODES:
+            if name == "fp8" and self._device.capability < FP8_CAPABILITY:
+                continue
+            products = CodeProducts(self._device, RowCodes[name.upper()])
+            rows, of_weight = products.coded(x), products.coded(weight)
+            coded = RowCodedWeight(of_weight.codes, of_weight.scales, [len(of_weight)])
+            works[f"linear {name} rows (torch)"] = partial(products.linear, rows, coded, None)
+        return works
 
     def _attention(self) -> Works:
         spec, scale = self._spec, self._scale
@@ -114,6 +132,9 @@ class Ops:
                 ops, batch = self._layer(kv, steps)
                 q = self._random(len(batch.token_ids), spec.query_width)
                 works[f"{kind} {kv.name.lower()}"] = partial(ops.paged_attention, 0, q, batch, None)
+        with suppress(InvalidArgument):  # Where the installed torch has no such attention.
+            ops, batch = self._layer(Kv.BFLOAT16, [self._prompt()], flash=True)
+            works[FLASH_OP] = partial(ops.paged_attention, 0, self._random(scale.chunk, spec.query_width), batch, None)
         return works
 
     def _coded(self) -> Works:
@@ -169,7 +190,7 @@ class Ops:
         )
         return lambda: self._device.launch("quantize_rows", args)
 
-    def _layer(self, kv: Kv, steps: list[SequenceStep]) -> tuple[CudaOps, CudaBatch]:
+    def _layer(self, kv: Kv, steps: list[SequenceStep], flash: bool = False) -> tuple[CudaOps, CudaBatch]:
         """The ops over a pool of its own, and a step that has come to the device."""
         scale, spec = self._scale, self._spec
         sizes = Sizes(max(scale.chunk, len(steps)), len(steps), max(len(step.blocks) for step in steps), BLOCK_SIZE)
@@ -180,7 +201,8 @@ class Ops:
             layer.random_(0, 64)
         staging = StepStaging(self._device, sizes)
         longest = sizes.blocks * BLOCK_SIZE
-        ops = CudaOps(spec, model.rotary, pool, staging, self._device, model.products, longest)
+        attention = FlashPrefill(self._device.attention(), pool) if flash else None
+        ops = CudaOps(spec, model.rotary, pool, staging, self._device, model.products, longest, attention)
         batch = make_batch(steps)
         staging.fill(batch)
         self._kept += [model, pool, staging]

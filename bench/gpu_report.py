@@ -16,14 +16,18 @@ RESULTS = Path(__file__).parent / "results" / "gpu.jsonl"
 
 
 def op_table(costs: Mapping[str, Cost], limits: tuple[float, float], measured: Mapping[str, float] | None) -> str:
-    """Each op beside the floor that its bytes and operations set; without measurements the floors alone."""
+    """Each op beside the floor that its bytes and operations set, and what is not to be had on the card as such.
+
+    Without measurements the floors alone.
+    """
     heads = ["op", "MB", "GFLOP", "floor µs", *(["measured µs", "percent"] if measured else [])]
     rows = []
     for name, cost in costs.items():
         floor = cost.floor(*limits)
         row = [name, f"{cost.moved / 1e6:,.2f}", f"{cost.computed / 1e9:,.2f}", f"{floor * 1e6:,.1f}"]
         if measured:
-            row += [f"{measured[name] * 1e6:,.1f}", f"{100 * floor / measured[name]:.0f}"]
+            taken = measured.get(name)
+            row += [f"{taken * 1e6:,.1f}", f"{100 * floor / taken:.0f}"] if taken else ["not here", ""]
         rows.append(row)
     return table(heads, rows)
 

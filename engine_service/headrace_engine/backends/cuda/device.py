@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.cards import check_card
+from headrace_engine.backends.cuda.flash import VaryingAttention, attention_by_sequence, torch_attention
 from headrace_engine.backends.cuda.recording import Recording
 from headrace_engine.backends.cuda.sim_kernels import simulated_kernel
 from headrace_engine.backends.host import memory_limit
@@ -75,6 +76,14 @@ class Device(Protocol):
         """
         ...
 
+    def attention(self) -> VaryingAttention:
+        """Attention of whole prompts that torch computes itself.
+
+        Raises:
+            InvalidArgument: the installed torch has none.
+        """
+        ...
+
     def pinned(self, nbytes: int) -> Tensor:
         """Bytes of the host that the device copies from and to without help: uint8 [nbytes], zeroed."""
         ...
@@ -124,6 +133,10 @@ class CudaDevice:
     def kernel(self, source: str, file: ProcessorFile) -> Kernel:
         """See Device."""
         return compile_kernel(self.torch, source, file)
+
+    def attention(self) -> VaryingAttention:
+        """See Device."""
+        return torch_attention()
 
     def pinned(self, nbytes: int) -> Tensor:
         """See Device."""
@@ -178,6 +191,10 @@ class SimDevice:
     def kernel(self, source: str, file: ProcessorFile) -> Kernel:
         """See Device."""
         return simulated_kernel(source, file)
+
+    def attention(self) -> VaryingAttention:
+        """See Device."""
+        return attention_by_sequence
 
     def pinned(self, nbytes: int) -> Tensor:
         """See Device."""

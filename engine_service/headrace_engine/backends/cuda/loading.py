@@ -17,6 +17,7 @@ from headrace_engine.backends.cuda.activations import choose_row_codes
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
 from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.flash import FLASH, FlashPrefill
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.packing import GROUPS, Packer
 from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
@@ -108,7 +109,8 @@ class CudaModel:
 
     def _ops(self, pool: KvPool, staging: StepStaging) -> CudaOps:
         longest = self.sizes.blocks * self.sizes.block_size
-        given = (self.spec, self.rotary, pool, staging, self.device, self.products, longest)
+        flash = FlashPrefill(self.device.attention(), pool) if FLASH in self.plain else None
+        given = (self.spec, self.rotary, pool, staging, self.device, self.products, longest, flash)
         if self.row_codes is None:
             return CudaOps(*given)
         if "row_codes" in self.plain:

@@ -11,6 +11,7 @@ from torch import Tensor
 from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
 from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.flash import FlashPrefill
 from headrace_engine.backends.cuda.pool import KvPool
 from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.backends.cuda.weights import spanning
@@ -48,6 +49,7 @@ class CudaOps:
         device: where the tensors lie.
         products: computes with weights in codes.
         longest: tokens of the longest sequence.
+        flash: attends in the place of a kernel where it can; None: nowhere.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class CudaOps:
         device: Device,
         products: CodedProducts,
         longest: int,
+        flash: FlashPrefill | None = None,
     ) -> None:
         self._spec = spec
         self._rotary = rotary
@@ -67,11 +70,13 @@ class CudaOps:
         self._device = device
         self._products = products
         self._splits = -(-longest // SPLIT_TOKENS)
+        self._flash = flash
+        self._scale = 1 / math.sqrt(spec.head_dim)
         self._turning: tuple[Tensor, Tensor] | None = None
 
     def prepare(self, batch: Batch) -> CudaBatch:
-        """See Ops. Enqueues the copy of a step that `StepStaging.fill` was given."""
-        return self._staging.send(batch)
+        """See Ops. `StepStaging.fill` was given the step."""
+        return self._staging.view(batch)
 
     def embedding(self, table: Weight, batch: CudaBatch) -> Tensor:
         """See Ops."""
@@ -146,7 +151,13 @@ class CudaOps:
         out = torch.empty_like(q)
         if batch.single:
             self._decode(layer, q, out, batch, window or 0)
-        if batch.single < len(batch.stored):
+        if batch.single == len(batch.stored):
+            return out
+        if self._flash is not None and batch.prompts_begin:
+            rows, firsts = slice(batch.single, None), batch.prompt_firsts
+            slots, longest = batch.slots[rows], batch.longest
+            out[rows] = self._flash.attend(layer, q[rows], slots, firsts, longest, window or 0, self._scale)
+        else:
             self._prefill(layer, q, out, batch, window or 0)
         return out
 
@@ -213,7 +224,7 @@ class CudaOps:
             splits=splits,
             split_size=SPLIT_TOKENS if splits > 1 else 0,
             window=window,
-            scale=1 / math.sqrt(self._spec.head_dim),
+            scale=self._scale,
         )
         self._device.launch("decode_attention", args)
 
@@ -232,6 +243,6 @@ class CudaOps:
             heads=self._spec.num_heads,
             max_blocks=batch.tables.shape[1],
             window=window,
-            scale=1 / math.sqrt(self._spec.head_dim),
+            scale=self._scale,
         )
         self._device.launch("prefill_attention", args)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch
+from headrace_engine.backends.cuda.flash import FLASH, PLAIN_VARIABLE
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain_pool import plain_entries
 from headrace_engine.backends.cuda.pool import KvPool
@@ -17,9 +18,6 @@ from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.spec import DecoderSpec
 
-PLAIN_VARIABLE = "HEADRACE_CUDA_PLAIN"
-"""Environment variable with the names of ops that torch is to compute, separated by commas."""
-
 _METHODS: Mapping[str, tuple[str, ...]] = {
     "rms_norm": ("rms_norm", "add_rms_norm"),
     "gated_rows": ("silu_mul",),
@@ -28,9 +26,10 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     "attention": ("paged_attention",),
     "coded_linear": (),
     "row_codes": (),
+    FLASH: (),
     "sample_rows": (),
 }
-"""By the name of an op: what PlainOps has in its place. The last three are replaced where they are called."""
+"""By the name of an op: what PlainOps has in its place. The last four are replaced where they are called."""
 
 NOT_CAPTURED = frozenset(("attention", "sample_rows"))
 """Ops that need the host in plain torch: with them no step is captured."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
 
 from headrace_engine.backends.cuda.device import CudaDevice, Device
+from headrace_engine.backends.cuda.flash import FLASH
 from headrace_engine.backends.cuda.host_blocks import HostBlocks
 from headrace_engine.backends.cuda.loading import CudaModel, load_model
 from headrace_engine.backends.cuda.steps import StepRunner
@@ -127,4 +129,7 @@ class CudaRunner(Runner):
         steps = StepRunner(model, model.pool(1))
         mixed = largest_step(self._plan, length_limit(self._plan, model.spec))
         taken = [model.device.taken(partial(steps.run, each)) for each in (mixed, [mixed[-1]] * len(mixed))]
+        if FLASH in model.plain:  # Which attends where a prompt begins, and the mixed step's does not.
+            begun = [replace(mixed[0], start=0), *mixed[1:]]
+            taken[0] = max(taken[0], model.device.taken(partial(steps.run, begun)))
         return int(_SPARE * sum(taken)) + steps.staged_bytes + model.products.nbytes
