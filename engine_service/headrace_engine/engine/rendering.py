@@ -110,6 +110,8 @@ class Renderer:
         return self._answer(order, attempts - 1)
 
     def _attempt(self, order: Order | None) -> Answer:
+        if self._closed:
+            raise _closed()
         if self._refusal is not None:
             raise self._refusal.error()
         if self._process is None or self._process.has_ended:  # Between chats, so no chat is to blame.

@@ -163,6 +163,10 @@ class InProcessTransport:
             call.close()
             await call.ended.wait()
         await self._engine.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # Starts go on when their calls are cut.
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

@@ -311,6 +311,20 @@ def test_closing_ends_calls_in_progress_and_refuses_later_ones(engine):
     assert ended.value.status == refused.value.status == client_closed()
 
 
+def test_closing_ends_what_goes_on_without_its_call(engine):
+    """As a start does that was cut."""
+    transport = InProcessTransport(lambda: engine)
+
+    async def begin():
+        task = asyncio.create_task(asyncio.Event().wait())
+        await asyncio.sleep(0)
+        return task
+
+    task = transport._run(begin())
+    transport.close()
+    assert task.cancelled()
+
+
 @pytest.mark.parametrize("close", ["SyncRequest", "GetRequest"])
 def test_closing_a_client_wakes_its_blocked_calls_which_are_not_tried_again(close):
     engine = ScriptedEngine()
