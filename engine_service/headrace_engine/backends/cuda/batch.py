@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.device import Device
@@ -16,6 +17,9 @@ from headrace_engine.backends.torch import batch as torch_batches
 from headrace_engine.backends.torch.attention import blocks_per_tile
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.models.decoder import Batch
+
+NOTHING_DRAWN: Mapping[int, int] = {}
+"""Of a step whose ids are all known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class CudaBatch:
 
 
 class StepStaging:
-    """Sends steps to the device, one at a time.
+    """Brings steps to the device, one after the other, with ids that the device alone knows yet.
 
     Args:
         device: where to.
@@ -99,25 +103,40 @@ class StepStaging:
             device,
             {
                 "token_ids": ((rows,), np.int32),
+                "sources": ((rows,), np.int32),
                 "positions": ((rows,), np.int32),
                 "slots": ((rows,), np.int32),
                 "firsts": ((sequences + 1,), np.int32),
                 "stored": ((sequences,), np.int32),
                 "wanted": ((sequences,), np.int32),
                 "tables": ((sequences, sizes.blocks), np.int32),
+                "drawn": ((sequences,), np.int32),
             },
         )
+        self._drawn = self._staging.here["drawn"]
+        self._known, self._unknown = map(self._staging.first_word, ("token_ids", "drawn"))
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
         return self._staging.nbytes
 
-    def fill(self, batch: Batch) -> None:
-        """Write a step where the device copies from."""
-        host, size = self._staging.host, self._block_size
+    def keep(self, drawn: Tensor) -> None:
+        """Keep the ids that a step drew, int32 [rows of logits], for the next one; in the place of none: any id."""
+        torch.clamp(drawn, min=0, out=self._drawn[: len(drawn)])
+
+    def fill(self, batch: Batch, sources: Mapping[int, int] = NOTHING_DRAWN, slot: int = 0) -> None:
+        """Write a step to a slot, and enqueue its copy to the device.
+
+        Args:
+            sources: for rows whose ids nobody knows but the device: which of the ids that `keep` was given last.
+        """
+        host, size = self._staging.host[slot], self._block_size
         rows, sequences = len(batch.token_ids), len(batch.extents)
         host["token_ids"][:rows] = batch.token_ids
+        host["sources"][:rows] = range(self._known, self._known + rows)
+        for row, drawn in sources.items():
+            host["sources"][row] = self._unknown + drawn
         positions = host["positions"][:rows]
         positions[:] = batch.positions
         host["firsts"][: sequences + 1] = [0, *accumulate(extent.length for extent in batch.extents)]
@@ -129,11 +148,12 @@ class StepStaging:
             tables[number, :used] = extent.blocks[:used]
         of_row = np.repeat(np.arange(sequences), [extent.length for extent in batch.extents])
         host["slots"][:rows] = tables[of_row, positions // size] * size + positions % size
+        self._staging.send("tables", sequences, slot)
 
-    def send(self, batch: Batch) -> CudaBatch:
-        """Enqueue the copy of a step that was filled in, and give the views of it."""
+    def view(self, batch: Batch) -> CudaBatch:
+        """What the device was told of the step that was filled in last. Enqueues what puts its ids together."""
         rows, sequences, logits = len(batch.token_ids), len(batch.extents), len(batch.wanted)
         lengths = {"firsts": sequences + 1, "stored": sequences, "tables": sequences, "wanted": logits}
-        self._staging.send("tables", sequences)
         arrays = {name: array[: lengths.get(name, rows)] for name, array in self._staging.here.items()}
+        arrays["token_ids"] = self._staging.words().index_select(0, arrays["sources"])
         return CudaBatch(arrays, batch, self._block_size)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.staging import Staging
+from headrace_engine.backends.cuda.flights import DEPTH
+from headrace_engine.backends.cuda.staging import Array, Staging
 from headrace_engine.backends.draw_structs import (
     CHANGES,
     SAMPLED,
@@ -25,6 +26,7 @@ from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.native import Dtype
+from headrace_engine.native import Sampled as SampledStruct
 from headrace_engine.native.device_rows import SampleRows
 
 if TYPE_CHECKING:
@@ -44,12 +46,15 @@ Draw = tuple[int, SequenceStep]
 
 
 class Drawing:
-    """Draws for one step at a time.
+    """Draws for steps, one after the other. A slot is one of Staging.
 
     Args:
         device: where the logits are.
         rows: of logits in the largest step.
         vocab: ids of a row.
+
+    Attributes:
+        ids: what was drawn last, int32 [rows]; negative where nothing was.
     """
 
     def __init__(self, device: Device, rows: int, vocab: int) -> None:
@@ -57,38 +62,36 @@ class Drawing:
         self._vocab = vocab
         shapes = {"changes": ((rows, CHANGES.size), np.uint8), "sampling": ((rows, SAMPLING.size), np.uint8)}
         self._staging = Staging(device, shapes)
-        self._changes = self._staging.host["changes"].reshape(-1).data
-        self._sampling = self._staging.host["sampling"].reshape(-1).data
         self._arrays = _Arrays(device, rows * (vocab // 8 + 1024))
         self._room = torch.empty(rows, vocab, dtype=torch.float32, device=device.torch)
         results = {"sampled": SAMPLED.size, "ids": 4 * TOP, "logprobs": 8 * TOP}
         self._results = Staging(device, {name: ((rows, size), np.uint8) for name, size in results.items()})
-        host = {name: self._results.host[name].reshape(-1).data for name in results}
-        self._sampled, self._tops = host["sampled"], (host["ids"].cast("i"), host["logprobs"].cast("d"))
+        self.ids: Tensor | None = self._results.here["sampled"].view(torch.int32)[:, SampledStruct.token.offset // 4]
+        self._slots = [_Slot(*both) for both in zip(self._staging.host, self._results.host, strict=True)]
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
         return self._staging.nbytes + self._results.nbytes + self._room.nbytes + self._arrays.nbytes
 
-    def fill(self, draws: Sequence[Draw], rows: int) -> None:
-        """Write how rows are drawn where the device copies from; rows that nobody draws from give any token.
+    def fill(self, draws: Sequence[Draw], rows: int, slot: int = 0) -> None:
+        """Write how rows are drawn to a slot, and enqueue the copy to the device.
 
-        What is done to logits is sent at once, since how much it is changes from step to step.
+        Rows that nobody draws from give any token.
         """
+        sampling = self._slots[slot].sampling
         for row in set(range(rows)).difference(row for row, _ in draws):
-            pack_sampling(self._sampling, row, _NOTHING, _GREEDY, 0, self._vocab)
+            pack_sampling(sampling, row, _NOTHING, _GREEDY, 0, self._vocab)
         changing = {row: _arrays_of(step) for row, step in draws if step.masked_ids or step.changes is not None}
-        self._arrays.reserve(sum(_size(each) for arrays in changing.values() for each in arrays))
+        self._arrays.reserve(sum(_size(each) for arrays in changing.values() for each in arrays), slot)
         for row, step in draws:
-            changes = self._change(row, step, changing[row]) if row in changing else 0
-            pack_sampling(self._sampling, row, step, step.sampling or _GREEDY, changes, self._vocab)
+            changes = self._change(row, step, changing[row], slot) if row in changing else 0
+            pack_sampling(sampling, row, step, step.sampling or _GREEDY, changes, self._vocab)
         self._arrays.send()
+        self._staging.send("sampling", rows, slot)
 
     def draw(self, logits: Tensor) -> None:
-        """Enqueue the copy of what was filled in, the drawing, and the copy of what was drawn."""
-        rows = len(logits)
-        self._staging.send("sampling", rows)
+        """Enqueue the drawing from rows that were filled in."""
         here = self._results.here
         args = SampleRows(
             logits=logits.data_ptr(),
@@ -97,25 +100,38 @@ class Drawing:
             top_ids=here["ids"].data_ptr(),
             top_logprobs=here["logprobs"].data_ptr(),
             room=self._room.data_ptr(),
-            rows=rows,
+            rows=len(logits),
             vocab=self._vocab,
             dtype=Dtype.BFLOAT16,
         )
         self._device.launch("sample_rows", args)
-        self._results.fetch()
 
-    def drawn(self, draws: Sequence[Draw]) -> Iterator[Sampled]:
+    def fetch(self, slot: int) -> None:
+        """Enqueue the copy of what was drawn to a slot."""
+        self._results.fetch(slot)
+
+    def drawn(self, draws: Sequence[Draw], slot: int) -> Iterator[Sampled]:
         """What was drawn, once the device has come so far."""
         rows = ((row, step.sampling or _GREEDY) for row, step in draws)
-        return unpack_drawn(self._sampled, self._tops, rows, self._vocab)
+        return unpack_drawn(self._slots[slot].sampled, self._slots[slot].tops, rows, self._vocab)
 
-    def _change(self, row: int, step: SequenceStep, arrays: Sequence[_Array]) -> int:
+    def _change(self, row: int, step: SequenceStep, arrays: Sequence[_Array], slot: int) -> int:
         """Where the device finds what is done to a row of logits."""
         places = [self._arrays.add(each) for each in arrays]
         words = 0 if len(places) < _PLACES else len(arrays[-1])
         places += [0] * (_PLACES - len(places))
-        pack_changes(self._changes, row, step.changes or _NO_CHANGES, len(step.masked_ids), places, words)
+        room, changes = self._slots[slot].changes, step.changes or _NO_CHANGES
+        pack_changes(room, row, changes, len(step.masked_ids), places, words)
         return self._staging.here["changes"][row].data_ptr()
+
+
+class _Slot:
+    """Memory of the host for one step, as the structs are read and written."""
+
+    def __init__(self, told: dict[str, Array], drawn: dict[str, Array]) -> None:
+        self.changes, self.sampling = (told[name].reshape(-1).data for name in ("changes", "sampling"))
+        self.sampled = drawn["sampled"].reshape(-1).data
+        self.tops = drawn["ids"].reshape(-1).data.cast("i"), drawn["logprobs"].reshape(-1).data.cast("d")
 
 
 class PlainDrawing:
@@ -124,17 +140,21 @@ class PlainDrawing:
     nbytes = 0
 
     def __init__(self) -> None:
+        self.ids: Tensor | None = None
         self._logits: Tensor | None = None
 
-    def fill(self, draws: Sequence[Draw], rows: int) -> None:
+    def fill(self, draws: Sequence[Draw], rows: int, slot: int = 0) -> None:
         """See Drawing. Nothing is sent beforehand."""
 
     def draw(self, logits: Tensor) -> None:
         """See Drawing. Kept until `drawn`."""
         self._logits = logits
 
-    def drawn(self, draws: Sequence[Draw]) -> Iterator[Sampled]:
-        """See Drawing."""
+    def fetch(self, slot: int) -> None:
+        """See Drawing. Nothing is there to be copied."""
+
+    def drawn(self, draws: Sequence[Draw], slot: int) -> Iterator[Sampled]:
+        """See Drawing. Draws."""
         if draws:
             assert self._logits is not None, "drawn() before draw()"
             yield from sample(self._logits, [step for _, step in draws])
@@ -145,18 +165,22 @@ class _Arrays:
 
     def __init__(self, device: Device, nbytes: int) -> None:
         self._device = device
-        self._end = 0
-        self._make(nbytes)
+        self._slot = self._end = 0
+        self._pinned = [device.pinned(nbytes) for _ in range(DEPTH)]
+        self._here = self._made(nbytes)
 
     @property
     def nbytes(self) -> int:
         return self._here.nbytes
 
-    def reserve(self, nbytes: int) -> None:
-        """Begin anew, with room for so much."""
-        self._end = 0
-        if nbytes > len(self._host):
-            self._make(2 * nbytes)
+    def reserve(self, nbytes: int, slot: int) -> None:
+        """Begin anew in a slot, with room for so much."""
+        self._slot, self._end = slot, 0
+        if nbytes > len(self._pinned[slot]):
+            self._pinned[slot] = self._device.pinned(2 * nbytes)
+        if nbytes > len(self._here):
+            self._here = self._made(2 * nbytes)
+        self._host = self._pinned[slot].numpy().data
 
     def add(self, values: _Array) -> int:
         """Where the device will find these values."""
@@ -167,12 +191,10 @@ class _Arrays:
     def send(self) -> None:
         """Enqueue the copy of all of them."""
         if self._end:
-            self._here[: self._end].copy_(self._pinned[: self._end], non_blocking=True)
+            self._here[: self._end].copy_(self._pinned[self._slot][: self._end], non_blocking=True)
 
-    def _make(self, nbytes: int) -> None:
-        self._pinned = self._device.pinned(nbytes)
-        self._here = torch.zeros(nbytes, dtype=torch.uint8, device=self._device.torch)
-        self._host = self._pinned.numpy().data
+    def _made(self, nbytes: int) -> Tensor:
+        return torch.zeros(nbytes, dtype=torch.uint8, device=self._device.torch)
 
 
 def _size(values: _Array) -> int:

@@ -19,8 +19,8 @@ class DecodeGraphs:
         device: where they are captured.
         largest: sequences of the largest batch.
         spare_block: a block that no sequence has.
-        fill: writes a step where the device copies from; its rows are all wanted.
-        compute: enqueues the copy of a step, its computation, and what is drawn; gives nothing back.
+        fill: brings a step to the device; its rows are all wanted.
+        compute: enqueues the computation of a step, and what is drawn; gives nothing back.
     """
 
     def __init__(
@@ -31,7 +31,6 @@ class DecodeGraphs:
         fill: Callable[[Batch], None],
         compute: Callable[[Batch], object],
     ) -> None:
-        self._fill = fill
         self._spare = Extent(0, 1, 0, (spare_block,))
         self._sizes = bucket_sizes(largest)
         self._graphs: dict[int, Graph] = {}
@@ -41,14 +40,15 @@ class DecodeGraphs:
             compute(batch)
             self._graphs[size], _ = device.capture(partial(compute, batch))
 
-    def run(self, token_ids: Sequence[int], extents: Sequence[Extent]) -> None:
+    def run(self, token_ids: Sequence[int], extents: Sequence[Extent], fill: Callable[[Batch], None]) -> None:
         """Enqueue one token of each sequence.
 
         Args:
             token_ids: one a sequence.
             extents: each of length 1.
+            fill: brings the step to the device.
         """
-        self._fill(self._filled_up(token_ids, extents, self.rows(len(extents))))
+        fill(self._filled_up(token_ids, extents, self.rows(len(extents))))
         self._graphs[self.rows(len(extents))].replay()
 
     def rows(self, sequences: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,9 @@ import torch
 
 from headrace_engine.backends.cuda.device import CudaDevice, Device
 from headrace_engine.backends.cuda.flash import FLASH
+from headrace_engine.backends.cuda.flights import overlaps
 from headrace_engine.backends.cuda.host_blocks import HostBlocks
+from headrace_engine.backends.cuda.lacking import LARGEST_STEP, POOL, told_of_memory
 from headrace_engine.backends.cuda.loading import CudaModel, load_model
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.backends.host import default_memory_ratio, memory_limit
@@ -20,6 +23,7 @@ from headrace_engine.backends.torch.processing import RowProcessors
 from headrace_engine.backends.torch.user_kernels import compiled
 from headrace_engine.backends.torch.workspace import largest_step
 from headrace_engine.config import ComputeDtype, ComputeUnit
+from headrace_engine.core.flight import Flight, Landed
 from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.messages import CorePlan
@@ -56,14 +60,18 @@ class CudaRunner(Runner):
         self._processors: RowProcessors | None = None
         self._model: CudaModel | None = None
         self._steps: StepRunner | None = None
+        self._overlaps = True
         self._host: HostBlocks | None = None
 
     def load(self, progress: Progress) -> None:
         """See Runner.
 
         Raises:
+            InvalidArgument: HEADRACE_OVERLAP is neither 0 nor 1.
+            InvalidArgument: the library has no code for the card.
             OutOfMemory: the weights alone exceed the device's memory.
         """
+        self._overlaps = overlaps(os.environ)
         files, device = self._plan.logits_processors, self._open_device()
         processes = python_processes(files, self._processes)
         kernels = compiled(device_sources(files), device.kernel)
@@ -74,7 +82,8 @@ class CudaRunner(Runner):
         """See Runner. The largest step, and the largest that will be captured, are run to see what they take."""
         model, plan = self._loaded, self._plan
         block_bytes = model.block_bytes * model.spec.num_layers
-        workspace = self._workspace(model)
+        with told_of_memory(model.device, LARGEST_STEP):
+            workspace = self._workspace(model)
         total, free = model.device.memory()
         host = host_bytes(plan, block_bytes, memory_limit())
         memory = Memory(total, model.weight_bytes, workspace, free - workspace - block_bytes)
@@ -96,9 +105,10 @@ class CudaRunner(Runner):
 
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner. Captures the steps of one token a sequence, too."""
-        pool = self._loaded.pool(num_blocks)
-        self._steps = StepRunner(self._loaded, pool, self._processors)
-        self._steps.capture()
+        with told_of_memory(self._loaded.device, POOL):
+            pool = self._loaded.pool(num_blocks)
+            self._steps = StepRunner(self._loaded, pool, self._processors)
+            self._steps.capture()
         self._host = HostBlocks(self._loaded.device, pool, num_host_blocks) if num_host_blocks else None
 
     def copy_blocks(self, copies: BlockCopies) -> None:
@@ -109,9 +119,16 @@ class CudaRunner(Runner):
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Runner."""
+        return self.launch(steps).wait()
+
+    def launch(self, steps: Sequence[SequenceStep]) -> Flight:
+        """See Runner."""
         if self._steps is None:
             raise Internal("run() before allocate()")
-        return self._steps.run(steps) if steps else []
+        if not steps:
+            return Landed([])
+        flight = self._steps.launch(steps)
+        return flight if self._overlaps else Landed(flight.wait())
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""

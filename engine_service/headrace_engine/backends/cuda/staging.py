@@ -1,4 +1,4 @@
-"""What the host tells the device of a step, in one buffer on either side, so that one copy brings all of it."""
+"""What host and device tell each other of a step, in one buffer on either side, so that one copy brings all of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.flights import DEPTH
 
 _ALIGNMENT = 16
 """Of each array: bytes."""
@@ -26,14 +27,17 @@ Array = NDArray[Any]
 
 
 class Staging:
-    """Arrays that exist twice: in memory of the host that the device copies from, and on the device.
+    """Arrays on the device, and in memory of the host that the device copies from and to.
+
+    The host has them DEPTH times, in *slots*: what the host writes for a step, or reads of it, stays while others are
+    launched. The device, which does its work in order, has them once.
 
     Args:
         device: the device.
         shapes: shape and dtype (uint8, int32, int64, float32) of each array by name, in the order in which they lie.
 
     Attributes:
-        host: the arrays in the host's memory.
+        host: by slot, the arrays in the host's memory.
         here: the same arrays on the device.
     """
 
@@ -45,14 +49,15 @@ class Staging:
             first = -(-end // _ALIGNMENT) * _ALIGNMENT
             end = first + int(np.prod(shape)) * np.dtype(dtype).itemsize
             places[name] = first, end
-        self._source = device.pinned(end)
+        self._sources = [device.pinned(end) for _ in range(DEPTH)]
         self._target = torch.zeros(end, dtype=torch.uint8, device=device.torch)
         self._places = places
-        self.host: dict[str, Array] = {}
+        self.host: list[dict[str, Array]] = [{} for _ in self._sources]
         self.here: dict[str, Tensor] = {}
         for name, (shape, dtype) in shapes.items():
             first, last = places[name]
-            self.host[name] = self._source.numpy()[first:last].view(dtype).reshape(shape)
+            for arrays, source in zip(self.host, self._sources, strict=True):
+                arrays[name] = source.numpy()[first:last].view(dtype).reshape(shape)
             self.here[name] = self._target[first:last].view(_TORCH[np.dtype(dtype)]).view(shape)
 
     @property
@@ -60,12 +65,20 @@ class Staging:
         """Bytes on the device."""
         return self._target.nbytes
 
-    def send(self, last: str, rows: int) -> None:
-        """Enqueue the copy of every array before `last`, and of the first rows of that."""
-        array = self.host[last]
-        end = self._places[last][0] + rows * array.nbytes // max(1, len(array))
-        self._target[:end].copy_(self._source[:end], non_blocking=True)
+    def words(self) -> Tensor:
+        """All that is on the device, as int32 [words], where all arrays are of that type."""
+        return self._target.view(torch.int32)
 
-    def fetch(self) -> None:
-        """Enqueue the copy of all arrays from the device to the host."""
-        self._source.copy_(self._target, non_blocking=True)
+    def first_word(self, name: str) -> int:
+        """Where an array begins in `words`."""
+        return self._places[name][0] // torch.int32.itemsize
+
+    def send(self, last: str, rows: int, slot: int) -> None:
+        """Enqueue the copy of every array before `last`, and of the first rows of that, from a slot to the device."""
+        array = self.host[slot][last]
+        end = self._places[last][0] + rows * array.nbytes // max(1, len(array))
+        self._target[:end].copy_(self._sources[slot][:end], non_blocking=True)
+
+    def fetch(self, slot: int) -> None:
+        """Enqueue the copy of all arrays from the device to a slot."""
+        self._sources[slot].copy_(self._target, non_blocking=True)

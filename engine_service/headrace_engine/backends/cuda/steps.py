@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
 from headrace_engine.backends.cuda.drawing import Draw, Drawing, PlainDrawing
+from headrace_engine.backends.cuda.flights import DEPTH, DeviceFlight
 from headrace_engine.backends.cuda.graphs import DecodeGraphs
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.plain import NOT_CAPTURED
@@ -19,7 +21,9 @@ from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.backends.torch.sampler import ProcessRow, sample
 from headrace_engine.backends.torch.workspace import rows_at_once
+from headrace_engine.core.flight import Flight, Landed
 from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.errors import Internal
 from headrace_engine.models.decoder import Batch, Decoder
 
 
@@ -44,6 +48,9 @@ class StepRunner:
             else Drawing(model.device, model.sizes.sequences, model.spec.vocab_size)
         )
         self._graphs: DecodeGraphs | None = None
+        self._slots: list[DeviceFlight | None] = [None] * DEPTH
+        self._slot = 0
+        self._places: Sequence[int] = ()
 
     @property
     def staged_bytes(self) -> int:
@@ -63,23 +70,55 @@ class StepRunner:
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """Compute all steps as one batch, and draw a token for each that wants one."""
+        return self.launch(steps).wait()
+
+    def launch(self, steps: Sequence[SequenceStep]) -> Flight:
+        """Enqueue all steps as one batch. Returns when they are computed only where the host has a part in that."""
+        self._turn()
         batch = make_batch(steps)
+        fill = partial(self._staging.fill, sources=self._sources(batch, steps), slot=self._slot)
         with torch.inference_mode():
-            if asks_more(steps):
-                return self._tell(batch, steps)
-            one_each = len(batch.extents) == len(batch.token_ids)
-            if self._graphs is not None and one_each and not is_processed(steps):
+            if asks_more(steps) or is_processed(steps):
+                return Landed(self._tell(batch, steps, fill))
+            if self._graphs is not None and len(batch.extents) == len(batch.token_ids):
                 draws = [(row, step) for row, step in enumerate(steps) if step.sampling is not None]
-                self._drawing.fill(draws, self._graphs.rows(len(steps)))
-                self._graphs.run(batch.token_ids, batch.extents)
+                self._drawing.fill(draws, self._graphs.rows(len(steps)), self._slot)
+                self._graphs.run(batch.token_ids, batch.extents, fill)
+                self._places = range(len(steps))
             else:
-                draws = list(enumerate(step for step in steps if step.sampling is not None))
-                self._drawing.fill(draws, len(draws))
-                self._staging.fill(batch)
-                logits = self._decoder.forward(batch)
-                self._draw(logits)
-                return self._processed(draws, self._drawn(draws), logits)
-            return self._drawn(draws)
+                draws = self._fill(steps)
+                fill(batch)
+                self._compute(batch)
+            return self._flight(draws)
+
+    def _turn(self) -> None:
+        """Go on to the next slot."""
+        slot = (self._slot + 1) % DEPTH
+        before = self._slots[slot]
+        if before is not None and not before.waited:
+            raise Internal(f"{DEPTH} steps are under way, and another one was launched")
+        self._slot = slot
+
+    def _sources(self, batch: Batch, steps: Sequence[SequenceStep]) -> dict[int, int]:
+        """By row: where the step before draws its id."""
+        pairs = zip(batch.extents, steps, strict=True)
+        return {extent.row: self._places[step.drawn_at] for extent, step in pairs if step.drawn_at is not None}
+
+    def _fill(self, steps: Sequence[SequenceStep]) -> list[Draw]:
+        """Tell the device how to draw from the rows whose logits are wanted, which come without the others."""
+        draws = list(enumerate(step for step in steps if step.sampling is not None))
+        self._drawing.fill(draws, len(draws), self._slot)
+        self._places = [count - 1 for count in accumulate(step.sampling is not None for step in steps)]
+        return draws
+
+    def _flight(self, draws: Sequence[Draw]) -> Flight:
+        """What was enqueued, with the copy of what it draws."""
+        self._drawing.fetch(self._slot)
+        flight = DeviceFlight(self._model.device.mark(), partial(self._drawing.drawn, draws, self._slot))
+        if self._drawing.ids is None:
+            return Landed(flight.wait())
+        self._slots[self._slot] = flight
+        return flight
 
     def _compute(self, batch: Batch) -> None:
         self._draw(self._decoder.forward(batch))
@@ -87,10 +126,8 @@ class StepRunner:
     def _draw(self, logits: Tensor) -> None:
         if len(logits):
             self._drawing.draw(logits)
-
-    def _drawn(self, draws: Sequence[Draw]) -> list[Sampled]:
-        self._model.device.mark().wait()
-        return list(self._drawing.drawn(draws))
+            if self._drawing.ids is not None:
+                self._staging.keep(self._drawing.ids[: len(logits)])
 
     def _processed(self, draws: Sequence[Draw], drawn: list[Sampled], logits: Tensor) -> list[Sampled]:
         """What was drawn, with rows that logits processors change drawn again, by torch's operators."""
@@ -102,17 +139,16 @@ class StepRunner:
             drawn[row] = answer
         return drawn
 
-    def _tell(self, batch: Batch, steps: Sequence[SequenceStep]) -> list[Sampled]:
-        """More than tokens is asked for, so that hidden states of all rows are needed."""
+    def _tell(self, batch: Batch, steps: Sequence[SequenceStep], fill: Callable[[Batch], None]) -> list[Sampled]:
+        """More than tokens is asked for, or logits are processed, so that hidden states of all rows are needed."""
         decoder = self._decoder
-        draws = list(enumerate(step for step in steps if step.sampling is not None))
-        self._drawing.fill(draws, len(draws))
-        self._staging.fill(batch)
+        draws = self._fill(steps)
+        fill(batch)
         states = decoder.states(batch)
         selected = states[batch.wanted]
         logits = decoder.logits(selected)
         self._draw(logits)
-        drawn = self._processed(draws, self._drawn(draws), logits)
+        drawn = self._processed(draws, self._flight(draws).wait(), logits)
 
         def vectors(number: int, token_id: int) -> bytes:
             return _bytes(self._model.embedding(token_id)) + _bytes(selected[number])
