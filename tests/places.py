@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headrace import Client
 from headrace.transport import Transport
 
 PATHS = ("inprocess", "direct", "gateway")
+SIM = "sim"
+"""The path of an engine whose device is simulated, where only what is marked as `sim` runs."""
 ASYNC = {
     "test_results.py": ("inprocess-async", "gateway-async"),
     "test_requests.py": ("gateway-async",),
@@ -48,16 +51,20 @@ class Place:
     """Where the suite's calls go.
 
     Attributes:
-        path: one of PATHS.
+        path: one of PATHS, or SIM.
         client: a client that all tests on this path share.
         connect: makes another client to the same server; takes the keywords of Client.
         target: what it connects to.
+        folder: what MODEL is made of.
+        settings: that models of this path are installed with.
     """
 
     path: str
     client: Client
     connect: Callable[..., Client]
     target: str | Transport
+    folder: Path
+    settings: Mapping[str, Any] = field(default_factory=lambda: {"num_threads": 1})
 
 
 def paths_of(file: str, test: str) -> tuple[str, ...]:

@@ -16,9 +16,21 @@ from headrace import Client
 from headrace.aio_transport import AsyncTransport, for_asyncio
 from headrace.transport import SessionTransport, Transport, open_transport
 from loop_client import LoopThread, loop_client
-from places import BROKEN_MODEL, LONG_LENGTH, LONG_MODEL, MAX_LENGTH, MODEL, SMALL_POOL_MODEL, Folders, Place, paths_of
+from places import (
+    BROKEN_MODEL,
+    LONG_LENGTH,
+    LONG_MODEL,
+    MAX_LENGTH,
+    MODEL,
+    SIM,
+    SMALL_POOL_MODEL,
+    Folders,
+    Place,
+    paths_of,
+)
 from processor_files import processor_arguments, write_processors
 from servers import Server, engine_server, gateway_server
+from simulated import simulated_place
 from tiny_models import make_tiny_llama, make_tiny_mistral
 from waiting import wait_until
 from wire import Wire
@@ -88,23 +100,34 @@ def loop_thread() -> Iterator[LoopThread]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Has tests run on each path, and those of ASYNC with the asynchronous client too."""
+    """Has tests run on each path, those of ASYNC with the asynchronous client too, marked ones on the simulator."""
     if "place" in metafunc.fixturenames:
         paths = paths_of(Path(metafunc.module.__file__).name, metafunc.function.__name__)
+        paths += (SIM,) * (metafunc.definition.get_closest_marker("sim") is not None)
         metafunc.parametrize("place", paths, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """An engine whose device is simulated."""
+    with simulated_place(tmp_path_factory.mktemp("simulated")) as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
 def place(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Place]:
-    """One of the three paths, with the models installed and running."""
+    """One of the three paths, or the one of the simulated device, with the models installed and running."""
     path, _, kind = request.param.partition("-")
+    if path == SIM:
+        yield request.getfixturevalue("simulated")
+        return
     target = request.getfixturevalue({"direct": "engine"}.get(path, path))
     target = target.address if isinstance(target, Server) else target
     make: Any = partial(loop_client, request.getfixturevalue("loop_thread")) if kind == "async" else Client
     connect = partial(make, target)
     with connect() as client:
         _install(client, folders)
-        yield Place(path, client, connect, target)
+        yield Place(path, client, connect, target, folders.tiny)
 
 
 class _Shared:

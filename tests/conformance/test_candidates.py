@@ -55,6 +55,7 @@ def test_the_best_of_the_candidates_come_in_order_of_their_rank(client: Client, 
     client.release_request(handle)
 
 
+@pytest.mark.sim
 def test_they_share_one_prompt(client: Client) -> None:
     """All but the one that computed it, and where that is the best, another one."""
     handle, queue = client.start_request(MODEL, n=3, best_of=4, **{**SAMPLED, "ids": [9] * 100})

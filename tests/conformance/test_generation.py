@@ -21,12 +21,14 @@ def _ids(client: Client, **fields: object) -> list[int]:
     return ids
 
 
+@pytest.mark.sim
 def test_greedy_in_all_its_spellings(client: Client) -> None:
     greedy = _ids(client, max_new_tokens=30, **GREEDY)
     for fields in ({"temperature": 0.0}, {"top_k": 1}, {"temperature": 1e-5}, {"top_p": 1e-6}, {"min_p": 1.0}):
         assert _ids(client, max_new_tokens=30, ignore_eos=True, seed=3, **fields) == greedy
 
 
+@pytest.mark.sim
 def test_a_seed_gives_the_same_tokens_alone_and_in_company(client: Client) -> None:
     fields = {"max_new_tokens": 40, "ignore_eos": True, "seed": 42, "temperature": 0.8}
     alone = _ids(client, **fields)
@@ -46,6 +48,7 @@ def test_explicit_zeros_reach_the_effective_config(client: Client) -> None:
     client.release_request(handle)
 
 
+@pytest.mark.sim
 def test_eos_ends_the_request_unless_it_is_told_not_to(client: Client) -> None:
     free = _ids(client, max_new_tokens=20, **GREEDY)
     eos = free[4]
@@ -63,6 +66,7 @@ def test_bc020_every_id_of_an_eos_list_ends_the_request(client: Client, second: 
 
 
 @pytest.mark.parametrize("field", ["min_new_tokens", "min_length"])
+@pytest.mark.sim
 def test_eos_is_masked_before_the_minimum(client: Client, field: str) -> None:
     free = _ids(client, max_new_tokens=20, **GREEDY)
     ids = _ids(
@@ -84,6 +88,7 @@ def test_bc075_media_is_refused_and_never_ignored(client: Client) -> None:
     assert refusal.value.reason == "NOT_SUPPORTED"
 
 
+@pytest.mark.sim
 def test_nothing_left_to_draw_ends_the_request(client: Client) -> None:
     handle, queue = client.start_request(MODEL, ids=[1], eos_token_id=list(range(384)), min_new_tokens=2)
     assert queue.Get() is None
@@ -102,6 +107,7 @@ def test_bc032_lengths_count_as_they_say(client: Client) -> None:
             client.start_request(MODEL, ids=prompt, max_length=max_length)
 
 
+@pytest.mark.sim
 def test_bc028_a_prompt_of_exactly_the_limit_yields_one_token(client: Client) -> None:
     prompt = [3 + i % 300 for i in range(MAX_LENGTH - 1)]
     assert len(_ids(client, ids=prompt, **GREEDY)) == 1
@@ -164,6 +170,7 @@ def test_what_is_not_honoured_is_refused_by_name(client: Client, field: str, val
     assert refusal.value.details["field_violations"][0]["field"] == f"config.{field}"
 
 
+@pytest.mark.sim
 def test_logprobs_are_those_of_the_chosen_tokens(client: Client) -> None:
     handle, queue = client.start_request(
         MODEL, ids=[1, 2, 3], max_new_tokens=10, logprobs=True, seed=5, temperature=2.0

@@ -34,6 +34,7 @@ def say(client: Client, response_format: dict[str, Any], **fields: Any) -> tuple
     return text, reason
 
 
+@pytest.mark.sim
 def test_json_that_satisfies_a_schema(client: Client) -> None:
     wanted = {"type": "json_schema", "json_schema": PERSON}
     for seed in range(5):
@@ -68,6 +69,7 @@ def test_bc153_one_of_several_choices(client: Client) -> None:
         ({"type": "grammar", "text": 'root ::= "x" [0-9] end\nend ::= "y" | "z"', "syntax": "EBNF"}, r"x[0-9][yz]"),
     ],
 )
+@pytest.mark.sim
 def test_expressions_and_grammars(client: Client, response_format: dict[str, Any], pattern: str) -> None:
     text, reason = say(client, response_format, seed=3)
     assert re.fullmatch(pattern, text)
@@ -85,6 +87,7 @@ def test_a_seed_gives_the_same_guided_text(client: Client) -> None:
     assert say(client, wanted, seed=7) == say(client, wanted, seed=7) != say(client, wanted, seed=8)
 
 
+@pytest.mark.sim
 def test_guided_and_free_requests_do_not_touch_each_other(client: Client) -> None:
     free = {"ids": [5, 6], "max_new_tokens": 60, "seed": 1, "ignore_eos": True}
     handle, queue = client.start_request(MODEL, **free)

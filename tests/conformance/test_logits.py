@@ -60,6 +60,7 @@ def test_bc042_extreme_values_in_range_are_drawn_with(client: Client, extreme: d
     assert len(_ids(client, do_sample=True, seed=9, **extreme)) == 40
 
 
+@pytest.mark.sim
 def test_bc046_penalties_hold_where_output_is_guided(client: Client) -> None:
     guided = {"response_format": {"type": "regex", "regex": "[a-z]{30,}"}}
     free = _ids(client, **guided)
@@ -73,6 +74,7 @@ def test_bc046_penalties_hold_where_output_is_guided(client: Client) -> None:
     ("field", "value"),
     [("repetition_penalty", 2.0), ("presence_penalty", 2.0), ("frequency_penalty", 2.0), ("no_repeat_ngram_size", 1)],
 )
+@pytest.mark.sim
 def test_bc046_each_penalty_has_its_effect(client: Client, field: str, value: float) -> None:
     """The model alone repeats an id; every penalty makes it repeat less."""
     free = _ids(client)
@@ -104,6 +106,7 @@ def test_suppressed_repetition_uses_the_presence_penalty_alone(client: Client) -
     assert _ids(client, **suppressed) == _ids(client)
 
 
+@pytest.mark.sim
 def test_bad_words_are_never_completed(client: Client) -> None:
     free = _ids(client)
     pair = free[:2]
@@ -121,6 +124,7 @@ def test_bad_words_are_spelled_by_the_tokenizer(client: Client) -> None:
     assert _ids(client, allowed_token_ids=[*plain, *spaced, *other], bad_words=["a"]) == other * 40
 
 
+@pytest.mark.sim
 def test_bias_and_allowed_ids(client: Client) -> None:
     assert set(_ids(client, allowed_token_ids=[9, 10, 11])) <= {9, 10, 11}
     assert _ids(client, logit_bias={17: 1000.0}) == [17] * 40
@@ -134,6 +138,7 @@ def test_ids_that_may_be_drawn_are_drawn_by_their_probability(client: Client) ->
     assert set(drawn) == {9, 10}
 
 
+@pytest.mark.sim
 def test_penalties_hold_with_a_seed_and_in_company(client: Client) -> None:
     fields = {"do_sample": True, "seed": 5, "repetition_penalty": 1.3, "frequency_penalty": 0.4, "bad_words_ids": [[7]]}
     alone = _ids(client, **fields)
@@ -168,6 +173,7 @@ def test_bc061_more_alternatives_than_20_are_refused(client: Client, count: int)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 20])
+@pytest.mark.sim
 def test_bc054_exactly_as_many_alternatives_as_were_asked_for(client: Client, count: int) -> None:
     """Hot, so that some chosen token is not among them; its own value stands in token_logprobs_list."""
     fields = {"do_sample": True, "seed": 1, "temperature": 30.0, "logprobs": True, "top_logprobs": count}
@@ -205,6 +211,7 @@ def test_bc053_what_is_cut_has_finite_logprobs_that_json_can_tell(
     assert json.loads(json.dumps(values, allow_nan=False)) == values
 
 
+@pytest.mark.sim
 def test_logprobs_are_the_models_own_whatever_is_changed(client: Client) -> None:
     """The first token's alternatives depend on the prompt alone."""
     told = {"logprobs": True, "top_logprobs": 3, "max_new_tokens": 1}

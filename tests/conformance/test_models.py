@@ -291,9 +291,11 @@ def test_cached_prefixes_are_kept_as_long_as_the_config_says(
         _forget(client, NAME)
 
 
-def test_bc081_what_comes_back_from_host_memory_is_told(client: Client, folders: Folders) -> None:
+@pytest.mark.sim
+def test_bc081_what_comes_back_from_host_memory_is_told(client: Client, place: Place) -> None:
     """A pool of eight blocks, which the second request fills: the whole prompt of the first comes back."""
-    client.install_model(NAME, path=str(folders.tiny), max_length=128, num_threads=1, num_blocks=8, num_host_blocks=20)
+    sizes = {"max_length": 128, "num_blocks": 8, "num_host_blocks": 20}
+    client.install_model(NAME, path=str(place.folder), **sizes, **place.settings)
     try:
         client.start_model(NAME)
         effective = client.get_model(NAME)[0].effective

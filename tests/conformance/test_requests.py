@@ -17,7 +17,7 @@ from headrace import (
 )
 from headrace.errors import DeadlineError, EngineLostError
 from headrace.types import FinishReason, GenerateStatus
-from places import BROKEN_MODEL, LONG_MODEL, MODEL, SMALL_POOL_MODEL, Place
+from places import BROKEN_MODEL, LONG_MODEL, MODEL, SIM, SMALL_POOL_MODEL, Place
 from waiting import wait_until
 
 LONG = {"ignore_eos": True, "do_sample": False}
@@ -150,7 +150,8 @@ def test_a_position_beyond_the_log_is_out_of_range(client: Client) -> None:
     assert refusal.value.reason == "POSITION_OUT_OF_RANGE"
 
 
-def test_preemption_is_invisible(client: Client) -> None:
+@pytest.mark.sim
+def test_preemption_is_invisible(place: Place, client: Client) -> None:
     """A pool for two of six requests: each gives the ids that it gives alone."""
     prompts = [[1, 2, 3 + i] for i in range(6)]
     alone = []
@@ -160,6 +161,8 @@ def test_preemption_is_invisible(client: Client) -> None:
     queues = [client.start_request(SMALL_POOL_MODEL, ids=p, max_new_tokens=100, **LONG)[1] for p in prompts]
     assert [_ids(queue) for queue in queues] == alone
     assert sum(queue.RequestStatInfo()["preemptions"] or 0 for queue in queues) > 0
+    if place.path == SIM:
+        assert client.engine_stats(SMALL_POOL_MODEL)[0].host_blocks_used > 0, "what gave way was not swapped out"
 
 
 def test_policy_return_ends_what_there_is_no_memory_for(client: Client) -> None:
@@ -189,6 +192,7 @@ def test_dropping_a_reader_stops_nothing(client: Client) -> None:
     assert client.sync_request(handle)[0].sequences[0].generated_length == 150
 
 
+@pytest.mark.sim
 def test_stop_returns_when_the_end_is_there(client: Client) -> None:
     handle, queue = client.start_request(MODEL, ids=[1, 2], **LONG)
     queue.Get()
@@ -226,6 +230,7 @@ def test_stopping_an_ended_request_changes_nothing(client: Client) -> None:
     assert len(_ids(queue)) == 2
 
 
+@pytest.mark.sim
 def test_a_pending_request_can_be_stopped(client: Client) -> None:
     """The batch is full: what waits behind it ends without a token."""
     running = [client.start_request(MODEL, ids=[1, 2], **LONG)[0] for _ in range(8)]
@@ -238,6 +243,7 @@ def test_a_pending_request_can_be_stopped(client: Client) -> None:
         client.stop_request(other)
 
 
+@pytest.mark.sim
 def test_bc101_stop_and_release_in_every_order(client: Client) -> None:
     handle, _ = client.start_request(MODEL, ids=[1, 2], **LONG)
     client.stop_request(handle)

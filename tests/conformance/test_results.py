@@ -192,6 +192,7 @@ def test_generated_length_counts_what_was_produced(client: Client) -> None:
     assert queue.GeneratedLength() == 17
 
 
+@pytest.mark.sim
 def test_several_readers_each_get_all_of_it(place: Place, client: Client) -> None:
     handle, first = _start(client, 60)
     with place.connect() as elsewhere:
@@ -285,6 +286,7 @@ def test_lists_by_token_have_the_length_of_the_ids(client: Client) -> None:
         assert elements.log_probs_list == [] or len(elements.log_probs_list) == len(elements.ids_from_generate)
 
 
+@pytest.mark.sim
 def test_bc081_prefix_reuse_is_told(client: Client) -> None:
     prompt = [5 + i % 300 for i in range(100)]
     own, other = str(uuid.uuid4()), str(uuid.uuid4())

@@ -49,6 +49,7 @@ def match_of(queue: ResultQueue) -> tuple[str, int, str] | None:
 
 
 @pytest.mark.parametrize(("include", "text"), [(False, "L M N "), (True, "L M N O P Q")])
+@pytest.mark.sim
 def test_bc013_a_stop_word_of_several_tokens(client: Client, include: bool, text: str) -> None:
     fields = says("L M N O P Q R S", stop_words=["zzz", "O P Q"], include_stop=include)
     elements, queue = run(client, **fields)
@@ -106,6 +107,7 @@ def test_bc026_stops_that_are_none_are_refused_by_name(client: Client, field: st
     assert refusal.value.details["field_violations"][0]["field"] == f"config.{named}"
 
 
+@pytest.mark.sim
 def test_bc017_stop_ids_stop_on_those_ids_only(client: Client) -> None:
     free = ids_of(run(client, **FREE)[0])
     end = next(place for place in range(2, 20) if free.index(free[place]) == place)
@@ -142,6 +144,7 @@ def test_bc019_stops_before_the_minimum_end_nothing(client: Client, field: str, 
     assert text_of(elements) == "b" * 20
 
 
+@pytest.mark.sim
 def test_bc024_what_is_counted_is_what_was_delivered(client: Client) -> None:
     before = _generated(client)
     elements, queue = run(

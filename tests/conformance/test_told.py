@@ -64,6 +64,7 @@ def test_a_prompt_is_told_as_the_same_tokens_generated_were(client: Client) -> N
 
 
 @pytest.mark.parametrize("top", [0, 1, 20])
+@pytest.mark.sim
 def test_bc054_each_prompt_token_has_as_many_alternatives_as_asked(client: Client, top: int) -> None:
     piece = told(client, PROMPT, top)
     for token, logprob, row in zip(piece.ids, piece.token_logprobs_list, piece.log_probs_list, strict=True):
@@ -82,6 +83,7 @@ def test_bc061_the_most_alternatives_are_named(client: Client, top: int) -> None
         client.start_request(MODEL, ids=PROMPT, prompt_logprobs=top)
 
 
+@pytest.mark.sim
 def test_the_prefix_cache_is_not_read_and_is_filled(client: Client) -> None:
     ids = [token % VOCAB for token in range(7, 7 + 64)]
     first = told(client, ids, cache_salt="told")
@@ -150,6 +152,7 @@ def test_places_beyond_the_prompt_are_refused(client: Client) -> None:
     assert refusal.value.reason == "POSITION_OUT_OF_RANGE"
 
 
+@pytest.mark.sim
 def test_prompts_are_told_under_preemption_and_among_others(client: Client) -> None:
     """A small pool, in which sequences give way to one another."""
     prompts = [[(seed * 31 + place * 7) % VOCAB for place in range(30 + seed)] for seed in range(6)]

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from headrace_engine.native import FOLDER_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 NVCC = os.environ.get("CUDACXX", "nvcc")
@@ -31,6 +32,18 @@ def require(*command: str | Path) -> str:
     if result.returncode != 0:
         pytest.fail(f"{' '.join(str(part) for part in command)}\n{result.stdout}", pytrace=False)
     return result.stdout
+
+
+def native_libraries() -> Path:
+    """Folder of the libraries for the CPU and the C++ test programs: the one of the environment, or built here."""
+    override = os.environ.get(FOLDER_VARIABLE)
+    return Path(override) if override else build_native()
+
+
+def build_native() -> Path:
+    """Builds the libraries for the CPU and the C++ test programs from this tree."""
+    sim = f"-DCORE_SIM={'ON' if HAS_NVCC else 'OFF'}"
+    return cmake("native", "tests/native", "-DCORE_CUDA=OFF", sim, "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON")
 
 
 def cmake(name: str, source: str, *options: str, targets: tuple[str, ...] = ("all",)) -> Path:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.native import FOLDER_VARIABLE, Cpu, Isa, Native, choose_isa, load
-from native.build import HAS_NVCC, cmake
+from native.build import HAS_NVCC, build_native, cmake
 from native.samplers import DeviceSampler, ProgramSampler, Samplers
 
 SANITIZE = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
@@ -44,8 +44,7 @@ def seeded() -> None:
 @pytest.fixture(scope="session")
 def programs() -> Path:
     """Folder of the libraries for the CPU and the C++ test programs, built from this tree."""
-    strict = "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON"
-    return cmake("native", "tests/native", "-DCORE_CUDA=OFF", sim_option(), strict)
+    return build_native()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ from headrace_engine.backends.cuda.cards import check_card
 from headrace_engine.backends.cuda.flash import VaryingAttention, attention_by_sequence, torch_attention
 from headrace_engine.backends.cuda.recording import Recording
 from headrace_engine.backends.cuda.sim_kernels import simulated_kernel
-from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.torch.processing import Kernel
 from headrace_engine.backends.torch.user_kernels import compile_kernel
 from headrace_engine.backends.torch.workspace import measured_bytes
@@ -21,6 +20,8 @@ from headrace_engine.messages import ProcessorFile
 from headrace_engine.native import Native, load
 
 Result = TypeVar("Result")
+
+_SIM_MEMORY = 2**28
 
 
 class Graph(Protocol):
@@ -214,8 +215,8 @@ class SimDevice:
             self._recording = None
 
     def memory(self) -> tuple[int, int]:
-        """See Device."""
-        return memory_limit(), memory_limit()
+        """See Device. It says that it has little, so that pools that are sized by it are small."""
+        return _SIM_MEMORY, _SIM_MEMORY
 
     def taken(self, work: Callable[[], object]) -> int:
         """See Device. The host's memory is not counted."""
