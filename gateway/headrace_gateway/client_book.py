@@ -73,9 +73,9 @@ class ClientBook:
         """The session is over: nobody reads any more."""
         self._detach(list(self._readers))
 
-    def put_rows(self, step: wire.StepBatch) -> None:
-        """Takes rows of any of its channels."""
-        for channel, position in self.outbox.put_rows(step).items():
+    def put_rows(self, message: wire.SessionResponse) -> None:
+        """Takes a message of rows of any of its channels."""
+        for channel, position in self.outbox.put_rows(message).items():
             if (reader := self._readers.get(channel)) is not None:
                 reader.park(position)
 

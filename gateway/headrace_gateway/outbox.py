@@ -57,7 +57,7 @@ class Outbox:
         self._opened: wire.SessionOpened | None = None
         self._pong: int | None = None
         self._closing = False
-        self._fresh: wire.StepBatch | None = None
+        self._fresh: wire.SessionResponse | None = None
         self._channels: dict[int, _Waiting] = {}
 
     def __bool__(self) -> bool:
@@ -69,19 +69,22 @@ class Outbox:
         """Channels of which something waits besides a step just put in."""
         return len(self._channels)
 
-    def put_rows(self, step: wire.StepBatch) -> dict[int, int]:
+    def put_rows(self, message: wire.SessionResponse) -> dict[int, int]:
         """Adds new tokens.
+
+        Args:
+            message: has a step and nothing else; from now on it belongs to the outbox, which may send it as it is.
 
         Returns:
             The channels whose rows had to be dropped, each with the position of the first one dropped.
         """
-        self._outdate_windows(step.channels)
-        size = step.ByteSize()
+        self._outdate_windows(message.step.channels)
+        size = message.ByteSize()
         if self.held == 0 and size + _FRAME_BYTES <= self._limits.message_bytes:
-            self._fresh, self.held = step, size
+            self._fresh, self.held = message, size
         else:
             self._dissolve()
-            self._pile_up(step)
+            self._pile_up(message.step)
         self._on_more()
         return self._shed() if self.held > self._limits.held_bytes else {}
 
@@ -141,17 +144,26 @@ class Outbox:
             return None
         if self._fresh is not None and self._channels and not self._fit_in_one():
             self._dissolve()  # an attach may not come after its rows
-        message = wire.SessionResponse(opened=self._opened, step=self._fresh)
+        message = self._begun()
         if self._pong is not None:
             message.pong.number = self._pong
-        if self._fresh is not None:
-            self.held -= self._fresh.ByteSize()
-        self._opened = self._pong = self._fresh = None
-        self._fill(message)
+        self._opened = self._pong = None
+        if self._channels:
+            self._fill(message)
         if self._closing and not self._channels:
             self._closing = False
             message.closing.SetInParent()
         return None if _empty(message) else message
+
+    def _begun(self) -> wire.SessionResponse:
+        """A message with the step put in last, if there is one, and with the opening."""
+        if self._fresh is None:
+            return wire.SessionResponse(opened=self._opened)
+        message, self._fresh = self._fresh, None
+        self.held = 0  # Nothing else that waits has rows.
+        if self._opened is not None:
+            message.opened.CopyFrom(self._opened)
+        return message
 
     def _fit_in_one(self) -> bool:
         """All items that wait fit in one message with the step put in last."""
@@ -197,7 +209,7 @@ class Outbox:
         """Treats the step put in last as rows that wait."""
         if self._fresh is not None:
             fresh, self._fresh, self.held = self._fresh, None, 0
-            self._pile_up(fresh)
+            self._pile_up(fresh.step)
 
     def _pile_up(self, step: wire.StepBatch) -> None:
         """Puts rows where each channel's others wait."""
@@ -241,7 +253,7 @@ def _own(item: M) -> M:
 
 
 def _empty(message: wire.SessionResponse) -> bool:
-    return message.ByteSize() == 0
+    return not message.ListFields()
 
 
 def _fill_items(message: wire.SessionResponse, waiting: _Waiting) -> None:

@@ -44,8 +44,8 @@ class Downstream(Protocol):
     outbox: Outbox
     """What waits for the client."""
 
-    def put_rows(self, step: wire.StepBatch) -> None:
-        """Takes rows of any of its channels."""
+    def put_rows(self, message: wire.SessionResponse) -> None:
+        """Takes a message of rows of any of its channels."""
 
     def ended(self, channel: int) -> None:
         """A channel is no more."""

@@ -17,6 +17,7 @@ from headrace_gateway import __version__, status
 from headrace_gateway.engines import Engine
 from headrace_gateway.forward import failure_of
 from headrace_gateway.session_limits import SessionLimits
+from headrace_gateway.silence import Silence
 from headrace_gateway.status import CallError
 from headrace_gateway.upstream_book import MAX_READERS, UpstreamBook
 
@@ -95,23 +96,28 @@ class EngineLink:
         await call.write(first)
         writing = asyncio.create_task(self._write(call))
         pinging: asyncio.Task[None] | None = None
-        silence = self._limits.ping_timeout
         try:
-            while (response := await _heard(call, silence)) is not None:
-                if response.HasField("opened"):
-                    silence = _seconds(response.opened.ping_timeout, silence)
-                    interval = _seconds(response.opened.ping_interval, self._limits.ping_interval)
-                    pinging = pinging or asyncio.create_task(self._ping(interval))
-                    self._opened = True
-                self.book.hear(response)
-                if response.HasField("closing"):
-                    self._leaving = True
-                    self._work.set()
-                if response.load and self._engine.load.told(response.load):
-                    self._engine.wake.set()
+            async with Silence(self._limits.ping_timeout) as silence:
+                while (response := await call.read()) is not grpc.aio.EOF:
+                    silence.heard()
+                    if response.HasField("opened"):
+                        silence.seconds = _seconds(response.opened.ping_timeout, silence.seconds)
+                        interval = _seconds(response.opened.ping_interval, self._limits.ping_interval)
+                        pinging = pinging or asyncio.create_task(self._ping(interval))
+                        self._opened = True
+                    self._hear(response)
         finally:
             call.cancel()
             await _ended(writing, pinging)
+
+    def _hear(self, response: wire.SessionResponse) -> None:
+        leaving, load = response.HasField("closing"), list(response.load)
+        self.book.hear(response)
+        if leaving:
+            self._leaving = True
+            self._work.set()
+        if load and self._engine.load.told(load):
+            self._engine.wake.set()
 
     async def _write(self, call: Any) -> None:
         """Says what the books have to say, until the engine goes away. When the stream is broken, its reader tells."""
@@ -170,17 +176,6 @@ class EngineLinks:
         if engine.name not in self._links:
             self._links[engine.name] = EngineLink(engine, self._limits)
         return self._links[engine.name]
-
-
-async def _heard(call: Any, silence: float) -> wire.SessionResponse | None:
-    """The engine's next message; None at the end of the stream.
-
-    Raises:
-        TimeoutError: nothing came for so many seconds, not even an answer to a ping.
-    """
-    async with asyncio.timeout(silence):
-        response = await call.read()
-    return None if response is grpc.aio.EOF else response
 
 
 def _seconds(duration: Duration, default: float) -> float:

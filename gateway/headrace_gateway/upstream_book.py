@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.v1 import session_pb2 as wire
 from headrace.v1.status_pb2 import Status
@@ -84,7 +84,7 @@ class UpstreamBook:
         return request
 
     def hear(self, response: wire.SessionResponse) -> None:
-        """Gives what the engine says to the readers.
+        """Gives what the engine says to the readers. The message may be passed on, and is not the caller's any more.
 
         Raises:
             ValueError: it is not what an engine may say.
@@ -93,7 +93,7 @@ class UpstreamBook:
             if (reader := self._readers.get(attached.channel)) is not None:
                 reader.on_attached(attached)
         if response.HasField("step"):
-            self._hear_rows(response.step)
+            self._hear_rows(response)
         for change in response.status_changes:
             if (reader := self._readers.get(change.channel)) is not None:
                 reader.on_status(change)
@@ -115,9 +115,9 @@ class UpstreamBook:
             own.CopyFrom(failure)
             reader.on_error(own)
 
-    def _hear_rows(self, step: wire.StepBatch) -> None:
+    def _hear_rows(self, response: wire.SessionResponse) -> None:
         """Gives each session its rows of a step, as one batch."""
-        columns = Columns(step)
+        columns = Columns(response.step)
         shares: dict[Downstream, tuple[list[int], list[int]]] = {}
         for row, (channel, position) in enumerate(zip(columns.channels, columns.positions, strict=True)):
             reader = self._readers.get(channel)
@@ -133,7 +133,7 @@ class UpstreamBook:
             share[0].append(row)
             share[1].append(reader.channel)
         for session, (rows, channels) in shares.items():
-            session.put_rows(columns.pick(rows, channels))
+            session.put_rows(_share(response, columns, rows, channels))
 
     def _lost_step(self, channel: int, position: int) -> None:
         """The engine left a gap or told something twice: that reader cannot go on."""
@@ -149,3 +149,13 @@ class UpstreamBook:
         self._last_bytes += size
         self._on_more()
         return self._requests[-1]
+
+
+def _share(
+    response: wire.SessionResponse, columns: Columns, rows: Sequence[int], channels: Sequence[int]
+) -> wire.SessionResponse:
+    """Rows of a step as a message of their own: the engine's, where there is nothing else in it."""
+    if len(rows) == len(columns.channels) and len(response.ListFields()) == 1:
+        response.step.channels[:] = channels
+        return response
+    return wire.SessionResponse(step=columns.pick(rows, channels))
