@@ -28,7 +28,11 @@ def _elements(answers: list[Any]) -> tuple[list[int], str]:
     return ids, "".join(answer.elements.text for answer in answers) + answers[-1].end.text
 
 
-@pytest.mark.parametrize("rules", [{}, RULES, {**RULES, "do_sample": False}], ids=["free", "ruled", "greedy"])
+@pytest.mark.parametrize(
+    "rules",
+    [{}, RULES, {**RULES, "do_sample": False}, {"logits_processors": [{"name": "no-repeat"}]}],
+    ids=["free", "ruled", "greedy", "processed"],
+)
 def test_a_request_goes_on_with_the_same_tokens_and_text(wire: Wire, rules: dict[str, Any]) -> None:
     """Ids that were delivered count as generated for every rule."""
     config = {**SAMPLED, **rules}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.config import ComputeDtype, Lease, RuntimeConfig
-from headrace_engine.service.arguments import parse_arguments
+from headrace_engine.service.arguments import PROCESSORS_VARIABLE, parse_arguments
 
 
 def test_defaults():
@@ -41,6 +41,27 @@ def test_settings_of_the_engine():
     assert (given.engine.native_ops, given.engine.backend, given.engine.allow_hub) == (True, "torch", False)
     assert given.core_threads
     assert given.engine.core_ping_limit == 2.5
+
+
+def test_logits_processors_come_from_the_command_line_or_else_from_the_environment(tmp_path, monkeypatch):
+    first, second = tmp_path / "a.py", tmp_path / "b.cu"
+    for file in (first, second):
+        file.touch()
+    monkeypatch.setenv(PROCESSORS_VARIABLE, f" one={first} ;two={second};")
+    assert parse_arguments([]).engine.logits_processors == {"one": first, "two": second}
+    given = parse_arguments(["--logits-processor", f"x={second}", "--logits-processor", f"y={first}"])
+    assert given.engine.logits_processors == {"x": second, "y": first}
+    monkeypatch.delenv(PROCESSORS_VARIABLE)
+    assert parse_arguments([]).engine.logits_processors == {}
+
+
+@pytest.mark.parametrize("where", ["--logits-processor", PROCESSORS_VARIABLE])
+def test_a_logits_processor_that_is_none_ends_the_program_with_a_line(where, monkeypatch, capsys):
+    monkeypatch.setenv(PROCESSORS_VARIABLE, "a=/no/such.py")
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(["--logits-processor", "a=/no/such.py"] if where.startswith("-") else [])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f'headrace-engine: {where}: "/no/such.py": no such file\n'
 
 
 def test_settings_of_models_apply_to_every_model():

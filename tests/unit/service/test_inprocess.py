@@ -383,3 +383,5 @@ def test_options_that_do_not_exist_are_refused():
         connect(nam="e1")
     with pytest.raises(ValueError, match="thread"):
         connect(core="fiber")
+    with pytest.raises(ValueError, match='mine: functions need core = "thread"'):
+        connect(core="process", logits_processors={"mine": print})
