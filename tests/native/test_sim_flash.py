@@ -89,6 +89,7 @@ def test_prompts_attend_as_the_kernel_says(path: Path, window: int | None, launc
         Extent(39, 5, 0, (15,)),
     ]
     batch, q = batch_of(extents), torch.randn(44, model.spec.query_width).bfloat16()
+    launched.clear()
     got = ops.paged_attention(0, q, batch, window)
     assert launched == ["decode_attention"]
     ops._flash = None

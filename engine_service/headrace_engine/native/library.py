@@ -41,12 +41,14 @@ class NativeError(Internal):
     Args:
         code: what went wrong.
         field: the parameter at fault; "" where none is.
+        device_error: the number that the device's runtime gave it; 0 where it gave none.
     """
 
-    def __init__(self, message: str, *, code: Code, field: str = "") -> None:
+    def __init__(self, message: str, *, code: Code, field: str = "", device_error: int = 0) -> None:
         super().__init__(message)
         self.code = code
         self.field = field
+        self.device_error = device_error
 
 
 class Native:
@@ -160,7 +162,7 @@ class Native:
             return
         text = self._status_text(status).decode()
         if code is Code.DEVICE_ERROR:
-            raise NativeError(f"{op}: {text} (device error {detail})", code=code)
+            raise NativeError(f"{op}: {text} (device error {detail})", code=code, device_error=detail)
         if args is None or not detail:
             raise NativeError(f"{op}: {text}", code=code)
         field = field_at(type(args), detail - 1)

@@ -11,6 +11,8 @@ from headrace_engine.errors import InvalidArgument
 OLDEST = (8, 0)
 """Compute capability of the oldest cards that csrc has kernels for."""
 
+_HIDDEN = "the NVIDIA driver shows no device: see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides all"
+
 _DRIVER = 13000
 """CUDA version of the oldest driver that runs what nvcc 13 compiles."""
 
@@ -53,7 +55,7 @@ def _no_cuda() -> str:
             f"the NVIDIA driver is for CUDA {_shown(version)}, and this build needs {_shown(_DRIVER)}: update the "
             "driver to 580 or later"
         )
-    return "" if torch.cuda.is_available() else "the NVIDIA driver shows no device"
+    return "" if torch.cuda.is_available() else _HIDDEN
 
 
 def driver_version() -> int | None:

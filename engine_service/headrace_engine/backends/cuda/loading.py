@@ -18,6 +18,7 @@ from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
 from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.flash import FLASH, FlashPrefill
+from headrace_engine.backends.cuda.lacking import WEIGHTS, check_kernels, told_of_memory
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.packing import GROUPS, Packer
 from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
@@ -128,6 +129,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         OutOfMemory: the weights alone exceed the device's memory.
     """
     _check_plan(plan)
+    check_kernels(device)
     plain = plain_ops(os.environ)
     if plain:
         _log.warning("cuda_plain_ops: %s are computed by torch, as the environment says", ", ".join(sorted(plain)))
@@ -141,7 +143,8 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
     packer = Packer(device, files, spec, choose_storage(plan, ComputeDtype.BFLOAT16), num_threads, row_codes)
     _check_room(packer.needed(), device)
     longest = length_limit(plan, spec)
-    weights = packer.pack(progress)
+    with told_of_memory(device, WEIGHTS):
+        weights = packer.pack(progress)
     blocks = kv_blocks(spec, plan.block_size, KV_MODES[plan.kv_cache_mode])
     tables = -(-longest // plan.block_size)
     return CudaModel(

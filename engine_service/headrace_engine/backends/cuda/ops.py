@@ -75,8 +75,8 @@ class CudaOps:
         self._turning: tuple[Tensor, Tensor] | None = None
 
     def prepare(self, batch: Batch) -> CudaBatch:
-        """See Ops. Enqueues the copy of a step that `StepStaging.fill` was given."""
-        return self._staging.send(batch)
+        """See Ops. `StepStaging.fill` was given the step."""
+        return self._staging.view(batch)
 
     def embedding(self, table: Weight, batch: CudaBatch) -> Tensor:
         """See Ops."""
