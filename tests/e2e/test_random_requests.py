@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from servers import Server, core_of, gated_engine_server
 from tiny_models import VOCAB_SIZE, make_tiny_llama
 from waiting import wait_until
 
-SEEDS = range(3)
-"""Each kills one core; a model bears five losses in ten minutes."""
+CASES = {"cpu": range(3), "cpu UINT4": (3,), "torch INT8": (4,), "torch UINT4": (5,)}
+"""Backend and mode of keys and values, and the seeds. Each kills one core; a model bears five losses in ten minutes."""
 
 LONG: dict[str, Any] = {"ids": [5, 6, 7], "max_new_tokens": 100, "ignore_eos": True, "temperature": 1.2}
 """Three of these grow beyond the pool."""
@@ -40,13 +40,25 @@ class Answer:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Gate, Client]]:
+def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Server, Gate, Client]]:
+    """One whose pool holds three long sequences, of the backend and with the mode of the case."""
     root = tmp_path_factory.mktemp("random")
     folder: Path = make_tiny_llama(root / "tiny", max_position_embeddings=256)
+    backend, _, mode = request.param.partition(" ")
     gate = Gate(root / "steps")
-    with gated_engine_server("e1", gate, "--backend", "cpu") as server, Client(server.address) as client:
+    with gated_engine_server("e1", gate, "--backend", backend) as server, Client(server.address) as client:
         client.install_model(
-            "tiny", path=str(folder), dtype="FLOAT32", max_batch=6, max_length=128, num_blocks=10, num_threads=1
+            "tiny",
+            path=str(folder),
+            dtype="FLOAT32",
+            max_batch=6,
+            max_length=128,
+            num_blocks=10,
+            num_threads=1,
+            compute_unit="CPU",
+            kv_cache_mode=mode or "DEFAULT",
         )
         client.start_model("tiny")
         yield server, gate, client
@@ -106,8 +118,14 @@ def _read_one(queue: ResultQueue) -> Answer:
     )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_each_request_is_what_it_is_alone(engine: tuple[Server, Gate, Client], seed: int) -> None:
+@pytest.mark.parametrize(("engine", "seeds"), CASES.items(), indirect=["engine"], ids=CASES)
+def test_each_request_is_what_it_is_alone(engine: tuple[Server, Gate, Client], seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        check_all_at_once(engine, seed)
+
+
+def check_all_at_once(engine: tuple[Server, Gate, Client], seed: int) -> None:
+    """Random requests together, while the pool is scarce and a core is killed."""
     server, gate, client = engine
     chance = random.Random(seed)
     wanted = [random_request(chance) for _ in range(8)] + [{**LONG, "seed": number} for number in range(3)]
