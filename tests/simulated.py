@@ -13,6 +13,7 @@ from headrace import Client
 from headrace_engine.native import FOLDER_VARIABLE
 from native.build import HAS_NVCC, native_libraries
 from places import MAX_LENGTH, MODEL, SIM, SMALL_POOL_MODEL, Place
+from processor_files import processor_arguments, write_processors
 from servers import Server, engine_server
 from tiny_models import make_tiny_llama
 
@@ -34,7 +35,7 @@ def simulated_place(folder: Path) -> Iterator[Place]:
         folder / "wide", max_position_embeddings=MAX_LENGTH, hidden_size=128, head_dim=64, num_hidden_layers=1, seed=1
     )
     with contextlib.ExitStack() as stack:
-        server = _start(stack)
+        server = _start(stack, write_processors(folder))
         client = stack.enter_context(Client(server.address))
         for name, sizes in SIZES.items():
             client.install_model(name, path=str(model), **sizes, **SETTINGS)
@@ -43,8 +44,8 @@ def simulated_place(folder: Path) -> Iterator[Place]:
         yield Place(SIM, client, partial(Client, server.address), server.address, model, codes)
 
 
-def _start(stack: contextlib.ExitStack) -> Server:
+def _start(stack: contextlib.ExitStack, processors: dict[str, Path]) -> Server:
     """The service alone, and its cores, take the libraries of the tests."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(FOLDER_VARIABLE, str(native_libraries()))
-        return stack.enter_context(engine_server("e1", "--backend", "sim"))
+        return stack.enter_context(engine_server("e1", "--backend", "sim", *processor_arguments(processors)))

@@ -44,6 +44,7 @@ def test_it_is_given_all_ids_and_the_arguments(client: Client) -> None:
     assert _ids(client, _call("add", 17, 1e4)) == [17] * 30
 
 
+@pytest.mark.sim
 def test_several_are_called_in_their_order(client: Client) -> None:
     ids = _ids(client, _call("add", 17, 2e4), _call("add", 18, 1e4), _call("no-repeat"))
     assert ids == [17, 18] * 15
@@ -70,6 +71,7 @@ def test_a_seed_brings_the_same_tokens_alone_and_in_company(client: Client) -> N
         client.release_request(handle)
 
 
+@pytest.mark.sim
 def test_every_sequence_of_a_request_is_processed_by_its_own_ids(client: Client) -> None:
     drawn = {"do_sample": True, "seed": 5, "temperature": 2.0, "n": 3}
     several, _ = _run(client, _call("no-repeat"), **drawn)
@@ -111,6 +113,7 @@ def test_stops_end_what_is_processed(client: Client) -> None:
     assert queue.finish_reason is FinishReason.STOP_WORD
 
 
+@pytest.mark.sim
 def test_log_probabilities_are_the_models_own(client: Client) -> None:
     told = {"logprobs": True, "top_logprobs": 3, "max_new_tokens": 1}
     handle, queue = client.start_request(MODEL, **{**GREEDY, **told})
