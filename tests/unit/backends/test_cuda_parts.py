@@ -44,12 +44,14 @@ def test_one_copy_brings_all_arrays_before_the_last_and_its_first_rows() -> None
     }
     staging = Staging(HostDevice(), shapes)  # type: ignore[arg-type]
     rng = np.random.default_rng(1)
+    sent, other = staging.host[1], staging.host[0]
     for name, (shape, dtype) in shapes.items():
-        staging.host[name][...] = rng.integers(1, 9, shape).astype(dtype)
-    staging.send("tables", 3)
+        sent[name][...] = rng.integers(1, 9, shape).astype(dtype)
+    staging.send("tables", 3, slot=1)
+    assert not any(array.any() for array in other.values()), "the slots share memory"
     for name in ("ids", "scores", "seeds"):
-        assert np.array_equal(staging.here[name].numpy(), staging.host[name])
-    assert np.array_equal(staging.here["tables"][:3].numpy(), staging.host["tables"][:3])
+        assert np.array_equal(staging.here[name].numpy(), sent[name])
+    assert np.array_equal(staging.here["tables"][:3].numpy(), sent["tables"][:3])
     assert not staging.here["tables"][3:].any(), "more than was asked for was copied"
 
 
