@@ -14,7 +14,7 @@ class BlockPool:
     """Owns the blocks: each is used (referenced by block tables), cached (unused, its contents kept) or free.
 
     A block that was marked with `keep` becomes cached instead of free when its last reference goes. Cached blocks
-    are handed out, least recently used first, when no free one is left.
+    are handed out when no free one is left: those that are kept for a while first, then least recently used first.
 
     Attributes:
         block_size: tokens that one block holds.
@@ -29,7 +29,9 @@ class BlockPool:
         self._free = list(reversed(range(num_blocks)))
         self.date = 0.0
         self._cached: OrderedDict[int, float] = OrderedDict()
+        self._passing: OrderedDict[int, float] = OrderedDict()
         self._kept: set[int] = set()
+        self._brief: set[int] = set()
 
     @property
     def total(self) -> int:
@@ -44,12 +46,12 @@ class BlockPool:
     @property
     def cached(self) -> int:
         """Unused blocks whose contents are kept."""
-        return len(self._cached)
+        return len(self._cached) + len(self._passing)
 
     @property
     def available(self) -> int:
         """Blocks that `allocate` can hand out."""
-        return len(self._free) + len(self._cached)
+        return len(self._free) + self.cached
 
     @property
     def used(self) -> int:
@@ -78,7 +80,7 @@ class BlockPool:
         """Add a reference to each of these used or cached blocks."""
         for block in blocks:
             if not self._references[block]:
-                del self._cached[block]
+                del self._line(block)[block]
             self._references[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
@@ -89,21 +91,28 @@ class BlockPool:
             if not self._references[block]:
                 self._retire(block)
 
-    def keep(self, block: int) -> None:
-        """The contents of this used block are worth keeping from now on."""
+    def keep(self, block: int, *, brief: bool = False) -> None:
+        """The contents of this used block are worth keeping from now on.
+
+        Args:
+            brief: for a while only: others go before them.
+        """
         self._kept.add(block)
+        if brief:
+            self._brief.add(block)
 
     def forget(self, block: int) -> None:
         """The contents of this kept block are of no use any more."""
-        self._kept.remove(block)
-        if block in self._cached:
-            del self._cached[block]
+        if self._line(block).pop(block, None) is not None:
             self._free.append(block)
+        self._kept.remove(block)
+        self._brief.discard(block)
 
     def drop_before(self, date: float) -> None:
         """Give up the contents of blocks that became cached before this date."""
-        while self._cached and next(iter(self._cached.values())) < date:
-            self._free.append(self._evict())
+        for line in (self._passing, self._cached):
+            while line and next(iter(line.values())) < date:
+                self._free.append(self._evict(line))
 
     def check_books(self, tables: Iterable[Sequence[int]]) -> None:
         """Compare the books with themselves and with all block tables there are.
@@ -112,34 +121,39 @@ class BlockPool:
             BooksError: a block is lost, counted twice, or has another number of references than tables hold it.
         """
         counts = Counter(block for table in tables for block in table)
-        unused = {*self._free, *self._cached}
+        unused = {*self._free, *self._cached, *self._passing}
         if len(unused) != self.available or len(unused) + len(counts) != self.total or unused & counts.keys():
             raise BooksError(
                 f"{len(counts)} used + {self.cached} cached + {self.free} free blocks are not {self.total}, each once"
             )
         if any(self._references[block] != count for block, count in counts.items()):
             raise BooksError("a block has another number of references than block tables that hold it")
-        if sum(self._references) != counts.total() or any(block not in self._kept for block in self._cached):
+        if sum(self._references) != counts.total() or not self._kept.issuperset((*self._cached, *self._passing)):
             raise BooksError("an unused block is referenced, or is cached without contents to keep")
-        if not self._kept.isdisjoint(self._free):
+        if not self._kept.isdisjoint(self._free) or not self._kept.issuperset(self._brief):
             raise BooksError("a free block has contents to keep")
 
     def _take(self) -> int:
-        block = self._free.pop() if self._free else self._evict()
+        block = self._free.pop() if self._free else self._evict(self._passing or self._cached)
         self._references[block] = 1
         return block
 
-    def _evict(self) -> int:
-        block, date = self._cached.popitem(last=False)
+    def _evict(self, line: OrderedDict[int, float]) -> int:
+        block, date = line.popitem(last=False)
         self._kept.remove(block)
+        self._brief.discard(block)
         self.on_evict(block, date)
         return block
 
     def _retire(self, block: int) -> None:
         if block in self._kept:
-            self._cached[block] = self.date
+            self._line(block)[block] = self.date
         else:
             self._free.append(block)
+
+    def _line(self, block: int) -> OrderedDict[int, float]:
+        """Where a kept block waits while it is cached."""
+        return self._passing if block in self._brief else self._cached
 
 
 def _nothing(block: int, date: float) -> None:

@@ -22,7 +22,8 @@ class Scope:
         adapter: name of the LoRA adapter; "" = none.
         media_digest: digest of the media behind placeholder ids; "" = none.
         salt: chosen by the caller, to keep requests apart.
-        group: sequences that share with each other alone; 0 = with all.
+        group: sequences that share with each other alone; 0 = with all. What is kept for them is of no use once they
+            have ended: it is the first to go, and never moves to host memory.
     """
 
     revision: str = ""
@@ -77,6 +78,7 @@ class _Entry:
 
     Attributes:
         place: where they are now.
+        brief: they are of no use for long.
     """
 
     serial: int
@@ -84,6 +86,7 @@ class _Entry:
     key: bytes
     content: bytes
     parent: int | Scope
+    brief: bool
 
     def holds(self, content: bytes, parent: int | Scope) -> bool:
         return self.content == content and self.parent == parent
@@ -153,9 +156,9 @@ class PrefixCache:
         if full == cursor.known:
             return
         cursor.read(ids, full)
-        new = slice(cursor.known, full)
+        new, brief = slice(cursor.known, full), cursor.scope.group > 0
         for block, (key, content) in zip(blocks[new], cursor.prints[new], strict=True):
-            cursor.parent = self._register(key, content, cursor.parent, block)
+            cursor.parent = self._register(key, content, cursor.parent, block, brief=brief)
         cursor.known = full
 
     def forget(self, place: int) -> None:
@@ -179,7 +182,7 @@ class PrefixCache:
             raise BooksError("the prefix cache knows a block by one index and not by the other")
         self._host.check_books([place - self._pool.total for place in self._by_place if place >= self._pool.total])
 
-    def _register(self, key: bytes, content: bytes, parent: int | Scope, block: int) -> int:
+    def _register(self, key: bytes, content: bytes, parent: int | Scope, block: int, *, brief: bool) -> int:
         """Serial number of the entry that stands for this content from now on."""
         present = self._entries.get(key)
         if present is not None and present.holds(content, parent):
@@ -189,9 +192,9 @@ class PrefixCache:
             return present.serial  # Where another sequence computed the same, its block serves, and ours stays private.
         if present is not None:
             self.forget(present.place)  # A collision, or a tail whose head was evicted: the newer is of more use.
-        entry = _Entry(next(self._serials), block, key, content, parent)
+        entry = _Entry(next(self._serials), block, key, content, parent, brief)
         self._entries[key] = self._by_place[block] = entry
-        self._pool.keep(block)
+        self._pool.keep(block, brief=brief)
         return entry.serial
 
     def _fetch(self, entries: Sequence[_Entry]) -> None:
@@ -203,8 +206,8 @@ class PrefixCache:
             self._host.fetch(block, target)
 
     def _evict(self, block: int, date: float) -> None:
-        """The pool gives a block to others: what it holds moves to host memory, if there is any."""
-        place = self._host.accept(block, date)
+        """The pool gives a block to others: what it holds moves to host memory, if there is any, and it is worth it."""
+        place = None if self._by_place[block].brief else self._host.accept(block, date)
         if place is None:
             self._drop(block)
             return

@@ -57,9 +57,10 @@ class Books(RuleBasedStateMachine):
         target=holders,
         ids=st.lists(st.integers(0, 1), min_size=1, max_size=9),
         salt=st.sampled_from(["", "s"]),
+        group=st.sampled_from([0, 0, 1]),
     )
-    def open(self, ids: list[int], salt: str) -> Any:
-        holder = Holder(ids, Scope(salt=salt))
+    def open(self, ids: list[int], salt: str, group: int) -> Any:
+        holder = Holder(ids, Scope(salt=salt, group=group))
         hit = self.cache.find(holder.cursor, ids)
         assert len(hit) * B < len(ids)
         self.assert_fresh(holder, hit)

@@ -51,6 +51,23 @@ def test_requests_without_the_cache_share_with_nobody_else() -> None:
     assert prefilled(bench) >= 2 * len(PROMPT)
 
 
+@pytest.mark.parametrize("host_blocks", [0, 32])
+def test_what_requests_without_the_cache_share_takes_no_room_in_it(host_blocks: int) -> None:
+    """As many as fill the pool ten times leave what others cached where it is, and the host tier empty."""
+    bench = Bench(num_blocks=64, num_host_blocks=host_blocks)
+    bench.add(PROMPT)
+    bench.run()
+    for group in range(1, 21):
+        add_group(bench, 3, group=group, prompt=[group + 200, *PROMPT], use_prefix_cache=False)
+        bench.run()
+    again = bench.add(PROMPT)
+    bench.run()
+    assert bench.cached[again] == len(PROMPT) // bench.plan.block_size * bench.plan.block_size
+    assert bench.stat.host_blocks_used == 0
+    bench.assert_all_complete()
+    bench.assert_idle()
+
+
 def test_a_group_goes_on_when_the_one_that_computes_the_prompt_is_ended() -> None:
     bench = Bench(num_blocks=200, max_prefill_tokens=8)
     first, *others = add_group(bench, 4)
