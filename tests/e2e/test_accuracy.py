@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 from accuracy_of_text import MOST_ROWS, Oracle, Passages, compared, dequantized, passages, prefilled_logits, smollm2
 from cpu_sequences import cpu_model
-from headrace_engine.config import WeightQuant
+from headrace_engine.config import KvCacheMode, WeightQuant
+from torch import Tensor
 
 MOST_CHANGE = 0.005
 """Of the perplexity."""
+
+LEAST_SAME = {KvCacheMode.INT8: 0.97, KvCacheMode.UINT4: 0.75}
+"""Share of ids after which the most likely one is that of keys and values in bfloat16."""
+
+LONG = 768
+"""Ids of a text that is read with codes."""
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +57,19 @@ def test_the_perplexity_of_a_text_is_that_of_the_same_weights_in_float32(
     assert abs(accuracy.change) <= MOST_CHANGE
     assert accuracy.same >= 0.98
     assert accuracy.cosine >= 0.9995
+
+
+def test_bc106_codes_of_keys_and_values_cost_no_more_than_is_said(path: Path) -> None:
+    """On the way of a text, where its end reads hundreds of codes for each id."""
+    text = passages(path, length=LONG, most=1)
+    chosen = {mode: most_likely(path, text, mode) for mode in KvCacheMode}
+    for mode, least in LEAST_SAME.items():
+        same = (chosen[mode] == chosen[KvCacheMode.DEFAULT])[-512:].double().mean().item()
+        print(f"{mode}: {same:.3f} the same")
+        assert same >= least, mode
+
+
+def most_likely(path: Path, text: Passages, mode: KvCacheMode) -> Tensor:
+    """The most likely id after each."""
+    with cpu_model(path, max_length=1024, max_batch=MOST_ROWS, kv_cache_mode=mode) as model:
+        return prefilled_logits(model, text).argmax(1)
