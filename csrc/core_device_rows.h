@@ -66,6 +66,20 @@ typedef struct CoreGatedRows {
 
 CORE_API CoreStatus core_gated_rows(const CoreGatedRows* args, void* stream);
 
+/* The sums of int8 codes times int8 codes as numbers: out = sum * scale of its row * scale of its column + bias. */
+typedef struct CoreScaledSums {
+  const int32_t* sums;     /* [rows, width] */
+  const float* row_scales; /* [rows] */
+  const float* scales;     /* [width] */
+  const void* bias;        /* [width] of the dtype; null: none */
+  void* out;               /* [rows, width] of the dtype */
+  int64_t rows;            /* 0 ... 2^31 - 1 */
+  int64_t width;           /* 1 ... 2^31 - 1 */
+  int32_t dtype;           /* CoreDtype */
+} CoreScaledSums;
+
+CORE_API CoreStatus core_scaled_sums(const CoreScaledSums* args, void* stream);
+
 /* ---- gathered rows ---- */
 
 /* out[i] = table[ids[i]]. An id that the table does not have gives a row of NaN. */

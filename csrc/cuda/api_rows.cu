@@ -29,6 +29,10 @@ CoreStatus core_gated_rows(const CoreGatedRows* args, void* stream) {
   return checked(args, core::gated_rows, stream);
 }
 
+CoreStatus core_scaled_sums(const CoreScaledSums* args, void* stream) {
+  return checked(args, core::scaled_sums, stream);
+}
+
 CoreStatus core_gather_rows(const CoreGatherRows* args, void* stream) {
   return checked(args, core::gather_rows, stream);
 }

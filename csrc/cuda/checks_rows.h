@@ -100,6 +100,21 @@ inline CoreStatus check_buffers(const CoreGatedRows& args) {
                     args.codes == 0 ? CORE_OK : check_pointer(args.scales, sizeof(float), scales)});
 }
 
+inline CoreStatus check_scalars(const CoreScaledSums& args) {
+  return first_bad({check_count(args.rows, offsetof(CoreScaledSums, rows)),
+                    check_extent(args.width, offsetof(CoreScaledSums, width)),
+                    check_dtype(args.dtype, offsetof(CoreScaledSums, dtype))});
+}
+
+inline CoreStatus check_buffers(const CoreScaledSums& args) {
+  const size_t alignment = dtype_bytes(args.dtype);
+  return first_bad({check_pointer(args.sums, sizeof(int32_t), offsetof(CoreScaledSums, sums)),
+                    check_pointer(args.row_scales, sizeof(float), offsetof(CoreScaledSums, row_scales)),
+                    check_pointer(args.scales, sizeof(float), offsetof(CoreScaledSums, scales)),
+                    check_optional(args.bias, alignment, offsetof(CoreScaledSums, bias)),
+                    check_pointer(args.out, alignment, offsetof(CoreScaledSums, out))});
+}
+
 inline CoreStatus check_scalars(const CoreGatherRows& args) {
   return first_bad({check_count(args.rows, offsetof(CoreGatherRows, rows)),
                     check_extent(args.width, offsetof(CoreGatherRows, width)),

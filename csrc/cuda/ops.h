@@ -16,6 +16,7 @@ CoreStatus copy_blocks(const CoreCopyBlocks& args, Stream stream);
 CoreStatus quantize_rows(const CoreQuantizeRows& args, Stream stream);
 CoreStatus rms_norm_codes(const CoreRmsNormCodes& args, Stream stream);
 CoreStatus gated_rows(const CoreGatedRows& args, Stream stream);
+CoreStatus scaled_sums(const CoreScaledSums& args, Stream stream);
 CoreStatus gather_rows(const CoreGatherRows& args, Stream stream);
 CoreStatus coded_linear(const CoreCodedLinear& args, Stream stream);
 CoreStatus coded_rows(const CoreCodedRows& args, Stream stream);

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 import torch
 from headrace_engine.native import Code, Dtype, Gate, Native, NativeError
-from headrace_engine.native.device_rows import GatedRows, GatherRows, QuantizeRows, RmsNormCodes, RowCodes
+from headrace_engine.native.device_rows import (
+    GatedRows,
+    GatherRows,
+    QuantizeRows,
+    RmsNormCodes,
+    RowCodes,
+    ScaledSums,
+)
 from native.buffers import TORCH, Output, shifted, stream_of
 from torch import Tensor
 
@@ -197,6 +204,32 @@ def test_gates_of_large_numbers_stay_finite(device: Native, gate: Gate) -> None:
 
 
 @every_dtype
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 7), (2, 64), (5, 1028), (2, 5000)])
+def test_sums_of_codes_become_numbers(device: Native, dtype: Dtype, with_bias: bool, rows: int, width: int) -> None:
+    sums = torch.randint(-(2**27), 2**27, (rows, width), dtype=torch.int32).to(device.device)
+    row_scales, scales = torch.rand(rows) * 1e-4, torch.rand(width) * 1e-4
+    bias = random(1, width, dtype, device)
+    here = row_scales.to(device.device), scales.to(device.device)
+    out = Output((rows, width), dtype, device.device)
+    args = ScaledSums(
+        sums=sums.data_ptr(),
+        row_scales=here[0].data_ptr(),
+        scales=here[1].data_ptr(),
+        bias=bias.data_ptr() if with_bias else None,
+        out=out.tensor.data_ptr(),
+        rows=rows,
+        width=width,
+        dtype=dtype,
+    )
+    launch(device, "scaled_sums", args)
+    exact = sums.cpu().double() * row_scales.double().unsqueeze(1) * scales.double()
+    added = bias.cpu().double() if with_bias else torch.zeros(1, width, dtype=torch.float64)
+    limit = LIMITS[dtype] * (exact + added).abs() + 1e-6 * (exact.abs() + added.abs())
+    assert ((out.written() - exact - added).abs() <= limit + 1e-7).all()
+
+
+@every_dtype
 @pytest.mark.parametrize("width", [1, 7, 64, 577, 3000])
 def test_gathers_rows_and_gives_nan_for_ids_that_are_not_there(device: Native, dtype: Dtype, width: int) -> None:
     table = random(9, width, dtype, device)
@@ -222,6 +255,10 @@ RIGHT: dict[str, tuple[type[ctypes.Structure], dict[str, Any]]] = {
         {"gate": 4096, "up": 4096, "out": 4096, "scales": 4096, "width": 8, "gate_stride": 8, "up_stride": 8}
         | {"dtype": 2, "activation": 1, "codes": 1},
     ),
+    "scaled_sums": (
+        ScaledSums,
+        {"sums": 4096, "row_scales": 4096, "scales": 4096, "bias": 4096, "out": 4096, "width": 8, "dtype": 2},
+    ),
     "gather_rows": (GatherRows, {"table": 4096, "ids": 4096, "out": 4096, "width": 8, "count": 9, "dtype": 2}),
 }
 """Arguments that nothing is wrong with; no buffer is touched where one is replaced."""
@@ -242,6 +279,9 @@ WRONG = [
     ("gated_rows", "up_stride", -8, Code.BAD_SHAPE),
     ("gated_rows", "activation", 4, Code.BAD_CODE),
     ("gated_rows", "scales", 0, Code.NULL_POINTER),
+    ("scaled_sums", "bias", 4097, Code.MISALIGNED),
+    ("scaled_sums", "row_scales", 0, Code.NULL_POINTER),
+    ("scaled_sums", "width", 0, Code.BAD_EXTENT),
     ("gather_rows", "ids", 4097, Code.MISALIGNED),
     ("gather_rows", "count", 0, Code.BAD_EXTENT),
     ("gather_rows", "width", 2**31, Code.BAD_EXTENT),

@@ -31,7 +31,7 @@ LAUNCHES = {
     "append_kv": {"append_kv"},
     "attention": {"decode_attention", "prefill_attention"},
     "coded_linear": {"coded_linear"},
-    "row_codes": {"quantize_rows"},
+    "row_codes": {"quantize_rows", "scaled_sums"},
     "sample_rows": {"sample_rows"},
 }
 """Kernels that are launched no more, by the name of the op."""

@@ -69,6 +69,21 @@ class GatedRows(ctypes.Structure):
     )
 
 
+class ScaledSums(ctypes.Structure):
+    """CoreScaledSums."""
+
+    _fields_ = (
+        ("sums", _address),
+        ("row_scales", _address),
+        ("scales", _address),
+        ("bias", _address),
+        ("out", _address),
+        ("rows", _i64),
+        ("width", _i64),
+        ("dtype", _i32),
+    )
+
+
 class GatherRows(ctypes.Structure):
     """CoreGatherRows."""
 
@@ -172,6 +187,7 @@ OPS: dict[str, type[ctypes.Structure]] = {
     "quantize_rows": QuantizeRows,
     "rms_norm_codes": RmsNormCodes,
     "gated_rows": GatedRows,
+    "scaled_sums": ScaledSums,
     "gather_rows": GatherRows,
     "coded_linear": CodedLinear,
     "coded_rows": CodedRows,
@@ -183,6 +199,7 @@ RECORDS: dict[str, type[ctypes.Structure]] = {
     "CoreQuantizeRows": QuantizeRows,
     "CoreRmsNormCodes": RmsNormCodes,
     "CoreGatedRows": GatedRows,
+    "CoreScaledSums": ScaledSums,
     "CoreGatherRows": GatherRows,
     "CoreCoded": Coded,
     "CoreCodedPack": CodedPack,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.native import Dtype
-from headrace_engine.native.device_rows import QuantizeRows, RowCodes
+from headrace_engine.native.device_rows import QuantizeRows, RowCodes, ScaledSums
 
 MULTIPLE = 16
 """Of the outputs and inputs of a matrix of such codes: what torch's products of eight bits take."""
@@ -116,18 +116,25 @@ class CodeProducts:
     def linear(self, x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
         """See RowProducts."""
         if self.kind is RowCodes.INT8:
-            return _of_integers(x, weight, bias)
+            return self._of_integers(x, weight, bias)
         scales = x.scales.unsqueeze(1), weight.scales.unsqueeze(0)
         return torch._scaled_mm(x.codes, weight.codes.T, *scales, bias=bias, out_dtype=torch.bfloat16)
 
-
-def _of_integers(x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
-    sums = torch._int_mm(x.codes, weight.codes.T)[: len(x)]
-    numbers = sums * x.scales.unsqueeze(1)
-    out = torch.empty(numbers.shape, dtype=torch.bfloat16, device=numbers.device)
-    if bias is None:
-        return torch.mul(numbers, weight.scales, out=out)
-    return torch.addcmul(bias, numbers, weight.scales, out=out)
+    def _of_integers(self, x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
+        sums = torch._int_mm(x.codes, weight.codes.T)
+        out = torch.empty(len(x), sums.shape[1], dtype=torch.bfloat16, device=sums.device)
+        args = ScaledSums(
+            sums=sums.data_ptr(),
+            row_scales=x.scales.data_ptr(),
+            scales=weight.scales.data_ptr(),
+            bias=None if bias is None else bias.data_ptr(),
+            out=out.data_ptr(),
+            rows=len(x),
+            width=sums.shape[1],
+            dtype=Dtype.BFLOAT16,
+        )
+        self._device.launch("scaled_sums", args)
+        return out
 
 
 class PlainProducts:
