@@ -40,7 +40,7 @@ COPY csrc csrc
 COPY client client
 COPY engine_service engine_service
 RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./client \
-    && /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built -C cmake.define.CORE_CUDA=ON ./engine_service \
+    && /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built --config-settings=cmake.define.CORE_CUDA=ON ./engine_service \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-deps built/*.whl \
     && /opt/headrace/bin/python -c "import headrace_engine.service.main, headrace_engine.backends.torch.runner, \
         headrace_engine.backends.cuda.runner, gguf.quants, transformers.models.auto.tokenization_auto"

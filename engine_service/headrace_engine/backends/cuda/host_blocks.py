@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.device import Device, Mark
 from headrace_engine.backends.cuda.pool import KvPool
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.native.device_kv import CopyBlocks
+
+_DEEP = 2
+"""Calls whose numbers the host keeps: so many may be ahead of the device without waiting."""
 
 
 class HostBlocks:
@@ -30,21 +31,34 @@ class HostBlocks:
         self._in_pool = pool.blocks
         _, layers, size = pool.blocks.shape
         self._in_host = device.pinned(num_host_blocks * layers * size).view(num_host_blocks, layers, size)
+        most = 2 * num_host_blocks  # Each may receive and give in one call.
+        self._pairs = torch.zeros(most, 2, dtype=torch.int32, device=device.torch)
+        self._told = [device.pinned(self._pairs.nbytes).view(torch.int32).view(most, 2) for _ in range(_DEEP)]
+        self._marks: list[Mark | None] = [None] * _DEEP
+        self._calls = 0
 
     def copy(self, copies: BlockCopies) -> None:
         """See Runner.copy_blocks."""
-        self._launch(copies.to_host, self._in_pool, self._in_host)
-        self._launch(copies.to_pool, self._in_host, self._in_pool)
-
-    def _launch(self, pairs: Sequence[tuple[int, int]], source: Tensor, target: Tensor) -> None:
-        """Copy between tensors [blocks, layers, bytes]."""
-        if not pairs:
+        if not copies:
             return
-        numbers = torch.tensor(pairs, dtype=torch.int32, device=self._device.torch)
+        turn = self._calls % _DEEP
+        self._calls += 1
+        if (mark := self._marks[turn]) is not None:
+            mark.wait()
+        leaving, count = len(copies.to_host), len(copies.to_host) + len(copies.to_pool)
+        told = self._told[turn][:count]
+        told.copy_(torch.tensor([*copies.to_host, *copies.to_pool], dtype=torch.int32))
+        self._pairs[:count].copy_(told, non_blocking=True)
+        self._launch(self._pairs[:leaving], self._in_pool, self._in_host)
+        self._launch(self._pairs[leaving:count], self._in_host, self._in_pool)
+        self._marks[turn] = self._device.mark()
+
+    def _launch(self, pairs: Tensor, source: Tensor, target: Tensor) -> None:
+        """Copy between tensors [blocks, layers, bytes]; of no pairs, nothing."""
         args = CopyBlocks(
             source=source.data_ptr(),
             target=target.data_ptr(),
-            pairs=numbers.data_ptr(),
+            pairs=pairs.data_ptr(),
             bytes=source.shape[2],
             source_stride=source.stride(0),
             target_stride=target.stride(0),
