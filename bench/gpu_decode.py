@@ -1,18 +1,18 @@
-"""What a decoder of a shape takes on a device: prompts, then steps of one token a sequence, all sequences at once."""
+"""What a decoder of a shape takes on a device: prompts, then steps of one token a sequence, launched one ahead."""
 
 from __future__ import annotations
 
 import random
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_shapes import BLOCK_SIZE, KV_BYTES, NUMBERS, Stored, random_model, weight_bytes, weight_values
 from headrace_engine.backends.cuda.batch import Sizes
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.config import SamplingParams
-from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.models.spec import DecoderSpec
 
 _GREEDY = SamplingParams(temperature=0)
@@ -105,14 +105,26 @@ def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int, new: int)
         some = range(first, min(first + load.at_once, batch))
         drawn += _ids(steps, [_step(load, number, prompts[number], 0, 0) for number in some])
     prompted = time.perf_counter()
-    times = []
-    for position in range(1, new):
-        at = time.perf_counter()
-        start = load.prompt + position - 1
-        drawn = _ids(steps, [_step(load, number, [token], start, position) for number, token in enumerate(drawn)])
-        times.append(time.perf_counter() - at)
+    times = _generate(steps, load, drawn, new)
     whole = time.perf_counter() - began
     return Measured(batch, prompted - began, statistics.median(times), batch * new / whole)
+
+
+def _generate(steps: StepRunner, load: Load, drawn: list[int], new: int) -> list[float]:
+    """Seconds from one step's ids to the next one's. Ids stay on the device: each step is launched before they come."""
+    times, at = [], time.perf_counter()
+    known = [_step(load, number, [token], load.prompt, 1) for number, token in enumerate(drawn)]
+    flight = steps.launch(known)
+    for position in range(2, new + 1):
+        before = flight
+        if position < new:
+            start = load.prompt + position - 1
+            unknown = (_step(load, number, [0], start, position) for number in range(len(drawn)))
+            flight = steps.launch([replace(step, drawn_at=number) for number, step in enumerate(unknown)])
+        _checked(before.wait())
+        times.append(time.perf_counter() - at)
+        at += times[-1]
+    return times
 
 
 def _step(load: Load, number: int, token_ids: list[int], start: int, position: int) -> SequenceStep:
@@ -121,7 +133,11 @@ def _step(load: Load, number: int, token_ids: list[int], start: int, position: i
 
 
 def _ids(steps: StepRunner, batch: list[SequenceStep]) -> list[int]:
-    ids = [sampled.token_id for sampled in steps.run(batch)]
+    return _checked(steps.run(batch))
+
+
+def _checked(drawn: list[Sampled]) -> list[int]:
+    ids = [sampled.token_id for sampled in drawn]
     if None in ids:
         raise SystemExit("a step drew no id: the device computed what is not finite")
     return [token for token in ids if token is not None]

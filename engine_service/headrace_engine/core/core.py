@@ -93,8 +93,8 @@ class Core:
     def step(self) -> None:
         """Take commands, schedule, launch, publish. Waits for a command where there is nothing to do.
 
-        Where the runner computes a launched step by itself, the one before lands only then: the device goes on while
-        the host decides and publishes.
+        Where a launched step is computed beside the host, it lands only when the next one was launched, so that the
+        device has work while the host publishes and decides.
         """
         self._take_commands()
         if self._stopped:

@@ -80,9 +80,8 @@ class Scheduler:
 
         Not where it needs what that one draws, nor where somebody would have to give way: ends may leave room enough.
         """
-        if any(sequence.awaited for sequence in self._running):
-            return False
-        return self._tables.can_extend_all(sequence for sequence in self._running if sequence.remaining == 1)
+        awaited = any(sequence.awaited for sequence in self._running)
+        return not awaited and self._tables.can_extend_all(self._running)
 
     def schedule(self) -> Schedule:
         """The next step: generations first, then prompts under way, then new sequences.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from headrace_engine.core.block_pool import BlockPool
 from headrace_engine.core.host_tier import HostTier
@@ -64,9 +64,9 @@ class BlockTables:
         """Whether there are blocks for those ids of a running sequence that have none."""
         return self._pool.can_allocate(self._missing(sequence))
 
-    def can_extend_all(self, sequences: Iterable[Sequence]) -> bool:
-        """Whether there are blocks for those ids of all these running sequences that have none."""
-        return self._pool.can_allocate(sum(map(self._missing, sequences)))
+    def can_extend_all(self, sequences: Collection[Sequence]) -> bool:
+        """Whether there are blocks for those ids of all these running sequences that have none; one each at most."""
+        return self._pool.can_allocate(len(sequences)) or self._pool.can_allocate(sum(map(self._missing, sequences)))
 
     def extend(self, sequence: Sequence) -> None:
         """Give a sequence blocks for those of its ids that have none."""

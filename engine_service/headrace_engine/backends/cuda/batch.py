@@ -135,8 +135,8 @@ class StepStaging:
         rows, sequences = len(batch.token_ids), len(batch.extents)
         host["token_ids"][:rows] = batch.token_ids
         host["sources"][:rows] = range(self._known, self._known + rows)
-        for row, drawn in sources.items():
-            host["sources"][row] = self._unknown + drawn
+        if sources:
+            host["sources"][list(sources)] = np.add(list(sources.values()), self._unknown)
         positions = host["positions"][:rows]
         positions[:] = batch.positions
         host["firsts"][: sequences + 1] = [0, *accumulate(extent.length for extent in batch.extents)]

@@ -67,8 +67,7 @@ class CudaRunner(Runner):
         """See Runner.
 
         Raises:
-            InvalidArgument: HEADRACE_OVERLAP is neither 0 nor 1.
-            InvalidArgument: the library has no code for the card.
+            InvalidArgument: the library has no code for the card, or HEADRACE_OVERLAP is neither 0 nor 1.
             OutOfMemory: the weights alone exceed the device's memory.
         """
         self._overlaps = overlaps(os.environ)
