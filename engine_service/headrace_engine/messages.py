@@ -187,7 +187,8 @@ class CoreFailed:
 class StepBegun:
     """These sequences are in the step that begins now, and in all after it until the next StepBegun.
 
-    Sent before the step is computed, so that the front half knows whose step it was that ended the core.
+    Where the step before is still under way, those of it too. Sent before the step is computed, so that the front half
+    knows whose step it was that ended the core.
     """
 
     keys: list[int]
@@ -266,7 +267,7 @@ class StepOutput:
         scheduled: sequences that were in a step for the first time.
         preempted: sequences that were put back for lack of blocks.
         ended: sequences that the core ended.
-        step_time: seconds that the step took.
+        step_time: seconds that the step took: since it was decided, or, if that is later, since the one before landed.
         batch_size: sequences in the step.
     """
 
