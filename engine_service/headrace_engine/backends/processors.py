@@ -73,13 +73,19 @@ def run_processes(row: NDArray[np.float32], processing: Processing, processes: M
     Returns:
         Why one could not; "" where all could.
     """
-    forbidden = np.isneginf(row)
+    forbidden = np.isneginf(row) if is_cut(row) else None
     for one in processing.processors:
         error = run_process(processes[one.name], row, processing.ids, one.arguments)
         if error:
             return f"logits processor {one.name!r}: {error}"
-    row[forbidden] = -math.inf
+    if forbidden is not None:
+        row[forbidden] = -math.inf
     return ""
+
+
+def is_cut(row: NDArray[np.float32]) -> bool:
+    """Whether some ids of a row may not be drawn."""
+    return bool(row.min() == -math.inf)
 
 
 def run_process(process: Process, row: NDArray[np.float32], ids: array[int], arguments: tuple[float, ...]) -> str:
@@ -94,8 +100,10 @@ def run_process(process: Process, row: NDArray[np.float32], ids: array[int], arg
         return f"{type(error).__name__}: {error}"
     if returned is not None:
         return f"returned {type(returned).__name__}; it has to change the logits in place, and return nothing"
-    wrong = np.isnan(row) | np.isposinf(row)
-    return wrong_logit(int(wrong.argmax()), float(row[wrong.argmax()])) if wrong.any() else ""
+    if row.max() < math.inf:  # Not so where one is NaN, either.
+        return ""
+    token_id = int((np.isnan(row) | np.isposinf(row)).argmax())
+    return wrong_logit(token_id, float(row[token_id]))
 
 
 def wrong_logit(token_id: int, value: float) -> str:

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from headrace_engine.backends.changed_row import Row, allowed_bits, changed_row
 from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.scoring import rows_at_once, small_shape
-from headrace_engine.backends.processors import Process, run_processes
+from headrace_engine.backends.processors import Process, is_cut, run_processes
 from headrace_engine.backends.telling import forced_step
 from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.native import Cpu, Memory, Program, Rows, Shape, Value
 
 _GREEDY = SamplingParams(temperature=0)
+_LEAST = np.finfo(np.float32).min
 
 
 def unprocessed(steps: Sequence[SequenceStep]) -> list[SequenceStep]:
@@ -106,7 +107,8 @@ class ProcessedRows:
             return []
         place = self.program.value(self._logits, len(rows))
         for number, row in enumerate(rows):
-            np.copyto(place[number], np.where(np.isneginf(row), np.float32(0), row))  # The sampler takes numbers alone.
+            # The sampler takes numbers alone, and is told beside them what may be drawn.
+            np.maximum(row, _LEAST, out=place[number])
         self._batch.fill(steps)
         self.program.run(self._batch.struct)
         return list(self._batch.drawn(steps))
@@ -114,7 +116,7 @@ class ProcessedRows:
 
 def _redrawn(draw: _Draw) -> SequenceStep:
     """A row of one token that draws as the step does, among what is left."""
-    changes = LogitChanges(allowed=allowed_bits(draw.row)) if np.isneginf(draw.row).any() else None
+    changes = LogitChanges(allowed=allowed_bits(draw.row)) if is_cut(draw.row) else None
     sampling = replace(_sampling(draw), logprobs=False, top_logprobs=0)
     return SequenceStep((0,), 0, (0,), sampling, draw.step.position, draw.step.index, changes=changes)
 
