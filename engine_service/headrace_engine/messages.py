@@ -234,7 +234,7 @@ class Ended:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # Frozen ones take twice as long to make, and there is one for every step.
 class CoreStat:
     """Gauges after a step, and counters since the core started."""
 
@@ -253,7 +253,7 @@ class CoreStat:
     generated_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # Frozen ones take twice as long to make, and there is one for every step.
 class StepOutput:
     """What one step brought, for all sequences. Row i of keys, token_ids and logprobs is one new token.
 
@@ -282,7 +282,7 @@ class StepOutput:
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
-    stat: CoreStat = CoreStat()
+    stat: CoreStat = field(default_factory=CoreStat)
     step_time: float = 0.0
     batch_size: int = 0
 
