@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gate import Gate
-from headrace import Client, StateError
+from headrace import Client, InvalidRequestError, StateError
 from processor_files import by_history, processor_arguments, write_processors
 from processor_page import blocks, example
 from servers import Server, core_of, engine_server, gated_engine_server, gateway_server
@@ -23,10 +23,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def gateway(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """In front of an engine that has the page's example in Python."""
-    steer = example("steer.py", tmp_path_factory.mktemp("page"))
+    """In front of an engine that has the page's examples."""
+    page = tmp_path_factory.mktemp("page")
+    files = {"steer": example("steer.py", page), "cuda": example("steer.cu", page)}
     with (
-        engine_server("e1", "--logits-processor", f"steer={steer}", "--drain-limit", "1") as engine,
+        engine_server("e1", *processor_arguments(files), "--drain-limit", "1") as engine,
         gateway_server({"e1": engine.address}) as gateway,
     ):
         with Client(gateway.address) as client:
@@ -86,6 +87,16 @@ def test_the_page_s_processor_does_what_it_says(gateway: Server) -> None:
         ids = [token for elements in queue for token in elements.ids_from_generate]
         assert ids in ([11, 12] * 20, [12, 11] * 20)
         client.release_request(handle)
+
+
+def test_what_the_backend_cannot_run_is_refused_with_the_reason(gateway: Server) -> None:
+    with Client(gateway.address) as client:
+        (info,) = client.get_model("smol")
+        assert info.effective is not None
+        assert info.effective.logits_processors == ("steer",)
+        words = r'"cuda": /.*/steer.cu is for CUDA devices, and the cpu backend computes; allowed: steer'
+        with pytest.raises(InvalidRequestError, match=words):
+            client.start_request("smol", ids=[1], logits_processors=[{"name": "cuda"}])
 
 
 def test_the_page_s_client_runs(gateway: Server, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
