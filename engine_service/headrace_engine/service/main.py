@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import uvloop
 
@@ -41,7 +41,7 @@ def _launcher(arguments: Arguments) -> CoreLauncher:
     if not arguments.models:
         return launch_process
     first = arguments.models[0]
-    plain = first.format in (None, ModelFormat.AUTO) and not first.file_prefix and Path(first.model_path).exists()
+    plain = first.format in (None, ModelFormat.AUTO) and not first.file_prefix and os.path.exists(first.model_path)
     return EarlyLauncher(arguments.engine.backend, first.model_path if plain else "")
 
 
