@@ -15,12 +15,11 @@ from headrace_engine.backends.cuda.coded import CodedWeight
 from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.plain import PLAIN_VARIABLE
-from headrace_engine.backends.cuda.row_products import CodeProducts, PlainProducts, RowCodedWeight
+from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.config import ActivationQuant, ComputeDtype, SamplingParams, WeightQuant
 from headrace_engine.core.runner import Runner, Scoring, SequenceStep
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.native import FOLDER_VARIABLE
-from headrace_engine.native.device_rows import RowCodes
 from native.conftest import need_sim
 from native.sim_runs import GREEDY, SHAPE, Sequences, on_cpu, opened, plan_for, prompts
 from safetensors.torch import load_file, save_file
@@ -29,7 +28,6 @@ from tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
 INT8: dict[str, Any] = {"weight_quant": WeightQuant.INT8, "activation_quant": ActivationQuant.INT8}
 FP8: dict[str, Any] = {"activation_quant": ActivationQuant.FP8}
 BOTH = pytest.mark.parametrize("changes", [INT8, FP8], ids=["int8", "fp8"])
-every_kind = pytest.mark.parametrize("kind", list(RowCodes))
 
 
 @pytest.fixture(autouse=True)
@@ -54,25 +52,6 @@ def loaded(path: Path, **changes: object) -> CudaModel:
 
 def numbers_of(weight: RowCodedWeight) -> torch.Tensor:
     return weight.codes.double() * weight.scales.double().unsqueeze(1)
-
-
-@every_kind
-@pytest.mark.parametrize("rows", [1, 17, 40])
-def test_products_are_those_of_the_codes(kind: RowCodes, rows: int) -> None:
-    """Fewer rows than torch multiplies as integers, and numbers of rows that it does not."""
-    products, rng = CodeProducts(SimDevice(), kind), torch.Generator().manual_seed(rows)
-    x, bias = torch.randn(rows, 160, generator=rng).bfloat16(), torch.randn(48, generator=rng).bfloat16()
-    of_weight = products.coded(torch.randn(48, 160, generator=rng).bfloat16())
-    weight = RowCodedWeight(of_weight.codes, of_weight.scales, [48])
-    coded = products.coded(x)
-    assert len(coded) == rows
-    exact = coded.codes[:rows].double() * coded.scales.double().unsqueeze(1)
-    for given in (None, bias):
-        expected = exact @ numbers_of(weight).T + (0 if given is None else given.double())
-        for made_by in (products, PlainProducts(kind)):
-            got = made_by.linear(coded if made_by is products else made_by.coded(x), weight, given)
-            assert got.shape == (rows, 48)
-            assert torch.linalg.norm(got.double() - expected) < 4e-3 * torch.linalg.norm(expected)
 
 
 def test_integer_weights_are_those_of_the_cpu_backend(model: Path) -> None:
