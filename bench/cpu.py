@@ -41,6 +41,7 @@ from ours import FORMS, service
 from peers import Peers
 from quietness import Quietness
 from rounds import tournament
+from split import split
 from whole_steps import timed_steps
 from workloads import WORKLOADS, Workload
 
@@ -66,7 +67,7 @@ class Bench:
             "contention": lambda results: results.put(
                 "contention", cost.contention(models, peers, min(3, count), quietness)
             ),
-            "split": lambda results: results.put("split", cost.split(models, count, quietness)),
+            "split": lambda results: results.put("split", split(models, count, quietness)),
             "threads": lambda results: results.put("threads", cost.fewer_threads(models, count, quietness)),
             "start": lambda results: results.put("start", cost.start_up(models, quietness)),
         }

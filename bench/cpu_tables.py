@@ -87,16 +87,19 @@ def _contention(rows: list[dict[str, Any]]) -> str:
 
 
 def _split(found: dict[str, Any]) -> str:
-    core = found["ms"]["core"]
-    inside = found["ms"]["in process"]
+    head = ["threads", "way", "ms an id", "native call", "between calls", "over in process", "arrives after, ms"]
+    inside = {row["threads"]: row["ms"] for row in found["rows"] if row["way"] == "in process"}
     lines = [
-        [name, f"{ms:.2f}", f"{ms / core - 1:+.1%}", f"{ms / inside - 1:+.1%}"] for name, ms in found["ms"].items()
+        [
+            *(row["threads"], row["way"], f"{row['ms']:.2f}", f"{row['native']:.2f}", f"{row['between']:.3f}"),
+            *(f"{row['ms'] / inside[row['threads']] - 1:+.1%}", f"{row['late']:.2f}"),
+            ", ".join(f"{name} {us:,}" for name, us in row["cpu_us"].items()),
+            row["quiet"],
+        ]
+        for row in found["rows"]
     ]
-    costs = ", ".join(f"{name} {us:,} µs" for name, us in found["cpu_us"].items())
-    return (
-        f"**Where the time of one request goes**, W1 in {found['format']}. CPU time of an id through the gateway, by "
-        f"process: {costs}.\n\n" + table(["way", "ms an id", "over the core alone", "over in process"], lines)
-    )
+    title = f"**Where the time of one request goes**, W1 in {found['format']}; `bench/split.py` says what the ways are:"
+    return f"{title}\n\n" + table([*head, "CPU of an id, µs", "quiet rounds"], lines)
 
 
 def _threads(rows: list[dict[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from bench_models import BenchModels
 from contestants import Contestant, Form
 from headrace import Client, ResultQueue
 from headrace.types import GeneratedElements
-from servers import Server, engine_server, gateway_server
+from servers import Server, gateway_server, running
 from workloads import Answer, Prompts
 
 BATCH, LENGTH = 16, 704
@@ -129,28 +129,38 @@ class Service:
     client: Client
 
     def install(self, models: BenchModels, model: str, form: OurForm, **settings: Any) -> Headrace:
-        """Install a format and start it.
+        """Install a format and start it; see `install`."""
+        return install(self.client, models, model, form, **settings)
 
-        Args:
-            **settings: fields of the install beside those of the format.
-        """
-        path = files_of(models, model, form)
-        fields = {"max_batch": BATCH, "max_length": LENGTH, "enable_prefix_cache": False, **form.settings, **settings}
-        self.client.install_model(form.model_name, path=str(path), **fields)
-        (info,) = self.client.start_model(form.model_name)
-        assert info.effective is not None
-        return Headrace(self.client, model, form, info.effective.weight_bytes)
+
+def install(client: Client, models: BenchModels, model: str, form: OurForm, **settings: Any) -> Headrace:
+    """Install a format and start it.
+
+    Args:
+        **settings: fields of the install beside those of the format.
+    """
+    path = files_of(models, model, form)
+    fields = {"max_batch": BATCH, "max_length": LENGTH, "enable_prefix_cache": False, **form.settings, **settings}
+    client.install_model(form.model_name, path=str(path), **fields)
+    (info,) = client.start_model(form.model_name)
+    assert info.effective is not None
+    return Headrace(client, model, form, info.effective.weight_bytes)
 
 
 @contextmanager
-def service() -> Iterator[Service]:
-    """An engine without models, a gateway and a client."""
+def service(*engine: str) -> Iterator[Service]:
+    """An engine without models, a gateway and a client.
+
+    Args:
+        engine: the engine's program; none: its own.
+    """
+    program = engine or ("-m", "headrace_engine")
     with (
-        engine_server("e1") as engine,
-        gateway_server({"e1": engine.address}) as gateway,
+        running(*program, "--name", "e1", "--listen", "127.0.0.1:0") as server,
+        gateway_server({"e1": server.address}) as gateway,
         Client(gateway.address) as client,
     ):
-        yield Service(engine, gateway, client)
+        yield Service(server, gateway, client)
 
 
 def files_of(models: BenchModels, model: str, form: OurForm) -> Path:

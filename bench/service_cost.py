@@ -1,4 +1,4 @@
-"""Where the time of one request goes, how threads share cores with others, and how long a start takes."""
+"""How threads share cores with others, and how long a start takes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from statistics import median
@@ -16,85 +16,16 @@ from typing import Any
 import psutil
 from bench_models import BenchModels
 from contestants import Contestant, Form
-from headrace import Client
-from ours import FORMS, Headrace, OurForm, Service, ask, service
+from ours import FORMS, OurForm, service
 from peers import Peers
 from quietness import Quietness
 from rounds import rounds
-from servers import core_of, running
-from whole_steps import alone, runner
+from servers import running
 from workloads import WORKLOADS
 
 _FORM = FORMS["smol"][0]
 _SHORT = replace(WORKLOADS["W1"], new=32)
 _SPIN = "while True: pass"
-_PROCESSES = ("core", "engine", "gateway", "client")
-
-
-def split(models: BenchModels, count: int, quietness: Quietness) -> dict[str, Any]:
-    """Milliseconds of an id of W1: the runner alone, in process, from the engine, and through the gateway.
-
-    Also the CPU microseconds of an id in each process, on the way through the gateway.
-    """
-    workload = WORKLOADS["W1"]
-    with ExitStack() as stack:
-        loaded = stack.enter_context(runner(models, "smol", _FORM))
-        servers = stack.enter_context(service())
-        ours = servers.install(models, "smol", _FORM)
-        inside = stack.enter_context(_in_process(models))
-        direct = stack.enter_context(Client(servers.engine.address))
-        through = _through(servers, ours)
-
-        def of_client(client: Client) -> Callable[[list[int]], float]:
-            return lambda prompt: _decode(client, prompt, workload.new)
-
-        ways: dict[str, Callable[[list[int]], float]] = {
-            "core": lambda prompt: alone(loaded, prompt, workload.new),
-            "in process": of_client(inside),
-            "engine": of_client(direct),
-            "gateway": of_client(servers.client),
-        }
-        found: dict[str, list[float]] = {name: [] for name in ways}
-        cpu: list[dict[str, float]] = []
-        for number in range(-1, count):
-            for name, way in ways.items():
-                quietness.wait()
-                before = through()
-                rate = way(workload.prompts(3000 + number)[0])
-                if number >= 0:
-                    found[name].append(1e3 / rate)
-                    if name == "gateway":
-                        cpu.append({key: value - before[key] for key, value in through().items()})
-    return {
-        "format": _FORM.form.name,
-        "ms": {name: round(median(values), 3) for name, values in found.items()},
-        "cpu_us": {name: round(median(one[name] for one in cpu) / workload.new * 1e6) for name in _PROCESSES},
-    }
-
-
-def _decode(client: Client, prompt: list[int], new: int) -> float:
-    (arrivals,) = ask(client, _FORM.model_name, [prompt], new).arrivals
-    return (new - arrivals[0][1]) / (arrivals[-1][0] - arrivals[0][0])
-
-
-@contextmanager
-def _in_process(models: BenchModels) -> Iterator[Client]:
-    with Client("inprocess:") as client:
-        fields: dict[str, Any] = {"max_batch": 16, "max_length": 704, "enable_prefix_cache": False}
-        client.install_model(_FORM.model_name, path=str(models.packaged), **fields)
-        client.start_model(_FORM.model_name)
-        yield client
-
-
-def _through(servers: Service, ours: Headrace) -> Callable[[], dict[str, float]]:
-    """CPU seconds so far of each process on the way."""
-    processes = {
-        "core": core_of(servers.engine),
-        "engine": psutil.Process(servers.engine.process.pid),
-        "gateway": psutil.Process(servers.gateway.process.pid),
-        "client": psutil.Process(),
-    }
-    return lambda: {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
 
 
 def contention(models: BenchModels, peers: Peers, count: int, quietness: Quietness) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from headrace_engine.core.runner import SequenceStep
 from headrace_engine.messages import CorePlan
 from limits import Limits
 from ours import BATCH, LENGTH, OurForm, files_of
-from workloads import random_ids
+from workloads import Arrivals, random_ids
 
 _BLOCK, _SECONDS, _LEAST = 16, 0.7, 5
 _BLOCKS = LENGTH // _BLOCK
@@ -114,12 +114,13 @@ def _times(loaded: CpuRunner, steps: list[SequenceStep]) -> list[float]:
     return times
 
 
-def alone(loaded: CpuRunner, prompt: list[int], new: int) -> float:
-    """Ids a second that a runner alone draws after a prompt of one sequence."""
-    blocks, ids = range(_BLOCKS), list(prompt)
-    (drawn,) = loaded.run([SequenceStep(ids, 0, blocks, _GREEDY)])
-    began = time.perf_counter()
-    for position in range(1, new):
+def alone(loaded: CpuRunner, prompt: list[int], new: int) -> Arrivals:
+    """Draw ids after a prompt of one sequence; when each came, by `time.perf_counter`."""
+    blocks, ids, start = range(_BLOCKS), list(prompt), 0
+    arrivals: list[tuple[float, int]] = []
+    while len(arrivals) < new:
+        (drawn,) = loaded.run([SequenceStep(ids, start, blocks, _GREEDY)])
+        arrivals.append((time.perf_counter(), 1))
         assert drawn.token_id is not None
-        (drawn,) = loaded.run([SequenceStep([drawn.token_id], len(prompt) + position - 1, blocks, _GREEDY)])
-    return (new - 1) / (time.perf_counter() - began)
+        ids, start = [drawn.token_id], start + len(ids)
+    return arrivals
