@@ -48,4 +48,5 @@ def _start(stack: contextlib.ExitStack, processors: dict[str, Path]) -> Server:
     """The service alone, and its cores, take the libraries of the tests."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(FOLDER_VARIABLE, str(native_libraries()))
+        environment.setenv("OMP_NUM_THREADS", "1")  # Threads of torch that wait for tiny products take the other cores.
         return stack.enter_context(engine_server("e1", "--backend", "sim", *processor_arguments(processors)))
