@@ -204,7 +204,8 @@ typedef enum CoreGate {
   CORE_GATE_GELU_TANH = 3, /* with tanh */
 } CoreGate;
 
-/* out = activation(gate) * up, entry by entry. */
+/* out = activation(gate) * up, entry by entry. Right after the products that gate and up are, it is one op with them:
+ * gate and up are then not written. */
 typedef struct CoreGated {
   CoreValue gate;
   CoreValue up;

@@ -27,6 +27,8 @@ struct LinearOp {
   Projection projections[3];
   int32_t count;
   int32_t activations;
+  int32_t gate = 0;   // CoreGate: instead of two projections, activation(first) * second is written; 0: none
+  CoreValue gated{};  // where
 };
 
 // ---- one step ----

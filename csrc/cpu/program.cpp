@@ -98,13 +98,6 @@ CoreStatus append(CoreProgram* program, const Check& check, const Op& op, const 
   return check.result();
 }
 
-// What an op writes row by row, whole rows in one job where it is asked for that.
-const CoreValue* rows_written(const Op& op) {
-  if (const auto* norm = std::get_if<CoreNorm>(&op)) return &norm->out;
-  if (const auto* gated = std::get_if<CoreGated>(&op)) return &gated->out;
-  return nullptr;
-}
-
 void check_projection(Check& check, const CoreLinear& op, int32_t number) {
   const CoreProjection& projection = op.projections[number];
   const size_t field = offsetof(CoreLinear, projections) + static_cast<size_t>(number) * sizeof(CoreProjection);
@@ -124,18 +117,6 @@ CoreProgram::CoreProgram(CoreCpu& cpu, const CoreShape& shape) : cpu(cpu), shape
   kv.page_bytes = core::page_bytes(static_cast<CoreKv>(shape.kv), shape.head_dim);
   kv.kv_heads = shape.kv_heads;
   kv.pages = shape.block_size / core::kPageTokens;
-}
-
-void CoreProgram::append(const core::Op& op, const core::Kernel& kernel) {
-  if (const auto* linear = std::get_if<core::LinearOp>(&op); linear != nullptr && !ops.empty()) {
-    const CoreValue* out = core::rows_written(ops.back().op);
-    ops.back().feeds = out != nullptr && out->offset == linear->x.offset && out->rows == linear->x.rows;
-  }
-  ops.push_back({op, &kernel});
-  const void* data = ops.back().data();
-  if (kernel.shared_bytes != nullptr)
-    shared_bytes = std::max(shared_bytes, kernel.shared_bytes(data, shape, cpu.pool.size()));
-  if (kernel.room_bytes != nullptr) room_bytes = std::max(room_bytes, kernel.room_bytes(data, shape, cpu.pool.size()));
 }
 
 CoreStatus core_program_create(CoreCpu* cpu, const CoreShape* shape, CoreProgram** program) {
@@ -180,7 +161,7 @@ CoreStatus core_program_linear(CoreProgram* program, const CoreLinear* op) {
   check.that(op->count >= 1 && op->count <= 3, CORE_BAD_EXTENT, offsetof(CoreLinear, count));
   const bool known = op->activations == CORE_ACTIVATIONS_FULL || op->activations == CORE_ACTIVATIONS_INT8;
   check.that(known, CORE_UNKNOWN_DTYPE, offsetof(CoreLinear, activations));
-  core::LinearOp linear{op->x, {}, op->count, op->activations};
+  core::LinearOp linear{op->x, {}, op->count, op->activations, 0, {}};
   for (int32_t i = 0; check.ok() && i < op->count; i++) {
     core::check_projection(check, *op, i);
     if (check.ok())

@@ -83,8 +83,9 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
   return out;
 }
 
-// The room of a thread: sums of a block of rows, a widened piece of a tile, few rows' activations.
+// The room of a thread: sums of a block of rows, as many gates, a widened piece of a tile, few rows' activations.
 constexpr int64_t kSumBytes = kRowBlock * kTileOutputs * 4;
+constexpr int64_t kPieceBegin = 2 * kSumBytes;
 #ifdef __AMX_BF16__
 constexpr int64_t kPieceBytes = kPairPiece * kTileOutputs * 2 + kProductBytes + kCodePiece * kTileOutputs;
 #else
@@ -97,7 +98,7 @@ int64_t linear_room(const void* data, const CoreShape&, int32_t) {
     forms_at(*static_cast<const LinearOp*>(data), rows, nullptr, &bytes);
     most = bytes > most ? bytes : most;
   }
-  return kSumBytes + kPieceBytes + most;
+  return kPieceBegin + kPieceBytes + most;
 }
 
 int64_t linear_shared(const void* data, const CoreShape& shape, int32_t) {
@@ -137,100 +138,3 @@ void convert(const void* data, const Step& step, int64_t first, int64_t last, Th
   rows.floats = step.row(op.x, 0);
   for (int64_t row = first; row < last; row++) fill_forms(rows, row);
 }
-
-// ---- phase 1: tiles ----
-
-// Tiles of a projection that threads of one node multiply: those whose weights lie there.
-NodePart node_tiles(const Projection& projection, const Step& step, int64_t node) {
-  return NodePart(WeightLayout(projection.weight).tiles, step.nodes, node);
-}
-
-int64_t tiles_of(const LinearOp& op, const Step& step, int64_t node) {
-  int64_t tiles = 0;
-  for (int32_t i = 0; i < op.count; i++) tiles += node_tiles(op.projections[i], step, node).count;
-  return tiles;
-}
-
-int64_t tile_jobs(const void* data, const Step& step, int32_t node) {
-  const auto& op = *static_cast<const LinearOp*>(data);
-  return tiles_of(op, step, node) * ((step.rows(op.x) + kRowBlock - 1) / kRowBlock);
-}
-
-// Where a tile's products with rows begin ... end - 1 go.
-Places places_of(const Projection& projection, const Step& step, int64_t tile, int64_t begin, int64_t end) {
-  const int64_t column = tile * kTileOutputs, left = projection.weight.outputs - column;
-  return {step.row(projection.out, begin) + column, projection.out.width, end - begin,
-          projection.bias == nullptr ? nullptr : projection.bias + column, left < kTileOutputs ? left : kTileOutputs};
-}
-
-#ifndef __AMX_BF16__
-struct TileShape {};
-#endif
-
-void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_t last, std::byte* room,
-              [[maybe_unused]] const Places& places, [[maybe_unused]] TileShape& shape) {
-  auto* sums = reinterpret_cast<float*>(room);
-  std::byte* piece = room + kSumBytes;
-  switch (way) {
-#ifdef __AVX512F__
-    case kBytes:
-      return byte_tile(tile, rows, first, last, sums);
-#endif
-#ifdef __AVX512BF16__
-    case kPairs:
-      return pair_tile(tile, rows, first, last, sums);
-#endif
-#ifdef __AMX_BF16__
-    case kCodes:
-      return code_tile(tile, rows, first, last, sums, piece, shape);
-    case kWhole:
-      configure_tiles(shape, rows_of_tile((last - first) * rows.planes.count), 64);
-      return whole_tile(tile, rows, first, last, places, room);
-    case kTiles:
-      configure_tiles(shape, kTileRows, 64);
-      return amx_tile(tile, rows, first, last, sums, piece, places);
-#endif
-    default:
-      return float_tile(tile, rows, first, last, sums, piece);
-  }
-}
-
-// The activations of the step: those that all threads share, or this thread's own.
-Rows rows_of(const LinearOp& op, const Step& step, Thread& thread) {
-  const int64_t count = step.rows(op.x);
-  const bool own = count <= kFewRows;
-  int64_t bytes;
-  Rows rows = forms_at(op, count, own ? thread.room + kSumBytes + kPieceBytes : step.shared, &bytes);
-  rows.floats = step.row(op.x, 0);
-  for (int64_t row = 0; own && !thread.begun && row < count; row++) fill_forms(rows, row);
-  return rows;
-}
-
-void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t last, Thread& thread) {
-  const auto& op = *static_cast<const LinearOp*>(data);
-  const int64_t count = step.rows(op.x), tiles = tiles_of(op, step, thread.node);
-  const Rows rows = rows_of(op, step, thread);
-  TileShape shape;
-  for (int64_t job = first; job < last; job++) {
-    int64_t number = job % tiles;
-    const int64_t begin = job / tiles * kRowBlock, end = begin + kRowBlock < count ? begin + kRowBlock : count;
-    const Projection* projection = op.projections;
-    NodePart own = node_tiles(*projection, step, thread.node);
-    for (; number >= own.count; own = node_tiles(*++projection, step, thread.node)) number -= own.count;
-    number += own.first;
-    const WeightLayout layout(projection->weight);
-    const Way way = way_of(projection->weight, count);
-    const std::byte* weights = tile_at(projection->weight, layout, number);
-    // A tile that several passes read is worth the whole next one.
-    const bool once = way == kCodes || way == kWhole || end - begin <= 2;
-    const Tile tile{&projection->weight, &layout, weights, once ? kStreamAhead : layout.tile_bytes};
-    const Places places = places_of(*projection, step, number, begin, end);
-    multiply(tile, rows, way, begin, end, thread.room, places, shape);
-    if (way != kWhole && way != kTiles) put_sums(places, reinterpret_cast<const float*>(thread.room));
-  }
-#ifdef __AMX_BF16__
-  if (shape.rows != 0) _tile_release();
-#endif
-}
-
-const Kernel kLinear = {{{convert_jobs, convert}, {nullptr, multiply_tiles, tile_jobs}}, linear_shared, linear_room};

@@ -194,9 +194,7 @@ void add_piece(const Tile& tile, const Rows& rows, int64_t begin, int64_t end, i
     const BFloat16* x = rows.pairs + row * rows.stride + begin;
     float* out = sums + (end - begin == inputs ? 0 : row - first) * kTileOutputs;
     step = last - row > kTileRows ? 2 * kTileRows : kTileRows;
-    Places now = places;
-    now.row += (row - first) * places.stride;
-    now.rows = end < inputs ? 0 : (last - row < step ? last - row : step);
+    const Places now = places.from(row - first, end < inputs ? 0 : (last - row < step ? last - row : step));
     if (step > kTileRows) {
       add_two_tiles(piece, x, rows.stride, ahead, out, now);
     } else {

@@ -83,7 +83,7 @@ void whole_tile_of(const Tile& tile, const Rows& rows, int64_t first, int64_t la
       apart = {kPlanes * kProductRow, kProductRow};
     } else {
       const CodeTiles two = {x, kPlanes == 1 ? x + kTileRows * stride : x + rows.padded, stride};
-      Places next = {places.row + (row - first) * places.stride, places.stride, count, nullptr, 0};
+      Places next = places.from(row - first, count);
       multiply_two_tiles(tile.data, two, inputs, ahead, next, room);
       multiply_two_tiles(tile.data + 128, two, inputs, ahead, next, room + 128);
     }

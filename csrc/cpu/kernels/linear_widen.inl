@@ -13,23 +13,32 @@ struct Places {
   float* row;
   int64_t stride;
   int64_t rows;
-  const float* bias;  // of these outputs; null: none
-  int64_t outputs;    // that there are: less than 64 in the last tile of a matrix
+  const float* bias;             // of these outputs; null: none
+  int64_t outputs;               // that there are: less than 64 in the last tile of a matrix
+  int32_t gate = 0;              // CoreGate: products are multiplied by activation(gates); 0: they are not
+  const float* gates = nullptr;  // [rows][64]
+
+  // The places of rows from `first` on.
+  Places from(int64_t first, int64_t count) const {
+    return {
+        row + first * stride, stride, count, bias, outputs, gate, gate == 0 ? nullptr : gates + first * kTileOutputs};
+  }
 };
 
 constexpr int64_t kColumns = kTileOutputs / Vec::kLanes;  // registers of a row of a tile
 
-// Writes a row of products, with the bias.
+// Writes a row of products, with the bias, and gated.
 [[gnu::always_inline]] inline void put_row(const Places& places, int64_t row, const Vec (&products)[kColumns]) {
   float* out = places.row + row * places.stride;
 #pragma GCC unroll 8
   for (int64_t c = 0; c < kColumns; c++) {
     const int64_t left = places.outputs - c * Vec::kLanes, lanes = left < Vec::kLanes ? left : Vec::kLanes;
-    if (lanes <= 0) return;
+    if (lanes <= 0) break;
     Vec x = products[c];
     if (places.bias != nullptr) x = x + Vec::load_first(places.bias + c * Vec::kLanes, lanes);
     x.store_first(out + c * Vec::kLanes, lanes);
   }
+  if (places.gate != 0) gate_row(places.gate, places.gates + row * kTileOutputs, out, out, places.outputs);
 }
 
 // Writes sums [rows][64].

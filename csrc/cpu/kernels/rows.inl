@@ -102,6 +102,13 @@ void gate_entries(const float* gate, const float* up, float* out, int64_t n, Act
   }
 }
 
+// out = activation(gate) * up for n entries.
+void gate_row(int32_t activation, const float* gate, const float* up, float* out, int64_t n) {
+  if (activation == CORE_GATE_SILU) gate_entries(gate, up, out, n, [](Vec x) { return silu(x); });
+  if (activation == CORE_GATE_GELU) gate_entries(gate, up, out, n, [](Vec x) { return gelu(x); });
+  if (activation == CORE_GATE_GELU_TANH) gate_entries(gate, up, out, n, [](Vec x) { return gelu_tanh(x); });
+}
+
 // Entries of a job: whole rows, where they are prepared for the next op.
 int64_t gated_entries(const CoreGated& op, const Step& step) {
   return prepares(step) || op.gate.width < kEntriesOfJob ? op.gate.width : kEntriesOfJob;
@@ -120,10 +127,7 @@ void gated(const void* data, const Step& step, int64_t first, int64_t last, Thre
     const int64_t row = job / blocks, at = job % blocks * entries;
     const int64_t n = width - at < entries ? width - at : entries;
     const float *gate = step.row(op.gate, row) + at, *up = step.row(op.up, row) + at;
-    float* out = step.row(op.out, row) + at;
-    if (op.activation == CORE_GATE_SILU) gate_entries(gate, up, out, n, [](Vec x) { return silu(x); });
-    if (op.activation == CORE_GATE_GELU) gate_entries(gate, up, out, n, [](Vec x) { return gelu(x); });
-    if (op.activation == CORE_GATE_GELU_TANH) gate_entries(gate, up, out, n, [](Vec x) { return gelu_tanh(x); });
+    gate_row(op.activation, gate, up, step.row(op.out, row) + at, n);
     if (prepares(step)) prepare_row(step, row);
   }
 }

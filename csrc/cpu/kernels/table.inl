@@ -35,6 +35,7 @@ using namespace core;
 #include "cpu/kernels/linear_whole.inl"
 #endif
 #include "cpu/kernels/linear.inl"
+#include "cpu/kernels/linear_tiles.inl"
 #include "cpu/kernels/rope_append.inl"
 #include "cpu/kernels/attention_pages.inl"
 #include "cpu/kernels/attention_weights.inl"
