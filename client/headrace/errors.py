@@ -120,8 +120,8 @@ class ConflictError(HeadraceError):
 class StateError(HeadraceError):
     """The model does not allow the call now.
 
-    Reasons: WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, OUT_OF_MEMORY. `details["state"]` names the state where one
-    stood in the way.
+    Reasons: WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, BAD_PROCESSOR, OUT_OF_MEMORY. `details["state"]` names the
+    state where one stood in the way.
     """
 
     default_reason = "WRONG_STATE"

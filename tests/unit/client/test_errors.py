@@ -20,7 +20,10 @@ TABLE = {
     "NOT_FOUND": (errors.NotFoundError, ["UNKNOWN_MODEL", "UNKNOWN_REQUEST", "UNKNOWN_LORA", "UNKNOWN_ENGINE"]),
     "ALREADY_EXISTS": (errors.ConflictError, ["MODEL_EXISTS", "REQUEST_ID_REUSED"]),
     "OUT_OF_RANGE": (errors.InvalidRequestError, ["POSITION_OUT_OF_RANGE"]),
-    "FAILED_PRECONDITION": (errors.StateError, ["WRONG_STATE", "MODEL_NOT_RUNNING", "BAD_MODEL", "OUT_OF_MEMORY"]),
+    "FAILED_PRECONDITION": (
+        errors.StateError,
+        ["WRONG_STATE", "MODEL_NOT_RUNNING", "BAD_MODEL", "BAD_PROCESSOR", "OUT_OF_MEMORY"],
+    ),
     "RESOURCE_EXHAUSTED": (errors.OverloadedError, ["QUEUE_FULL", "RATE_LIMITED", "RESULTS_FULL"]),
     "UNAVAILABLE": (
         errors.UnavailableError,

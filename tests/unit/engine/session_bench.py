@@ -64,11 +64,11 @@ class SessionBench:
     """A session that is open, and what it reads from."""
 
     update_bytes: int = 960 * 1024
-    stream_interval: float = 0.0
     stories: dict[str, Story] = field(default_factory=dict)
     loads: list[ModelLoad] = field(default_factory=list)
     timers: FakeTimers = field(default_factory=FakeTimers)
     closed: int = 0
+    stream_interval: float = 0.0
 
     def __post_init__(self) -> None:
         self.session = EngineSession(
