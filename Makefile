@@ -15,9 +15,6 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # What users type is text: `value` takes it as it stands, and make, which would expand it, does not export it.
 unexport PROMPT PORT ENGINE_PORT
-ifneq ($(TORCH_INDEX),)
-export PIP_EXTRA_INDEX_URL := $(TORCH_INDEX)
-endif
 
 STEP := $(PYTHON) deploy/step.py
 PIP := $(BIN)/pip install --quiet
@@ -126,7 +123,7 @@ PROTOS := $(wildcard proto/headrace/v1/*.proto)
 NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)
 
 $(VENV)/.installed: $(VENV)/bin/pip constraints.txt $(PACKAGES) $(PROTOS) $(NATIVE)
-	@$(STEP) "installing torch (a CPU build has 200 MB, a CUDA build gigabytes)" $(PIP) torch
+	@$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL='$(TORCH_INDEX)') $(STEP) "installing torch (a CPU build has 200 MB, a CUDA build gigabytes)" $(PIP) torch
 	@$(STEP) "installing client, gateway and engine" \
 	    $(PIP) -e './client[cli]' -e ./gateway -e ./engine_service -C cmake.define.CORE_CUDA=$(CORE_CUDA)
 	@$(BIN)/python -c 'import torch; print("headrace:   environment ready,", "CPU" if torch.version.cuda is None else "CUDA", "build of torch", torch.__version__)' >&2

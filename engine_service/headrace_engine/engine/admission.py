@@ -140,7 +140,7 @@ class Admission:
         if isinstance(asked, str | Chat):
             ids = (await prepared.text.tokenize(asked, special, max_length)).token_ids
             check_prompt(ids, vocab_size, max_length, model.name)
-            return _Prompt(tuple(ids), prepared.text.begins_twice(asked, special))
+            return _Prompt(tuple(ids), prepared.text.suspicions(asked, special))
         if special is not None:
             raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
         check_prompt(asked, vocab_size, max_length, model.name)

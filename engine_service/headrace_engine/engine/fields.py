@@ -63,7 +63,7 @@ GENERATION = table(
     Field(
         "ignore_eos", default=False, text="EOS does not end the request, stops still do; must not equal early_stopping"
     ),
-    Field("eos_token_id", most=MAX_ENTRIES, text="ids that end the request; unset: the model's list"),
+    Field("eos_token_id", most=MAX_ENTRIES, text="ids that end the request; none: the model's list"),
     Field(
         "stop_words_ids",
         most=MAX_ENTRIES,
@@ -129,7 +129,7 @@ GENERATION = table(
         "length ^ this; needs best_of above n, or num_beams",
     ),
     Field("logit_bias", text="added to the logits, by id"),
-    Field("allowed_token_ids", text="only these ids may be generated; unset: all"),
+    Field("allowed_token_ids", text="only these ids may be generated; none: all"),
     Field(
         "logits_processors",
         most=16,

@@ -64,6 +64,11 @@ class Renderer:
         self._refusal: Refusal | None = None  # Of the template.
         self._closed = False
 
+    @property
+    def takes_tools(self) -> bool:
+        """The template may show tools; False: it surely leaves them out."""
+        return self._setup.with_tools is not None or "tools" in self._setup.source
+
     def check(self) -> None:
         """Compile the template.
 

@@ -96,9 +96,13 @@ class TextProcessor:
         size = sum(len(word) + WORD_CHARACTERS for word in words)
         return await self._aside(size, spellings, self._bundle, words)
 
-    def begins_twice(self, prompt: str | Chat, add_special_tokens: bool | None) -> tuple[ConfigWarning, ...]:
-        """A warning, where a text brings the begin-of-sequence token that the tokenizer adds as well."""
-        if not isinstance(prompt, str) or add_special_tokens is False or not self._brings_bos(prompt):
+    def suspicions(self, prompt: str | Chat, add_special_tokens: bool | None) -> tuple[ConfigWarning, ...]:
+        """A warning of a begin-of-sequence token that comes twice, and of tools that the template leaves out."""
+        if isinstance(prompt, Chat):
+            if not prompt.tools or self._renderer().takes_tools:
+                return ()
+            return (ConfigWarning("chat.tools", "tools have no effect: the model's chat template leaves them out"),)
+        if add_special_tokens is False or not self._brings_bos(prompt):
             return ()
         text = f"the text begins with {self._bundle.bos_text!r} already"
         if add_special_tokens:

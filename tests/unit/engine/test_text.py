@@ -70,22 +70,32 @@ class TestText:
         ids = await ids_of(text, "<s>Hello")
         assert ids.count(BOS) == 1
         assert ids == PIECES.encode("<s>Hello", add_special_tokens=False).ids
-        (warning,) = text.begins_twice("<s>Hello", None)
+        (warning,) = text.suspicions("<s>Hello", None)
         assert warning.field == "text"
         assert "'<s>' already" in warning.message
 
     async def test_bc066_an_explicit_wish_for_a_second_is_honoured_with_a_warning(self) -> None:
         text = TextProcessor(bundle(PIECES))
         assert (await ids_of(text, "<s>Hello", True))[:2] == [BOS, BOS]
-        (warning,) = text.begins_twice("<s>Hello", True)
+        (warning,) = text.suspicions("<s>Hello", True)
         assert warning.field == "add_special_tokens"
 
     @pytest.mark.parametrize(("prompt", "adds"), [("<s>Hello", False), ("Hello", None), ("Hello <s>", None)])
     def test_nothing_suspicious_is_no_warning(self, prompt: str, adds: bool | None) -> None:
-        assert TextProcessor(bundle(PIECES)).begins_twice(prompt, adds) == ()
+        assert TextProcessor(bundle(PIECES)).suspicions(prompt, adds) == ()
 
     def test_a_tokenizer_that_adds_none_gives_no_warning(self) -> None:
-        assert TextProcessor(bundle(BYTES)).begins_twice("<|im_start|>user", None) == ()
+        assert TextProcessor(bundle(BYTES)).suspicions("<|im_start|>user", None) == ()
+
+    @pytest.mark.parametrize(
+        ("source", "warns"), [("{{ messages }}", True), ("{% for t in tools or [] %}x{% endfor %}", False)]
+    )
+    def test_tools_that_the_template_leaves_out_are_a_warning(self, source: str, warns: bool) -> None:
+        text = TextProcessor(bundle(BYTES), source)
+        message = ChatMessage("user", "Hello")
+        assert text.suspicions(Chat((message,)), None) == ()
+        found = text.suspicions(Chat((message,), tools=('{"type": "function"}',)), None)
+        assert [warning.field for warning in found] == ["chat.tools"] * warns
 
     async def test_half_a_surrogate_pair_is_no_text(self) -> None:
         error = await refused(TextProcessor(bundle(BYTES)), "ab\ud83d")
