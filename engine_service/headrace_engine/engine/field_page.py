@@ -20,6 +20,23 @@ is left out has the default named here; where a model's own `generation_config.j
 range is INVALID_ARGUMENT, and so is what engines do not do yet: `python -m pydoc headrace.fields` lists it.
 """
 
+_FORMS = """\
+## Values with a form of their own
+
+As the Python client takes them; on the wire they are messages with the same fields.
+
+| value | form |
+|---|---|
+| response format | `{"type": "json_object"}`, `{"type": "json_schema", "json_schema": {…}}`, `{"type": "regex", \
+"regex": "[0-9]+"}`, `{"type": "choice", "choices": ["yes", "no"]}`, `{"type": "grammar", "text": …, "syntax": "LARK"}` \
+(or `"EBNF"`) |
+| lease | `{"running": 60, "ended": 600}`, in seconds |
+| logits processor | `{"name": "steer", "arguments": [6.0, 28]}` |
+
+How a chat becomes a prompt (`tools`, `template_variables`, `add_generation_prompt`, `continue_final_message`,
+`add_special_tokens`) is said by `python -m pydoc headrace.fields`, under `ChatFields`.
+"""
+
 _WIDTHS = (UINT32, UINT64, 2**31 - 1)
 """Largest values that are the wire's, and no limits of ours."""
 
@@ -38,7 +55,7 @@ def page() -> str:
     """The page, in Markdown."""
     generation = _table(GENERATION, GenerationConfig)
     runtime = _table(RUNTIME, RuntimeConfig)
-    return f"{_HEAD}\n## Of a request\n\n{generation}\n## Of an install\n\n{runtime}"
+    return f"{_HEAD}\n## Of a request\n\n{generation}\n## Of an install\n\n{runtime}\n{_FORMS}"
 
 
 def kind_of(hint: Any) -> str:
