@@ -172,3 +172,17 @@ class OutOfMemory(FailedPrecondition):
     """A model does not fit; the message says what to lower."""
 
     reason = "OUT_OF_MEMORY"
+
+
+def in_words(error: BaseException) -> str:
+    """Type and text of an exception, whatever they are, in characters that every message can carry."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "it cannot be said how"
+    return sendable(f"{type(error).__name__}: {text}")
+
+
+def sendable(text: str) -> str:
+    """A text in which what is no character, such as half a surrogate pair, is written out."""
+    return text.encode(errors="backslashreplace").decode()

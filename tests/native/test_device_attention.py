@@ -14,6 +14,8 @@ from native.kv_pool import KvPool, kv_formats
 from torch import Tensor
 
 LIMIT = 4e-3
+ROW_LIMIT = 6e-3
+"""Of one row: where it attends to few keys, roundings do not average out."""
 MODELS = [(9, 3, 64), (2, 2, 64), (4, 2, 80), (3, 1, 96), (8, 1, 128), (16, 1, 64), (7, 1, 256), (11, 1, 80)]
 """Query heads, KV heads, entries of a head."""
 
@@ -119,10 +121,11 @@ class Case:
 
 
 def assert_close(actual: Tensor, expected: Tensor) -> None:
-    """Each row differs from the reference by at most the limit, relative to its length."""
-    error, allowed = (actual - expected).norm(dim=-1), LIMIT * expected.norm(dim=-1)
-    worst = (error / allowed.clamp_min(1e-30)).max().item()
-    assert (error <= allowed).all(), f"largest error {worst * LIMIT:.1e}"
+    """All rows together differ from the reference by at most the limit, relative to their length, and none by far more."""
+    error, length = (actual - expected).norm(dim=-1), expected.norm(dim=-1)
+    assert error.norm() <= LIMIT * length.norm(), f"error {(error.norm() / length.norm()).item():.1e}"
+    worst = (error / length.clamp_min(1e-30)).max().item()
+    assert (error <= ROW_LIMIT * length).all(), f"largest error of a row {worst:.1e}"
 
 
 @formats

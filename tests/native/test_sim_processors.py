@@ -28,9 +28,10 @@ def simulator(libraries: Path) -> Iterator[None]:
     """The simulated device, with what its kernels are compiled with."""
     need_sim()
     cache = (libraries / "CMakeCache.txt").read_text()
-    (include,) = (line.partition("=")[2] for line in cache.splitlines() if line.startswith("CORE_CUDA_INCLUDE:"))
+    (folders,) = (line.partition("=")[2] for line in cache.splitlines() if line.startswith("CORE_CUDA_INCLUDE:"))
+    includes = " ".join(f"-isystem {folder}" for folder in folders.split(";"))
     library = libraries / "core/sim/libcusim.a"
-    flags = f"-I{ROOT / 'csrc'} -isystem {include} -fno-strict-aliasing -w {library} -pthread"
+    flags = f"-I{ROOT / 'csrc'} {includes} -fno-strict-aliasing -w {library} -pthread"
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(FOLDER_VARIABLE, str(libraries))
         environment.setenv(FLAGS_VARIABLE, flags)

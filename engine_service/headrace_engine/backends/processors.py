@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.core.runner import Processing, SequenceStep
-from headrace_engine.errors import BadProcessor
+from headrace_engine.errors import BadProcessor, in_words
 from headrace_engine.messages import ProcessorFile
 
 Process = Callable[[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]], None]
@@ -96,8 +97,8 @@ def run_process(process: Process, row: NDArray[np.float32], ids: array[int], arg
     known, numbers = np.array(ids, dtype=np.int32), np.array(arguments, dtype=np.float32)
     try:
         returned: object = process(row[:], known, numbers)  # type: ignore[func-returns-value]
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+    except BaseException as error:  # It may exit, too.
+        return in_words(error)
     if returned is not None:
         return f"returned {type(returned).__name__}; it has to change the logits in place, and return nothing"
     if row.max() < math.inf:  # Not so where one is NaN, either.
@@ -116,11 +117,12 @@ def _module(file: ProcessorFile) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"headrace_logits_processor_{file.name}", Path(file.path))
     assert spec is not None, "a .py file has a loader"
     assert spec.loader is not None, "a .py file has a loader"
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise BadProcessor(f"{told(file)}: {type(error).__name__}: {error}") from error
+    except BaseException as error:  # It may exit, too.
+        del sys.modules[spec.name]
+        raise BadProcessor(f"{told(file)}: {in_words(error)}") from error
     return module
 
 

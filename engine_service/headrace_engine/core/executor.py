@@ -10,6 +10,7 @@ from headrace_engine.config import SamplingParams
 from headrace_engine.core.flight import Crashed, Flight, Landed
 from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceStep
 from headrace_engine.core.schedule import Launched
+from headrace_engine.errors import in_words
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Executor:
         try:
             self._runner.copy_blocks(copies)
         except Exception as error:
-            raise StepFailed(f"copying blocks: {type(error).__name__}: {error}") from error
+            raise StepFailed(f"copying blocks: {in_words(error)}") from error
 
     def launch(self, steps: Sequence[SequenceStep]) -> Flight:
         """Begin a step. What goes wrong in it is told by `land`."""
@@ -74,7 +75,7 @@ class Executor:
             try:
                 results += self._run([step])
             except Exception as error:
-                results.append(Sampled(None, error=f"the step failed: {type(error).__name__}: {error}"))
+                results.append(Sampled(None, error=f"the step failed: {in_words(error)}"))
                 failed.append((step, error))
         if failed and len(failed) == len(steps):
             self._probe(*failed[-1])
@@ -97,7 +98,7 @@ class Executor:
         try:
             self._run([harmless])
         except Exception:
-            raise StepFailed(f"{type(error).__name__}: {error}") from error
+            raise StepFailed(in_words(error)) from error
 
 
 def _answers(drawn: list[Sampled], steps: Sequence[SequenceStep]) -> list[Sampled | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace_engine.core.executor import StepFailed
-from headrace_engine.errors import HeadraceError
+from headrace_engine.errors import HeadraceError, in_words, sendable
 from headrace_engine.messages import CoreFailed
 
 _REASONS = frozenset({"BAD_MODEL", "BAD_PROCESSOR", "OUT_OF_MEMORY", "INVALID_FIELD", "NOT_SUPPORTED"})
@@ -13,7 +13,7 @@ def failure(error: Exception) -> CoreFailed:
     """The message for an exception: the caller's or the model's fault by its reason, all else ENGINE_FAULT."""
     if isinstance(error, HeadraceError) and error.reason in _REASONS:
         field = error.violations[0].field if error.violations else ""
-        return CoreFailed(error.reason, error.message, field)
+        return CoreFailed(error.reason, sendable(error.message), field)
     if isinstance(error, StepFailed):
-        return CoreFailed("ENGINE_FAULT", f"a step failed as a whole: {error}")
-    return CoreFailed("ENGINE_FAULT", f"{type(error).__name__}: {error}")
+        return CoreFailed("ENGINE_FAULT", sendable(f"a step failed as a whole: {error}"))
+    return CoreFailed("ENGINE_FAULT", in_words(error))

@@ -28,8 +28,8 @@ As the Python client takes them; on the wire they are messages with the same fie
 | value | form |
 |---|---|
 | response format | `{"type": "json_object"}`, `{"type": "json_schema", "json_schema": {…}}`, `{"type": "regex", \
-"regex": "[0-9]+"}`, `{"type": "choice", "choices": ["yes", "no"]}`, `{"type": "grammar", "text": …, "syntax": "LARK"}` \
-(or `"EBNF"`) |
+"regex": "[0-9]+"}`, `{"type": "choice", "choices": ["yes", "no"]}`, \
+`{"type": "grammar", "text": …, "syntax": "LARK"}` (or `"EBNF"`) |
 | lease | `{"running": 60, "ended": 600}`, in seconds |
 | logits processor | `{"name": "steer", "arguments": [6.0, 28]}` |
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class EngineOptions:
         build: version and commit of the program, for answers.
 
     Raises:
-        ValueError: handles cannot carry the name, or a logits processor cannot be one.
+        ValueError: handles cannot carry the name, stream_interval is no time, or a logits processor cannot be one.
     """
 
     name: str = "engine"
@@ -58,4 +59,6 @@ class EngineOptions:
         if not _NAME.fullmatch(self.name):
             allowed = '1 to 64 of letters, digits, ".", "_", "-", the first a letter or digit'
             raise ValueError(f'"{self.name}" is no name that handles can carry; allowed: {allowed}')
+        if not 0 <= self.stream_interval < math.inf:
+            raise ValueError(f"stream_interval = {self.stream_interval} is no time; allowed: seconds, at least 0")
         check_sources(self.logits_processors)

@@ -76,9 +76,13 @@ def _from_schema(text: str) -> str:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise refused(f"json_schema is not JSON: {error}") from None
-    if not isinstance(schema, dict | bool):
+    if schema is False:
+        raise refused("json_schema = false allows nothing; allowed: true, or an object")
+    if schema is True:
+        text = "{}"  # The same, which the library reads.
+    elif not isinstance(schema, dict):
         raise refused("json_schema must be an object or a boolean, as JSON Schema says")
-    if isinstance(schema, dict) and schema and not schema.keys() & _KEYWORDS:
+    elif schema and not schema.keys() & _KEYWORDS:
         has = ", ".join(sorted(schema))
         raise refused(
             f"json_schema has no keyword of JSON Schema, only {has}: give the schema itself, without a wrapper"

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from headrace_engine.guided.grammar import refused
-from headrace_engine.guided.guide import Guide, first_line
+from headrace_engine.guided.guide import Guide, GuideFailed, first_line
 from headrace_engine.models.tokenizer import TokenizerBundle
 
 LIMITS = LLParserLimits(max_grammar_size=100_000, verbose_errors=False)
@@ -42,6 +42,10 @@ class Vocabulary:
         matcher = self._matcher(grammar)
         if matcher.is_error():
             raise refused(f"cannot be compiled: {first_line(matcher.get_error())}")
+        try:
+            Guide(matcher.deep_copy(), self._size, self._tokenizer.eos_token, ())
+        except GuideFailed:
+            raise refused("cannot be compiled: no text begins it, or its rules lead back to themselves") from None
         return [first_line(warning) for warning in matcher.get_grammar_warnings()]
 
     def guide(self, grammar: str, eos_ids: tuple[int, ...]) -> Guide:

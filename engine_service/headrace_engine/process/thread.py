@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from headrace_engine.core.link import LinkClosed
+from headrace_engine.errors import in_words
 from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan, Shutdown
 from headrace_engine.process.run import RunnerFactory, make_runner, run_core
 
@@ -55,7 +56,10 @@ class ThreadLink:
         await asyncio.to_thread(self._thread.join)
 
     def _run(self, run: Callable[[QueueLink], bool]) -> None:
-        how = "ended" if run(self._link) else "failed"
+        try:
+            how = "ended" if run(self._link) else "failed"
+        except BaseException as error:  # Code of others may exit: that ends this thread alone, and is told.
+            how = f"failed: {in_words(error)}"
         try:
             self._link.call(self._end, f"the core {how}")
         except LinkClosed:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 from headrace_engine.core.guides import GuideMaker
+from headrace_engine.errors import in_words
 from headrace_engine.messages import CorePlan
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
@@ -62,7 +63,8 @@ class BegunVocabulary:
             from headrace_engine.guided.vocabulary import Vocabulary  # Loading the parser takes a moment as well.
 
             self._maker.set_result(Vocabulary(load_tokenizer(files), files.spec.vocab_size))
-        except Exception as error:  # Who asks is told, whatever it is.
+        except BaseException as error:  # Who asks is told, whatever it is.
+            told = error if isinstance(error, Exception) else RuntimeError(in_words(error))
             if not self._files.done():
-                self._files.set_exception(error)
-            self._maker.set_exception(error)
+                self._files.set_exception(told)
+            self._maker.set_exception(told)

@@ -62,6 +62,22 @@ def fail(logits, ids, arguments):
     raise LookupError("no such word")
 
 
+def leave(logits, ids, arguments):
+    raise SystemExit("enough")
+
+
+def fail_in_no_words(logits, ids, arguments):
+    class Wordless(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    raise Wordless
+
+
+def fail_in_half_a_pair(logits, ids, arguments):
+    raise ValueError("bad \udcff name")
+
+
 def leave_nan(logits, ids, arguments):
     logits[11] = np.nan
 
@@ -88,7 +104,8 @@ def by_all_ids(logits, ids, arguments):
 PROCESSES: dict[str, Process] = {
     process.__name__: process
     for process in (
-        raise_one, put, forbid_the_last, nothing, forbid_all, lift_all, fail, leave_nan, leave_infinity, return_a_copy,
+        raise_one, put, forbid_the_last, nothing, forbid_all, lift_all, fail,
+        leave, fail_in_no_words, fail_in_half_a_pair, leave_nan, leave_infinity, return_a_copy,
         flatten, by_all_ids,
     )
 }  # fmt: skip
@@ -242,6 +259,9 @@ def test_where_nothing_is_left_no_token_is_drawn_and_nothing_failed(runner):
     ("name", "words"),
     [
         ("fail", "LookupError: no such word"),
+        ("leave", "SystemExit: enough"),
+        ("fail_in_no_words", "Wordless: it cannot be said how"),
+        ("fail_in_half_a_pair", "ValueError: bad \\udcff name"),
         ("leave_nan", "left nan as the logit of id 11"),
         ("leave_infinity", "left inf as the logit of id 12"),
         ("return_a_copy", "returned ndarray; it has to change the logits in place"),
@@ -253,6 +273,7 @@ def test_what_fails_costs_its_own_row_alone(runner, name, words):
     assert failed.token_id is None
     assert failed.error.startswith(f"logits processor {name!r}: ")
     assert words in failed.error
+    assert failed.error.encode()
     assert [before.token_id, after.token_id] == [plain, plain]
 
 
@@ -310,12 +331,22 @@ def test_a_file_is_read_when_the_model_is_loaded(make, folder, tmp_path):
     runner.close()
 
 
+def test_a_file_may_describe_its_data_with_classes(make, folder, tmp_path):
+    text = "from __future__ import annotations\nfrom dataclasses import dataclass\n\n@dataclass\nclass Word:\n"
+    text += "    text: str\n\ndef process(logits, ids, arguments): ...\n"
+    runner = opened(make(plan(folder, logits_processors=(written(tmp_path, "mine.py", text),))))
+    assert one(runner, row(processing=processing("mine"))) == one(runner, row())
+    runner.close()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("def process(logits, ids, arguments:\n", "SyntaxError"),
         ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("def procces(logits, ids, arguments): ...\n", "has no function process"),
+        ("raise SystemExit('enough')\n", "SystemExit: enough"),
+        ("raise ValueError('\\udcff')\n", r"ValueError: \\udcff"),
         ("process = 7\n", "has to take logits, ids, arguments"),
         ("def process(logits, ids): ...\n", "has to take logits, ids, arguments: too many positional"),
     ],

@@ -288,6 +288,20 @@ async def test_a_killed_thread_ends_with_its_step_and_is_heard_no_more(front: Fr
     assert front.messages[-1] == StepBegun([1])
 
 
+async def test_a_thread_that_code_of_others_ends_is_lost(front: Front) -> None:
+    class Leaving(SimulatedRunner):
+        def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+            if 666 in steps[0].token_ids:
+                raise SystemExit("enough")
+            return super().run(steps)
+
+    link = front.launch(lambda plan, receive, lost: launch_thread(plan, receive, lost, make=Leaving))
+    await front.ready()
+    link.send(AddSequence(1, (666,), GREEDY, 5))
+    await front.until(lambda: front.lost)
+    assert front.lost == ["the core failed: SystemExit: enough"]
+
+
 async def test_a_killed_thread_at_rest_ends_at_once(front: Front) -> None:
     link = front.launch(in_thread)
     await front.ready()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from headrace_engine.config import ModelFormat, ResponseFormat, ResponseFormatKind
@@ -56,4 +57,14 @@ def test_a_model_without_a_tokenizer_is_told_to_who_asks(tmp_path: Path) -> None
     vocabulary = BegunVocabulary.at(str(folder))
     assert vocabulary.fits(CorePlan(str(folder), ModelFormat.HF))
     with pytest.raises(BadModel, match="no tokenizer"):
+        vocabulary.maker()
+
+
+def test_whatever_ends_its_thread_is_told_to_who_asks(plan: CorePlan) -> None:
+    def exits() -> NoReturn:
+        raise SystemExit("enough")
+
+    vocabulary = BegunVocabulary(exits)
+    assert not vocabulary.fits(plan)
+    with pytest.raises(RuntimeError, match="SystemExit: enough"):
         vocabulary.maker()

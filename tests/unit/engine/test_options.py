@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from headrace_engine.engine.options import EngineOptions
 
@@ -16,3 +18,9 @@ def test_a_name_that_handles_cannot_carry_is_refused(name: str) -> None:
     """A gateway takes handles apart at "/" and keeps the same rule for the names of its engines."""
     with pytest.raises(ValueError, match="is no name that handles can carry; allowed: 1 to 64 of letters"):
         EngineOptions(name=name)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
+def test_a_stream_interval_that_is_no_time_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match=r"stream_interval = .* allowed: seconds, at least 0"):
+        EngineOptions(stream_interval=seconds)

@@ -112,7 +112,8 @@ class TestGrammars:
         assert any(walk.complete for walk in said)
 
     @pytest.mark.parametrize(
-        ("text", "ebnf"), [("root", True), ("start", False), ("start: absent", False), ("", False)]
+        ("text", "ebnf"),
+        [("root", True), ("start", False), ("start: absent", False), ("", False), ("start: a\na: b\nb: a", False)],
     )
     def test_what_is_no_grammar_is_refused(self, walker: Walker, text: str, ebnf: bool) -> None:
         refusal(walker, ResponseFormat(ResponseFormatKind.GRAMMAR, text, ebnf=ebnf))
@@ -135,6 +136,8 @@ class TestJson:
             {"enum": []},
             {"type": "string", "minLength": 5, "maxLength": 2},
             {"type": "array", "items": 5},
+            {"$defs": {"x": {"$ref": "#/$defs/x"}}, "$ref": "#/$defs/x"},
+            False,
         ],
     )
     def test_bc143_a_schema_that_makes_no_sense_is_refused(self, walker: Walker, schema: Any) -> None:
@@ -146,6 +149,11 @@ class TestJson:
         assert "only name, schema, strict: give the schema itself" in why
         assert not walker.why_not(schema_format({}))
         assert not walker.why_not(schema_format({"description": "anything"}))
+
+    def test_the_schema_true_allows_any_value(self, walker: Walker) -> None:
+        assert not walker.why_not(schema_format(True))
+        complete = [walk.text for seed in range(40) if (walk := walker.draw(schema_format(True), seed)).complete]
+        assert len({type(json.loads(text)) for text in complete}) > 1
 
     @pytest.mark.parametrize("text", ["", "not JSON", "[1]", '"string"', "null", "{", "[" * 5000 + "]" * 5000])
     def test_bc143_what_is_no_schema_is_refused(self, walker: Walker, text: str) -> None:
