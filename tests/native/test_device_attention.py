@@ -121,7 +121,7 @@ class Case:
 
 
 def assert_close(actual: Tensor, expected: Tensor) -> None:
-    """All rows together differ from the reference by at most the limit, relative to their length, and none by far more."""
+    """All rows together differ by at most the limit, relative to their length, and none of them by far more."""
     error, length = (actual - expected).norm(dim=-1), expected.norm(dim=-1)
     assert error.norm() <= LIMIT * length.norm(), f"error {(error.norm() / length.norm()).item():.1e}"
     worst = (error / length.clamp_min(1e-30)).max().item()
