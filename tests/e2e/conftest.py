@@ -11,7 +11,8 @@ from crowd import balanced, serve
 from gate import Gate
 from headrace import Client
 from headrace_engine.core.executor import Executor
-from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.core.flight import Flight
+from headrace_engine.core.runner import SequenceStep
 from servers import Server, gated_engine_server
 from tiny_models import make_tiny_llama
 from waiting import wait_until
@@ -51,12 +52,12 @@ def engine(shared_engine: Server, gate: Gate) -> Iterator[Server]:
 @pytest.fixture
 def steps_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Steps of cores in this process wait while it is not set: all requests are there before the first one ends."""
-    opened, run = threading.Event(), Executor.run
+    opened, launch = threading.Event(), Executor.launch
 
-    def waiting(executor: Executor, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
+    def waiting(executor: Executor, steps: Sequence[SequenceStep]) -> Flight:
         opened.wait()
-        return run(executor, steps)
+        return launch(executor, steps)
 
-    monkeypatch.setattr(Executor, "run", waiting)
+    monkeypatch.setattr(Executor, "launch", waiting)
     yield opened
     opened.set()
