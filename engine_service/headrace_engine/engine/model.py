@@ -19,7 +19,7 @@ from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.runtime import core_plan, ready_effective
 from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.engine.verbs import Verbs
-from headrace_engine.errors import HeadraceError, Internal
+from headrace_engine.errors import HeadraceError, Internal, in_words
 from headrace_engine.messages import AddSequence, EndSequence
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
@@ -178,7 +178,7 @@ class Model:
             self.fail(error)
             raise
         except Exception as error:
-            failure = Internal(f"model {self.name!r}: {type(error).__name__}: {error}")
+            failure = Internal(f"model {self.name!r}: {in_words(error)}")
             self.fail(failure)
             raise failure from error
 

@@ -13,7 +13,7 @@ from headrace_engine.engine.core_client import CoreClient
 from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.statistics import Clock
-from headrace_engine.errors import HeadraceError, Internal, NotFound
+from headrace_engine.errors import HeadraceError, Internal, NotFound, in_words
 from headrace_engine.messages import EndSequence
 from headrace_engine.model_types import CoreLoss
 from headrace_engine.result_types import FinishReason
@@ -106,7 +106,7 @@ class Recovery:
         elif isinstance(error, HeadraceError):
             self._model.core_given_up(error)
         else:
-            text = f"the core cannot be started again: {type(error).__name__}: {error}"
+            text = f"the core cannot be started again: {in_words(error)}"
             self._model.core_given_up(Internal(text))
 
     def _note(self, error: HeadraceError) -> None:
