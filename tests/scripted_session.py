@@ -126,7 +126,7 @@ class _Player:
         with self._lock:
             assert self._acked <= ack.position <= self._position, f"ack at {ack.position} of {self._position}"
             self._acked, self._limit = ack.position, ack.position + ack.window
-            self._flush()
+            self._say(self._rows())
 
     def _count_out(self) -> None:
         with self._counting:
@@ -187,21 +187,21 @@ class _Player:
         with self._lock:
             if response.HasField("elements"):
                 self._waiting.append(response.elements)
-                self._flush()
-            answer = session_pb2.SessionResponse()
+            answer = self._rows()
             if response.status != self._status and not response.HasField("end"):
                 self._status = response.status
                 prefix = response.elements.prefix if response.elements.HasField("prefix") else None
                 answer.status_changes.add(channel=self._attach.channel, status=response.status, prefix=prefix)
             if response.HasField("end"):
                 answer.ends.add(channel=self._attach.channel, end=response.end)
-            if answer.ByteSize():
-                self._send(answer)
+            self._say(answer)
         if response.HasField("end"):
             self._count_out()
         return not response.HasField("end")
 
-    def _flush(self) -> None:
+    def _rows(self) -> session_pb2.SessionResponse:
+        """What the window lets through, and where it holds the rest; with the status that goes with it, one message."""
+        answer = session_pb2.SessionResponse()
         while self._waiting and self._position < self._limit and not self._gone.is_set():
             part = self._waiting.pop(0)
             room = self._limit - self._position
@@ -209,29 +209,31 @@ class _Player:
                 first, rest = _split(part, room)
                 self._waiting.insert(0, rest)
                 part = first
-            self._send_row(part)
+            self._add_row(answer.step, part)
             self._position += len(part.token_ids)
         if self._waiting and not self._gone.is_set():
-            state = session_pb2.WindowState(
+            answer.windows.add(
                 channel=self._attach.channel,
                 position=self._position,
                 limit=self._limit,
                 generated_length=self._position + sum(len(part.token_ids) for part in self._waiting),
             )
-            self._send(session_pb2.SessionResponse(windows=[state]))
+        return answer
 
-    def _send_row(self, part: request_pb2.GeneratedElements) -> None:
-        step = session_pb2.StepBatch(
-            channels=[self._attach.channel],
-            positions=[part.position],
-            counts=[len(part.token_ids)],
-            token_ids=part.token_ids,
-            texts=[part.text],
-            checksums=[part.checksum_after],
-        )
+    def _add_row(self, step: session_pb2.StepBatch, part: request_pb2.GeneratedElements) -> None:
         if part.HasField("logprobs") or part.tensors:
-            step.details.add(row=0, logprobs=part.logprobs if part.HasField("logprobs") else None, tensors=part.tensors)
-        self._send(session_pb2.SessionResponse(step=step))
+            logprobs = part.logprobs if part.HasField("logprobs") else None
+            step.details.add(row=len(step.channels), logprobs=logprobs, tensors=part.tensors)
+        step.channels.append(self._attach.channel)
+        step.positions.append(part.position)
+        step.counts.append(len(part.token_ids))
+        step.token_ids.extend(part.token_ids)
+        step.texts.append(part.text)
+        step.checksums.append(part.checksum_after)
+
+    def _say(self, answer: session_pb2.SessionResponse) -> None:
+        if answer.ByteSize():
+            self._send(answer)
 
 
 def _split(
