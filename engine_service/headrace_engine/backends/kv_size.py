@@ -56,15 +56,13 @@ def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
     return plan.max_length or spec.max_length
 
 
-def size_pool(
-    plan: CorePlan, spec: DecoderSpec, memory: Memory, bytes_a_block: int, ratio: float | None, share: float | None
-) -> PoolSize:
+def size_pool(plan: CorePlan, spec: DecoderSpec, memory: Memory, bytes_a_block: int, ratio: float | None) -> PoolSize:
     """Choose the number of blocks, and the longest sequence where the plan leaves it open.
 
     Args:
         bytes_a_block: keys and values of block_size tokens in all layers.
-        ratio: share of memory.total for weights, workspace and pool; None: `share` decides.
-        share: of memory.total, what max_batch sequences of full length may take at most.
+        ratio: share of memory.total for weights, workspace and pool; None: the pool holds max_batch sequences of full
+            length, in at most CPU_SHARE of it.
 
     Raises:
         OutOfMemory: one sequence of max_length does not fit; the message has the numbers, and what to lower.
@@ -77,7 +75,7 @@ def size_pool(
         room = int(ratio * memory.total) - memory.weights - memory.workspace - memory.host
         blocks = max(0, min(room, memory.free)) // bytes_a_block
     else:
-        room = min(int((1.0 if share is None else share) * memory.total), memory.free)
+        room = min(int(CPU_SHARE * memory.total), memory.free)
         blocks = min(plan.max_batch * -(-wanted // plan.block_size), max(0, room) // bytes_a_block)
     held = blocks * plan.block_size
     if held < (wanted if plan.max_length else 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from headrace_engine.backends.kv_size import CPU_SHARE, Memory, amount, length_limit, size_pool
+from headrace_engine.backends.kv_size import Memory, amount, length_limit, size_pool
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan
@@ -18,7 +18,7 @@ MEMORY = Memory(total=400 * MIB, weights=100 * MIB, workspace=20 * MIB, free=280
 
 
 def size(plan=PLAN, memory=MEMORY, block=MIB, ratio=None):
-    return size_pool(plan, SPEC, memory, block, ratio, CPU_SHARE)
+    return size_pool(plan, SPEC, memory, block, ratio)
 
 
 def test_a_cpu_pool_holds_max_batch_sequences_where_there_is_room():

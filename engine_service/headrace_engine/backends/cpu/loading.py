@@ -55,6 +55,7 @@ class LoadedModel:
         processed: draws what logits processors leave; None: there are no processors.
     """
 
+    unit: ComputeUnit
     cpu: Cpu
     spec: DecoderSpec
     dtype: ComputeDtype
@@ -79,6 +80,16 @@ class LoadedModel:
         """The table of embeddings."""
         table: PackedMatrix = self.weights.tensors["embed"]
         return table
+
+    @property
+    def device_name(self) -> str:
+        """For people."""
+        return f"CPU {self.cpu.isa.name.lower()}"
+
+    @property
+    def num_threads(self) -> int:
+        """That compute."""
+        return self.cpu.threads
 
     @property
     def workspace_bytes(self) -> int:
@@ -135,7 +146,8 @@ def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Proce
         scorer = Scorer(cpu, recorded.program.shape, head, activations)
         processed = ProcessedRows(cpu, recorded.program.shape, processes) if processes else None
         opened.pop_all()
-    return LoadedModel(cpu, spec, dtype, weights, rotary, recorded, scorer, processed)
+    unit = plan.compute_unit or ComputeUnit.CPU
+    return LoadedModel(unit, cpu, spec, dtype, weights, rotary, recorded, scorer, processed)
 
 
 def _start_threads(plan: CorePlan) -> Cpu:

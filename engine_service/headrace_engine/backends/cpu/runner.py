@@ -8,9 +8,10 @@ from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.host_blocks import HostBlocks
 from headrace_engine.backends.cpu.loading import LoadedModel, load_model
 from headrace_engine.backends.cpu.processing import unprocessed
-from headrace_engine.backends.host import default_memory_ratio, memory_limit
-from headrace_engine.backends.kv_size import CPU_SHARE, host_bytes, size_pool
+from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import Memory as MemoryBudget
+from headrace_engine.backends.kv_size import host_bytes
+from headrace_engine.backends.model_runner import ModelRunner, Room
 from headrace_engine.backends.processors import (
     NO_PROCESSES,
     Process,
@@ -19,8 +20,7 @@ from headrace_engine.backends.processors import (
     python_processes,
 )
 from headrace_engine.backends.telling import asks_more, tell
-from headrace_engine.config import ComputeUnit
-from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.messages import CorePlan
 from headrace_engine.native import Memory
@@ -31,7 +31,7 @@ def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES)
     return CpuRunner(plan, processes)
 
 
-class CpuRunner(Runner):
+class CpuRunner(ModelRunner[LoadedModel]):
     """Runs a decoder with the native core.
 
     With weights in FLOAT32 or FLOAT16 the logits of a sequence are the same bits in any batch and with any chunking;
@@ -45,11 +45,8 @@ class CpuRunner(Runner):
     takes_all_at_once = True
 
     def __init__(self, plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> None:
-        self._plan = plan
-        self._processes = processes
-        self._model: LoadedModel | None = None
+        super().__init__(plan, processes)
         self._memory: list[Memory] = []
-        self._host: HostBlocks | None = None
         self._batch: CpuBatch | None = None
 
     def load(self, progress: Progress) -> None:
@@ -64,29 +61,6 @@ class CpuRunner(Runner):
         self.idle_processors = idle_device_sources(files, "the cpu backend")
         self._model = load_model(self._plan, progress, processes)
 
-    def size(self) -> RunnerSizes:
-        """See Runner. The step is recorded, so that what it takes is known."""
-        model, plan = self._loaded, self._plan
-        workspace, total = model.workspace_bytes, memory_limit()
-        free, block_bytes = total - workspace - model.weight_bytes, model.program.block_bytes
-        host = host_bytes(plan, block_bytes, free)
-        memory = MemoryBudget(total, model.weight_bytes, workspace, free - host, host)
-        ratio = plan.memory_ratio or default_memory_ratio()
-        pool = size_pool(plan, model.spec, memory, block_bytes, ratio, CPU_SHARE)
-        return RunnerSizes(
-            devices=(f"CPU {model.cpu.isa.name.lower()}",),
-            dtype=model.dtype,
-            compute_unit=plan.compute_unit or ComputeUnit.CPU,
-            num_threads=model.cpu.threads,
-            max_length=pool.max_length,
-            num_blocks=pool.num_blocks,
-            weight_bytes=model.weight_bytes,
-            workspace_bytes=workspace,
-            kv_bytes=pool.bytes,
-            num_host_blocks=plan.num_host_blocks,
-            host_kv_bytes=host,
-        )
-
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner."""
         program, processed = self._loaded.program, self._loaded.processed
@@ -98,12 +72,6 @@ class CpuRunner(Runner):
         if num_host_blocks:
             self._host = HostBlocks(program, pool, num_blocks, self._allocated(num_host_blocks))
         self._batch = CpuBatch(program.shape)
-
-    def copy_blocks(self, copies: BlockCopies) -> None:
-        """See Runner."""
-        if self._host is None:
-            raise Internal("copy_blocks() without host blocks")
-        self._host.copy(copies)
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Runner."""
@@ -123,6 +91,14 @@ class CpuRunner(Runner):
             self._model = None
         while self._memory:
             self._memory.pop().close()
+
+    def _room(self) -> Room:
+        """See ModelRunner. The step is recorded, so that what it takes is known."""
+        model = self._loaded
+        workspace, total = model.workspace_bytes, memory_limit()
+        free, block_bytes = total - workspace - model.weight_bytes, model.program.block_bytes
+        host = host_bytes(self._plan, block_bytes, free)
+        return Room(MemoryBudget(total, model.weight_bytes, workspace, free - host, host), block_bytes, host, None)
 
     def _run(self, batch: CpuBatch, steps: Sequence[SequenceStep]) -> Iterable[Sampled]:
         batch.fill(steps)
@@ -154,9 +130,3 @@ class CpuRunner(Runner):
         model = self._loaded
         self._memory.append(Memory(model.cpu.native, blocks * model.program.block_bytes))
         return self._memory[-1]
-
-    @property
-    def _loaded(self) -> LoadedModel:
-        if self._model is None:
-            raise Internal("the model is not loaded")
-        return self._model

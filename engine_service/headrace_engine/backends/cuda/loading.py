@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from headrace_engine.backends.cuda.row_products import CodeProducts, PlainProduc
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.backends.kv_size import amount, length_limit
 from headrace_engine.backends.torch.rope import RotaryTable
-from headrace_engine.config import ComputeDtype
+from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan
@@ -76,6 +76,13 @@ class CudaModel:
     num_threads: int
     plain: frozenset[str] = frozenset()
     row_codes: RowCodes | None = None
+    unit: ClassVar = ComputeUnit.CUDA
+    dtype: ClassVar = ComputeDtype.BFLOAT16
+
+    @property
+    def device_name(self) -> str:
+        """For people."""
+        return self.device.name
 
     @property
     def weight_bytes(self) -> int:
@@ -140,7 +147,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         raise _unsupported("model_path", f"has heads of {spec.head_dim} entries", allowed)
     num_threads = plan.num_threads or compute_threads()
     row_codes = choose_row_codes(plan, files, device)
-    packer = Packer(device, files, spec, choose_storage(plan, ComputeDtype.BFLOAT16), num_threads, row_codes)
+    packer = Packer(device, files, spec, choose_storage(plan, CudaModel.dtype), num_threads, row_codes)
     _check_room(packer.needed(), device)
     longest = length_limit(plan, spec)
     with told_of_memory(device, WEIGHTS):

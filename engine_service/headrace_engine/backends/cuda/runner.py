@@ -16,15 +16,15 @@ from headrace_engine.backends.cuda.host_blocks import HostBlocks
 from headrace_engine.backends.cuda.lacking import LARGEST_STEP, POOL, told_of_memory
 from headrace_engine.backends.cuda.loading import CudaModel, load_model
 from headrace_engine.backends.cuda.steps import StepRunner
-from headrace_engine.backends.host import default_memory_ratio, memory_limit
-from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes, length_limit, size_pool
+from headrace_engine.backends.host import memory_limit
+from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes, length_limit
+from headrace_engine.backends.model_runner import ModelRunner, Room
 from headrace_engine.backends.processors import NO_PROCESSES, Process, device_sources, python_processes
 from headrace_engine.backends.torch.processing import RowProcessors
 from headrace_engine.backends.torch.user_kernels import compiled
 from headrace_engine.backends.torch.workspace import largest_step
-from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.flight import Flight, Landed
-from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.messages import CorePlan
 
@@ -42,7 +42,7 @@ def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES)
     return CudaRunner(plan, lambda: CudaDevice(plan.device_list[0] if plan.device_list else 0), processes)
 
 
-class CudaRunner(Runner):
+class CudaRunner(ModelRunner[CudaModel]):
     """Runs a decoder in bfloat16 on one device.
 
     Args:
@@ -54,14 +54,11 @@ class CudaRunner(Runner):
     def __init__(
         self, plan: CorePlan, open_device: Callable[[], Device], processes: Mapping[str, Process] = NO_PROCESSES
     ) -> None:
-        self._plan = plan
+        super().__init__(plan, processes)
         self._open_device = open_device
-        self._processes = processes
         self._processors: RowProcessors | None = None
-        self._model: CudaModel | None = None
         self._steps: StepRunner | None = None
         self._overlaps = True
-        self._host: HostBlocks | None = None
 
     def load(self, progress: Progress) -> None:
         """See Runner.
@@ -77,31 +74,6 @@ class CudaRunner(Runner):
         self._processors = RowProcessors(processes, kernels) if files else None
         self._model = load_model(self._plan, device, progress)
 
-    def size(self) -> RunnerSizes:
-        """See Runner. The largest step, and the largest that will be captured, are run to see what they take."""
-        model, plan = self._loaded, self._plan
-        block_bytes = model.block_bytes * model.spec.num_layers
-        with told_of_memory(model.device, LARGEST_STEP):
-            workspace = self._workspace(model)
-        total, free = model.device.memory()
-        host = host_bytes(plan, block_bytes, memory_limit())
-        memory = Memory(total, model.weight_bytes, workspace, free - workspace - block_bytes)
-        ratio = plan.memory_ratio or default_memory_ratio() or CUDA_RATIO
-        pool = size_pool(plan, model.spec, memory, block_bytes, ratio, None)
-        return RunnerSizes(
-            devices=(model.device.name,),
-            dtype=ComputeDtype.BFLOAT16,
-            compute_unit=ComputeUnit.CUDA,
-            num_threads=model.num_threads,
-            max_length=pool.max_length,
-            num_blocks=pool.num_blocks,
-            weight_bytes=model.weight_bytes,
-            workspace_bytes=workspace,
-            kv_bytes=pool.bytes,
-            num_host_blocks=plan.num_host_blocks,
-            host_kv_bytes=host,
-        )
-
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner. Captures the steps of one token a sequence, too."""
         with told_of_memory(self._loaded.device, POOL):
@@ -109,12 +81,6 @@ class CudaRunner(Runner):
             self._steps = StepRunner(self._loaded, pool, self._processors)
             self._steps.capture()
         self._host = HostBlocks(self._loaded.device, pool, num_host_blocks) if num_host_blocks else None
-
-    def copy_blocks(self, copies: BlockCopies) -> None:
-        """See Runner."""
-        if self._host is None:
-            raise Internal("copy_blocks() without host blocks")
-        self._host.copy(copies)
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Runner."""
@@ -135,11 +101,16 @@ class CudaRunner(Runner):
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    @property
-    def _loaded(self) -> CudaModel:
-        if self._model is None:
-            raise Internal("the model is not loaded")
-        return self._model
+    def _room(self) -> Room:
+        """See ModelRunner. The largest step, and the largest that will be captured, are run to see what they take."""
+        model = self._loaded
+        block_bytes = model.block_bytes * model.spec.num_layers
+        with told_of_memory(model.device, LARGEST_STEP):
+            workspace = self._workspace(model)
+        total, free = model.device.memory()
+        host = host_bytes(self._plan, block_bytes, memory_limit())
+        memory = Memory(total, model.weight_bytes, workspace, free - workspace - block_bytes)
+        return Room(memory, block_bytes, host, CUDA_RATIO)
 
     def _workspace(self, model: CudaModel) -> int:
         steps = StepRunner(model, model.pool(1))

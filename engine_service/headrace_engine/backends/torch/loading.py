@@ -60,6 +60,11 @@ class LoadedModel:
     native: Native | None = None
 
     @property
+    def device_name(self) -> str:
+        """For people."""
+        return str(self.device)
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the weights on the device, and of the rotary tables."""
         return sum(tensor.nbytes for tensor in self.weights.values()) + self.rotary.nbytes

@@ -8,8 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.host import default_memory_ratio, memory_limit
-from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, Memory, host_bytes, length_limit, size_pool
+from headrace_engine.backends.host import memory_limit
+from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes, length_limit
+from headrace_engine.backends.model_runner import ModelRunner, Room
 from headrace_engine.backends.processors import NO_PROCESSES, Process, python_processes
 from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.backends.torch.batch import TorchBatch
@@ -19,7 +20,7 @@ from headrace_engine.backends.torch.processing import RowProcessors
 from headrace_engine.backends.torch.sampler import ProcessRow, sample
 from headrace_engine.backends.torch.user_kernels import device_kernels
 from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, rows_at_once, workspace_bytes
-from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, SequenceStep
+from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.messages import CorePlan
 from headrace_engine.models.decoder import Batch, Decoder, Extent
@@ -30,7 +31,7 @@ def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES)
     return TorchRunner(plan, processes)
 
 
-class TorchRunner(Runner):
+class TorchRunner(ModelRunner[LoadedModel]):
     """Runs a decoder with torch on one CPU or CUDA device.
 
     In float32 the logits of a sequence are the same bits in any batch and with any chunking; in 16-bit formats the
@@ -42,12 +43,9 @@ class TorchRunner(Runner):
     """
 
     def __init__(self, plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> None:
-        self._plan = plan
-        self._processes = processes
+        super().__init__(plan, processes)
         self._processors: RowProcessors | None = None
-        self._model: LoadedModel | None = None
         self._decoder: Decoder[Tensor, TorchBatch] | None = None
-        self._host: HostBlocks | None = None
 
     def load(self, progress: Progress) -> None:
         """See Runner.
@@ -61,41 +59,11 @@ class TorchRunner(Runner):
         kernels, self.idle_processors = device_kernels(files, self._model.device)
         self._processors = RowProcessors(processes, kernels) if files else None
 
-    def size(self) -> RunnerSizes:
-        """See Runner. On CUDA the largest step is run; on a CPU its memory is bounded from the shapes."""
-        model, plan = self._loaded, self._plan
-        block_bytes = plan.block_size * model.token_bytes
-        workspace = self._workspace(model) + staged_bytes(model.device, block_bytes, plan.num_host_blocks)
-        memory, host = self._memory(model, workspace, block_bytes)
-        ratio = plan.memory_ratio or default_memory_ratio()
-        if model.device.type == "cuda":
-            ratio = ratio or CUDA_RATIO
-        pool = size_pool(plan, model.spec, memory, block_bytes, ratio, CPU_SHARE)
-        return RunnerSizes(
-            devices=(str(model.device),),
-            dtype=model.dtype,
-            compute_unit=model.unit,
-            num_threads=model.num_threads,
-            max_length=pool.max_length,
-            num_blocks=pool.num_blocks,
-            weight_bytes=model.weight_bytes,
-            workspace_bytes=workspace,
-            kv_bytes=pool.bytes,
-            num_host_blocks=plan.num_host_blocks,
-            host_kv_bytes=host,
-        )
-
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner."""
         pool = self._loaded.pool(num_blocks, self._plan.block_size)
         self._decoder = self._loaded.decoder(pool)
         self._host = HostBlocks(pool.tensors, num_host_blocks) if num_host_blocks else None
-
-    def copy_blocks(self, copies: BlockCopies) -> None:
-        """See Runner."""
-        if self._host is None:
-            raise Internal("copy_blocks() without host blocks")
-        self._host.copy(copies)
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Runner."""
@@ -109,21 +77,19 @@ class TorchRunner(Runner):
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    @property
-    def _loaded(self) -> LoadedModel:
-        if self._model is None:
-            raise Internal("the model is not loaded")
-        return self._model
-
-    def _memory(self, model: LoadedModel, workspace: int, block_bytes: int) -> tuple[Memory, int]:
-        """What there is for the pool, and what the host tier takes."""
+    def _room(self) -> Room:
+        """See ModelRunner. On CUDA the largest step is run; on a CPU its memory is bounded from the shapes."""
+        model, plan = self._loaded, self._plan
+        block_bytes = plan.block_size * model.token_bytes
+        workspace = self._workspace(model) + staged_bytes(model.device, block_bytes, plan.num_host_blocks)
         total, free = device_memory(model.device)
         if model.device.type == "cuda":  # What is free there is what the weights left.
-            host = host_bytes(self._plan, block_bytes, memory_limit())
-            return Memory(total, model.weight_bytes, workspace, free - workspace), host
+            host = host_bytes(plan, block_bytes, memory_limit())
+            memory = Memory(total, model.weight_bytes, workspace, free - workspace)
+            return Room(memory, block_bytes, host, CUDA_RATIO)
         free -= workspace + model.weight_bytes
-        host = host_bytes(self._plan, block_bytes, free)
-        return Memory(total, model.weight_bytes, workspace, free - host, host), host
+        host = host_bytes(plan, block_bytes, free)
+        return Room(Memory(total, model.weight_bytes, workspace, free - host, host), block_bytes, host, None)
 
     def _workspace(self, model: LoadedModel) -> int:
         if model.device.type == "cpu":

@@ -1,0 +1,126 @@
+"""What the runners of all devices share: the plan, the model once it is loaded, and the host tier."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from headrace_engine.backends.host import default_memory_ratio
+from headrace_engine.backends.kv_size import Memory, size_pool
+from headrace_engine.backends.processors import NO_PROCESSES, Process
+from headrace_engine.config import ComputeDtype, ComputeUnit
+from headrace_engine.core.runner import BlockCopies, Runner, RunnerSizes
+from headrace_engine.errors import Internal
+from headrace_engine.messages import CorePlan
+from headrace_engine.models.spec import DecoderSpec
+
+
+class PlacedModel(Protocol):
+    """A decoder's weights on a device."""
+
+    @property
+    def spec(self) -> DecoderSpec:
+        """With the caller's rotary scaling applied."""
+
+    @property
+    def unit(self) -> ComputeUnit:
+        """Kind of the device."""
+
+    @property
+    def device_name(self) -> str:
+        """For people."""
+
+    @property
+    def dtype(self) -> ComputeDtype:
+        """Of what is stored as numbers."""
+
+    @property
+    def num_threads(self) -> int:
+        """Compute threads of the host."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights on the device, and of the rotary tables."""
+
+
+class HostTier(Protocol):
+    """Blocks in host memory."""
+
+    def copy(self, copies: BlockCopies) -> None:
+        """See Runner.copy_blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What there is for keys and values.
+
+    Attributes:
+        memory: of the device.
+        block_bytes: keys and values of one block in all layers.
+        host_bytes: what the host tier takes of host memory.
+        ratio: share of the memory for weights, workspace and pool, where nobody chose one; None: max_batch decides.
+    """
+
+    memory: Memory
+    block_bytes: int
+    host_bytes: int
+    ratio: float | None
+
+
+Model = TypeVar("Model", bound=PlacedModel)
+
+
+class ModelRunner(Runner, Generic[Model]):
+    """Runs a model on one device.
+
+    Args:
+        plan: the model, and every size that the caller chose.
+        processes: the plan's logits processors that have no file, by name.
+    """
+
+    def __init__(self, plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> None:
+        self._plan = plan
+        self._processes = processes
+        self._model: Model | None = None
+        self._host: HostTier | None = None
+
+    def size(self) -> RunnerSizes:
+        """See Runner."""
+        model, plan, room = self._loaded, self._plan, self._room()
+        ratio = plan.memory_ratio or default_memory_ratio() or room.ratio
+        pool = size_pool(plan, model.spec, room.memory, room.block_bytes, ratio)
+        return RunnerSizes(
+            devices=(model.device_name,),
+            dtype=model.dtype,
+            compute_unit=model.unit,
+            num_threads=model.num_threads,
+            max_length=pool.max_length,
+            num_blocks=pool.num_blocks,
+            weight_bytes=model.weight_bytes,
+            workspace_bytes=room.memory.workspace,
+            kv_bytes=pool.bytes,
+            num_host_blocks=plan.num_host_blocks,
+            host_kv_bytes=room.host_bytes,
+        )
+
+    @abstractmethod
+    def _room(self) -> Room:
+        """What there is beside the weights and the largest step.
+
+        Raises:
+            OutOfMemory: the host tier does not fit.
+        """
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        """See Runner."""
+        if self._host is None:
+            raise Internal("copy_blocks() without host blocks")
+        self._host.copy(copies)
+
+    @property
+    def _loaded(self) -> Model:
+        if self._model is None:
+            raise Internal("the model is not loaded")
+        return self._model
