@@ -15,7 +15,6 @@ from headrace_engine.engine.text import TextProcessor
 from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, InvalidArgument
 from headrace_engine.model_types import EffectiveConfig, ModelDescription
 from headrace_engine.models.catalogue import open_model
-from headrace_engine.models.families import apply_rope_scaling
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.loaders.hub import is_name
 from headrace_engine.models.tokenizer import load_tokenizer
@@ -53,8 +52,6 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
     check_config(config, options.backend)
     check_root(config.model_path, options)
     files = _open(config, options)
-    if config.rope_scaling is not None:
-        files = replace(files, spec=apply_rope_scaling(files.spec, config.rope_scaling))
     _check_length(config, files)
     bundle = load_tokenizer(files)
     processor = TextProcessor(bundle, config.chat_template)
@@ -150,6 +147,7 @@ def _open(config: RuntimeConfig, options: EngineOptions) -> ModelFiles:
             file_prefix=config.file_prefix,
             revision=config.revision,
             hub=config.hub,
+            rope_scaling=config.rope_scaling,
         )
     except OSError as error:
         raise _unreadable(config.model_path, error) from error

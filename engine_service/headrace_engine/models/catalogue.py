@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from headrace_engine.config import ModelFormat
+from headrace_engine.config import ModelFormat, RopeScaling
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.layout import name_some
 from headrace_engine.models.loaders import gguf, hub, huggingface
 from headrace_engine.models.loaders.choice import one_file
 from headrace_engine.models.loaders.shards import is_pickle, pickle_refusal
+from headrace_engine.models.rope import apply_rope_scaling
 
 
 def open_model(
@@ -21,6 +22,7 @@ def open_model(
     file_prefix: str = "",
     revision: str = "",
     hub: str = "",
+    rope_scaling: RopeScaling | None = None,
 ) -> ModelFiles:
     """Finds a model and checks everything that its headers tell; no weight is read.
 
@@ -29,10 +31,11 @@ def open_model(
         file_prefix: the beginning of the names of the model's files, where a directory holds several.
         revision: branch, tag or commit on the hub; "" means its main branch. Not for local files.
         hub: address of the hub; "" means the default one. Not for local files.
+        rope_scaling: goes into the spec in place of the model's own; None leaves that.
 
     Raises:
         BadModel: no model is there, or it is damaged, incomplete, of an unsupported kind, or cannot be fetched.
-        InvalidArgument: the format is not supported yet, or an argument does not apply.
+        InvalidArgument: the format or scaling is not supported yet, or an argument does not apply.
     """
     if format is ModelFormat.HEADRACE:
         text = f"= {format} is not supported yet; supported are AUTO, HF and GGUF"
@@ -43,7 +46,8 @@ def open_model(
     elif revision or hub:
         name = "revision" if revision else "hub"
         raise InvalidArgument.field(f"config.{name}", f"= {revision or hub!r} is for hub names, but {path} is local")
-    return _open_local(local, format, file_prefix)
+    files = _open_local(local, format, file_prefix)
+    return files if rope_scaling is None else replace(files, spec=apply_rope_scaling(files.spec, rope_scaling))
 
 
 def _fetch(path: str, wanted: ModelFormat, file_prefix: str, revision: str, address: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,13 @@ class TestPrepare:
         assert (found.max_length, found.effective.model_max_length) == (1024, 1024)
         assert prepared(model_path, rope_scaling=scaling).max_length == 1024
         refused(model_path, InvalidArgument, max_length=1025, rope_scaling=scaling)
+
+    def test_so_it_does_before_a_declared_model_is_installed(self, model_path: Path) -> None:
+        scaling = RopeScaling(RopeScalingType.LINEAR, factor=2.0)
+        config = RuntimeConfig("smol", str(model_path), max_length=1024, rope_scaling=scaling)
+        check_model(config, OFFLINE)
+        with pytest.raises(InvalidArgument, match="max_length = 1025"):
+            check_model(replace(config, max_length=1025), OFFLINE)
 
     def test_the_model_s_own_scaling_stretches_nothing(self, model_path: Path) -> None:
         scaling = RopeScaling(RopeScalingType.MODEL)

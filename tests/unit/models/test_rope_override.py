@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from headrace_engine.config import RopeScaling, RopeScalingType
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.models.families import apply_rope_scaling
+from headrace_engine.models.rope import apply_rope_scaling
 from unit.models.test_families import LLAMA3, read
 
 

@@ -36,7 +36,6 @@ from headrace_engine.messages import CorePlan
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
-from headrace_engine.models.rope import apply_rope_scaling
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Cpu, PackedMatrix, Program, Value, choose_isa, load, weight_version
 
@@ -130,8 +129,8 @@ def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Proce
         NativeUnavailable: the native core's library is not there, or the machine cannot run it.
     """
     check_plan(plan)
-    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
-    spec = apply_rope_scaling(files.spec, plan.rope_scaling) if plan.rope_scaling else files.spec
+    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix, rope_scaling=plan.rope_scaling)
+    spec = files.spec
     rotary = rotary_tables(spec.rope, length_limit(plan, spec))
     dtype = choose_dtype(plan, files)
     storage = choose_storage(plan, dtype)

@@ -34,7 +34,6 @@ from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CorePlan
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.decoder import Decoder
-from headrace_engine.models.rope import apply_rope_scaling
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native.device_kv import KvBlocks
 from headrace_engine.native.device_rows import CodedLimit, RowCodes
@@ -140,8 +139,8 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
     plain = plain_ops(os.environ)
     if plain:
         _log.warning("cuda_plain_ops: %s are computed by torch, as the environment says", ", ".join(sorted(plain)))
-    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
-    spec = apply_rope_scaling(files.spec, plan.rope_scaling) if plan.rope_scaling else files.spec
+    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix, rope_scaling=plan.rope_scaling)
+    spec = files.spec
     if spec.head_dim not in HEAD_DIMS:
         allowed = ", ".join(map(str, HEAD_DIMS))
         raise _unsupported("model_path", f"has heads of {spec.head_dim} entries", allowed)

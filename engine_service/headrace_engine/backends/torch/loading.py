@@ -23,7 +23,6 @@ from headrace_engine.messages import CorePlan
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.files import ModelFiles
-from headrace_engine.models.rope import apply_rope_scaling
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.weights import load_weights
 from headrace_engine.native import Native
@@ -101,8 +100,8 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     """
     _check_storage(plan)
     unit, device = choose_device(plan)
-    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix)
-    spec = apply_rope_scaling(files.spec, plan.rope_scaling) if plan.rope_scaling else files.spec
+    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix, rope_scaling=plan.rope_scaling)
+    spec = files.spec
     rotary = RotaryTable(spec.rope, length_limit(plan, spec), device)
     dtype = choose_dtype(plan, files, unit)
     _check_room(files, dtype, device)

@@ -8,9 +8,8 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.families.family import Family
 from headrace_engine.models.families.llama import LLAMA
 from headrace_engine.models.families.qwen2 import QWEN2
-from headrace_engine.models.rope import apply_rope_scaling
 
-__all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "apply_rope_scaling", "family_of", "family_of_gguf"]
+__all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (LLAMA, QWEN2)
 
