@@ -72,6 +72,19 @@ class InvalidArgument(HeadraceError):
         """One wrong field: its path, and the value with what is allowed."""
         return cls(f"{field} {description}", reason=reason, violations=[FieldViolation(field, description)])
 
+    @classmethod
+    def fields(cls, violations: Sequence[FieldViolation], *, reason: str | None = None) -> InvalidArgument:
+        """Several at once; the message names those of a config without that prefix."""
+        text = "; ".join(
+            f"{violation.field.removeprefix('config.')} {violation.description}" for violation in violations
+        )
+        return cls(text, reason=reason, violations=violations)
+
+    @classmethod
+    def unsupported(cls, field: str, description: str) -> InvalidArgument:
+        """One field that asks for what this build or device does not do."""
+        return cls.field(field, description, reason="NOT_SUPPORTED")
+
 
 class NotFound(HeadraceError):
     """No such model, request, adapter or engine, or not for this owner."""

@@ -1,29 +1,12 @@
-"""What each backend honours less of than the table of the runtime config says."""
+"""Which backend a model's config will meet, as far as that is known before its core is there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, RuntimeConfig, WeightQuant
-from headrace_engine.engine.field_checks import Field, check, table
+from headrace_engine.backend_choices import check_choices
+from headrace_engine.config import ComputeUnit, RuntimeConfig
 
-_TORCH = table(
-    Field("compute_unit", honoured=(ComputeUnit.CUDA, ComputeUnit.CPU)),
-    Field("weight_quant", honoured=(WeightQuant.NONE,)),
-    Field("weight_quant_group_size", honoured=()),
-    Field("activation_quant", honoured=(ActivationQuant.NONE,)),
-)
-_CPU = table(
-    Field("compute_unit", honoured=(ComputeUnit.CPU, ComputeUnit.CPU_NUMA)),
-    Field("activation_quant", honoured=(ActivationQuant.NONE, ActivationQuant.INT8)),
-    Field("block_size", honoured=(16, 32, 64, 128)),
-)
-_CUDA = table(
-    Field("weight_quant_group_size", honoured=(0, 32, 64, 128)),
-    Field("dtype", honoured=(ComputeDtype.AUTO, ComputeDtype.BFLOAT16)),
-    Field("block_size", honoured=(16, 32, 64, 128)),
-)
-_TABLES: Mapping[str, Mapping[str, Field]] = {"torch": _TORCH, "cpu": _CPU, "cuda": _CUDA, "sim": _CUDA}
 _AUTO: Mapping[ComputeUnit | None, str] = {
     ComputeUnit.CUDA: "torch",
     ComputeUnit.CPU: "cpu",
@@ -40,5 +23,4 @@ def check_backend(config: RuntimeConfig, backend: str) -> None:
     Raises:
         InvalidArgument: NOT_SUPPORTED, naming every such field.
     """
-    name = _AUTO.get(config.compute_unit, "") if backend == "auto" else backend
-    check(config, _TABLES.get(name, {}), "config.")
+    check_choices(config, _AUTO.get(config.compute_unit, "") if backend == "auto" else backend)

@@ -160,7 +160,8 @@ def _error(message: CoreFailed) -> HeadraceError:
     if message.reason == "OUT_OF_MEMORY":
         return OutOfMemory(message.message)
     if message.reason in ("INVALID_FIELD", "NOT_SUPPORTED"):
-        text = message.message.removeprefix(f"{message.field} ")
+        name = message.field.removeprefix("config.")
+        text = message.message.removeprefix("config.").removeprefix(f"{name} ")
         violations = [FieldViolation(message.field, text)] if message.field else []
         return InvalidArgument(message.message, reason=message.reason, violations=violations)
     return Internal(message.message)

@@ -126,8 +126,7 @@ def refuse(violations: Iterable[FieldViolation], reason: str = "INVALID_FIELD") 
     """Raise InvalidArgument naming every violation, if there is one."""
     found = list(violations)
     if found:
-        text = "; ".join(f"{violation.field.removeprefix('config.')} {violation.description}" for violation in found)
-        raise InvalidArgument(text, reason=reason, violations=found)
+        raise InvalidArgument.fields(found, reason=reason)
 
 
 def _too_many(size: int, limit: int | None, unit: str) -> str | None:

@@ -92,7 +92,7 @@ def _check_rope_scaling(scaling: RopeScaling | None) -> None:
             raise InvalidArgument.field(f"config.rope_scaling.{given[0]}", text)
         return
     text = f"= {scaling.type} {NOT_YET}; allowed: MODEL, LINEAR, LLAMA3"
-    raise InvalidArgument.field("config.rope_scaling.type", text, reason="NOT_SUPPORTED")
+    raise InvalidArgument.unsupported("config.rope_scaling.type", text)
 
 
 def check_root(path: str, options: EngineOptions, field: str = "config.model_path") -> None:

@@ -39,7 +39,7 @@ def open_model(
     """
     if format is ModelFormat.HEADRACE:
         text = f"= {format} is not supported yet; supported are AUTO, HF and GGUF"
-        raise InvalidArgument.field("config.format", text, reason="NOT_SUPPORTED")
+        raise InvalidArgument.unsupported("config.format", text)
     local = Path(path).expanduser().absolute()
     if not local.exists():
         local = _fetch(path, format, file_prefix, revision, hub)

@@ -73,7 +73,7 @@ def apply_rope_scaling(spec: DecoderSpec, scaling: RopeScaling) -> DecoderSpec:
     kind = scaling.type or RopeScalingType.MODEL
     if kind not in _USED_FACTORS:
         text = f"= {kind} is not supported yet; supported are {', '.join(_USED_FACTORS)}"
-        raise InvalidArgument.field("config.rope_scaling.type", text, reason="NOT_SUPPORTED")
+        raise InvalidArgument.unsupported("config.rope_scaling.type", text)
     _check_unused(kind, scaling)
     if kind is RopeScalingType.MODEL:
         return spec

@@ -143,5 +143,5 @@ def _chat_content(message: generation_pb2.ChatMessage, path: str) -> str | tuple
 
 def _text_part(part: generation_pb2.ContentPart, path: str) -> str:
     if required(part, "part", path) == "media":
-        raise InvalidArgument.field(f"{path}.media", NOT_YET, reason="NOT_SUPPORTED")
+        raise InvalidArgument.unsupported(f"{path}.media", NOT_YET)
     return part.text

@@ -42,7 +42,7 @@ def check_options(message: SessionRequest) -> None:
     if not message.HasField("options"):
         raise InvalidArgument.field("options", "is not set; the first message of a session must have it")
     if message.options.HasField("cache_events"):
-        raise InvalidArgument.field("options.cache_events", NOT_YET, reason="NOT_SUPPORTED")
+        raise InvalidArgument.unsupported("options.cache_events", NOT_YET)
 
 
 def apply(message: SessionRequest, session: EngineSession) -> None:

@@ -82,12 +82,13 @@ async def test_a_failure_of_the_start_is_raised_once_with_its_reason(
     assert bench.ends == []
 
 
-async def test_a_wrong_field_is_named(bench: Bench) -> None:
+@pytest.mark.parametrize("message", ["config.device_list = [7]: there are 2", "device_list = [7]: there are 2"])
+async def test_a_wrong_field_is_named(bench: Bench, message: str) -> None:
     launching = await bench.launch()
-    bench.core.fail("INVALID_FIELD", "config.device_list = [7]: there are 2", "config.device_list")
+    bench.core.fail("INVALID_FIELD", message, "config.device_list")
     with pytest.raises(InvalidArgument) as caught:
         await launching
-    assert caught.value.message == "config.device_list = [7]: there are 2"
+    assert caught.value.message == message
     (violation,) = caught.value.violations
     assert (violation.field, violation.description) == ("config.device_list", "= [7]: there are 2")
 

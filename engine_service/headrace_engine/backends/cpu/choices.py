@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace_engine.backend_choices import check_choices
 from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
 from headrace_engine.backends.cpu.storage import Storage
 from headrace_engine.config import (
@@ -17,7 +18,6 @@ from headrace_engine.messages import CorePlan
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.native import Activations, Kv
 
-_GROUPS = (0, 16, 32, 64, 128)
 _OWN_DTYPES = {"F32": ComputeDtype.FLOAT32, "F64": ComputeDtype.FLOAT32, "F16": ComputeDtype.FLOAT16}
 
 
@@ -27,21 +27,11 @@ def check_plan(plan: CorePlan) -> None:
     Raises:
         InvalidArgument: names the field.
     """
-    if plan.compute_unit is ComputeUnit.CUDA:
-        raise _unsupported("compute_unit", plan.compute_unit, "CPU, CPU_NUMA")
+    check_choices(plan, "cpu")
     if plan.compute_unit is not ComputeUnit.CPU_NUMA and plan.device_list not in ((), (0,)):
         text = f"= {list(plan.device_list)} is out of range; allowed for CPU: 0"
         raise InvalidArgument.field("config.device_list", text)
-    if plan.block_size % 16:
-        raise _unsupported("block_size", plan.block_size, "16, 32, 64, 128")
-    if plan.activation_quant is ActivationQuant.FP8:
-        raise _unsupported("activation_quant", plan.activation_quant, "NONE, INT8")
-    if plan.weight_quant_group_size is None:
-        return
-    if plan.weight_quant_group_size not in _GROUPS:
-        allowed = ", ".join(map(str, _GROUPS))
-        raise _unsupported("weight_quant_group_size", plan.weight_quant_group_size, allowed)
-    if plan.weight_quant is WeightQuant.NONE:
+    if plan.weight_quant_group_size is not None and plan.weight_quant is WeightQuant.NONE:
         text = f"= {plan.weight_quant_group_size} is set, but weight_quant is NONE: set it to INT8 or INT4"
         raise InvalidArgument.field("config.weight_quant_group_size", text)
 
@@ -85,8 +75,3 @@ def _has_blocks(files: ModelFiles, storage: Storage) -> bool:
     if storage.dtype is ComputeDtype.FLOAT32:
         return False
     return any(info.stored.storage in BLOCK_TYPES for info in files.tensors.values() if len(info.shape) == 2)
-
-
-def _unsupported(field: str, value: object, allowed: str) -> InvalidArgument:
-    text = f"= {value} is not supported by the cpu backend; allowed: {allowed}"
-    return InvalidArgument.field(f"config.{field}", text, reason="NOT_SUPPORTED")

@@ -59,7 +59,7 @@ def inverse_frequencies(rope: RopeSpec) -> Floats:
         case RopeScalingType.LLAMA3:
             return _llama3(plain, rope)
     text = f"= {rope.scaling} is not supported; allowed: MODEL, LINEAR, LLAMA3"
-    raise InvalidArgument.field("config.rope_scaling.type", text, reason="NOT_SUPPORTED")
+    raise InvalidArgument.unsupported("config.rope_scaling.type", text)
 
 
 def _llama3(plain: Floats, rope: RopeSpec) -> Floats:

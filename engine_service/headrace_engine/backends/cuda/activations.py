@@ -32,7 +32,7 @@ def choose_row_codes(plan: CorePlan, files: ModelFiles, device: Device) -> RowCo
     problem = problem or _of_shapes(files)
     if problem:
         text = f"= {plan.activation_quant} {problem}"
-        raise InvalidArgument.field("config.activation_quant", text, reason="NOT_SUPPORTED")
+        raise InvalidArgument.unsupported("config.activation_quant", text)
     return RowCodes[plan.activation_quant]
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from headrace_engine.backend_choices import check_choices
 from headrace_engine.backends.cpu.choices import choose_storage
 from headrace_engine.backends.cuda.activations import choose_row_codes
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
@@ -20,7 +21,7 @@ from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.flash import FLASH, FlashPrefill
 from headrace_engine.backends.cuda.lacking import WEIGHTS, check_kernels, told_of_memory
 from headrace_engine.backends.cuda.ops import CudaOps
-from headrace_engine.backends.cuda.packing import GROUPS, Packer
+from headrace_engine.backends.cuda.packing import Packer
 from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
 from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
 from headrace_engine.backends.cuda.row_ops import FusedRowCodeOps, RowCodeOps
@@ -42,11 +43,6 @@ _log = logging.getLogger(__name__)
 
 HEAD_DIMS = (64, 80, 96, 128, 256)
 """Entries of a head for which there are kernels."""
-
-_ALLOWED = {
-    "dtype": (ComputeDtype.AUTO, ComputeDtype.BFLOAT16),
-    "weight_quant_group_size": (None, *GROUPS),
-}
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,10 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         BadModel: the files are not in order.
         OutOfMemory: the weights alone exceed the device's memory.
     """
-    _check_plan(plan)
+    check_choices(plan, "cuda")
+    if len(plan.device_list) > 1:
+        text = f"= {list(plan.device_list)}: the cuda backend computes on one device"
+        raise InvalidArgument.unsupported("config.device_list", text)
     check_kernels(device)
     plain = plain_ops(os.environ)
     if plain:
@@ -143,7 +142,8 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
     spec = files.spec
     if spec.head_dim not in HEAD_DIMS:
         allowed = ", ".join(map(str, HEAD_DIMS))
-        raise _unsupported("model_path", f"has heads of {spec.head_dim} entries", allowed)
+        text = f"has heads of {spec.head_dim} entries, which the cuda backend does not support; allowed: {allowed}"
+        raise InvalidArgument.unsupported("config.model_path", text)
     num_threads = plan.num_threads or compute_threads()
     row_codes = choose_row_codes(plan, files, device)
     packer = Packer(device, files, spec, choose_storage(plan, CudaModel.dtype), num_threads, row_codes)
@@ -164,23 +164,6 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         num_threads=num_threads,
         plain=plain,
         row_codes=row_codes,
-    )
-
-
-def _check_plan(plan: CorePlan) -> None:
-    for name, allowed in _ALLOWED.items():
-        value = getattr(plan, name)
-        if value not in allowed:
-            raise _unsupported(
-                name, f"= {value} is not supported", ", ".join("none" if v is None else str(v) for v in allowed)
-            )
-    if len(plan.device_list) > 1:
-        raise _unsupported("device_list", f"= {list(plan.device_list)}: it computes on one device", "one number")
-
-
-def _unsupported(field: str, text: str, allowed: str) -> InvalidArgument:
-    return InvalidArgument.field(
-        f"config.{field}", f"{text} by the cuda backend; allowed: {allowed}", reason="NOT_SUPPORTED"
     )
 
 

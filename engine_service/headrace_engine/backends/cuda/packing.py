@@ -32,7 +32,7 @@ from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 from headrace_engine.native.coded import CodedMatrix
 from headrace_engine.native.device_rows import RowCodes
 
-GROUPS = (0, 32, 64, 128)
+_GROUPS = (0, 32, 64, 128)
 """Weights that may share a scale; 0: a row."""
 
 _WIDENED_ZERO = 128
@@ -174,7 +174,7 @@ class Packer:
         if self._storage.quantizes(info.name) is None and not self._storage.takes_blocks(info.name, tensor):
             return None
         matrix = _widened(self._storage.largest(info.name, tensor))
-        return matrix if matrix.group in GROUPS else None
+        return matrix if matrix.group in _GROUPS else None
 
     def _most_bytes(self, info: TensorInfo) -> int:
         if self._of_rows(info) is not None:

@@ -20,26 +20,21 @@ def choose_device(plan: CorePlan) -> tuple[ComputeUnit, torch.device]:
     """The plan's device; CUDA where it leaves the choice and there is one, else the CPU.
 
     Raises:
-        InvalidArgument: no such device, more than one, or a kind that this backend does not know.
+        InvalidArgument: no such device, or more than one.
     """
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     unit = plan.compute_unit or (ComputeUnit.CUDA if found else ComputeUnit.CPU)
-    if unit is ComputeUnit.CPU_NUMA:
-        raise _unsupported("compute_unit", f"= {unit} is not supported by the torch backend; allowed: CUDA, CPU")
     if unit is ComputeUnit.CUDA and not found:
         raise InvalidArgument.field("config.compute_unit", "= CUDA, but there is no CUDA device here; allowed: CPU")
     if len(plan.device_list) > 1:
-        raise _unsupported("device_list", f"= {list(plan.device_list)}: the torch backend computes on one device")
+        text = f"= {list(plan.device_list)}: the torch backend computes on one device"
+        raise InvalidArgument.unsupported("config.device_list", text)
     index = plan.device_list[0] if plan.device_list else 0
     highest = max(found - 1, 0) if unit is ComputeUnit.CUDA else 0
     if not 0 <= index <= highest:
         text = f"= [{index}] is out of range; allowed for {unit}: 0 to {highest}"
         raise InvalidArgument.field("config.device_list", text)
     return unit, torch.device("cuda", index) if unit is ComputeUnit.CUDA else torch.device("cpu")
-
-
-def _unsupported(field: str, text: str) -> InvalidArgument:
-    return InvalidArgument.field(f"config.{field}", text, reason="NOT_SUPPORTED")
 
 
 def choose_dtype(plan: CorePlan, files: ModelFiles, unit: ComputeUnit) -> ComputeDtype:

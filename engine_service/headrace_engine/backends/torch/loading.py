@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headrace_engine.backend_choices import check_choices
 from headrace_engine.backends.host import compute_threads, memory_limit
 from headrace_engine.backends.kv_size import amount, length_limit
 from headrace_engine.backends.torch.batch import TorchBatch
@@ -16,9 +17,9 @@ from headrace_engine.backends.torch.kv_pool import KvPool, token_bytes
 from headrace_engine.backends.torch.native_ops import NativeTorchOps
 from headrace_engine.backends.torch.ops import TorchOps
 from headrace_engine.backends.torch.rope import RotaryTable
-from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, KvCacheMode, WeightQuant
+from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode
 from headrace_engine.core.runner import Progress
-from headrace_engine.errors import InvalidArgument, OutOfMemory
+from headrace_engine.errors import OutOfMemory
 from headrace_engine.messages import CorePlan
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.decoder import Decoder
@@ -27,12 +28,6 @@ from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.weights import load_weights
 from headrace_engine.native import Native
 from headrace_engine.native import load as load_native
-
-_PLAIN_STORAGE = {
-    "weight_quant": WeightQuant.NONE,
-    "weight_quant_group_size": None,
-    "activation_quant": ActivationQuant.NONE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +93,7 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
         OutOfMemory: the weights alone exceed the memory limit.
         NativeUnavailable: the plan asks for native ops, and the native core's library is not there.
     """
-    _check_storage(plan)
+    check_choices(plan, "torch")
     unit, device = choose_device(plan)
     files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix, rope_scaling=plan.rope_scaling)
     spec = files.spec
@@ -110,16 +105,6 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     torch.set_num_threads(num_threads)
     weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
     return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads, plan.kv_cache_mode, native)
-
-
-def _check_storage(plan: CorePlan) -> None:
-    """Weights and activations are stored in the dtype."""
-    for name, plain in _PLAIN_STORAGE.items():
-        value = getattr(plan, name)
-        if value != plain:
-            allowed = "none" if plain is None else plain
-            text = f"= {value} is not supported by the torch backend; allowed: {allowed}"
-            raise InvalidArgument.field(f"config.{name}", text, reason="NOT_SUPPORTED")
 
 
 def device_memory(device: torch.device) -> tuple[int, int]:

@@ -36,7 +36,7 @@ def fetch(name: str, wanted: ModelFormat, file_prefix: str, revision: str, addre
     """
     if address and not address.startswith(("http://", "https://")):
         text = f"= {address!r} is not supported; give the URL of a hub"
-        raise InvalidArgument.field("config.hub", text, reason="NOT_SUPPORTED")
+        raise InvalidArgument.unsupported("config.hub", text)
     try:
         import huggingface_hub
     except ImportError:

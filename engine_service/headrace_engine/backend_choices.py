@@ -1,0 +1,57 @@
+"""What each backend honours less of than the table of the runtime config says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, WeightQuant
+from headrace_engine.errors import FieldViolation, InvalidArgument
+
+Choices = Mapping[str, tuple[Any, ...]]
+"""Values of fields that a backend honours; of other fields it honours all."""
+
+_KERNEL_BLOCKS = (16, 32, 64, 128)
+_TORCH: Choices = {
+    "compute_unit": (ComputeUnit.CUDA, ComputeUnit.CPU),
+    "weight_quant": (WeightQuant.NONE,),
+    "weight_quant_group_size": (),
+    "activation_quant": (ActivationQuant.NONE,),
+}
+_CPU: Choices = {
+    "compute_unit": (ComputeUnit.CPU, ComputeUnit.CPU_NUMA),
+    "weight_quant_group_size": (0, 16, 32, 64, 128),
+    "activation_quant": (ActivationQuant.NONE, ActivationQuant.INT8),
+    "block_size": _KERNEL_BLOCKS,
+}
+_CUDA: Choices = {
+    "weight_quant_group_size": (0, 32, 64, 128),
+    "dtype": (ComputeDtype.AUTO, ComputeDtype.BFLOAT16),
+    "block_size": _KERNEL_BLOCKS,
+}
+CHOICES: Mapping[str, Choices] = {"torch": _TORCH, "cpu": _CPU, "cuda": _CUDA, "sim": _CUDA}
+
+
+def check_choices(config: Any, backend: str) -> None:
+    """Refuse what a backend does not honour.
+
+    Args:
+        config: a RuntimeConfig or a CorePlan; what is None in it is left to the backend.
+        backend: its name; "" where it is not known, which refuses nothing.
+
+    Raises:
+        InvalidArgument: NOT_SUPPORTED, naming every such field.
+    """
+    given = {name: getattr(config, name) for name in CHOICES.get(backend, ())}
+    wrong = [name for name, value in given.items() if value is not None and value not in CHOICES[backend][name]]
+    if wrong:
+        violations = [FieldViolation(f"config.{name}", _refusal(backend, name, given[name])) for name in wrong]
+        raise InvalidArgument.fields(violations, reason="NOT_SUPPORTED")
+
+
+def _refusal(backend: str, name: str, value: object) -> str:
+    """Such as "= FP8 is not supported by the cpu backend; allowed: NONE, INT8"."""
+    allowed = ", ".join(str(one) for one in CHOICES[backend][name])
+    return (
+        f"= {value} is not supported by the {backend} backend; {f'allowed: {allowed}' if allowed else 'leave it unset'}"
+    )
