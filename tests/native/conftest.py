@@ -5,13 +5,17 @@ import random
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.native import FOLDER_VARIABLE, Cpu, Isa, Native, choose_isa, load
 from native.build import HAS_NVCC, build_native, cmake
 from native.samplers import DeviceSampler, ProgramSampler, Samplers
+from native.sim_runs import SHAPE
+from tiny_models import make_tiny_llama
 
 SANITIZE = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 
@@ -61,6 +65,35 @@ def libraries(request: pytest.FixtureRequest) -> Path:
     """Folder of the libraries for the CPU: the one that the environment names, else built from this tree."""
     override = os.environ.get(FOLDER_VARIABLE)
     return Path(override) if override else request.getfixturevalue("programs")
+
+
+@pytest.fixture(scope="module")
+def simulator(libraries: Path) -> Iterator[None]:
+    """Runners of the simulated device, and of the CPU, open the libraries of this tree."""
+    need_sim()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(FOLDER_VARIABLE, str(libraries))
+        yield
+
+
+@pytest.fixture(scope="session")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model whose heads the kernels of devices take."""
+    return make_tiny_llama(tmp_path_factory.mktemp("model"), **SHAPE)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the kernels that were launched on the simulated device, in order."""
+    names: list[str] = []
+    launch = SimDevice.launch
+
+    def counted(self: SimDevice, op: str, args: Any) -> None:
+        names.append(op)
+        launch(self, op, args)
+
+    monkeypatch.setattr(SimDevice, "launch", counted)
+    return names
 
 
 @pytest.fixture(scope="session")

@@ -14,22 +14,11 @@ from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype, KvCacheMode, SamplingParams, WeightQuant
 from headrace_engine.core.runner import BlockCopies, LogitChanges, Sampled, Scoring, SequenceStep
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.native import FOLDER_VARIABLE
-from native.conftest import need_sim
 from native.sim_runs import BLOCKS, GREEDY, SHAPE, Sequences, compare_with_cpu, on_cpu, opened, plan_for, prompts
 from same_tokens import ROUNDING
 from tiny_models import make_tiny_llama
 
-
-@pytest.fixture(autouse=True)
-def simulator(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need_sim()
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("model"), **SHAPE)
+pytestmark = pytest.mark.usefixtures("simulator")
 
 
 @pytest.mark.parametrize("mode", [KvCacheMode.DEFAULT, KvCacheMode.INT8])
@@ -38,10 +27,10 @@ def test_the_tokens_are_those_of_the_cpu_backend(tmp_path: Path, mode: KvCacheMo
     compare_with_cpu(plan, seeds=5, tokens=10)
 
 
-def test_captured_steps_give_the_bits_of_steps_that_are_not(model: Path) -> None:
+def test_captured_steps_give_the_bits_of_steps_that_are_not(model_path: Path) -> None:
     runs = []
     for captured in (False, True):
-        runner = opened(sim.make_runner(plan_for(model)))
+        runner = opened(sim.make_runner(plan_for(model_path)))
         assert isinstance(runner, CudaRunner)
         if not captured:
             assert runner._steps is not None
@@ -54,9 +43,9 @@ def test_captured_steps_give_the_bits_of_steps_that_are_not(model: Path) -> None
     assert runs[0] == runs[1]
 
 
-def test_rows_that_fill_a_batch_up_touch_no_block_of_a_sequence(model: Path) -> None:
+def test_rows_that_fill_a_batch_up_touch_no_block_of_a_sequence(model_path: Path) -> None:
     """A batch of 3 is computed as one of 4, and one of 5 as it is: what the others hold stays."""
-    runner = opened(sim.make_runner(plan_for(model)))
+    runner = opened(sim.make_runner(plan_for(model_path)))
     alone, beside = Sequences(runner, prompts(5, 4)), Sequences(runner, prompts(5, 4))
     alone.generate(1)
     kept = [pool.clone() for pool in runner._steps._pool.tensors]  # type: ignore[attr-defined]
@@ -69,8 +58,8 @@ def test_rows_that_fill_a_batch_up_touch_no_block_of_a_sequence(model: Path) -> 
     assert [drawn[:2] for drawn in beside.drawn[:3]] == alone.drawn[:3]
 
 
-def test_what_requests_change_in_logits_reaches_the_device(model: Path) -> None:
-    runner = opened(sim.make_runner(plan_for(model)))
+def test_what_requests_change_in_logits_reaches_the_device(model_path: Path) -> None:
+    runner = opened(sim.make_runner(plan_for(model_path)))
     first = runner.run([SequenceStep([5, 6, 7], 0, (0,), GREEDY)])[0].token_id
     assert first is not None
     allowed = array("I", [0] * 12)
@@ -99,9 +88,9 @@ def test_what_requests_change_in_logits_reaches_the_device(model: Path) -> None:
             assert less != plain
 
 
-def test_many_changes_find_room(model: Path) -> None:
+def test_many_changes_find_room(model_path: Path) -> None:
     """More than the room that is there from the start: it grows."""
-    runner = opened(sim.make_runner(plan_for(model)))
+    runner = opened(sim.make_runner(plan_for(model_path)))
     rng = random.Random(5)
     many = array("i", [rng.randrange(384, 1 << 20) for _ in range(40_000)])
     masked = LogitChanges(biased=many, biases=array("d", [1.0] * len(many)))
@@ -111,8 +100,8 @@ def test_many_changes_find_room(model: Path) -> None:
     assert [sampled.token_id for sampled in runner.run(steps)] == [plain, 77]
 
 
-def test_prompts_and_tokens_tell_what_the_oracle_tells(model: Path) -> None:
-    plan = plan_for(model)
+def test_prompts_and_tokens_tell_what_the_oracle_tells(model_path: Path) -> None:
+    plan = plan_for(model_path)
     ids = [3, 90, 41, 7, 7, 260, 18]
     step = SequenceStep(ids, 0, (0,), GREEDY, scoring=Scoring(0, ids[1:], 2), tensors=True)
     oracle = opened(torch.make_runner(replace(on_cpu(plan), dtype=ComputeDtype.FLOAT32)))
@@ -124,8 +113,8 @@ def test_prompts_and_tokens_tell_what_the_oracle_tells(model: Path) -> None:
     assert np.linalg.norm(vectors[0] - vectors[1]) < 0.05 * np.linalg.norm(vectors[1])
 
 
-def test_blocks_go_to_host_memory_and_come_back(model: Path) -> None:
-    plan = plan_for(model, num_host_blocks=4)
+def test_blocks_go_to_host_memory_and_come_back(model_path: Path) -> None:
+    plan = plan_for(model_path, num_host_blocks=4)
     runner = opened(sim.make_runner(plan), num_host_blocks=4)
     sequences = Sequences(runner, [list(range(3, 35))])
     sequences.generate(1)
@@ -138,9 +127,9 @@ def test_blocks_go_to_host_memory_and_come_back(model: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", KvCacheMode)
-def test_all_that_leaves_the_pool_does_so_before_anything_comes_back(model: Path, mode: KvCacheMode) -> None:
+def test_all_that_leaves_the_pool_does_so_before_anything_comes_back(model_path: Path, mode: KvCacheMode) -> None:
     """One goes out and comes back elsewhere, and one takes the place of another that leaves."""
-    plan = plan_for(model, num_host_blocks=3, kv_cache_mode=mode)
+    plan = plan_for(model_path, num_host_blocks=3, kv_cache_mode=mode)
     runner = opened(sim.make_runner(plan), num_host_blocks=3)
     prompts = [list(range(first, first + 16)) for first in (3, 50, 90)]
     for ids, block in zip(prompts, (1, 2, 3), strict=True):
@@ -165,9 +154,9 @@ def test_all_that_leaves_the_pool_does_so_before_anything_comes_back(model: Path
         ("device_list", {"device_list": (0, 1)}),
     ],
 )
-def test_what_it_does_not_do_is_refused_by_name(model: Path, field: str, changes: dict[str, object]) -> None:
+def test_what_it_does_not_do_is_refused_by_name(model_path: Path, field: str, changes: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument, match=f"config.{field} = .* by the cuda backend; allowed: "):
-        opened(sim.make_runner(replace(plan_for(model), **changes)))  # type: ignore[arg-type]
+        opened(sim.make_runner(replace(plan_for(model_path), **changes)))  # type: ignore[arg-type]
 
 
 def test_heads_without_a_kernel_are_refused(tmp_path: Path) -> None:

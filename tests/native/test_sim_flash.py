@@ -9,50 +9,27 @@ import pytest
 import torch
 from headrace_engine.backends import sim
 from headrace_engine.backends.cuda.batch import CudaBatch
-from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.backends.cuda.flash import FLASH, PLAIN_VARIABLE, torch_attention
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.config import KvCacheMode
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.decoder import Batch, Extent
-from headrace_engine.native import FOLDER_VARIABLE
-from native.conftest import need_sim
-from native.sim_runs import SHAPE, Sequences, opened, plan_for
-from tiny_models import make_tiny_llama
+from native.sim_runs import Sequences, opened, plan_for
 from torch import Tensor
 from torch.nn.attention import varlen
 
+pytestmark = pytest.mark.usefixtures("simulator")
+
 
 @pytest.fixture(autouse=True)
-def simulator(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need_sim()
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+def flash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLAIN_VARIABLE, FLASH)
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("model"), vocab_size=256, intermediate_size=64, **SHAPE)
-
-
-@pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the kernels that were launched, in order."""
-    names: list[str] = []
-    launch = SimDevice.launch
-
-    def counted(self: SimDevice, op: str, args: Any) -> None:
-        names.append(op)
-        launch(self, op, args)
-
-    monkeypatch.setattr(SimDevice, "launch", counted)
-    return names
-
-
-def ops_of(path: Path) -> tuple[CudaModel, CudaOps, Any]:
+def ops_of(model_path: Path) -> tuple[CudaModel, CudaOps, Any]:
     """One layer's ops over a pool of random keys and values."""
-    runner = sim.make_runner(plan_for(path))
+    runner = sim.make_runner(plan_for(model_path))
     runner.load(lambda phase, done, total: None)
     model = runner._model
     assert model is not None
@@ -79,9 +56,9 @@ def batch_of(extents: list[Extent]) -> CudaBatch:
 
 
 @pytest.mark.parametrize("window", [None, 7, 40])
-def test_prompts_attend_as_the_kernel_says(path: Path, window: int | None, launched: list[str]) -> None:
+def test_prompts_attend_as_the_kernel_says(model_path: Path, window: int | None, launched: list[str]) -> None:
     """Behind two single rows, of which one is deep in its sequence."""
-    model, ops, _ = ops_of(path)
+    model, ops, _ = ops_of(model_path)
     extents = [
         Extent(0, 1, 30, (3, 9)),
         Extent(1, 1, 0, (4,)),
@@ -99,8 +76,8 @@ def test_prompts_attend_as_the_kernel_says(path: Path, window: int | None, launc
     assert torch.linalg.norm((got - expected).float()) < 6e-3 * torch.linalg.norm(expected.float())
 
 
-def test_a_chunk_behind_others_goes_to_the_kernel(path: Path, launched: list[str]) -> None:
-    model, ops, _ = ops_of(path)
+def test_a_chunk_behind_others_goes_to_the_kernel(model_path: Path, launched: list[str]) -> None:
+    model, ops, _ = ops_of(model_path)
     for start, kernel in ((0, []), (16, ["prefill_attention"])):
         launched.clear()
         batch = batch_of([Extent(0, 20, 0, (1, 2)), Extent(20, 3, start, (3, 4))])
@@ -108,14 +85,14 @@ def test_a_chunk_behind_others_goes_to_the_kernel(path: Path, launched: list[str
         assert launched == kernel
 
 
-def test_whole_models_draw_with_it(path: Path, launched: list[str]) -> None:
+def test_whole_models_draw_with_it(model_path: Path, launched: list[str]) -> None:
     """Also in captured steps, and what the largest step takes is measured with it."""
     prompts = [list(range(20)), [5], [9, 8]]
     drawn = []
     for plain in (FLASH, ""):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(PLAIN_VARIABLE, plain)
-            sequences = Sequences(opened(sim.make_runner(plan_for(path, max_batch=3))), prompts)
+            sequences = Sequences(opened(sim.make_runner(plan_for(model_path, max_batch=3))), prompts)
             launched.clear()
             sequences.generate(3)
             drawn.append([[sampled.token_id for sampled in each] for each in sequences.drawn])
@@ -123,11 +100,11 @@ def test_whole_models_draw_with_it(path: Path, launched: list[str]) -> None:
     assert sum(one == other for pair in zip(*drawn, strict=True) for one, other in zip(*pair, strict=True)) >= 8
 
 
-def test_codes_of_keys_and_values_are_refused(path: Path) -> None:
+def test_codes_of_keys_and_values_are_refused(model_path: Path) -> None:
     with pytest.raises(
         InvalidArgument, match=f'{PLAIN_VARIABLE} = "{FLASH}" in the environment takes no codes of keys'
     ):
-        opened(sim.make_runner(plan_for(path, kv_cache_mode=KvCacheMode.INT8)))
+        opened(sim.make_runner(plan_for(model_path, kv_cache_mode=KvCacheMode.INT8)))
 
 
 def answering(called: list[Any]) -> tuple[Any, Any]:

@@ -16,11 +16,8 @@ from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype, LogitRules, SamplingParams
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.errors import Internal, InvalidArgument
-from headrace_engine.native import FOLDER_VARIABLE
-from native.conftest import need_sim
-from native.sim_runs import BLOCKS, GREEDY, SHAPE, opened, plan_for, prompts
+from native.sim_runs import BLOCKS, GREEDY, opened, plan_for, prompts
 from same_tokens import ROUNDING, same_tokens
-from tiny_models import make_tiny_llama
 from unit.core.test_random_configs import Drawn, RealBench
 
 UNKNOWN = [0]
@@ -28,23 +25,12 @@ PROMPTS = prompts(4, 7)
 NO_IDS = LogitChanges(allowed=array("I"))
 
 
-@pytest.fixture(autouse=True)
-def simulator(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need_sim()
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+pytestmark = pytest.mark.usefixtures("simulator")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("model"), **SHAPE)
-
-
-@pytest.fixture(scope="module")
-def runner(libraries: Path, model: Path) -> CudaRunner:
-    need_sim()
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(FOLDER_VARIABLE, str(libraries))
-        made = opened(sim.make_runner(plan_for(model)))
+def runner(simulator: None, model_path: Path) -> CudaRunner:
+    made = opened(sim.make_runner(plan_for(model_path)))
     assert isinstance(made, CudaRunner)
     return made
 
@@ -153,12 +139,14 @@ def test_what_the_host_has_a_part_in_lands_at_once(runner: CudaRunner) -> None:
     assert ids_of(after.wait())[0] == ids_of(second)[0]
 
 
-def test_the_environment_can_ask_for_one_step_after_the_other(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_can_ask_for_one_step_after_the_other(
+    model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(OVERLAP_VARIABLE, "0")
-    assert opened(sim.make_runner(plan_for(model))).launch([prompt_step(0)]).landed
+    assert opened(sim.make_runner(plan_for(model_path))).launch([prompt_step(0)]).landed
     monkeypatch.setenv(OVERLAP_VARIABLE, "off")
     with pytest.raises(InvalidArgument, match='HEADRACE_OVERLAP = "off" in the environment; allowed: 0, 1'):
-        opened(sim.make_runner(plan_for(model)))
+        opened(sim.make_runner(plan_for(model_path)))
 
 
 Load = Callable[[RealBench], list[int]]
@@ -186,14 +174,14 @@ def coming_and_going(bench: RealBench) -> list[int]:
 
 @pytest.mark.parametrize("load", [at_once, coming_and_going])
 def test_a_core_brings_the_tokens_that_it_brings_without_overlap(
-    model: Path, monkeypatch: pytest.MonkeyPatch, load: Load
+    model_path: Path, monkeypatch: pytest.MonkeyPatch, load: Load
 ) -> None:
     """Where batches differ, products of other sizes round differently: of two nearly equal ids, that chooses."""
     runs: list[list[Drawn]] = []
     for overlap in ("0", "1"):
         monkeypatch.setenv(OVERLAP_VARIABLE, overlap)
         sizes = {"block_size": 16, "num_blocks": 32, "max_batch": 5, "num_threads": 1}
-        bench = RealBench(path=str(model), backend="sim", dtype=ComputeDtype.BFLOAT16, **sizes)
+        bench = RealBench(path=str(model_path), backend="sim", dtype=ComputeDtype.BFLOAT16, **sizes)
         keys = load(bench)
         bench.run()
         runs.append([bench.drawn(key) for key in keys])

@@ -16,12 +16,10 @@ from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block
 from headrace_engine.config import ActivationQuant, KvCacheMode, SamplingParams, WeightQuant
 from headrace_engine.core.runner import Sampled
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.native import FOLDER_VARIABLE, Kv
+from headrace_engine.native import Kv
 from headrace_engine.native.device_kv import AppendKv, KvBlocks
-from native.conftest import need_sim
-from native.sim_runs import SHAPE, Sequences, opened, plan_for
+from native.sim_runs import Sequences, opened, plan_for
 from same_tokens import ROUNDING
-from tiny_models import make_tiny_llama
 
 DRAWN = SamplingParams(temperature=0.7, seed=5, top_p=0.9, logprobs=True, top_logprobs=2)
 LAUNCHES = {
@@ -39,37 +37,13 @@ ALL = ",".join(LAUNCHES)
 PROMPTS = [[3, 90, 41, 7, 7, 60, 18], [5], list(range(20, 40))]
 
 
-@pytest.fixture(autouse=True)
-def simulator(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need_sim()
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
-
-
-@pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Names of the kernels that were launched."""
-    names: set[str] = set()
-    launch = SimDevice.launch
-
-    def counted(self: SimDevice, op: str, args: Any) -> None:
-        names.add(op)
-        launch(self, op, args)
-
-    monkeypatch.setattr(SimDevice, "launch", counted)
-    return names
+pytestmark = pytest.mark.usefixtures("simulator")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("model"), vocab_size=256, intermediate_size=64, **SHAPE)
-
-
-@pytest.fixture(scope="module")
-def drawn_by_kernels(model: Path, libraries: Path) -> dict[str, list[list[Sampled]]]:
+def drawn_by_kernels(simulator: None, model_path: Path) -> dict[str, list[list[Sampled]]]:
     """By the way that keys, values and weights are stored: what is drawn without plain ops."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(FOLDER_VARIABLE, str(libraries))
-        return {name: drawn(model, changes) for name, changes in STORED.items()}
+    return {name: drawn(model_path, changes) for name, changes in STORED.items()}
 
 
 STORED: dict[str, dict[str, Any]] = {
@@ -81,9 +55,9 @@ STORED: dict[str, dict[str, Any]] = {
 """What is stored in codes."""
 
 
-def drawn(model: Path, changes: dict[str, Any], follow: list[list[int]] | None = None) -> list[list[Sampled]]:
+def drawn(model_path: Path, changes: dict[str, Any], follow: list[list[int]] | None = None) -> list[list[Sampled]]:
     """Three tokens of each prompt."""
-    sequences = Sequences(opened(sim.make_runner(plan_for(model, max_batch=3, **changes))), PROMPTS, follow=follow)
+    sequences = Sequences(opened(sim.make_runner(plan_for(model_path, max_batch=3, **changes))), PROMPTS, follow=follow)
     for _ in range(3):
         sequences.step([0, 1, 2], DRAWN)
     return sequences.drawn
@@ -100,17 +74,17 @@ def drawn(model: Path, changes: dict[str, Any], follow: list[list[int]] | None =
 def test_what_is_drawn_is_the_same_without_each_kernel(
     plain: str,
     stored: str,
-    model: Path,
+    model_path: Path,
     drawn_by_kernels: dict[str, list[list[Sampled]]],
-    launched: set[str],
+    launched: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each token after those of the kernels, and what was likely in its place."""
     monkeypatch.setenv(PLAIN_VARIABLE, plain)
     expected = drawn_by_kernels[stored]
-    got = drawn(model, STORED[stored], [[sampled.token_id or 0 for sampled in each] for each in expected])
+    got = drawn(model_path, STORED[stored], [[sampled.token_id or 0 for sampled in each] for each in expected])
     replaced = {kernel for name in plain.split(",") for kernel in LAUNCHES[name]}
-    assert not launched & replaced
+    assert not replaced & set(launched)
     pairs = [pair for each in zip(got, expected, strict=True) for pair in zip(*each, strict=True)]
     assert sum(one.token_id == other.token_id for one, other in pairs) >= 8, "rounding moves one of nine at most"
     logprobs = np.array([[[logprob for _, logprob in each.top] for each in pair] for pair in pairs])
@@ -118,21 +92,21 @@ def test_what_is_drawn_is_the_same_without_each_kernel(
     assert difference < 2 * ROUNDING["bfloat16"]
 
 
-def test_only_ops_that_need_the_host_prevent_captured_steps(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_ops_that_need_the_host_prevent_captured_steps(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for plain, captured in (("rms_norm,gated_rows,gather_rows, append_kv", True), ("attention", False)):
         monkeypatch.setenv(PLAIN_VARIABLE, plain)
-        runner = opened(sim.make_runner(plan_for(model, max_batch=1)))
+        runner = opened(sim.make_runner(plan_for(model_path, max_batch=1)))
         assert runner._steps is not None  # type: ignore[attr-defined]
         assert (runner._steps._graphs is not None) == captured  # type: ignore[attr-defined]
 
 
-def test_a_wrong_name_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_name_is_refused(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert plain_ops({}) == plain_ops({PLAIN_VARIABLE: " ,"}) == frozenset()
     monkeypatch.setenv(PLAIN_VARIABLE, "rms_norm,norm")
     with pytest.raises(
         InvalidArgument, match=f'{PLAIN_VARIABLE} = "norm" .* is no op; allowed: rms_norm, gated_rows, '
     ):
-        sim.make_runner(plan_for(model)).load(lambda phase, done, total: None)
+        sim.make_runner(plan_for(model_path)).load(lambda phase, done, total: None)
 
 
 @pytest.mark.parametrize("mode", list(KV_MODES))

@@ -13,34 +13,24 @@ from headrace_engine.config import LogitsProcessor, SamplingParams
 from headrace_engine.core.runner import LogitChanges, Processing, Runner, SequenceStep
 from headrace_engine.errors import BadProcessor
 from headrace_engine.messages import ProcessorFile
-from headrace_engine.native import FOLDER_VARIABLE
 from native.build import ROOT
-from native.conftest import need_sim
-from native.sim_runs import GREEDY, SHAPE, on_cpu, opened, plan_for
+from native.sim_runs import GREEDY, on_cpu, opened, plan_for
 from processor_page import example
-from tiny_models import make_tiny_llama
 
 PROMPT = [5, 6, 7]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def simulator(libraries: Path) -> Iterator[None]:
-    """The simulated device, with what its kernels are compiled with."""
-    need_sim()
+def compiler(simulator: None, libraries: Path) -> Iterator[None]:
+    """What kernels of the simulated device are compiled with."""
     cache = (libraries / "CMakeCache.txt").read_text()
     (folders,) = (line.partition("=")[2] for line in cache.splitlines() if line.startswith("CORE_CUDA_INCLUDE:"))
     includes = " ".join(f"-isystem {folder}" for folder in folders.split(";"))
     library = libraries / "core/sim/libcusim.a"
     flags = f"-I{ROOT / 'csrc'} {includes} -fno-strict-aliasing -w {library} -pthread"
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(FOLDER_VARIABLE, str(libraries))
         environment.setenv(FLAGS_VARIABLE, flags)
         yield
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("model"), **SHAPE)
 
 
 def by_history(logits, ids, arguments):
@@ -52,7 +42,7 @@ def fail(logits, ids, arguments):
 
 
 @pytest.fixture(scope="module")
-def runner(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+def runner(compiler: None, model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Runner:
     folder = tmp_path_factory.mktemp("processors")
     files = (
         ProcessorFile("steer", str(example("steer.cu", folder))),
@@ -61,7 +51,7 @@ def runner(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Runner:
         ProcessorFile("by-history"),
         ProcessorFile("fail"),
     )
-    plan = plan_for(model, logits_processors=files)
+    plan = plan_for(model_path, logits_processors=files)
     return opened(sim.make_runner(plan, {"by-history": by_history, "fail": fail}))
 
 
@@ -136,9 +126,9 @@ def test_what_fails_costs_its_own_row_alone(runner: Runner, name: str, words: st
     assert (plain.error, steered.token_id) == ("", 77)
 
 
-def test_python_draws_the_tokens_of_the_cpu_backend(model: Path) -> None:
+def test_python_draws_the_tokens_of_the_cpu_backend(model_path: Path) -> None:
     """Forced, so that rounding decides nothing."""
-    plan = plan_for(model, logits_processors=(ProcessorFile("by-history"),))
+    plan = plan_for(model_path, logits_processors=(ProcessorFile("by-history"),))
     calls = [LogitsProcessor("by-history")]
     made = [(cpu.make_runner, on_cpu(plan)), (sim.make_runner, plan)]
     drawn = []
@@ -149,17 +139,17 @@ def test_python_draws_the_tokens_of_the_cpu_backend(model: Path) -> None:
     assert drawn[0] == drawn[1] == [sum(PROMPT) + n for n in range(5)]
 
 
-def test_source_that_does_not_compile_is_told_in_the_compiler_s_words(model: Path, tmp_path: Path) -> None:
+def test_source_that_does_not_compile_is_told_in_the_compiler_s_words(model_path: Path, tmp_path: Path) -> None:
     file = ProcessorFile("x", str(written(tmp_path, "x.cu", "logits[0] = no_such_name;")))
     words = r"(?s)'x' \(.*x.cu\) gives no kernel.*x.cu:2:.*no_such_name.*was not declared"
     with pytest.raises(BadProcessor, match=words):
-        sim.make_runner(plan_for(model, logits_processors=(file,))).load(lambda phase, done, total: None)
+        sim.make_runner(plan_for(model_path, logits_processors=(file,))).load(lambda phase, done, total: None)
 
 
 def test_without_a_compiler_it_says_what_is_missing(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(FLAGS_VARIABLE)
     file = ProcessorFile("x", str(written(tmp_path, "x.cu", "")))
     with pytest.raises(BadProcessor, match=f"compiles nothing where {FLAGS_VARIABLE} is not set"):
-        sim.make_runner(plan_for(model, logits_processors=(file,))).load(lambda phase, done, total: None)
+        sim.make_runner(plan_for(model_path, logits_processors=(file,))).load(lambda phase, done, total: None)

@@ -19,8 +19,6 @@ from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.config import ActivationQuant, ComputeDtype, SamplingParams, WeightQuant
 from headrace_engine.core.runner import Runner, Scoring, SequenceStep
 from headrace_engine.errors import BadModel, InvalidArgument
-from headrace_engine.native import FOLDER_VARIABLE
-from native.conftest import need_sim
 from native.sim_runs import GREEDY, SHAPE, Sequences, on_cpu, opened, plan_for, prompts
 from safetensors.torch import load_file, save_file
 from tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
@@ -30,11 +28,7 @@ FP8: dict[str, Any] = {"activation_quant": ActivationQuant.FP8}
 BOTH = pytest.mark.parametrize("changes", [INT8, FP8], ids=["int8", "fp8"])
 
 
-@pytest.fixture(autouse=True)
-def simulator(libraries: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    need_sim()
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
-    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("simulator")
 
 
 @pytest.fixture(scope="module")

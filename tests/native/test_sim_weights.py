@@ -20,9 +20,8 @@ from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.packing import Packer
 from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.config import ActivationQuant, WeightQuant
-from headrace_engine.native import FOLDER_VARIABLE, Dtype, Format, Matrix, MatrixRows, PackedMatrix
+from headrace_engine.native import Dtype, Format, Matrix, MatrixRows, PackedMatrix
 from headrace_engine.native.coded import LAYOUT, CodedMatrix
-from native.conftest import need_sim
 from native.sim_runs import SHAPE, compare_with_cpu, on_cpu, plan_for
 from tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
 
@@ -33,10 +32,11 @@ QUANTS: list[dict[str, Any]] = [
 ]
 
 
+pytestmark = pytest.mark.usefixtures("simulator")
+
+
 @pytest.fixture(autouse=True)
-def simulator(libraries: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    need_sim()
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
 
 
