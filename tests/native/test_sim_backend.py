@@ -151,15 +151,19 @@ def test_all_that_leaves_the_pool_does_so_before_anything_comes_back(model_path:
     [
         ("dtype", {"dtype": ComputeDtype.FLOAT32}),
         ("weight_quant_group_size", {"weight_quant": WeightQuant.INT8, "weight_quant_group_size": 16}),
+        ("block_size", {"block_size": 8}),
         ("device_list", {"device_list": (0, 1)}),
     ],
 )
 def test_what_it_does_not_do_is_refused_by_name(model_path: Path, field: str, changes: dict[str, object]) -> None:
-    with pytest.raises(InvalidArgument, match=f"config.{field} = .* by the cuda backend; allowed: "):
+    with pytest.raises(InvalidArgument, match=f"{field} = .* the cuda backend") as refusal:
         opened(sim.make_runner(replace(plan_for(model_path), **changes)))  # type: ignore[arg-type]
+    assert (refusal.value.reason, refusal.value.violations[0].field) == ("NOT_SUPPORTED", f"config.{field}")
 
 
 def test_heads_without_a_kernel_are_refused(tmp_path: Path) -> None:
     path = make_tiny_llama(tmp_path)
-    with pytest.raises(InvalidArgument, match="has heads of 16 entries by the cuda backend; allowed: 64, 80"):
+    with pytest.raises(
+        InvalidArgument, match="has heads of 16 entries, which the cuda backend does not support; allowed: 64, 80"
+    ):
         opened(sim.make_runner(plan_for(path)))
