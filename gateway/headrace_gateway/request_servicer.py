@@ -17,6 +17,7 @@ from headrace_gateway.forward import Context, Forward
 from headrace_gateway.keys import Keys
 from headrace_gateway.paging import merged_page
 from headrace_gateway.pool import EnginePool
+from headrace_gateway.processors import names_of
 from headrace_gateway.routing import Router
 from headrace_gateway.sessions import Sessions
 from headrace_gateway.status import CallError
@@ -54,7 +55,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             holder = await self._keys.holder(forward, request) if may_be_known else None
             if holder is None:
                 key = f"{request.request_id}/{request.handover}" if may_be_known else ""
-                return await self._router.place(request.model_name, begin, key)
+                return await self._router.place(request.model_name, begin, key, names_of(request.config))
             with holder.load.placing():
                 return await begin(holder)
 
@@ -67,7 +68,8 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             stream = forward.stream(engine, engine.requests.Generate, request)
             return stream, await anext(stream, None)
 
-        stream, first = await self._router.place(request.model_name, begin)
+        processors = names_of(request.config)
+        stream, first = await self._router.place(request.model_name, begin, processors=processors)
         async with aclosing(stream):
             if first is not None:
                 await context.write(first)

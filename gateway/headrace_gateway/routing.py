@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from headrace.v1 import model_pb2
 from headrace_gateway import status
 from headrace_gateway.engines import Engine
 from headrace_gateway.pool import EnginePool
+from headrace_gateway.processors import no_processing, processing
 from headrace_gateway.status import CallError
 
 T = TypeVar("T")
@@ -94,7 +95,9 @@ class Router:
         """Whether a text is a handle that names an engine of the list."""
         return is_handle(handle) and self._pool.has(Handle.parse(handle).engine)
 
-    async def place(self, model_name: str, begin: Callable[[Engine], Awaitable[T]], key: str = "") -> T:
+    async def place(
+        self, model_name: str, begin: Callable[[Engine], Awaitable[T]], key: str = "", processors: Sequence[str] = ()
+    ) -> T:
         """Starts a request on the least loaded engine that runs the model, equally loaded ones by turns.
 
         With a key, on the one that every gateway chooses for it, whatever the load. One whose core is being replaced is
@@ -105,13 +108,14 @@ class Router:
             begin: starts it there. Called again with another engine after a refusal that another one may not have,
                 or when the call did not get through.
             key: what may be started elsewhere at the same time, and is to meet it; "": nothing.
+            processors: names of the logits processors that the engine has to have.
 
         Raises:
             CallError: what the engine that began answered; a refusal for the load of all; or why there is no engine.
         """
         refusals: list[CallError] = []
         tried: set[Engine] = set()
-        while (engine := await self._choose(model_name, tried, key)) is not None:
+        while (engine := await self._choose(model_name, tried, key, processors)) is not None:
             tried.add(engine)
             try:
                 with engine.load.placing():
@@ -124,7 +128,7 @@ class Router:
         passing = [refusal for refusal in refusals if refusal.reached and refusal.code in _PASSING]
         if passing:
             raise min(passing, key=lambda refusal: _PASSING.index(refusal.code))
-        raise no_place(self._pool.engines, model_name)
+        raise no_place(self._pool.engines, model_name, processors)
 
     async def with_tokenizer(self, model_name: str, ask: Callable[[Engine], Awaitable[T]]) -> T:
         """Asks an engine that has the model, in whatever state; the next one if that does not get through.
@@ -149,18 +153,21 @@ class Router:
         having = [engine for engine in self._pool.reachable() if model_name in engine.view.models]
         return sorted(having, key=lambda engine: (not engine.view.runs(model_name), engine.turn))
 
-    async def _choose(self, model_name: str, tried: Collection[Engine], key: str) -> Engine | None:
+    async def _choose(
+        self, model_name: str, tried: Collection[Engine], key: str, processors: Sequence[str]
+    ) -> Engine | None:
         """What is known may be a second old, so nothing is refused before the engines were asked anew."""
-        engine = self._first(model_name, tried, key)
+        engine = self._first(model_name, tried, key, processors)
         if engine is None:
             await self._pool.refresh()
-            engine = self._first(model_name, tried, key)
+            engine = self._first(model_name, tried, key, processors)
         if engine is not None:
             engine.turn = next(self._turns)
         return engine
 
-    def _first(self, model_name: str, tried: Collection[Engine], key: str) -> Engine | None:
-        able = [engine for engine in self._pool.engines if engine.view.takes(model_name) and engine not in tried]
+    def _first(self, model_name: str, tried: Collection[Engine], key: str, processors: Sequence[str]) -> Engine | None:
+        running = processing(self._pool.engines, model_name, processors)
+        able = [engine for engine in running if engine.view.takes(model_name) and engine not in tried]
         return min(able, key=lambda engine: _rank(engine, model_name, key), default=None)
 
 
@@ -175,12 +182,15 @@ def _digest(name: str, key: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{name}/{key}".encode(), digest_size=8).digest())
 
 
-def no_place(engines: Collection[Engine], model_name: str) -> CallError:
+def no_place(engines: Collection[Engine], model_name: str, processors: Sequence[str] = ()) -> CallError:
     """Why no engine takes a request to the model.
 
-    Where an engine ran the model when it last answered, and where none answers, trying again makes sense; otherwise the
-    model has to be started or installed.
+    Where an engine ran the model, with these logits processors, when it last answered, and where none answers, trying
+    again makes sense; otherwise the model has to be started or installed, or the request be another.
     """
+    taken = any(engine.view.takes(model_name) for engine in engines)
+    if taken and not processing(engines, model_name, processors):
+        return no_processing(engines, model_name, processors)
     views = [engine.view.models.get(model_name) for engine in engines if engine.view.reachable]
     present = [view for view in views if view is not None]
     if not any(engine.view.reachable for engine in engines):

@@ -86,6 +86,7 @@ class Known:
         self.released: dict[tuple[str, int], Held] = {}
         self.instance_id = secrets.token_hex(4)
         self.restarting: set[str] = set()
+        self.processors: tuple[str, ...] = ()
         self.running = self.waiting = 0
         self.draining = False
         self.api_version = "1.0"
@@ -152,6 +153,8 @@ class ModelAnswers(Known):
         info = model_pb2.ModelInfo(model_name=name, engine="self", state=self.models[name])
         if name in self.restarting:
             info.progress.phase = model_pb2.MODEL_PHASE_LOADING
+        if info.state == RUNNING:
+            info.effective.logits_processors.extend(self.processors)
         return info
 
     async def ListModels(self, request: Any, context: Any) -> Any:
