@@ -12,15 +12,16 @@ from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.loading import LoadedModel, load_model
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.native import Memory
+from runners import plan_for, silent
 from torch import Tensor
-from torch_sequences import Lane, Lanes, plan_for
+from torch_sequences import Lane, Lanes
 
 
 @contextmanager
 def cpu_model(path: Path | str, **changes: Any) -> Iterator[LoadedModel]:
     """The model with the cpu backend's weights, for two threads, 16 sequences and any length that tests ask for."""
     changes = {"max_batch": 16, "num_threads": 2, **changes}
-    model = load_model(plan_for(path, **changes), lambda phase, done, total: None)
+    model = load_model(plan_for(path, **changes), silent)
     try:
         yield model
     finally:

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from headrace_engine.backends.torch.loading import LoadedModel, load_model
 from headrace_engine.backends.torch.runner import make_batch
-from headrace_engine.config import ComputeUnit, ModelFormat, SamplingParams
+from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import SequenceStep
-from headrace_engine.messages import CorePlan
 from headrace_engine.models.decoder import Batch, Extent
+from runners import plan_for, silent
 from torch import Tensor
 
 EVERYTHING = 1 << 30
 """A chunk that no prompt exceeds."""
 
 
-def plan_for(path: Path | str, **changes: Any) -> CorePlan:
-    """A plan for one thread of the CPU."""
-    plan = CorePlan(path=str(path), format=ModelFormat.AUTO, compute_unit=ComputeUnit.CPU, num_threads=1)
-    return replace(plan, **changes)
-
-
 def load(path: Path | str, **changes: Any) -> LoadedModel:
     """The model with the torch backend's weights, in float32 unless changed."""
-    return load_model(plan_for(path, **changes), lambda phase, done, total: None)
+    return load_model(plan_for(path, **changes), silent)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from headrace_engine.backends import cpu, sim
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat, SamplingParams
 from headrace_engine.core.runner import Runner, Sampled, SequenceStep
 from headrace_engine.messages import CorePlan
+from runners import ready
 from same_tokens import ROUNDING, same_tokens
 
 SHAPE = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
@@ -29,12 +30,6 @@ def plan_for(path: Path, **changes: object) -> CorePlan:
 
 def on_cpu(plan: CorePlan) -> CorePlan:
     return replace(plan, compute_unit=ComputeUnit.CPU)
-
-
-def opened(runner: Runner, num_host_blocks: int = 0) -> Runner:
-    runner.load(lambda phase, done, total: None)
-    runner.allocate(runner.size().num_blocks, num_host_blocks)
-    return runner
 
 
 class Sequences:
@@ -93,7 +88,7 @@ def prompts(count: int, seed: int) -> list[list[int]]:
 
 def compare_with_cpu(plan: CorePlan, seeds: int, tokens: int, chunk: int = 19) -> None:
     """Assert that each token is that of the cpu backend, after its own: of two nearly equal ones, rounding chooses."""
-    reference, device = opened(cpu.make_runner(on_cpu(plan))), opened(sim.make_runner(plan))
+    reference, device = ready(cpu.make_runner(on_cpu(plan))), ready(sim.make_runner(plan))
     expected: list[Sampled] = []
     got: list[Sampled] = []
     for seed in range(seeds):

@@ -14,7 +14,8 @@ from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype, KvCacheMode, SamplingParams, WeightQuant
 from headrace_engine.core.runner import BlockCopies, LogitChanges, Sampled, Scoring, SequenceStep
 from headrace_engine.errors import InvalidArgument
-from native.sim_runs import BLOCKS, GREEDY, SHAPE, Sequences, compare_with_cpu, on_cpu, opened, plan_for, prompts
+from native.sim_runs import BLOCKS, GREEDY, SHAPE, Sequences, compare_with_cpu, on_cpu, plan_for, prompts
+from runners import ready
 from same_tokens import ROUNDING
 from tiny_models import make_tiny_llama
 
@@ -30,7 +31,7 @@ def test_the_tokens_are_those_of_the_cpu_backend(tmp_path: Path, mode: KvCacheMo
 def test_captured_steps_give_the_bits_of_steps_that_are_not(model_path: Path) -> None:
     runs = []
     for captured in (False, True):
-        runner = opened(sim.make_runner(plan_for(model_path)))
+        runner = ready(sim.make_runner(plan_for(model_path)))
         assert isinstance(runner, CudaRunner)
         if not captured:
             assert runner._steps is not None
@@ -45,7 +46,7 @@ def test_captured_steps_give_the_bits_of_steps_that_are_not(model_path: Path) ->
 
 def test_rows_that_fill_a_batch_up_touch_no_block_of_a_sequence(model_path: Path) -> None:
     """A batch of 3 is computed as one of 4, and one of 5 as it is: what the others hold stays."""
-    runner = opened(sim.make_runner(plan_for(model_path)))
+    runner = ready(sim.make_runner(plan_for(model_path)))
     alone, beside = Sequences(runner, prompts(5, 4)), Sequences(runner, prompts(5, 4))
     alone.generate(1)
     kept = [pool.clone() for pool in runner._steps._pool.tensors]  # type: ignore[attr-defined]
@@ -59,7 +60,7 @@ def test_rows_that_fill_a_batch_up_touch_no_block_of_a_sequence(model_path: Path
 
 
 def test_what_requests_change_in_logits_reaches_the_device(model_path: Path) -> None:
-    runner = opened(sim.make_runner(plan_for(model_path)))
+    runner = ready(sim.make_runner(plan_for(model_path)))
     first = runner.run([SequenceStep([5, 6, 7], 0, (0,), GREEDY)])[0].token_id
     assert first is not None
     allowed = array("I", [0] * 12)
@@ -90,7 +91,7 @@ def test_what_requests_change_in_logits_reaches_the_device(model_path: Path) -> 
 
 def test_many_changes_find_room(model_path: Path) -> None:
     """More than the room that is there from the start: it grows."""
-    runner = opened(sim.make_runner(plan_for(model_path)))
+    runner = ready(sim.make_runner(plan_for(model_path)))
     rng = random.Random(5)
     many = array("i", [rng.randrange(384, 1 << 20) for _ in range(40_000)])
     masked = LogitChanges(biased=many, biases=array("d", [1.0] * len(many)))
@@ -104,8 +105,8 @@ def test_prompts_and_tokens_tell_what_the_oracle_tells(model_path: Path) -> None
     plan = plan_for(model_path)
     ids = [3, 90, 41, 7, 7, 260, 18]
     step = SequenceStep(ids, 0, (0,), GREEDY, scoring=Scoring(0, ids[1:], 2), tensors=True)
-    oracle = opened(torch.make_runner(replace(on_cpu(plan), dtype=ComputeDtype.FLOAT32)))
-    (expected,), (got,) = oracle.run([step]), opened(sim.make_runner(plan)).run([step])
+    oracle = ready(torch.make_runner(replace(on_cpu(plan), dtype=ComputeDtype.FLOAT32)))
+    (expected,), (got,) = oracle.run([step]), ready(sim.make_runner(plan)).run([step])
     assert expected.scores is not None
     assert got.scores is not None
     assert np.allclose(got.scores.logprobs, expected.scores.logprobs, atol=4 * ROUNDING["bfloat16"])
@@ -115,7 +116,7 @@ def test_prompts_and_tokens_tell_what_the_oracle_tells(model_path: Path) -> None
 
 def test_blocks_go_to_host_memory_and_come_back(model_path: Path) -> None:
     plan = plan_for(model_path, num_host_blocks=4)
-    runner = opened(sim.make_runner(plan), num_host_blocks=4)
+    runner = ready(sim.make_runner(plan))
     sequences = Sequences(runner, [list(range(3, 35))])
     sequences.generate(1)
     expected = runner.run([SequenceStep([50], 32, (0, 1, 2), GREEDY)])
@@ -130,7 +131,7 @@ def test_blocks_go_to_host_memory_and_come_back(model_path: Path) -> None:
 def test_all_that_leaves_the_pool_does_so_before_anything_comes_back(model_path: Path, mode: KvCacheMode) -> None:
     """One goes out and comes back elsewhere, and one takes the place of another that leaves."""
     plan = plan_for(model_path, num_host_blocks=3, kv_cache_mode=mode)
-    runner = opened(sim.make_runner(plan), num_host_blocks=3)
+    runner = ready(sim.make_runner(plan))
     prompts = [list(range(first, first + 16)) for first in (3, 50, 90)]
     for ids, block in zip(prompts, (1, 2, 3), strict=True):
         runner.run([SequenceStep(ids, 0, (block,))])
@@ -157,7 +158,7 @@ def test_all_that_leaves_the_pool_does_so_before_anything_comes_back(model_path:
 )
 def test_what_it_does_not_do_is_refused_by_name(model_path: Path, field: str, changes: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument, match=f"{field} = .* the cuda backend") as refusal:
-        opened(sim.make_runner(replace(plan_for(model_path), **changes)))  # type: ignore[arg-type]
+        ready(sim.make_runner(replace(plan_for(model_path), **changes)))  # type: ignore[arg-type]
     assert (refusal.value.reason, refusal.value.violations[0].field) == ("NOT_SUPPORTED", f"config.{field}")
 
 
@@ -166,4 +167,4 @@ def test_heads_without_a_kernel_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidArgument, match="has heads of 16 entries, which the cuda backend does not support; allowed: 64, 80"
     ):
-        opened(sim.make_runner(plan_for(path)))
+        ready(sim.make_runner(plan_for(path)))

@@ -15,7 +15,8 @@ from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.config import KvCacheMode
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.decoder import Batch, Extent
-from native.sim_runs import Sequences, opened, plan_for
+from native.sim_runs import Sequences, plan_for
+from runners import ready, silent
 from torch import Tensor
 from torch.nn.attention import varlen
 
@@ -30,7 +31,7 @@ def flash(monkeypatch: pytest.MonkeyPatch) -> None:
 def ops_of(model_path: Path) -> tuple[CudaModel, CudaOps, Any]:
     """One layer's ops over a pool of random keys and values."""
     runner = sim.make_runner(plan_for(model_path))
-    runner.load(lambda phase, done, total: None)
+    runner.load(silent)
     model = runner._model
     assert model is not None
     pool = model.pool(20)
@@ -92,7 +93,7 @@ def test_whole_models_draw_with_it(model_path: Path, launched: list[str]) -> Non
     for plain in (FLASH, ""):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(PLAIN_VARIABLE, plain)
-            sequences = Sequences(opened(sim.make_runner(plan_for(model_path, max_batch=3))), prompts)
+            sequences = Sequences(ready(sim.make_runner(plan_for(model_path, max_batch=3))), prompts)
             launched.clear()
             sequences.generate(3)
             drawn.append([[sampled.token_id for sampled in each] for each in sequences.drawn])
@@ -104,7 +105,7 @@ def test_codes_of_keys_and_values_are_refused(model_path: Path) -> None:
     with pytest.raises(
         InvalidArgument, match=f'{PLAIN_VARIABLE} = "{FLASH}" in the environment takes no codes of keys'
     ):
-        opened(sim.make_runner(plan_for(model_path, kv_cache_mode=KvCacheMode.INT8)))
+        ready(sim.make_runner(plan_for(model_path, kv_cache_mode=KvCacheMode.INT8)))
 
 
 def answering(called: list[Any]) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.errors import HeadraceError, InvalidArgument, OutOfMemory
 from headrace_engine.native import Code, NativeError
 from native.sim_runs import plan_for
+from runners import silent
 
 MIB = 2**20
 
@@ -46,7 +47,7 @@ class Card(SimDevice):
 def runner_on(card: Card, model_path: Path, **changes: Any) -> CudaRunner:
     changes = {"num_blocks": 0, "max_length": 32, "max_batch": 2, **changes}
     runner = CudaRunner(plan_for(model_path, **changes), lambda: card)
-    runner.load(lambda phase, done, total: None)
+    runner.load(silent)
     return runner
 
 

@@ -16,7 +16,8 @@ from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype, LogitRules, SamplingParams
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.errors import Internal, InvalidArgument
-from native.sim_runs import BLOCKS, GREEDY, opened, plan_for, prompts
+from native.sim_runs import BLOCKS, GREEDY, plan_for, prompts
+from runners import ready
 from same_tokens import ROUNDING, same_tokens
 from unit.core.test_random_configs import Drawn, RealBench
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("simulator")
 
 @pytest.fixture(scope="module")
 def runner(simulator: None, model_path: Path) -> CudaRunner:
-    made = opened(sim.make_runner(plan_for(model_path)))
+    made = ready(sim.make_runner(plan_for(model_path)))
     assert isinstance(made, CudaRunner)
     return made
 
@@ -143,10 +144,10 @@ def test_the_environment_can_ask_for_one_step_after_the_other(
     model_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(OVERLAP_VARIABLE, "0")
-    assert opened(sim.make_runner(plan_for(model_path))).launch([prompt_step(0)]).landed
+    assert ready(sim.make_runner(plan_for(model_path))).launch([prompt_step(0)]).landed
     monkeypatch.setenv(OVERLAP_VARIABLE, "off")
     with pytest.raises(InvalidArgument, match='HEADRACE_OVERLAP = "off" in the environment; allowed: 0, 1'):
-        opened(sim.make_runner(plan_for(model_path)))
+        ready(sim.make_runner(plan_for(model_path)))
 
 
 Load = Callable[[RealBench], list[int]]

@@ -18,7 +18,8 @@ from headrace_engine.core.runner import Sampled
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.native import Kv
 from headrace_engine.native.device_kv import AppendKv, KvBlocks
-from native.sim_runs import Sequences, opened, plan_for
+from native.sim_runs import Sequences, plan_for
+from runners import ready, silent
 from same_tokens import ROUNDING
 
 DRAWN = SamplingParams(temperature=0.7, seed=5, top_p=0.9, logprobs=True, top_logprobs=2)
@@ -57,7 +58,7 @@ STORED: dict[str, dict[str, Any]] = {
 
 def drawn(model_path: Path, changes: dict[str, Any], follow: list[list[int]] | None = None) -> list[list[Sampled]]:
     """Three tokens of each prompt."""
-    sequences = Sequences(opened(sim.make_runner(plan_for(model_path, max_batch=3, **changes))), PROMPTS, follow=follow)
+    sequences = Sequences(ready(sim.make_runner(plan_for(model_path, max_batch=3, **changes))), PROMPTS, follow=follow)
     for _ in range(3):
         sequences.step([0, 1, 2], DRAWN)
     return sequences.drawn
@@ -95,7 +96,7 @@ def test_what_is_drawn_is_the_same_without_each_kernel(
 def test_only_ops_that_need_the_host_prevent_captured_steps(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for plain, captured in (("rms_norm,gated_rows,gather_rows, append_kv", True), ("attention", False)):
         monkeypatch.setenv(PLAIN_VARIABLE, plain)
-        runner = opened(sim.make_runner(plan_for(model_path, max_batch=1)))
+        runner = ready(sim.make_runner(plan_for(model_path, max_batch=1)))
         assert runner._steps is not None  # type: ignore[attr-defined]
         assert (runner._steps._graphs is not None) == captured  # type: ignore[attr-defined]
 
@@ -106,7 +107,7 @@ def test_a_wrong_name_is_refused(model_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(
         InvalidArgument, match=f'{PLAIN_VARIABLE} = "norm" .* is no op; allowed: rms_norm, gated_rows, '
     ):
-        sim.make_runner(plan_for(model_path)).load(lambda phase, done, total: None)
+        sim.make_runner(plan_for(model_path)).load(silent)
 
 
 @pytest.mark.parametrize("mode", list(KV_MODES))

@@ -14,8 +14,9 @@ from headrace_engine.core.runner import LogitChanges, Processing, Runner, Sequen
 from headrace_engine.errors import BadProcessor
 from headrace_engine.messages import ProcessorFile
 from native.build import ROOT
-from native.sim_runs import GREEDY, on_cpu, opened, plan_for
+from native.sim_runs import GREEDY, on_cpu, plan_for
 from processor_page import example
+from runners import ready, silent
 
 PROMPT = [5, 6, 7]
 
@@ -52,7 +53,7 @@ def runner(compiler: None, model_path: Path, tmp_path_factory: pytest.TempPathFa
         ProcessorFile("fail"),
     )
     plan = plan_for(model_path, logits_processors=files)
-    return opened(sim.make_runner(plan, {"by-history": by_history, "fail": fail}))
+    return ready(sim.make_runner(plan, {"by-history": by_history, "fail": fail}))
 
 
 def written(folder: Path, name: str, body: str) -> Path:
@@ -133,7 +134,7 @@ def test_python_draws_the_tokens_of_the_cpu_backend(model_path: Path) -> None:
     made = [(cpu.make_runner, on_cpu(plan)), (sim.make_runner, plan)]
     drawn = []
     for make, each in made:
-        runner = opened(make(each, {"by-history": by_history}))
+        runner = ready(make(each, {"by-history": by_history}))
         steps = [row(n, *calls, ids=[*PROMPT, n], sampling=SamplingParams(seed=n)) for n in range(5)]
         drawn.append([sampled.token_id for sampled in runner.run(steps)])
     assert drawn[0] == drawn[1] == [sum(PROMPT) + n for n in range(5)]
@@ -143,7 +144,7 @@ def test_source_that_does_not_compile_is_told_in_the_compiler_s_words(model_path
     file = ProcessorFile("x", str(written(tmp_path, "x.cu", "logits[0] = no_such_name;")))
     words = r"(?s)'x' \(.*x.cu\) gives no kernel.*x.cu:2:.*no_such_name.*was not declared"
     with pytest.raises(BadProcessor, match=words):
-        sim.make_runner(plan_for(model_path, logits_processors=(file,))).load(lambda phase, done, total: None)
+        sim.make_runner(plan_for(model_path, logits_processors=(file,))).load(silent)
 
 
 def test_without_a_compiler_it_says_what_is_missing(
@@ -152,4 +153,4 @@ def test_without_a_compiler_it_says_what_is_missing(
     monkeypatch.delenv(FLAGS_VARIABLE)
     file = ProcessorFile("x", str(written(tmp_path, "x.cu", "")))
     with pytest.raises(BadProcessor, match=f"compiles nothing where {FLAGS_VARIABLE} is not set"):
-        sim.make_runner(plan_for(model_path, logits_processors=(file,))).load(lambda phase, done, total: None)
+        sim.make_runner(plan_for(model_path, logits_processors=(file,))).load(silent)

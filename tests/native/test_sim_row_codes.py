@@ -19,7 +19,8 @@ from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.config import ActivationQuant, ComputeDtype, SamplingParams, WeightQuant
 from headrace_engine.core.runner import Runner, Scoring, SequenceStep
 from headrace_engine.errors import BadModel, InvalidArgument
-from native.sim_runs import GREEDY, SHAPE, Sequences, on_cpu, opened, plan_for, prompts
+from native.sim_runs import GREEDY, SHAPE, Sequences, on_cpu, plan_for, prompts
+from runners import allocated, ready, silent
 from safetensors.torch import load_file, save_file
 from tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
 
@@ -39,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def loaded(path: Path, **changes: object) -> CudaModel:
     runner = sim.make_runner(plan_for(path, **changes))
-    runner.load(lambda phase, done, total: None)
+    runner.load(silent)
     assert runner._model is not None
     return runner._model
 
@@ -52,7 +53,7 @@ def test_integer_weights_are_those_of_the_cpu_backend(model: Path) -> None:
     """To the last bit, with one scale a row; tables of the vocabulary stay what few rows are multiplied with."""
     device = loaded(model, **INT8)
     reference = cpu.make_runner(on_cpu(plan_for(model, **INT8)))
-    reference.load(lambda phase, done, total: None)
+    reference.load(silent)
     assert reference._model is not None
     tensors: Any = reference._model.weights.tensors
     for names in (("q", "k", "v"), ("o",), ("gate", "up"), ("down",)):
@@ -87,7 +88,7 @@ def scored(runner: Runner, ids: list[int]) -> Any:
 def oracle_of(device: CudaModel, path: Path) -> Runner:
     """The torch backend in float32 with the values that the codes stand for."""
     runner = oracle.make_runner(replace(on_cpu(plan_for(path)), dtype=ComputeDtype.FLOAT32))
-    runner.load(lambda phase, done, total: None)
+    runner.load(silent)
     plain: Any = runner._model
     weights = dict(plain.weights)
     seen: dict[int, int] = {}
@@ -97,8 +98,7 @@ def oracle_of(device: CudaModel, path: Path) -> Runner:
             seen[id(weight)] = begin + len(weights[name])
             weights[name] = numbers_of(weight)[begin : seen[id(weight)]].float()
     runner._model = replace(plain, weights=weights)
-    runner.allocate(runner.size().num_blocks)
-    return runner
+    return allocated(runner)
 
 
 @BOTH
@@ -108,7 +108,7 @@ def test_what_is_likely_is_what_the_oracle_says(
 ) -> None:
     """The oracle multiplies numbers: what differs is the rounding of activations, as much as codes allow."""
     monkeypatch.setenv(PLAIN_VARIABLE, plain)
-    runner = opened(sim.make_runner(plan_for(model, **changes)))
+    runner = ready(sim.make_runner(plan_for(model, **changes)))
     reference = oracle_of(runner._model, model)  # type: ignore[attr-defined]
     ids = np.random.default_rng(4).integers(0, 256, 45).tolist()
     got, expected = scored(runner, ids), scored(reference, ids)
@@ -121,7 +121,7 @@ def test_what_is_likely_is_what_the_oracle_says(
 def test_captured_steps_give_the_bits_of_steps_that_are_not(model: Path, changes: dict[str, Any]) -> None:
     runs = []
     for captured in (False, True):
-        runner = opened(sim.make_runner(plan_for(model, max_batch=3, **changes)))
+        runner = ready(sim.make_runner(plan_for(model, max_batch=3, **changes)))
         if not captured:
             runner._steps._graphs = None  # type: ignore[attr-defined]
         sequences = Sequences(runner, prompts(3, 3))

@@ -23,6 +23,7 @@ from headrace_engine.config import ActivationQuant, WeightQuant
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows, PackedMatrix
 from headrace_engine.native.coded import LAYOUT, CodedMatrix
 from native.sim_runs import SHAPE, compare_with_cpu, on_cpu, plan_for
+from runners import silent
 from tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
 
 WIDE = {**SHAPE, "intermediate_size": 256}
@@ -45,7 +46,7 @@ def loaded(path: Path, **changes: object) -> tuple[CudaModel, dict[str, Any]]:
     plan = plan_for(path, **changes)
     device, reference = sim.make_runner(plan), cpu.make_runner(on_cpu(plan))
     for runner in (device, reference):
-        runner.load(lambda phase, done, total: None)
+        runner.load(silent)
     assert device._model is not None
     assert reference._model is not None
     return device._model, dict(reference._model.weights.tensors)
@@ -152,7 +153,7 @@ def test_codes_are_counted_where_they_lie(tmp_path: Path) -> None:
     assert plain.products.nbytes == 0
     assert int4.products.nbytes == 2 * 2 * 256 * 128, "gate and up, the largest matrix, in bfloat16"
     runner = sim.make_runner(plan_for(path, **QUANTS[1]))
-    runner.load(lambda phase, done, total: None)
+    runner.load(silent)
     sizes = runner.size()
     assert sizes.weight_bytes == int4.weight_bytes
     assert sizes.workspace_bytes >= int4.products.nbytes
@@ -182,7 +183,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def device_model(path: Path, **changes: object) -> CudaModel:
     runner = sim.make_runner(plan_for(path, **changes))
-    runner.load(lambda phase, done, total: None)
+    runner.load(silent)
     assert runner._model is not None
     return runner._model
 
@@ -247,7 +248,7 @@ def test_each_way_to_store_has_a_file_of_its_own(tmp_path: Path) -> None:
     path, int8 = make_tiny_llama(tmp_path / "model", **WIDE), {"weight_quant": WeightQuant.INT8}
     for changes in ({}, {"activation_quant": ActivationQuant.FP8}, int8, KEPT["int8 rows"][0]):
         device_model(path, **changes)
-    cpu.make_runner(on_cpu(plan_for(path, **int8))).load(lambda phase, done, total: None)
+    cpu.make_runner(on_cpu(plan_for(path, **int8))).load(silent)
     assert len(list((tmp_path / "cache" / "weights").iterdir())) == 3, "numbers and FP8 are not kept"
 
 

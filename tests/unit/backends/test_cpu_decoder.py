@@ -28,11 +28,6 @@ VARIANTS = DECODER_VARIANTS | {
 
 
 @pytest.fixture(scope="module")
-def tiny_llama(tmp_path_factory):
-    return make_tiny_llama(tmp_path_factory.mktemp("llama"))
-
-
-@pytest.fixture(scope="module")
 def model(tiny_llama):
     with cpu_model(tiny_llama) as model:
         yield model

@@ -18,21 +18,12 @@ from torch_sequences import random_ids
 
 
 @pytest.fixture
-def host(tmp_path):
-    """A host of 8 logical processors, two to a core, n and n + 4, and of two memory nodes: 0 to 1, and 2 to 3."""
-
-    def write(path, text):
-        file = tmp_path / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text + "\n")
-
-    for cpu in range(8):
-        write(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", f"{cpu % 4},{cpu % 4 + 4}")
-    write("sys/devices/system/node/node0/cpulist", "0-1,4-5")
-    write("sys/devices/system/node/node2/cpulist", "2-3,6-7")
-    write("sys/devices/system/node/node3/cpulist", "")
-    write.root = tmp_path
-    return write
+def host(host):
+    """A host of two memory nodes: processors 0 to 1 with their twins, and 2 to 3."""
+    host("sys/devices/system/node/node0/cpulist", "0-1,4-5")
+    host("sys/devices/system/node/node2/cpulist", "2-3,6-7")
+    host("sys/devices/system/node/node3/cpulist", "")
+    return host
 
 
 def chosen(host, asked=0, nodes=(), cpus=range(8), environment=None):

@@ -27,36 +27,15 @@ from headrace_engine.core.warmup import largest_steps
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.native import ISA_VARIABLE, allocations, load
+from runners import allocated, plan_for, silent
 from safetensors.torch import load_file, save_file
 from tiny_models import make_tiny_gguf, make_tiny_llama
-from torch_sequences import plan_for, random_ids
+from torch_sequences import random_ids
 
 GREEDY = SamplingParams(temperature=0.0, logprobs=True)
 MIB = 2**20
 KV_BYTES_A_TOKEN = 2 * 2 * 2 * 16 * 4
 """Keys and values, 2 layers, 2 heads of 16 entries, 4 bytes."""
-
-
-def silent(phase, done, total):
-    pass
-
-
-@pytest.fixture(scope="module")
-def tiny_llama(tmp_path_factory):
-    return make_tiny_llama(tmp_path_factory.mktemp("llama"))
-
-
-@pytest.fixture
-def memory(monkeypatch):
-    """Sets the memory limit that the backend sees."""
-
-    def set_limit(size):
-        for module in ("loading", "runner"):
-            monkeypatch.setattr(f"headrace_engine.backends.cpu.{module}.memory_limit", lambda: size)
-
-    monkeypatch.delenv("BFC_MEM_RATIO", raising=False)
-    set_limit(1024 * MIB)
-    return set_limit
 
 
 @pytest.fixture
@@ -73,11 +52,6 @@ def opened():
     yield open_one
     for runner in runners:
         runner.close()
-
-
-def ready(runner):
-    runner.allocate(runner.size().num_blocks)
-    return runner
 
 
 def test_load_tells_its_progress_and_size_its_choices(tiny_llama, memory):
@@ -116,7 +90,7 @@ def test_keys_and_values_take_what_their_mode_says(mode, dtype, nbytes, tiny_lla
 
 def test_a_step_returns_tokens_of_the_wanted_rows_in_order(tiny_llama, memory, opened):
     """A prompt chunk, a whole prompt and a decoded token in one step; each as the torch backend draws it."""
-    runners = ready(opened(tiny_llama)), ready(opened(tiny_llama, make_oracle))
+    runners = allocated(opened(tiny_llama)), allocated(opened(tiny_llama, make_oracle))
     prompts = [random_ids(20, seed=1), random_ids(9, seed=2), random_ids(5, seed=3)]
     blocks = [[7, 3], (0,), [5]]
     batches = [
@@ -136,7 +110,7 @@ def test_a_step_returns_tokens_of_the_wanted_rows_in_order(tiny_llama, memory, o
 
 def test_drawn_tokens_are_the_torch_backends(tiny_llama, memory, opened):
     """Temperatures, cuts, seeds, positions, indices and masked ids, in one batch."""
-    runners = ready(opened(tiny_llama)), ready(opened(tiny_llama, make_oracle))
+    runners = allocated(opened(tiny_llama)), allocated(opened(tiny_llama, make_oracle))
     ways = [
         SamplingParams(temperature=1.3, seed=2**64 - 1, logprobs=True),
         SamplingParams(temperature=0.7, top_k=20, seed=7),
@@ -153,14 +127,14 @@ def test_drawn_tokens_are_the_torch_backends(tiny_llama, memory, opened):
 
 
 def test_a_seed_draws_the_same_ids_alone_and_in_a_batch(tiny_llama, memory, opened):
-    runner = ready(opened(tiny_llama))
+    runner = allocated(opened(tiny_llama))
     hot = SamplingParams(temperature=1.2, top_p=0.95, seed=11)
     steps = [SequenceStep(random_ids(12, seed=n), 0, [n], hot, position=n, index=n % 2) for n in range(8)]
     assert runner.run(steps) == [runner.run([step])[0] for step in steps]
 
 
 def test_where_every_id_is_masked_there_is_no_token(tiny_llama, memory, opened):
-    runner = ready(opened(tiny_llama))
+    runner = allocated(opened(tiny_llama))
     steps = [
         SequenceStep([1, 2], 0, [0], GREEDY, masked_ids=tuple(range(384))),
         SequenceStep([1, 2], 0, [1], GREEDY),
@@ -175,7 +149,7 @@ def test_bc111_logits_that_are_not_finite_are_the_error_of_their_sequence_alone(
     weights = load_file(tmp_path / "model.safetensors")
     weights["model.embed_tokens.weight"][5] = torch.nan
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    runner = ready(opened(tmp_path))
+    runner = allocated(opened(tmp_path))
     prompts = [[10, 20, 30, 40], [10, 20, 30, 5], [50, 60, 70]]
     steps = [SequenceStep(ids, 0, [n], GREEDY) for n, ids in enumerate(prompts)]
     sampled = runner.run(steps)
@@ -318,7 +292,7 @@ def test_an_instruction_set_that_is_none_is_refused(tiny_llama, opened, monkeypa
 
 
 def test_an_empty_step_does_nothing(tiny_llama, memory, opened):
-    assert ready(opened(tiny_llama)).run([]) == []
+    assert allocated(opened(tiny_llama)).run([]) == []
 
 
 def test_running_before_allocating_is_a_defect(tiny_llama):
@@ -327,7 +301,7 @@ def test_running_before_allocating_is_a_defect(tiny_llama):
 
 
 def test_close_frees_the_model_and_may_be_repeated(tiny_llama, memory, opened):
-    runner = ready(opened(tiny_llama))
+    runner = allocated(opened(tiny_llama))
     runner.close()
     runner.close()
     with pytest.raises(Internal):

@@ -8,21 +8,6 @@ from headrace_engine.backends.host import one_of_each_core
 from headrace_engine.errors import InvalidArgument
 
 
-@pytest.fixture
-def host(tmp_path):
-    """A host of 8 logical processors, two to a core, n and n + 4."""
-
-    def write(path, text):
-        file = tmp_path / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text + "\n")
-
-    for cpu in range(8):
-        write(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", f"{cpu % 4},{cpu % 4 + 4}")
-    write.root = tmp_path
-    return write
-
-
 def chosen(host, asked=0, cpus=range(8)):
     found = choose_threads(asked, host.root, frozenset(cpus))
     return found.count, found.cpus, found.reason

@@ -13,18 +13,13 @@ from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceSt
 from headrace_engine.errors import Internal, OutOfMemory
 from headrace_engine.native import allocations, load
 from headrace_engine.process.run import make_runner
-from tiny_models import make_tiny_llama
-from torch_sequences import plan_for, random_ids
+from runners import allocated, plan_for, silent
+from torch_sequences import random_ids
 
 GREEDY = SamplingParams(temperature=0.0, logprobs=True, top_logprobs=5)
 BLOCK_BYTES = 16 * 2 * 2 * 2 * 16 * 4
 """16 tokens, keys and values, 2 layers, 2 heads of 16 entries, 4 bytes."""
 Open = Callable[..., Runner]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("tiers") / "tiny")
 
 
 @pytest.fixture(params=["cpu", "torch"])
@@ -33,26 +28,19 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def opened(folder: Path, backend: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+def opened(tiny_llama: Path, backend: str, memory: Callable[[int], None]) -> Iterator[Open]:
     """Opens runners with 12 blocks; closed in the end."""
-    monkeypatch.delenv("BFC_MEM_RATIO", raising=False)
     runners = []
 
     def open_one(**changes: Any) -> Runner:
         sizes = {"backend": backend, "max_length": 64, "max_batch": 2, "num_blocks": 12}
-        runners.append(make_runner(plan_for(folder, **{**sizes, **changes})))
-        runners[-1].load(lambda phase, done, total: None)
+        runners.append(make_runner(plan_for(tiny_llama, **{**sizes, **changes})))
+        runners[-1].load(silent)
         return runners[-1]
 
     yield open_one
     for runner in runners:
         runner.close()
-
-
-def ready(runner: Runner) -> Runner:
-    sizes = runner.size()
-    runner.allocate(sizes.num_blocks, sizes.num_host_blocks)
-    return runner
 
 
 def fill(runner: Runner, ids: list[int], blocks: list[int]) -> None:
@@ -70,7 +58,7 @@ def told(runner: Runner, ids: list[int], blocks: list[int]) -> Sampled:
 @pytest.mark.parametrize("dtype", [ComputeDtype.FLOAT32, ComputeDtype.BFLOAT16])
 def test_what_left_the_pool_comes_back_bit_for_bit(opened: Open, mode: KvCacheMode, dtype: ComputeDtype) -> None:
     """Into other blocks, after theirs were overwritten."""
-    runner = ready(opened(kv_cache_mode=mode, dtype=dtype, num_host_blocks=5))
+    runner = allocated(opened(kv_cache_mode=mode, dtype=dtype, num_host_blocks=5))
     ids, others = random_ids(33, seed=1), random_ids(32, seed=2)
     fill(runner, ids[:32], [3, 7])
     before = told(runner, ids, [3, 7, 0])
@@ -83,7 +71,7 @@ def test_what_left_the_pool_comes_back_bit_for_bit(opened: Open, mode: KvCacheMo
 
 def test_all_that_leaves_does_so_before_anything_comes_back(opened: Open) -> None:
     """Two prefixes change places, one block goes out and comes back elsewhere: each still reads as it did."""
-    runner = ready(opened(num_host_blocks=3))
+    runner = allocated(opened(num_host_blocks=3))
     prompts = [random_ids(17, seed=seed) for seed in range(3)]
     for ids, block in zip(prompts, (1, 2, 3), strict=True):
         fill(runner, ids[:16], [block])
@@ -96,7 +84,7 @@ def test_all_that_leaves_does_so_before_anything_comes_back(opened: Open) -> Non
 
 def test_any_number_of_blocks_is_copied_in_the_room_there_is(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_blocks, "_STAGED", {"cpu": 2 * BLOCK_BYTES})
-    runner = ready(opened(num_host_blocks=7, dtype=ComputeDtype.FLOAT32))
+    runner = allocated(opened(num_host_blocks=7, dtype=ComputeDtype.FLOAT32))
     ids = random_ids(50, seed=1)
     fill(runner, ids[:48], [2, 5, 8])
     before = told(runner, ids, [2, 5, 8, 0])
@@ -110,18 +98,16 @@ def test_nothing_is_allocated_while_blocks_are_copied(opened: Open, backend: str
     if backend != "cpu":
         pytest.skip("counted by the native core")
     native = load("cpu")
-    runner = ready(opened(num_host_blocks=4))
+    runner = allocated(opened(num_host_blocks=4))
     count = allocations(native)
     for _ in range(3):
         runner.copy_blocks(BlockCopies(to_host=[(1, 2), (4, 3)], to_pool=[(2, 5)]))
     assert allocations(native) == count
 
 
-def test_the_tier_counts_in_what_the_model_takes(opened: Open, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tier_counts_in_what_the_model_takes(opened: Open, backend: str, memory: Callable[[int], None]) -> None:
     """On a CPU both pools share one memory: what the tier takes the pool cannot have."""
-    limit = 64 * 2**20
-    monkeypatch.setattr(f"headrace_engine.backends.{backend}.runner.memory_limit", lambda: limit)
-    monkeypatch.setattr(f"headrace_engine.backends.{backend}.loading.memory_limit", lambda: limit)
+    memory(64 * 2**20)
     changes = {"memory_ratio": 1.0, "num_blocks": 0, "dtype": ComputeDtype.FLOAT32, "max_prefill_tokens": 64}
     without, with_tier = opened(**changes).size(), opened(**changes, num_host_blocks=100).size()
     assert (without.num_host_blocks, without.host_kv_bytes) == (0, 0)
@@ -131,11 +117,8 @@ def test_the_tier_counts_in_what_the_model_takes(opened: Open, backend: str, mon
     assert without.num_blocks - with_tier.num_blocks == 100 + staged // BLOCK_BYTES
 
 
-def test_a_tier_that_does_not_fit_is_refused_with_the_numbers(
-    opened: Open, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"headrace_engine.backends.{backend}.runner.memory_limit", lambda: 64 * 2**20)
-    monkeypatch.setattr(f"headrace_engine.backends.{backend}.loading.memory_limit", lambda: 64 * 2**20)
+def test_a_tier_that_does_not_fit_is_refused_with_the_numbers(opened: Open, memory: Callable[[int], None]) -> None:
+    memory(64 * 2**20)
     with pytest.raises(OutOfMemory) as caught:
         opened(num_host_blocks=100_000, max_prefill_tokens=64, dtype=ComputeDtype.FLOAT32).size()
     message = caught.value.message
@@ -146,4 +129,4 @@ def test_a_tier_that_does_not_fit_is_refused_with_the_numbers(
 
 def test_copies_without_a_tier_are_a_defect(opened: Open) -> None:
     with pytest.raises(Internal, match="without host blocks"):
-        ready(opened()).copy_blocks(BlockCopies([(0, 0)]))
+        allocated(opened()).copy_blocks(BlockCopies([(0, 0)]))

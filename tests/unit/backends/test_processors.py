@@ -22,8 +22,7 @@ from headrace_engine.errors import BadProcessor
 from headrace_engine.messages import CorePlan, ProcessorFile
 from headrace_engine.native import allocations, load
 from logit_processors import CASES, VOCAB, random_history, ruled_step
-from tiny_models import make_tiny_llama
-from torch_sequences import plan_for
+from runners import plan_for, ready, silent
 
 PROMPT = [3, 90, 41, 7, 7, 260, 18]
 GREEDY = SamplingParams(temperature=0, logprobs=True, top_logprobs=3)
@@ -112,27 +111,16 @@ PROCESSES: dict[str, Process] = {
 FILES = tuple(ProcessorFile(name) for name in PROCESSES)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("llama"))
-
-
-def plan(folder: Path, **changes) -> CorePlan:
+def plan(tiny_llama: Path, **changes) -> CorePlan:
     sizes = {"max_batch": 8, "max_length": 128, "max_prefill_tokens": 64, "num_blocks": 32}
-    return plan_for(folder, dtype=ComputeDtype.FLOAT32, **{**sizes, "logits_processors": FILES, **changes})
+    return plan_for(tiny_llama, dtype=ComputeDtype.FLOAT32, **{**sizes, "logits_processors": FILES, **changes})
 
 
 @pytest.fixture(scope="module", params=[make_cpu, make_torch], ids=["cpu", "torch"])
-def runner(request, folder) -> Iterator[Runner]:
-    runner = opened(request.param(plan(folder), PROCESSES))
+def runner(request, tiny_llama) -> Iterator[Runner]:
+    runner = ready(request.param(plan(tiny_llama), PROCESSES))
     yield runner
     runner.close()
-
-
-def opened(runner: Runner) -> Runner:
-    runner.load(lambda phase, done, total: None)
-    runner.allocate(runner.size().num_blocks)
-    return runner
 
 
 def processing(*calls: str | LogitsProcessor, ids=PROMPT) -> Processing:
@@ -281,16 +269,16 @@ def test_shapes_are_its_own_affair(runner):
     assert one(runner, row(processing=processing("flatten"))).token_id == one(runner, row()).token_id
 
 
-def test_more_rows_than_are_drawn_at_once(folder, monkeypatch):
+def test_more_rows_than_are_drawn_at_once(tiny_llama, monkeypatch):
     monkeypatch.setattr("headrace_engine.backends.cpu.scoring._ROWS", 3)
-    runner = opened(make_cpu(plan(folder), PROCESSES))
+    runner = ready(make_cpu(plan(tiny_llama), PROCESSES))
     steps = [row(n, processing=processing(boosted(40 + n, 1e4))) for n in range(8)]
     assert [sampled.token_id for sampled in runner.run(steps)] == list(range(40, 48))
     runner.close()
 
 
-def test_nothing_is_allocated_by_a_step(folder):
-    runner = opened(make_cpu(plan(folder), PROCESSES))
+def test_nothing_is_allocated_by_a_step(tiny_llama):
+    runner = ready(make_cpu(plan(tiny_llama), PROCESSES))
     runner.run([row()])
     before = allocations(load("cpu"))
     runner.run([row(n, processing=processing(boosted(17, 1e4))) for n in range(8)])
@@ -298,9 +286,9 @@ def test_nothing_is_allocated_by_a_step(folder):
     runner.close()
 
 
-def test_backends_draw_the_same_tokens(folder):
+def test_backends_draw_the_same_tokens(tiny_llama):
     """Of 40 rows with each sampling, in float32."""
-    runners = [opened(make(plan(folder), PROCESSES)) for make in (make_cpu, make_torch)]
+    runners = [ready(make(plan(tiny_llama), PROCESSES)) for make in (make_cpu, make_torch)]
     for sampling in SAMPLINGS:
         drawn: list[list[int | None]] = [[], []]
         for position in range(40):
@@ -312,8 +300,8 @@ def test_backends_draw_the_same_tokens(folder):
         assert sampling.temperature == 0 or len(set(drawn[0])) > 10
 
 
-def written(folder: Path, name: str, text: str) -> ProcessorFile:
-    path = folder / name
+def written(tiny_llama: Path, name: str, text: str) -> ProcessorFile:
+    path = tiny_llama / name
     path.write_text(text)
     return ProcessorFile("mine", str(path))
 
@@ -323,18 +311,18 @@ def make(request) -> Callable[[CorePlan], Runner]:
     return request.param
 
 
-def test_a_file_is_read_when_the_model_is_loaded(make, folder, tmp_path):
+def test_a_file_is_read_when_the_model_is_loaded(make, tiny_llama, tmp_path):
     text = "OFFSET = 1e4\n\ndef process(logits, ids, arguments):\n    logits[ids[-1] + 1] += OFFSET * arguments[0]\n"
-    runner = opened(make(plan(folder, logits_processors=(written(tmp_path, "mine.py", text),))))
+    runner = ready(make(plan(tiny_llama, logits_processors=(written(tmp_path, "mine.py", text),))))
     step = row(processing=processing(LogitsProcessor("mine", (1.0,))))
     assert one(runner, step).token_id == PROMPT[-1] + 1
     runner.close()
 
 
-def test_a_file_may_describe_its_data_with_classes(make, folder, tmp_path):
+def test_a_file_may_describe_its_data_with_classes(make, tiny_llama, tmp_path):
     text = "from __future__ import annotations\nfrom dataclasses import dataclass\n\n@dataclass\nclass Word:\n"
     text += "    text: str\n\ndef process(logits, ids, arguments): ...\n"
-    runner = opened(make(plan(folder, logits_processors=(written(tmp_path, "mine.py", text),))))
+    runner = ready(make(plan(tiny_llama, logits_processors=(written(tmp_path, "mine.py", text),))))
     assert one(runner, row(processing=processing("mine"))) == one(runner, row())
     runner.close()
 
@@ -351,26 +339,26 @@ def test_a_file_may_describe_its_data_with_classes(make, folder, tmp_path):
         ("def process(logits, ids): ...\n", "has to take logits, ids, arguments: too many positional"),
     ],
 )
-def test_a_file_that_is_wrong_is_told_of_when_the_model_is_loaded(make, folder, tmp_path, text, words):
-    runner = make(plan(folder, logits_processors=(written(tmp_path, "mine.py", text),)))
+def test_a_file_that_is_wrong_is_told_of_when_the_model_is_loaded(make, tiny_llama, tmp_path, text, words):
+    runner = make(plan(tiny_llama, logits_processors=(written(tmp_path, "mine.py", text),)))
     with pytest.raises(BadProcessor, match=rf"'mine' \(.*mine.py\).*{words}") as refusal:
-        runner.load(lambda phase, done, total: None)
+        runner.load(silent)
     assert refusal.value.reason == "BAD_PROCESSOR"
 
 
-def test_a_file_that_is_gone_is_told_of(make, folder, tmp_path):
-    runner = make(plan(folder, logits_processors=(ProcessorFile("mine", str(tmp_path / "gone.py")),)))
+def test_a_file_that_is_gone_is_told_of(make, tiny_llama, tmp_path):
+    runner = make(plan(tiny_llama, logits_processors=(ProcessorFile("mine", str(tmp_path / "gone.py")),)))
     with pytest.raises(BadProcessor, match="No such file"):
-        runner.load(lambda phase, done, total: None)
+        runner.load(silent)
 
 
-def test_a_function_that_nobody_gave_is_told_of(make, folder):
+def test_a_function_that_nobody_gave_is_told_of(make, tiny_llama):
     with pytest.raises(BadProcessor, match="logits processor 'mine' has no function"):
-        make(plan(folder, logits_processors=(ProcessorFile("mine"),))).load(lambda phase, done, total: None)
+        make(plan(tiny_llama, logits_processors=(ProcessorFile("mine"),))).load(silent)
 
 
-def test_code_for_cuda_idles_on_a_cpu(make, folder, tmp_path):
-    runner = opened(make(plan(folder, logits_processors=(written(tmp_path, "mine.cu", "nonsense"),))))
+def test_code_for_cuda_idles_on_a_cpu(make, tiny_llama, tmp_path):
+    runner = ready(make(plan(tiny_llama, logits_processors=(written(tmp_path, "mine.cu", "nonsense"),))))
     assert list(runner.idle_processors) == ["mine"]
     assert "is for CUDA devices" in runner.idle_processors["mine"]
     runner.close()

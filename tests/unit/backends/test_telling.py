@@ -14,9 +14,10 @@ from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch import workspace
 from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, SamplingParams, WeightQuant
 from headrace_engine.core.runner import Scoring, SequenceStep
+from runners import plan_for, ready
 from safetensors.torch import load_file, save_file
 from tiny_models import make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
-from torch_sequences import plan_for, random_ids, reference
+from torch_sequences import random_ids, reference
 
 BACKENDS = {"cpu": make_cpu, "torch": make_torch}
 GREEDY = SamplingParams(temperature=0.0, logprobs=True)
@@ -44,9 +45,7 @@ def opened(request, monkeypatch):
     def open_one(path, **changes):
         runner = BACKENDS[request.param](plan_for(path, max_batch=4, **changes))
         runners.append(runner)
-        runner.load(lambda phase, done, total: None)
-        runner.allocate(runner.size().num_blocks)
-        return runner
+        return ready(runner)
 
     yield open_one
     for runner in runners:

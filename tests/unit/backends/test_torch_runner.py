@@ -24,8 +24,9 @@ from headrace_engine.config import (
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
 from headrace_engine.model_types import ModelPhase
+from runners import plan_for, ready, silent
 from tiny_models import make_tiny_llama
-from torch_sequences import Lanes, load, plan_for, random_ids
+from torch_sequences import Lanes, load, random_ids
 
 GREEDY = SamplingParams(temperature=0.0, logprobs=True)
 MIB = 2**20
@@ -33,32 +34,8 @@ KV_BYTES_A_TOKEN = 2 * 2 * 2 * 16 * 4
 """Keys and values, 2 layers, 2 heads of 16 entries, 4 bytes."""
 
 
-def silent(phase, done, total):
-    pass
-
-
-@pytest.fixture(scope="module")
-def tiny_llama(tmp_path_factory):
-    return make_tiny_llama(tmp_path_factory.mktemp("llama"))
-
-
-@pytest.fixture
-def memory(monkeypatch):
-    """Sets the memory limit that the backend sees."""
-
-    def set_limit(size):
-        monkeypatch.setattr("headrace_engine.backends.torch.loading.memory_limit", lambda: size)
-
-    monkeypatch.delenv("BFC_MEM_RATIO", raising=False)
-    set_limit(1024 * MIB)
-    return set_limit
-
-
-def ready(path, **changes):
-    runner = make_runner(plan_for(path, **changes))
-    runner.load(silent)
-    runner.allocate(runner.size().num_blocks)
-    return runner
+def runner_for(path, **changes):
+    return ready(make_runner(plan_for(path, **changes)))
 
 
 def refusal(path, **changes):
@@ -109,7 +86,7 @@ def test_without_num_threads_the_cores_of_the_host_are_used(tiny_llama, memory):
 
 def test_a_step_returns_tokens_of_the_wanted_rows_in_order(tiny_llama, memory):
     """A prompt chunk, a whole prompt and a decoded token in one step; each as computed alone by the decoder."""
-    runner = ready(tiny_llama)
+    runner = runner_for(tiny_llama)
     prompts = [random_ids(20, seed=1), random_ids(9, seed=2), random_ids(5, seed=3)]
     blocks = [[7, 3], [0], [5]]
     assert runner.run([SequenceStep(prompts[2][:4], 0, blocks[2])]) == []
@@ -134,7 +111,7 @@ def test_a_step_returns_tokens_of_the_wanted_rows_in_order(tiny_llama, memory):
 
 
 def test_a_seed_draws_the_same_ids_alone_and_in_a_batch(tiny_llama, memory):
-    runner = ready(tiny_llama)
+    runner = runner_for(tiny_llama)
     hot = SamplingParams(temperature=1.2, top_p=0.95, seed=11)
     steps = [SequenceStep(random_ids(12, seed=n), 0, [n], hot, position=n, index=n % 2) for n in range(8)]
     assert runner.run(steps) == [runner.run([step])[0] for step in steps]
@@ -157,7 +134,7 @@ def overflowing_llama(path):
 
 
 def test_bc111_overflow_in_one_sequence_is_its_error_alone(tmp_path, memory):
-    runner = ready(overflowing_llama(tmp_path), dtype=ComputeDtype.FLOAT16)
+    runner = runner_for(overflowing_llama(tmp_path), dtype=ComputeDtype.FLOAT16)
     prompts = [[10, 20, 30, 40], [10, 20, 30, 5], [50, 60, 70]]
     steps = [SequenceStep(ids, 0, [n], GREEDY) for n, ids in enumerate(prompts)]
     alone = [runner.run([step])[0] for step in steps]
@@ -170,7 +147,7 @@ def test_bc111_overflow_in_one_sequence_is_its_error_alone(tmp_path, memory):
 
 
 def test_bc111_what_overflows_float16_is_right_in_bfloat16(tmp_path, memory):
-    runner = ready(overflowing_llama(tmp_path), dtype=ComputeDtype.BFLOAT16)
+    runner = runner_for(overflowing_llama(tmp_path), dtype=ComputeDtype.BFLOAT16)
     assert runner.run([SequenceStep([10, 20, 30, 5], 0, [0], GREEDY)])[0].error == ""
 
 
@@ -276,7 +253,7 @@ def _peak_bytes(call):
 
 
 def test_an_empty_step_does_nothing(tiny_llama, memory):
-    assert ready(tiny_llama).run([]) == []
+    assert runner_for(tiny_llama).run([]) == []
 
 
 def test_running_before_allocating_is_a_defect(tiny_llama):
@@ -285,7 +262,7 @@ def test_running_before_allocating_is_a_defect(tiny_llama):
 
 
 def test_close_frees_the_model_and_may_be_repeated(tiny_llama, memory):
-    runner = ready(tiny_llama)
+    runner = runner_for(tiny_llama)
     runner.close()
     runner.close()
     with pytest.raises(Internal):
