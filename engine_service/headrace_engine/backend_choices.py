@@ -55,3 +55,9 @@ def _refusal(backend: str, name: str, value: object) -> str:
     return (
         f"= {value} is not supported by the {backend} backend; {f'allowed: {allowed}' if allowed else 'leave it unset'}"
     )
+
+
+def integers_needed() -> InvalidArgument:
+    """The refusal of activations of eight bits where no weight is an integer, on the cpu backend."""
+    text = "= INT8 takes weights of integers, and this model's are not: set weight_quant to INT8 or INT4"
+    return InvalidArgument.field("config.activation_quant", text)

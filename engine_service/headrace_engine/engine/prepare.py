@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
+from headrace_engine.engine.backend_fields import check_storage
 from headrace_engine.engine.generation import filled
 from headrace_engine.engine.guiding import Guiding
 from headrace_engine.engine.model_defaults import check_default_ids, model_defaults
@@ -52,7 +53,7 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
     check_config(config, options.backend)
     check_root(config.model_path, options)
     files = _open(config, options)
-    _check_length(config, files)
+    _check_files(config, files, options)
     bundle = load_tokenizer(files)
     processor = TextProcessor(bundle, config.chat_template)
     if config.chat_template:
@@ -84,7 +85,7 @@ def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
     check_config(config, options.backend)
     check_root(config.model_path, options)
     if not options.allow_hub or not is_name(config.model_path) or _exists(config.model_path):
-        _check_length(config, _open(config, options))
+        _check_files(config, _open(config, options), options)
 
 
 def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:
@@ -162,6 +163,11 @@ def _exists(path: str) -> bool:
 
 def _unreadable(path: str, error: OSError) -> BadModel:
     return BadModel(f"{error.strerror or error}: {path}")  # A long path is cut where it is told.
+
+
+def _check_files(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) -> None:
+    _check_length(config, files)
+    check_storage(config, files, options.backend)
 
 
 def _check_length(config: RuntimeConfig, files: ModelFiles) -> None:

@@ -44,8 +44,8 @@ def check_config(config: RuntimeConfig, backend: str = "auto") -> None:
     if not config.model_path:
         raise InvalidArgument.field("config.model_path", "is not set: give a directory, file or hub name")
     check(config, RUNTIME, "config.")
-    check_backend(config, backend)
     _check_block_size(config)
+    check_backend(config, backend)
     _check_host_blocks(config)
     _check_group_size(config)
     _check_budget(config)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 
+from headrace_engine.cuda_driver import has_driver
+
 
 def has_cuda() -> bool:
     """Torch can compute on a CUDA device. It takes seconds to import, and is asked only where a driver has a device."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    if not has_driver():
         return False
+    driver = ctypes.CDLL("libcuda.so.1")
     count = ctypes.c_int(0)
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
         return False

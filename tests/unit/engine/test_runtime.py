@@ -65,7 +65,7 @@ class TestCheck:
 
     @pytest.mark.parametrize("size", [8, 16, 32, 64, 128])
     def test_every_power_in_range_is_allowed(self, size: int) -> None:
-        check_config(replace(PLAIN, block_size=size))
+        check_config(replace(PLAIN, block_size=size), "torch")
 
     @pytest.mark.parametrize(
         ("values", "budget", "batch"),

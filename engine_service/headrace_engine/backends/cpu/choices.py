@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_engine.backend_choices import check_choices
+from headrace_engine.backend_choices import check_choices, integers_needed
 from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
 from headrace_engine.backends.cpu.storage import Storage
 from headrace_engine.config import (
@@ -66,8 +66,7 @@ def choose_activations(plan: CorePlan, files: ModelFiles, storage: Storage) -> A
     if plan.activation_quant is ActivationQuant.NONE:
         return Activations.FULL
     if storage.quant is WeightQuant.NONE and not _has_blocks(files, storage):
-        text = "= INT8 takes weights of integers, and this model's are not: set weight_quant to INT8 or INT4"
-        raise InvalidArgument.field("config.activation_quant", text)
+        raise integers_needed()
     return Activations.INT8
 
 
