@@ -52,10 +52,3 @@ def assert_whole(readings: list[Reading], expected: list[Answer], engine: Server
         for reading, answer in zip(readings, expected, strict=True):
             assert wire.state(reading.queue.handle).sequences[0].checksum == answer.checksum
         wire.close()
-
-
-def balanced(client: Client) -> bool:
-    """Nothing runs or waits, and every block is free or kept by the prefix cache alone."""
-    (stat,) = client.engine_stats("tiny")
-    idle = stat.running == stat.waiting == stat.blocks_used == 0
-    return idle and stat.blocks_total == stat.blocks_cached + stat.blocks_free

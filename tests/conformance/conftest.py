@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from books import release_all
 from headrace import Client
 from headrace.aio_transport import AsyncTransport, for_asyncio
 from headrace.transport import SessionTransport, Transport, open_transport
@@ -32,7 +33,6 @@ from processor_files import processor_arguments, write_processors
 from servers import Server, engine_server, gateway_server
 from simulated import simulated_place
 from tiny_models import make_tiny_llama, make_tiny_mistral
-from waiting import wait_until
 from wire import Wire
 
 
@@ -169,9 +169,7 @@ def _install(client: Client, folders: Folders) -> None:
 def client(place: Place) -> Iterator[Client]:
     """The path's client. Afterwards everything is released and the books balance."""
     yield place.client
-    for request in place.client.list_requests():
-        place.client.release_request(request.handle)
-    wait_until(lambda: _idle(place.client), "blocks and requests are not back")
+    release_all(place.client)
 
 
 @pytest.fixture
@@ -180,12 +178,3 @@ def wire(place: Place, client: Client) -> Iterator[Wire]:
     wire = Wire(place.target)
     yield wire
     wire.close()
-
-
-def _idle(client: Client) -> bool:
-    stats = [stat for stat in client.engine_stats() if stat.state == "RUNNING"]
-    return all(
-        stat.running == stat.waiting == stat.blocks_used == 0
-        and stat.blocks_total == stat.blocks_cached + stat.blocks_free
-        for stat in stats
-    )

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from crowd import balanced, serve
+from books import release_all
+from crowd import serve
 from gate import Gate
 from headrace import Client
 from headrace_engine.core.executor import Executor
@@ -15,7 +16,6 @@ from headrace_engine.core.flight import Flight
 from headrace_engine.core.runner import SequenceStep
 from servers import Server, gated_engine_server
 from tiny_models import make_tiny_llama
-from waiting import wait_until
 
 
 @pytest.fixture(scope="session")
@@ -44,9 +44,7 @@ def engine(shared_engine: Server, gate: Gate) -> Iterator[Server]:
     yield shared_engine
     gate.open()
     with Client(shared_engine.address) as client:
-        for request in client.list_requests():
-            client.release_request(request.handle)
-        wait_until(lambda: balanced(client), "blocks and requests are not back")
+        release_all(client)
 
 
 @pytest.fixture

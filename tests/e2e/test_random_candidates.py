@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from gate import Gate
+from books import release_all
 from headrace import Client, ResultQueue
-from servers import Server, core_of, gated_engine_server
-from tiny_models import VOCAB_SIZE, make_tiny_llama
-from waiting import wait_until
+from scarcity import FORMATS, Chance, Scarce, scarce_engine
+from servers import core_of
+from tiny_models import VOCAB_SIZE
 
-FORMATS: list[dict[str, Any]] = [
-    {"type": "json_object"},
-    {"type": "regex", "regex": "(ab|cd|[0-9]{2}){5,30}"},
-    {"type": "choice", "choices": ["yes, indeed", "no, never", "é👍"]},
-]
 EOS = {"eos_token_id": [2]}
-SIZES: dict[str, Any] = {"max_batch": 6, "max_length": 128, "num_blocks": 11, "num_host_blocks": 12}
 
 
 @dataclass
@@ -36,49 +28,30 @@ class Answer:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Gate, Client]]:
-    root = tmp_path_factory.mktemp("candidates")
-    folder: Path = make_tiny_llama(root / "tiny", max_position_embeddings=256)
-    gate = Gate(root / "steps")
-    with gated_engine_server("e1", gate, "--backend", "cpu") as server, Client(server.address) as client:
-        client.install_model(
-            "tiny",
-            path=str(folder),
-            dtype="FLOAT32",
-            max_prefill_tokens=48,
-            prefix_cache_ttl=60,
-            num_threads=1,
-            **SIZES,
-        )
-        client.start_model("tiny")
-        yield server, gate, client
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scarce]:
+    sizes = {"num_blocks": 11, "num_host_blocks": 12, "max_prefill_tokens": 48, "prefix_cache_ttl": 60}
+    with scarce_engine(tmp_path_factory.mktemp("candidates"), "cpu", **sizes) as engine:
+        yield engine
 
 
-def random_request(chance: random.Random, beginnings: list[list[int]]) -> dict[str, Any]:
+def random_request(chance: Chance, beginnings: list[list[int]]) -> dict[str, Any]:
     """A prompt, most often with a beginning that others have too, and a config."""
-
-    def ids(most: int) -> list[int]:
-        return [chance.randrange(3, VOCAB_SIZE) for _ in range(chance.randint(1, most))]
-
-    def sometimes(share: float, **fields: Any) -> dict[str, Any]:
-        return fields if chance.random() < share else {}
-
     count = chance.randint(1, 2)
     candidates = {"n": count, "best_of": count + chance.randint(1, 3), "length_penalty": chance.choice([0.0, 1.0, 2.5])}
-    free = {**sometimes(0.5, stop_words=[chr(chance.randrange(33, 127))]), "eos_token_id": ids(20)}
+    free = {**chance.sometimes(0.5, stop_words=[chr(chance.randrange(33, 127))]), "eos_token_id": chance.ids(20)}
     return {
-        "ids": [*chance.choice(beginnings)[: chance.randint(0, 60)], *ids(10)],
+        "ids": [*chance.choice(beginnings)[: chance.randint(0, 60)], *chance.ids(10)],
         "max_new_tokens": chance.randint(10, 50),
         "seed": chance.randrange(2**64),
         "temperature": chance.choice([0.7, 1.5]),
         **(candidates if chance.random() < 0.6 else {"n": count}),
         **(free if chance.random() < 0.5 else {"response_format": chance.choice(FORMATS), **EOS}),
-        **sometimes(0.5, logprobs=True, top_logprobs=chance.randint(0, 5)),
-        **sometimes(0.5, prompt_logprobs=chance.randint(0, 3)),
-        **sometimes(0.3, enable_tensors_from_model_inference=True),
-        **sometimes(0.3, presence_penalty=0.5, frequency_penalty=0.9, no_repeat_ngram_size=3),
-        **sometimes(0.4, cache_salt=chance.choice("ab")),
-        **sometimes(0.3, priority=1),
+        **chance.sometimes(0.5, logprobs=True, top_logprobs=chance.randint(0, 5)),
+        **chance.sometimes(0.5, prompt_logprobs=chance.randint(0, 3)),
+        **chance.sometimes(0.3, enable_tensors_from_model_inference=True),
+        **chance.sometimes(0.3, presence_penalty=0.5, frequency_penalty=0.9, no_repeat_ngram_size=3),
+        **chance.sometimes(0.4, cache_salt=chance.choice("ab")),
+        **chance.sometimes(0.3, priority=1),
     }
 
 
@@ -104,9 +77,9 @@ def read(client: Client, queue: ResultQueue, request: dict[str, Any]) -> Answer:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_each_is_what_it_is_alone(engine: tuple[Server, Gate, Client], seed: int) -> None:
+def test_each_is_what_it_is_alone(engine: Scarce, seed: int) -> None:
     server, gate, client = engine
-    chance = random.Random(seed)
+    chance = Chance(seed)
     beginnings = [[chance.randrange(3, VOCAB_SIZE) for _ in range(60)] for _ in range(3)]
     wanted = [random_request(chance, beginnings) for _ in range(12)]
     alone = [
@@ -123,10 +96,5 @@ def test_each_is_what_it_is_alone(engine: tuple[Server, Gate, Client], seed: int
         assert (found.prompt, found.vectors) == (expected.prompt, expected.vectors), request
         assert found.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
         assert found.prompt_logprobs == pytest.approx(expected.prompt_logprobs, abs=1e-3)
-    wait_until(lambda: _is_idle(client), "blocks are not back")
+    release_all(client)
     assert client.engine_stats("tiny")[0].host_blocks_used > 0, "the pool was not scarce"
-
-
-def _is_idle(client: Client) -> bool:
-    stat = client.engine_stats("tiny")[0]
-    return (stat.running, stat.waiting, stat.blocks_used) == (0, 0, 0)

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from gate import Gate
-from headrace import Client, ResultQueue
-from servers import Server, core_of, gated_engine_server
-from tiny_models import VOCAB_SIZE, make_tiny_llama
-from waiting import wait_until
+from books import release_all
+from headrace import ResultQueue
+from scarcity import FORMATS, Chance, Scarce, scarce_engine
+from servers import core_of
 
 CASES = {"cpu": range(3), "cpu UINT4": (3,), "torch INT8": (4,), "torch UINT4": (5,)}
 """Backend and mode of keys and values, and the seeds. Each kills one core; a model bears five losses in ten minutes."""
 
 LONG: dict[str, Any] = {"ids": [5, 6, 7], "max_new_tokens": 100, "ignore_eos": True, "temperature": 1.2}
 """Three of these grow beyond the pool."""
-
-FORMATS: list[dict[str, Any]] = [
-    {"type": "json_object"},
-    {"type": "regex", "regex": "(ab|cd|[0-9]{2}){5,30}"},
-    {"type": "choice", "choice": ["yes, indeed", "no, never", "é👍"]},
-]
 
 
 @dataclass
@@ -40,65 +31,42 @@ class Answer:
 
 
 @pytest.fixture(scope="module")
-def engine(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Server, Gate, Client]]:
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scarce]:
     """One whose pool holds three long sequences, of the backend and with the mode of the case."""
-    root = tmp_path_factory.mktemp("random")
-    folder: Path = make_tiny_llama(root / "tiny", max_position_embeddings=256)
     backend, _, mode = request.param.partition(" ")
-    gate = Gate(root / "steps")
-    with gated_engine_server("e1", gate, "--backend", backend) as server, Client(server.address) as client:
-        client.install_model(
-            "tiny",
-            path=str(folder),
-            dtype="FLOAT32",
-            max_batch=6,
-            max_length=128,
-            num_blocks=10,
-            num_threads=1,
-            compute_unit="CPU",
-            kv_cache_mode=mode or "DEFAULT",
-        )
-        client.start_model("tiny")
-        yield server, gate, client
+    config = {"num_blocks": 10, "compute_unit": "CPU", "kv_cache_mode": mode or "DEFAULT"}
+    with scarce_engine(tmp_path_factory.mktemp("random"), backend, **config) as engine:
+        yield engine
 
 
-def random_request(chance: random.Random) -> dict[str, Any]:
+def random_request(chance: Chance) -> dict[str, Any]:
     """A prompt and a config."""
-
-    def ids(most: int) -> list[int]:
-        return [chance.randrange(3, VOCAB_SIZE) for _ in range(chance.randint(1, most))]
-
-    def sometimes(share: float, **fields: Any) -> dict[str, Any]:
-        return fields if chance.random() < share else {}
-
     config: dict[str, Any] = {
-        "ids": ids(40),
+        "ids": chance.ids(40),
         "max_new_tokens": chance.randint(10, 90),
         "seed": chance.randrange(2**64),
         "temperature": chance.choice([0.0, 0.7, 1.5]),
         "top_k": chance.choice([0, 5, 40]),
         "top_p": chance.choice([1.0, 0.9]),
         "skip_special_tokens": chance.random() < 0.5,
-        **sometimes(0.5, logprobs=True, top_logprobs=chance.randint(0, 5)),
-        **sometimes(0.3, repetition_penalty=chance.choice([0.7, 1.3])),
-        **sometimes(0.3, presence_penalty=0.5, frequency_penalty=chance.choice([-0.5, 0.9])),
-        **sometimes(0.2, no_repeat_ngram_size=chance.randint(1, 3)),
-        **sometimes(0.2, bad_words_ids=[ids(2) for _ in range(5)]),
-        **sometimes(0.2, logit_bias={token: chance.uniform(-5, 5) for token in ids(8)}),
-        **sometimes(0.3, n=2),
+        **chance.sometimes(0.5, logprobs=True, top_logprobs=chance.randint(0, 5)),
+        **chance.sometimes(0.3, repetition_penalty=chance.choice([0.7, 1.3])),
+        **chance.sometimes(0.3, presence_penalty=0.5, frequency_penalty=chance.choice([-0.5, 0.9])),
+        **chance.sometimes(0.2, no_repeat_ngram_size=chance.randint(1, 3)),
+        **chance.sometimes(0.2, bad_words_ids=[chance.ids(2) for _ in range(5)]),
+        **chance.sometimes(0.2, logit_bias={token: chance.uniform(-5, 5) for token in chance.ids(8)}),
+        **chance.sometimes(0.3, n=2),
     }
     if chance.random() < 0.3:
         return {**config, "response_format": chance.choice(FORMATS)}
     return {
         **config,
-        **sometimes(0.4, min_new_tokens=min(chance.randint(1, 20), config["max_new_tokens"])),
-        **sometimes(0.4, stop_words=[chr(chance.randrange(33, 127)) for _ in range(3)]),
-        **sometimes(0.3, stop_words_ids=[ids(2) for _ in range(4)]),
-        **sometimes(0.3, stop_token_ids=ids(8)),
-        **sometimes(0.3, include_stop=True),
-        **sometimes(0.3, eos_token_id=ids(10)),
+        **chance.sometimes(0.4, min_new_tokens=min(chance.randint(1, 20), config["max_new_tokens"])),
+        **chance.sometimes(0.4, stop_words=[chr(chance.randrange(33, 127)) for _ in range(3)]),
+        **chance.sometimes(0.3, stop_words_ids=[chance.ids(2) for _ in range(4)]),
+        **chance.sometimes(0.3, stop_token_ids=chance.ids(8)),
+        **chance.sometimes(0.3, include_stop=True),
+        **chance.sometimes(0.3, eos_token_id=chance.ids(10)),
     }
 
 
@@ -119,15 +87,15 @@ def _read_one(queue: ResultQueue) -> Answer:
 
 
 @pytest.mark.parametrize(("engine", "seeds"), CASES.items(), indirect=["engine"], ids=CASES)
-def test_each_request_is_what_it_is_alone(engine: tuple[Server, Gate, Client], seeds: Sequence[int]) -> None:
+def test_each_request_is_what_it_is_alone(engine: Scarce, seeds: Sequence[int]) -> None:
     for seed in seeds:
         check_all_at_once(engine, seed)
 
 
-def check_all_at_once(engine: tuple[Server, Gate, Client], seed: int) -> None:
+def check_all_at_once(engine: Scarce, seed: int) -> None:
     """Random requests together, while the pool is scarce and a core is killed."""
     server, gate, client = engine
-    chance = random.Random(seed)
+    chance = Chance(seed)
     wanted = [random_request(chance) for _ in range(8)] + [{**LONG, "seed": number} for number in range(3)]
     chance.shuffle(wanted)
     alone = [read(client.start_request("tiny", use_prefix_cache=False, **request)[1]) for request in wanted]
@@ -146,11 +114,4 @@ def check_all_at_once(engine: tuple[Server, Gate, Client], seed: int) -> None:
     preempted = [choice.RequestStatInfo()["preemptions"] for queue in queues for choice in queue.choices]
     assert any(preempted), "the pool was not scarce"
     assert len({one.end for answers in alone for one in answers}) > 1, "all ended alike"
-    for request_info in client.list_requests():
-        client.release_request(request_info.handle)
-    wait_until(lambda: _is_idle(client), "blocks are not back")
-
-
-def _is_idle(client: Client) -> bool:
-    stat = client.engine_stats("tiny")[0]
-    return (stat.running, stat.waiting, stat.blocks_used) == (0, 0, 0)
+    release_all(client)

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from crowd import LENGTH, PATIENT, assert_whole, balanced, serve, start_all, undisturbed_answers
+from books import balanced
+from crowd import LENGTH, PATIENT, assert_whole, serve, start_all, undisturbed_answers
 from gate import Gate
 from headrace import Client, EngineLostError, ResultQueue, RetryPolicy, UnavailableError
 from headrace.types import FinishReason, GenerateStatus, RequestInfo
