@@ -120,6 +120,11 @@ def test_bc143_what_cannot_be_compiled_is_refused(client: Client, response_forma
     assert say(client, {"type": "choice", "choices": ["yes"]})[0] == "yes"
 
 
+def test_a_grammar_of_the_other_notation_is_told_so(client: Client) -> None:
+    with pytest.raises(InvalidRequestError, match='needs "syntax": "EBNF"'):
+        say(client, {"type": "grammar", "text": 'root ::= "x"'})
+
+
 @pytest.mark.parametrize(
     "response_format", [{"type": "xml"}, {"type": "json_schema", "schema": {}}, {"jsonschema": {}}, {}]
 )

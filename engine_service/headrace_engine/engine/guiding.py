@@ -40,10 +40,10 @@ class Guiding:
             return await asyncio.to_thread(self._compile, wanted)
 
     def _compile(self, wanted: ResponseFormat) -> tuple[str, tuple[ConfigWarning, ...]]:
-        from headrace_engine.guided.grammar import FIELD, grammar_of  # Most engines never need the library.
+        from headrace_engine.guided.grammar import FIELD, advice, grammar_of  # Most engines never need the library.
         from headrace_engine.guided.vocabulary import Vocabulary
 
         grammar = grammar_of(wanted)
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(self._bundle, self._vocab_size, short=True)
-        return grammar, tuple(ConfigWarning(FIELD, text) for text in self._vocabulary.check(grammar))
+        return grammar, tuple(ConfigWarning(FIELD, text) for text in self._vocabulary.check(grammar, advice(wanted)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher
-from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
+from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from headrace_engine.config import ResponseFormat, ResponseFormatKind
 from headrace_engine.errors import InvalidArgument
@@ -34,6 +35,8 @@ _KEYWORDS = frozenset({
     "contentEncoding", "contentMediaType", "contentSchema", "x-guidance",
 })  # fmt: skip
 """What a schema may begin with. Without any of them it is most often one in a wrapper, and would allow anything."""
+
+_LARK_START = re.compile(r"^\??start\s*:(?!:)", re.MULTILINE)
 
 _JSON: JsonCompileOptions = {
     "whitespace_pattern": _WHITESPACE,
@@ -63,7 +66,18 @@ def grammar_of(wanted: ResponseFormat) -> str:
         case ResponseFormatKind.CHOICE:
             return _from_choices(wanted.choices)
         case ResponseFormatKind.GRAMMAR:
-            return LLMatcher.grammar_from_lark(_lark_of(wanted.text) if wanted.ebnf else wanted.text)
+            return LLMatcher.grammar_from_lark(_lark_of(wanted) if wanted.ebnf else wanted.text)
+
+
+def advice(wanted: ResponseFormat) -> str:
+    """What to say to whom a format is refused that looks like one of the other notation; "" where it does not."""
+    if wanted.kind is not ResponseFormatKind.GRAMMAR:
+        return ""
+    if not wanted.ebnf and "::=" in wanted.text:
+        return '; it looks like EBNF, which needs "syntax": "EBNF" (on the wire GRAMMAR_SYNTAX_EBNF)'
+    if wanted.ebnf and _LARK_START.search(wanted.text):
+        return '; it looks like Lark, which is taken without "syntax": "EBNF"'
+    return ""
 
 
 def refused(why: str) -> InvalidArgument:
@@ -105,8 +119,8 @@ def _literal(text: str) -> str:
     return "".join(one if one.isascii() and one.isalnum() else rf"\x{{{ord(one):X}}}" for one in text)
 
 
-def _lark_of(text: str) -> str:
+def _lark_of(wanted: ResponseFormat) -> str:
     try:
-        return gbnf_to_lark(text)
-    except (GbnfToLarkError, RecursionError) as error:
-        raise refused(f"grammar is not EBNF: {first_line(str(error))}") from None
+        return gbnf_to_lark(wanted.text)
+    except Exception as error:  # The library raises plain ones too.
+        raise refused(f"grammar is not EBNF: {first_line(str(error))}{advice(wanted)}") from None

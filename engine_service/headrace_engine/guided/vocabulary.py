@@ -33,15 +33,18 @@ class Vocabulary:
         self._tokenizer = LLTokenizer(TokenizerWrapper(pieces), n_vocab=size, slices=[] if short else None)
         self._matcher = lru_cache(MAX_KEPT)(partial(_compile, self._tokenizer))
 
-    def check(self, grammar: str) -> list[str]:
+    def check(self, grammar: str, advice: str = "") -> list[str]:
         """What is suspicious about a grammar that can be compiled.
+
+        Args:
+            advice: what a refusal is to say besides.
 
         Raises:
             InvalidArgument: BAD_RESPONSE_FORMAT: it cannot.
         """
         matcher = self._matcher(grammar)
         if matcher.is_error():
-            raise refused(f"cannot be compiled: {first_line(matcher.get_error())}")
+            raise refused(f"cannot be compiled: {first_line(matcher.get_error())}{advice}")
         try:
             Guide(matcher.deep_copy(), self._size, self._tokenizer.eos_token, ())
         except GuideFailed:

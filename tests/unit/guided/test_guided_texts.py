@@ -13,7 +13,7 @@ import pytest
 from headrace_engine.config import ResponseFormat, ResponseFormatKind
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.guided import vocabulary as vocabulary_module
-from headrace_engine.guided.grammar import MAX_BYTES, grammar_of
+from headrace_engine.guided.grammar import advice, grammar_of
 from headrace_engine.guided.guide import GuideFailed
 from headrace_engine.guided.vocabulary import MAX_KEPT, Vocabulary
 from headrace_engine.models.catalogue import open_model
@@ -68,7 +68,7 @@ def tool(number: int) -> dict[str, Any]:
 def refusal(walker: Walker, wanted: ResponseFormat) -> str:
     """Why a format is refused."""
     with pytest.raises(InvalidArgument) as caught:
-        walker.vocabulary.check(grammar_of(wanted))
+        walker.vocabulary.check(grammar_of(wanted), advice(wanted))
     assert caught.value.reason == "BAD_RESPONSE_FORMAT"
     assert [violation.field for violation in caught.value.violations] == ["config.response_format"]
     return caught.value.message
@@ -113,10 +113,29 @@ class TestGrammars:
 
     @pytest.mark.parametrize(
         ("text", "ebnf"),
-        [("root", True), ("start", False), ("start: absent", False), ("", False), ("start: a\na: b\nb: a", False)],
+        [
+            ("root", True),
+            ('start ::= "a"', True),  # The library wants a rule "root", and says so with a plain Exception.
+            ("start", False),
+            ("start: absent", False),
+            ("", False),
+            ("start: a\na: b\nb: a", False),
+        ],
     )
     def test_what_is_no_grammar_is_refused(self, walker: Walker, text: str, ebnf: bool) -> None:
-        refusal(walker, ResponseFormat(ResponseFormatKind.GRAMMAR, text, ebnf=ebnf))
+        message = refusal(walker, ResponseFormat(ResponseFormatKind.GRAMMAR, text, ebnf=ebnf))
+        assert "looks like" not in message
+
+    @pytest.mark.parametrize(
+        ("text", "ebnf", "hint"),
+        [
+            (EBNF, False, 'looks like EBNF, which needs "syntax": "EBNF"'),
+            ('<root> ::= "a"', False, 'looks like EBNF, which needs "syntax": "EBNF"'),
+            (LARK, True, 'looks like Lark, which is taken without "syntax": "EBNF"'),
+        ],
+    )
+    def test_the_other_notation_is_pointed_out(self, walker: Walker, text: str, ebnf: bool, hint: str) -> None:
+        assert hint in refusal(walker, ResponseFormat(ResponseFormatKind.GRAMMAR, text, ebnf=ebnf))
 
 
 class TestJson:
