@@ -13,7 +13,7 @@ import pytest
 from headrace_engine.config import ResponseFormat, ResponseFormatKind
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.guided import vocabulary as vocabulary_module
-from headrace_engine.guided.grammar import advice, grammar_of
+from headrace_engine.guided.grammar import MAX_BYTES, advice, grammar_of
 from headrace_engine.guided.guide import GuideFailed
 from headrace_engine.guided.vocabulary import MAX_KEPT, Vocabulary
 from headrace_engine.models.catalogue import open_model
