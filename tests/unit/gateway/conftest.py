@@ -19,8 +19,12 @@ from headrace_gateway.options import Address, EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
 from headrace_gateway.session_limits import SessionLimits
 from unit.gateway.gateway_process import Process
+from unit.gateway.scripted_answers import RUNNING
 from unit.gateway.scripted_engine import ScriptedEngine
 from unit.gateway.session_client import SessionClient
+
+QUICK = SessionLimits(reopen_seconds=0.01, reopen_at_most=0.02)
+"""For gateways whose sessions with engines break."""
 
 
 class Front:
@@ -95,6 +99,30 @@ async def world() -> AsyncIterator[World]:
         world = World(stack)
         yield world
         world.check()
+
+
+@pytest.fixture
+async def engine(world: World) -> ScriptedEngine:
+    """One that runs the model smol."""
+    return await world.engine(smol=RUNNING)
+
+
+@pytest.fixture
+async def first(world: World) -> ScriptedEngine:
+    """One of two that run it."""
+    return await world.engine(smol=RUNNING)
+
+
+@pytest.fixture
+async def second(world: World) -> ScriptedEngine:
+    """The other."""
+    return await world.engine(smol=RUNNING)
+
+
+@pytest.fixture
+async def front(world: World, engine: ScriptedEngine) -> Front:
+    """A gateway that calls the engine e1."""
+    return await world.gateway(e1=engine)
 
 
 @pytest.fixture

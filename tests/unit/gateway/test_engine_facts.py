@@ -21,11 +21,6 @@ MODELS = "headrace.v1.ModelService"
 
 
 @pytest.fixture
-async def first(world):
-    return await world.engine(smol=RUNNING)
-
-
-@pytest.fixture
 async def second(world):
     return await world.engine(smol=INITIAL, big=RUNNING)
 

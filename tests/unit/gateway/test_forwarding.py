@@ -13,20 +13,10 @@ from headrace.v1 import request_service_pb2 as wire
 from headrace.v1 import status_pb2
 from unit.gateway.conftest import ended, until
 from unit.gateway.failures import failing, failure_of
-from unit.gateway.scripted_answers import RUNNING, element, packed, refuse
+from unit.gateway.scripted_answers import element, packed, refuse
 
 ID = "0123456789abcdef0123456789abcdef"
 HANDLE = f"e1/x/{ID}"
-
-
-@pytest.fixture
-async def engine(world):
-    return await world.engine(smol=RUNNING)
-
-
-@pytest.fixture
-async def front(world, engine):
-    return await world.gateway(e1=engine)
 
 
 async def never(request, context):

@@ -6,14 +6,11 @@ import asyncio
 from collections import Counter
 
 import pytest
-from headrace.v1 import request_service_pb2 as wire
 from headrace.v1.session_pb2 import ModelLoad
 from headrace_gateway.load import TOLD_SECONDS, TRAVEL_SECONDS, EngineLoad
-from headrace_gateway.session_limits import SessionLimits
-from unit.gateway.conftest import until
+from unit.gateway.conftest import QUICK, until
+from unit.gateway.placing import all_placed
 from unit.gateway.scripted_answers import RELEASED, RUNNING, STOPPED, refuse
-
-QUICK = SessionLimits(reopen_seconds=0.01, reopen_at_most=0.02)
 
 
 class Clock:
@@ -101,22 +98,6 @@ class TestCounting:
         assert told(load, state=STOPPED, core_epoch=2, draining=True)
 
 
-async def placed(front, count=1):
-    """Names of the engines that `count` starts went to."""
-    request = wire.StartRequestRequest(model_name="smol", text="Hello")
-    return [(await front.requests.StartRequest(request)).request.handle.partition("/")[0] for _ in range(count)]
-
-
-@pytest.fixture
-async def first(world):
-    return await world.engine(smol=RUNNING)
-
-
-@pytest.fixture
-async def second(world):
-    return await world.engine(smol=RUNNING)
-
-
 @pytest.fixture
 async def front(world, first, second):
     """Polls only when it has cause to, so that what it knows beyond that comes from the sessions."""
@@ -150,10 +131,10 @@ class TestSessions:
         second.tell_load(running=4)
         await known(front, "e1", 2)
         await known(front, "e2", 4)
-        assert Counter(await placed(front, 2)) == {"e1": 2}
+        assert Counter(await all_placed(front, 2)) == {"e1": 2}
         first.tell_load(running=9)
         await known(front, "e1", 11)
-        assert await placed(front, 3) == ["e2"] * 3
+        assert await all_placed(front, 3) == ["e2"] * 3
 
     async def test_an_engine_that_tells_its_load_is_not_asked_for_it(self, front, first):
         first.tell_load(running=2)
@@ -168,7 +149,7 @@ class TestSessions:
         first.models["smol"] = STOPPED
         first.tell_load(state=STOPPED)
         await front.until(lambda: not front.gateway.pool.named("e1").view.runs("smol"))
-        assert await placed(front, 2) == ["e2"] * 2
+        assert await all_placed(front, 2) == ["e2"] * 2
 
     async def test_after_the_stream_broke_polls_ask_again_until_another_one_tells(self, front, first):
         async def refusing(requests, context):

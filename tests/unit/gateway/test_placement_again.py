@@ -10,26 +10,8 @@ from headrace.v1 import engine_service_pb2 as facts_wire
 from headrace.v1 import request_service_pb2 as wire
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
+from unit.gateway.placing import placed, request
 from unit.gateway.scripted_answers import INITIAL, RUNNING, refuse
-
-
-def request(request_id="", **more):
-    return wire.StartRequestRequest(model_name="smol", request_id=request_id, text="Hello", **more)
-
-
-async def placed(front, **more):
-    """Name of the engine that a start went to."""
-    return (await front.requests.StartRequest(request(**more))).request.handle.partition("/")[0]
-
-
-@pytest.fixture
-async def first(world):
-    return await world.engine(smol=RUNNING)
-
-
-@pytest.fixture
-async def second(world):
-    return await world.engine(smol=RUNNING)
 
 
 @pytest.fixture

@@ -21,14 +21,9 @@ from headrace.v1 import request_service_pb2 as wire
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
 from unit.gateway.gateway_process import listening
-from unit.gateway.scripted_answers import RUNNING, element, refuse
+from unit.gateway.scripted_answers import element, refuse
 
 CANARY = "canary-7f3a"
-
-
-@pytest.fixture
-async def engine(world):
-    return await world.engine(smol=RUNNING)
 
 
 async def test_bc194_port_0_prints_the_real_port(launch, engine):

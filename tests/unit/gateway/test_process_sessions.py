@@ -5,16 +5,9 @@ from __future__ import annotations
 import signal
 
 import grpc
-import pytest
 from unit.gateway.conftest import until
 from unit.gateway.gateway_process import listening
-from unit.gateway.scripted_answers import RUNNING
 from unit.gateway.session_client import SessionClient
-
-
-@pytest.fixture
-async def engine(world):
-    return await world.engine(smol=RUNNING)
 
 
 async def test_readers_of_a_killed_gateway_go_on_at_the_next_one(launch, engine):

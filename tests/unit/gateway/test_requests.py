@@ -9,22 +9,11 @@ import pytest
 from headrace.v1 import request_pb2, status_pb2
 from headrace.v1 import request_service_pb2 as wire
 from unit.gateway.failures import carried, failing
-from unit.gateway.scripted_answers import RUNNING, element, packed, refuse
+from unit.gateway.scripted_answers import element, packed, refuse
 
 NOT_FOUND = grpc.StatusCode.NOT_FOUND
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 ID = "0123456789abcdef0123456789abcdef"
-
-
-@pytest.fixture
-async def engine(world):
-    return await world.engine(smol=RUNNING)
-
-
-@pytest.fixture
-async def front(world, engine):
-    """A gateway that calls the engine e1."""
-    return await world.gateway(e1=engine)
 
 
 async def start(front, request_id="r1", **more):

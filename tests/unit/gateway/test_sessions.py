@@ -6,19 +6,12 @@ import grpc
 import pytest
 from headrace.v1 import engine_service_pb2 as facts_wire
 from headrace.v1 import session_pb2 as wire
-from headrace_gateway.session_limits import SessionLimits
-from unit.gateway.conftest import until
+from unit.gateway.conftest import QUICK, until
 from unit.gateway.failures import carried
 from unit.gateway.scripted_answers import RUNNING, refuse
 
 NOT_FOUND, UNAVAILABLE = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE
 INVALID = (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-QUICK = SessionLimits(reopen_seconds=0.01, reopen_at_most=0.02)
-
-
-@pytest.fixture
-async def engine(world):
-    return await world.engine(smol=RUNNING)
 
 
 @pytest.fixture
