@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace_engine.config import ModelFormat
+from headrace_engine.errors import BadModel
 from headrace_engine.models.spec import DecoderSpec
+
+BEYOND_FLOAT16 = "holds values that FLOAT16 does not; use dtype BFLOAT16 or FLOAT32"
+NOT_FINITE = "holds values that are not finite, and cannot be quantised"
+"""What only its values tell of a tensor; see StoredTensor.error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,10 @@ class StoredTensor:
         for size in self.shape:
             count *= size
         return count
+
+    def error(self, text: str) -> BadModel:
+        """What is wrong with it, such as "is truncated"."""
+        return BadModel(f"{self.file.name}: tensor {self.name} {text}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,9 +118,9 @@ def _layer_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
 
 def _check_shape(tensor: StoredTensor, shape: tuple[int, ...], spec: DecoderSpec, source: str) -> None:
     if tensor.shape != shape:
-        raise BadModel(
-            f"{tensor.file.name}: tensor {tensor.name} is {list(tensor.shape)}, but {source} describes"
-            f" {spec.architecture} with {list(shape)}: config and weights belong to different models"
+        raise tensor.error(
+            f"is {list(tensor.shape)}, but {source} describes {spec.architecture} with {list(shape)}: "
+            "config and weights belong to different models"
         )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from headrace_engine.errors import BadModel
 from headrace_engine.model_types import ModelPhase
-from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
+from headrace_engine.models.blocks import dequantized
+from headrace_engine.models.files import BEYOND_FLOAT16, ModelFiles, StoredTensor, TensorInfo
 from headrace_engine.models.mapped import map_tensor
 
 Progress = Callable[[ModelPhase, int, int | None], None]
@@ -51,8 +51,7 @@ def read_tensor(info: TensorInfo, dtype: torch.dtype, device: torch.device) -> t
     else:
         _unpack(stored, data, result)
     if dtype is torch.float16 and not torch.isfinite(result).all():
-        text = f"tensor {stored.name} holds values that FLOAT16 does not; use dtype BFLOAT16 or FLOAT32"
-        raise BadModel(f"{stored.file.name}: {text}")
+        raise stored.error(BEYOND_FLOAT16)
     return _half_by_half(result, info.interleaved_heads)
 
 
@@ -66,20 +65,14 @@ def _plain(stored: StoredTensor, data: memoryview) -> torch.Tensor:
 
 def _unpack(stored: StoredTensor, data: memoryview, result: torch.Tensor) -> None:
     """Blocks of a GGUF file to values, some rows at a time."""
-    try:
-        from gguf import GGMLQuantizationType
-        from gguf.quants import dequantize
-    except ImportError as error:
-        raise BadModel(f"{stored.file.name}: {stored.storage} weights need the package gguf: {error}") from error
     import numpy as np
 
-    kind = GGMLQuantizationType[stored.storage]
     columns = stored.shape[-1]
     rows = result.view(-1, columns)
     packed = np.frombuffer(data, dtype=np.uint8).reshape(rows.shape[0], -1)
     step = max(1, _CHUNK_VALUES // columns)
     for begin in range(0, rows.shape[0], step):
-        values = dequantize(packed[begin : begin + step], kind)
+        values = dequantized(stored, packed[begin : begin + step])
         rows[begin : begin + step].copy_(torch.from_numpy(values))
 
 

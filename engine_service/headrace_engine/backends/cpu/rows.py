@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
 from headrace_engine.backends.cpu.numbers import PLAIN, Floats, to_float32
-from headrace_engine.errors import BadModel
-from headrace_engine.models.files import StoredTensor, TensorInfo
+from headrace_engine.models.blocks import dequantized
+from headrace_engine.models.files import TensorInfo
 from headrace_engine.models.mapped import map_tensor
 from headrace_engine.models.spec import DecoderSpec
 
@@ -113,7 +113,7 @@ class TensorRows:
         elif storage in BLOCK_TYPES:
             values = BLOCK_TYPES[storage].floats(packed)
         else:
-            values = _dequantized(self.stored, packed)
+            values = dequantized(self.stored, np.ascontiguousarray(packed))
         return self._place(values, first, last)
 
     def _place(self, values: NDArray[Any], first: int, last: int) -> NDArray[Any]:
@@ -124,13 +124,3 @@ class TensorRows:
         if padding is not None:
             values = np.where(padding[:, None], values.dtype.type(0), values)
         return np.require(values, requirements=["C", "A"])
-
-
-def _dequantized(stored: StoredTensor, packed: NDArray[np.uint8]) -> Floats:
-    try:
-        from gguf import GGMLQuantizationType
-        from gguf.quants import dequantize
-    except ImportError as error:
-        raise BadModel(f"{stored.file.name}: {stored.storage} weights need the package gguf: {error}") from error
-    values: Floats = dequantize(np.ascontiguousarray(packed), GGMLQuantizationType[stored.storage])
-    return values

@@ -14,7 +14,7 @@ from headrace_engine.backends.cpu.numbers import to_bfloat16, to_float16
 from headrace_engine.backends.cpu.quantize import quantized, quantized_matrix, scale_type
 from headrace_engine.backends.cpu.rows import TensorRows
 from headrace_engine.config import ComputeDtype, WeightQuant
-from headrace_engine.errors import BadModel
+from headrace_engine.models.files import BEYOND_FLOAT16, NOT_FINITE
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 
 FORMATS = {
@@ -97,8 +97,7 @@ def quantized_rows(tensor: TensorRows, kind: Format, group: int, first: int, las
     try:
         return quantized(tensor.floats(first, last), kind, group)
     except ValueError as error:
-        text = f"tensor {tensor.stored.name} holds values that are not finite, and cannot be quantised"
-        raise BadModel(f"{tensor.stored.file.name}: {text}") from error
+        raise tensor.stored.error(NOT_FINITE) from error
 
 
 def joined(tensor: TensorRows, kind: Format, group: int, parts: list[MatrixRows]) -> tuple[Matrix, MatrixRows]:
@@ -124,6 +123,5 @@ def _stacked(parts: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32]
 
 def _fitting(tensor: TensorRows, values: NDArray[Any]) -> NDArray[Any]:
     if not np.isfinite(values).all():
-        text = f"tensor {tensor.stored.name} holds values that FLOAT16 does not; use dtype BFLOAT16 or FLOAT32"
-        raise BadModel(f"{tensor.stored.file.name}: {text}")
+        raise tensor.stored.error(BEYOND_FLOAT16)
     return values

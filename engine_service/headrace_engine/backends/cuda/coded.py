@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,19 +18,19 @@ _ROOM_VALUES = 2**25
 _FEWEST_OUTPUTS = 64
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class CodedWeight:
     """A matrix of codes on a device, or several with the same inputs, one below the other.
 
-    Args:
+    Attributes:
         packed: how it is stored.
         data: its bytes.
         sizes: outputs of each of the matrices that it is made of.
     """
 
-    def __init__(self, packed: CodedMatrix, data: Tensor, sizes: Sequence[int]) -> None:
-        self.packed = packed
-        self.data = data
-        self.sizes = list(sizes)
+    packed: CodedMatrix
+    data: Tensor
+    sizes: list[int]
 
     @property
     def nbytes(self) -> int:

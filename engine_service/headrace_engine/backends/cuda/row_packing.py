@@ -10,8 +10,7 @@ from torch import Tensor
 
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.row_products import CodeProducts, RowCodedWeight
-from headrace_engine.errors import BadModel
-from headrace_engine.models.files import TensorInfo
+from headrace_engine.models.files import NOT_FINITE, TensorInfo
 from headrace_engine.models.weights import read_tensor
 from headrace_engine.native import Dtype, Matrix, MatrixRows
 from headrace_engine.native.device_rows import RowCodes
@@ -46,8 +45,7 @@ def fp8_weight(infos: Sequence[TensorInfo], device: Device) -> RowCodedWeight:
     for info in infos:
         part = products.coded(read_tensor(info, torch.bfloat16, device.torch))
         if not bool(part.scales.isfinite().all()):
-            text = f"tensor {info.stored.name} holds values that are not finite, and cannot be quantised"
-            raise BadModel(f"{info.stored.file.name}: {text}")
+            raise info.stored.error(NOT_FINITE)
         parts.append(part)
     codes, scales = (_below([getattr(part, name) for part in parts]) for name in ("codes", "scales"))
     return RowCodedWeight(codes, scales, [len(part) for part in parts])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,19 +39,19 @@ class CodedRows:
         return len(self.scales)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RowCodedWeight:
     """A matrix as codes with a scale for each output, or several with the same inputs, one below the other.
 
-    Args:
+    Attributes:
         codes: int8 or e4m3, [outputs, inputs].
         scales: float32 [outputs].
         sizes: outputs of each of the matrices that it is made of.
     """
 
-    def __init__(self, codes: Tensor, scales: Tensor, sizes: Sequence[int]) -> None:
-        self.codes = codes
-        self.scales = scales
-        self.sizes = list(sizes)
+    codes: Tensor
+    scales: Tensor
+    sizes: list[int]
 
     @property
     def nbytes(self) -> int:

@@ -106,8 +106,8 @@ def _bind(header: GgufHeader, family: Family, spec: DecoderSpec) -> tuple[dict[s
     tensors, rest = bind(spec, header.tensors, family.gguf_names, "its metadata")
     for info in tensors.values():
         if info.stored.storage not in READABLE_TYPES:
-            text = f"tensor {info.stored.name} has type {info.stored.storage}, which is not supported"
-            raise BadModel(f"{source}: {text}; supported are {', '.join(sorted(READABLE_TYPES))}")
+            text = f"has type {info.stored.storage}, which is not supported"
+            raise info.stored.error(f"{text}; supported are {', '.join(sorted(READABLE_TYPES))}")
     if family.interleaved_in_gguf:
         tensors = {name: _interleaved(info, spec) for name, info in tensors.items()}
     return tensors, _left_over(rest, source)
@@ -138,13 +138,12 @@ def _frequency_factors(header: GgufHeader) -> tuple[float, ...]:
     if tensor is None:
         return ()
     if tensor.storage != "F32" or len(tensor.shape) != 1:
-        text = f"tensor {_ROPE_FREQS} is {tensor.storage} {list(tensor.shape)}, expected F32 of one dimension"
-        raise BadModel(f"{header.path.name}: {text}")
+        raise tensor.error(f"is {tensor.storage} {list(tensor.shape)}, expected F32 of one dimension")
     with header.path.open("rb") as file:
         file.seek(tensor.offset)
         values = struct.unpack(f"<{tensor.elements}f", file.read(tensor.nbytes))
     if not all(math.isfinite(value) and value > 0 for value in values):
-        raise BadModel(f"{header.path.name}: tensor {_ROPE_FREQS} holds values that are not finite and above 0")
+        raise tensor.error("holds values that are not finite and above 0")
     return values
 
 

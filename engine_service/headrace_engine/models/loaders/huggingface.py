@@ -94,8 +94,7 @@ def _bind(spec: DecoderSpec, stored: dict[str, StoredTensor]) -> _Bound:
     tensors, rest = bind(spec, stored, names, CONFIG)
     for info in tensors.values():
         if info.stored.storage not in _FLOATS:
-            text = f"tensor {info.stored.name} is {info.stored.storage}; supported are {', '.join(_FLOATS)}"
-            raise BadModel(f"{info.stored.file.name}: {text}")
+            raise info.stored.error(f"is {info.stored.storage}; supported are {', '.join(_FLOATS)}")
     unexpected = [tensor for tensor in rest if not tensor.name.endswith(_FOLLOWS_FROM_CONFIG)]
     if unexpected:
         text = f"tensors that {spec.architecture} of {CONFIG} does not have"

@@ -89,7 +89,7 @@ def _check_coverage(path: Path, tensors: Mapping[str, StoredTensor], start: int,
         if tensor.offset != end:
             kind = "overlaps" if tensor.offset < end else "leaves a gap after"
             text = f"begins at byte {tensor.offset}, expected {end}"
-            raise BadModel(f"{path.name}: tensor {tensor.name} {kind} {before}: it {text}")
+            raise tensor.error(f"{kind} {before}: it {text}")
         end, before = tensor.offset + tensor.nbytes, tensor.name
     if size != end:
         kind = "truncated" if size < end else "too long"

@@ -1,0 +1,27 @@
+"""Blocks of GGUF files, of any type that the package gguf knows, as numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace_engine.errors import BadModel
+from headrace_engine.models.files import StoredTensor
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def dequantized(stored: StoredTensor, packed: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Rows of a tensor, [rows, bytes] and contiguous, as [rows, values].
+
+    Raises:
+        BadModel: the package is not there.
+    """
+    try:
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+    except ImportError as error:
+        raise BadModel(f"{stored.file.name}: {stored.storage} weights need the package gguf: {error}") from error
+    values: NDArray[np.float32] = dequantize(packed, GGMLQuantizationType[stored.storage])
+    return values
