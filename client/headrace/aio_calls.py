@@ -19,10 +19,11 @@ from headrace.aio_verbs import answering, awaited, awaited_as
 from headrace.aio_waiting import being_cancelled
 from headrace.calls import REQUESTS
 from headrace.errors import HeadraceError
+from headrace.giving_back import GIVE_BACK_TIMEOUT
 from headrace.model_calls import ModelCalls
 from headrace.model_types import EngineStat, ModelInfo
 from headrace.request_calls import RequestCalls
-from headrace.retry import RetryPolicy
+from headrace.retry import ONCE
 from headrace.transport import client_closed
 from headrace.types import RequestInfo
 from headrace.v1 import request_pb2
@@ -31,10 +32,6 @@ from headrace.wire_errors import error_from_status
 
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
-
-# What gives back is asked once: whoever was cancelled waits for it.
-GIVE_BACK_TIMEOUT = 5.0
-_ONCE = RetryPolicy(give_up_after=0.0)
 
 
 class AsyncVerbs:
@@ -178,4 +175,4 @@ class AsyncRequestCalls(AsyncModelCalls):
             self._connection.requests.released(handle)
 
         method, limit = f"{REQUESTS}/ReleaseRequest", GIVE_BACK_TIMEOUT
-        await self._ask(method, request, wire.ReleaseRequestResponse, released, limit, handle=handle, policy=_ONCE)
+        await self._ask(method, request, wire.ReleaseRequestResponse, released, limit, handle=handle, policy=ONCE)

@@ -12,10 +12,10 @@ from headrace.aio_queue import AsyncResultQueue
 from headrace.aio_transport import AsyncMessageStream
 from headrace.calls import REQUESTS
 from headrace.convert import accepted_of
-from headrace.open_queue import GLANCE_TIMEOUT, ONCE, introduce, sequence_in
+from headrace.open_queue import GLANCE_TIMEOUT, introduce, sequence_in
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
-from headrace.retry import RetryPolicy
+from headrace.retry import ONCE, RetryPolicy
 from headrace.v1 import request_pb2
 from headrace.v1 import request_service_pb2 as wire
 

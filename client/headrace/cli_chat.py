@@ -16,6 +16,7 @@ from headrace.cli_output import complain, end_line, note, say
 from headrace.cli_words import sentence
 from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequestError, StateError, UnavailableError
+from headrace.giving_back import GIVE_BACK_TIMEOUT
 from headrace.model_types import ModelInfo
 from headrace.result_queue import ResultQueue
 from headrace.types import ModelState
@@ -27,7 +28,6 @@ Ctrl-C   stop an answer
 Ctrl-D   end
 A line is a message; one that begins with such a word and a space before it is one too."""
 
-_RELEASE_TIMEOUT = 5.0  # seconds
 _COMMAND = re.compile(r"/[a-z]+")
 
 
@@ -155,7 +155,7 @@ class Conversation:
     def _release(self, handle: str) -> None:
         # What cannot be released now is tried again at the end, and then left to its lease.
         with suppress(HeadraceError):
-            self._client.release_request(handle, timeout=_RELEASE_TIMEOUT)
+            self._client.release_request(handle, timeout=GIVE_BACK_TIMEOUT)
 
     def _goes_on(self, error: HeadraceError) -> bool:
         """Whether another message may fare better."""

@@ -10,12 +10,10 @@ from typing import Any, Self
 
 from headrace.connection import Connection, check_timeout
 from headrace.errors import HeadraceError, UnavailableError
-from headrace.giving_back import give_back
+from headrace.giving_back import GIVE_BACK_TIMEOUT, give_back
 from headrace.request_calls import RequestCalls
 from headrace.retry import Clock, RetryPolicy, SystemClock
 from headrace.transport import Transport, open_transport
-
-_RELEASE_TIMEOUT = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +89,7 @@ class Client(RequestCalls):
             return
         for handle in self._connection.requests.unreleased():
             try:
-                self.release_request(handle, timeout=_RELEASE_TIMEOUT)
+                self.release_request(handle, timeout=GIVE_BACK_TIMEOUT)
             except HeadraceError as error:
                 logger.warning("could not release what is left, its lease will: %s", error)
                 return

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from headrace.calls import REQUESTS
 from headrace.connection import Connection
-from headrace.retry import RetryPolicy
+from headrace.retry import ONCE
 from headrace.v1 import request_service_pb2 as wire
 
-_TIMEOUT = 5.0  # seconds
-_ONCE = RetryPolicy(give_up_after=0.0)
+GIVE_BACK_TIMEOUT = 5.0
+"""Seconds that somebody who is leaving waits for a release; what takes longer is left to the lease."""
 
 
 def give_back(connection: Connection, handle: str) -> None:
@@ -19,5 +19,5 @@ def give_back(connection: Connection, handle: str) -> None:
     """
     request = wire.ReleaseRequestRequest(handle=handle)
     method, answer = f"{REQUESTS}/ReleaseRequest", wire.ReleaseRequestResponse
-    connection.call(method, request, answer, timeout=_TIMEOUT, handle=handle, policy=_ONCE)
+    connection.call(method, request, answer, timeout=GIVE_BACK_TIMEOUT, handle=handle, policy=ONCE)
     connection.requests.released(handle)

@@ -13,14 +13,13 @@ from headrace.pump import Pump
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
 from headrace.result_queue import ResultQueue
-from headrace.retry import RetryPolicy
+from headrace.retry import ONCE, RetryPolicy
 from headrace.transport import MessageStream
 from headrace.v1 import request_pb2
 from headrace.v1 import request_service_pb2 as wire
 
 # A look beside the stream is worth little patience: the next one comes within a second.
 GLANCE_TIMEOUT = 5.0
-ONCE = RetryPolicy(give_up_after=0.0)
 
 
 def open_queue(

@@ -31,6 +31,10 @@ class RetryPolicy:
     retry_overload: bool = False
 
 
+ONCE = RetryPolicy(give_up_after=0.0)
+"""A question that is not asked again."""
+
+
 class Time(Protocol):
     """The passing of time."""
 
