@@ -2,6 +2,9 @@
 
 A test is "file::function" below tests/. Rows of this suite run on all three paths; rows of e2e/ and unit/ need real
 processes, a clock of their own, or a state that no caller can bring about.
+
+Refused by name, or not reached, until they are built: cache events of session streams; hand-over to another engine, by
+the client; API keys and rate limits; metrics.
 """
 
 from __future__ import annotations
@@ -9,14 +12,6 @@ from __future__ import annotations
 import contract_config
 import contract_requests
 import contract_results
-
-LATER = (
-    "cache events of session streams",
-    "hand-over to another engine, by the client",
-    "API keys, rate limits",
-    "metrics",
-)
-"""Parts of the contract that are refused by name, or not reached, until they are built."""
 
 CONTRACT = contract_requests.ROWS | contract_results.ROWS | contract_config.ROWS
 

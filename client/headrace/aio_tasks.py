@@ -24,11 +24,6 @@ class Tasks:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    def hand_over(self, task: asyncio.Task[Any], others: Tasks) -> None:
-        """Others keep a task from now on."""
-        self._running.discard(task)
-        others.keep(task)
-
     def cancel(self) -> None:
         """Cancels what runs."""
         for task in self._running:

@@ -37,11 +37,6 @@ def shifted(values: Tensor, shift: int) -> Tensor:
     return room[shift:].view(values.shape).copy_(values)
 
 
-def device_of(backend: Native) -> str:
-    """Where tensors for this backend go."""
-    return backend.device
-
-
 def stream_of(backend: Native) -> int:
     """The stream that torch works on, for a backend that has streams."""
     return torch.cuda.current_stream().cuda_stream if backend.device == "cuda" else 0

@@ -59,11 +59,6 @@ class DecoderSpec:
     windows: tuple[int | None, ...] = ()
 
     @property
-    def group_size(self) -> int:
-        """Query heads that share one KV head."""
-        return self.num_heads // self.num_kv_heads
-
-    @property
     def kv_width(self) -> int:
         """Entries of keys (and again of values) of one token in one layer."""
         return self.num_kv_heads * self.head_dim

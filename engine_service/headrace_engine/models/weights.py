@@ -14,7 +14,8 @@ from headrace_engine.models.mapped import map_tensor
 Progress = Callable[[ModelPhase, int, int | None], None]
 """Called with the phase, the bytes done, and the bytes in all."""
 
-_PLAIN = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+PLAIN = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""Types whose values stand as they are."""
 _CHUNK_VALUES = 8 * 2**20
 """Values that are unpacked at a time, so that a large table needs no second copy in float32."""
 
@@ -46,7 +47,7 @@ def read_tensor(info: TensorInfo, dtype: torch.dtype, device: torch.device) -> t
     stored = info.stored
     data = map_tensor(stored)
     result = torch.empty(stored.shape, dtype=dtype, device=device)
-    if stored.storage in _PLAIN:
+    if stored.storage in PLAIN:
         result.copy_(_plain(stored, data))
     else:
         _unpack(stored, data, result)
@@ -56,7 +57,7 @@ def read_tensor(info: TensorInfo, dtype: torch.dtype, device: torch.device) -> t
 
 
 def _plain(stored: StoredTensor, data: memoryview) -> torch.Tensor:
-    value_type = _PLAIN[stored.storage]
+    value_type = PLAIN[stored.storage]
     if not stored.elements:
         return torch.empty(stored.shape, dtype=value_type)
     buffer = bytearray(data) if stored.offset % value_type.itemsize else data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from headrace.v1 import generation_pb2, model_pb2, request_pb2, runtime_pb2, stat_pb2
@@ -83,32 +82,6 @@ def _fill_logprobs(
         message.top_count = tops.count
         message.top_ids.extend(tops.ids)
         message.top_logprobs.extend(tops.logprobs)
-
-
-def _tops(message: request_pb2.Logprobs) -> result_types.TopLogprobs | None:
-    if not message.top_count:
-        return None
-    return result_types.TopLogprobs(message.top_count, list(message.top_ids), list(message.top_logprobs))
-
-
-def elements_to_domain(message: request_pb2.GeneratedElements) -> result_types.Elements:
-    """Consecutive tokens from a message."""
-    elements = _ELEMENTS.to_domain(message)
-    has_logprobs, logprobs = message.HasField("logprobs"), message.logprobs
-    if not has_logprobs and not message.tensors:
-        return elements
-    details = result_types.TokenDetails(
-        token_logprobs=list(logprobs.token_logprobs) if has_logprobs else None,
-        top_logprobs=_tops(logprobs),
-        tensors=_vectors(message) if message.tensors else None,
-    )
-    return replace(elements, details=details)
-
-
-def _vectors(message: request_pb2.GeneratedElements) -> result_types.TokenTensors:
-    tensors = {named.name: named.tensor for named in message.tensors}
-    data = {name: tensors[name].data for name in _VECTORS}
-    return result_types.TokenTensors(size=tensors[_VECTORS[0]].shape[1], **data)
 
 
 def elements_response(request: GeneratedElementsRequest, result: result_types.ReadResult) -> GeneratedElementsResponse:

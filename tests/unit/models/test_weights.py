@@ -14,8 +14,8 @@ from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import StoredTensor, TensorInfo
 from headrace_engine.models.layout import HF_NAMES, file_name
-from headrace_engine.models.loaders.gguf_types import PLAIN_TYPES, READABLE_TYPES
-from headrace_engine.models.weights import load_weights, read_tensor
+from headrace_engine.models.loaders.gguf_types import READABLE_TYPES
+from headrace_engine.models.weights import PLAIN, load_weights, read_tensor
 from tiny_models import make_tiny_gguf, make_tiny_llama
 from unit.models.conftest import Copy
 from unit.models.damage import cut_end, edit_json
@@ -153,7 +153,7 @@ def block_size(name: str) -> int:
     ("name", "columns"),
     [
         (name, columns)
-        for name in sorted(READABLE_TYPES - PLAIN_TYPES)
+        for name in sorted(READABLE_TYPES - PLAIN.keys())
         for columns in (32, 256, 512)
         if columns % block_size(name) == 0
     ],

@@ -61,9 +61,6 @@ STORAGE_TYPES: Mapping[int, StorageType] = {
 }
 """By the number that stands in a file."""
 
-PLAIN_TYPES = frozenset({"F64", "F32", "F16", "BF16"})
-"""Types whose values stand as they are."""
-
 _NOT_READ = frozenset({"Q8_1", "Q8_K", "Q1_0", "I8", "I16", "I32", "I64"})
 
 READABLE_TYPES = frozenset(storage.name for storage in STORAGE_TYPES.values()) - _NOT_READ
