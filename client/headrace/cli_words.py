@@ -7,13 +7,13 @@ import re
 from headrace.errors import HeadraceError
 
 _COMMANDS = {
-    "InstallModel": "headrace install {model} PATH",
-    "StartModel": "headrace start {model}",
-    "StopModel": "headrace stop {model}",
-    "ReleaseModel": "headrace release {model}",
-    "WatchModel": "headrace models",
-    "GetModel": "headrace models",
-    "ListModels": "headrace models",
+    "install_model": "headrace install {model} PATH",
+    "start_model": "headrace start {model}",
+    "stop_model": "headrace stop {model}",
+    "release_model": "headrace release {model}",
+    "watch_model": "headrace models",
+    "get_model": "headrace models",
+    "list_models": "headrace models",
 }
 _CALLS = re.compile(rf"\b({'|'.join(_COMMANDS)})\b")
 _FAILED_CALL = re.compile(rf"^({'|'.join(_COMMANDS)}): ")
@@ -38,7 +38,7 @@ _WAYS_OUT = {
 
 
 def in_commands(text: str, model: str) -> str:
-    """A message whose calls are commands: "start it first (headrace start smol)"."""
+    """A message whose methods are commands: "start it first (headrace start smol)"."""
     return _CALLS.sub(lambda call: _COMMANDS[call[1]].format(model=model or "NAME"), text)
 
 

@@ -27,7 +27,8 @@ class HeadraceError(Exception):
 
     Attributes:
         message: one sentence for a person: what is wrong, with the numbers, and what to change. Without a full stop,
-            which stands in the text of the exception.
+            which stands in the text of the exception. It names methods and arguments; `details` has fields as the wire
+            names them.
         reason: the machine-readable reason, such as "QUEUE_FULL"; the name of the gRPC code where the server gave none.
         request_id: the request that failed, as its client named it; "" where none is concerned.
         details: facts that came with the failure, by name: "metadata" (dict of str), "field_violations" (list of

@@ -28,6 +28,7 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
+from headrace.caller_words import argument
 from headrace.errors import InvalidRequestError
 from headrace.foreign_names import our_name
 
@@ -77,7 +78,8 @@ def invalid(path: str, value: object, allowed: str) -> InvalidRequestError:
     """The error for a wrong value: the field, the value, and what is allowed."""
     shown = reprlib.repr(value)
     violation = {"field": path, "description": f"{shown}: must be {allowed}"}
-    return InvalidRequestError(f"{path} = {shown}: must be {allowed}", details={"field_violations": [violation]})
+    message = f"{argument(path)} = {shown}: must be {allowed}"
+    return InvalidRequestError(message, details={"field_violations": [violation]})
 
 
 def _check_alternatives(descriptor: Any, given: Mapping[str, Any], path: str) -> None:
@@ -207,8 +209,10 @@ def _integer(value: Any, least: int, most: int, path: str) -> int:
         raise invalid(path, value, "a whole number") from None
     if isinstance(value, bool):
         raise invalid(path, value, "a whole number")
-    if not least <= number <= most:
-        raise invalid(path, value, f"{least} to {most}")
+    if number < least:
+        raise invalid(path, value, f"at least {least}" if least else "a whole number that is not negative")
+    if number > most:
+        raise invalid(path, value, f"at most {most}")
     return number
 
 

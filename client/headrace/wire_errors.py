@@ -1,4 +1,4 @@
-"""Turns the wire's Status into an exception."""
+"""Turns the wire's Status into an exception that speaks the caller's language."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError, Message
 
+from headrace.caller_words import in_arguments, in_methods
 from headrace.errors import (
     AuthError,
     ConflictError,
@@ -78,11 +79,18 @@ def error_from_status(status: status_pb2.Status, *, request_id: str = "", handle
     metadata = facts.get("metadata", {})
     named = facts.pop("request_id", "") or metadata.get("request_id", "")
     return _class_of(code, reason, handle)(
-        status.message or f"the call failed with {code}",
+        _sentence(status.message, facts) or f"the call failed with {code}",
         reason=reason,
         request_id=named or request_id,
         retry_after=facts.pop("retry_after", None),
         details=facts,
+    )
+
+
+def _sentence(message: str, facts: dict[str, Any]) -> str:
+    """The message in the caller's words; the details keep the paths of fields on the wire."""
+    return in_arguments(
+        in_methods(message), [one["field"] for one in facts.get("field_violations", ()) if one["field"]]
     )
 
 

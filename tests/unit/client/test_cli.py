@@ -212,15 +212,15 @@ def test_a_line_on_a_pipe_is_never_wrapped(server: ScriptedServer, capsys: pytes
     ("error", "line"),
     [
         (
-            StateError("model 'smol' is INITIAL: start it first (StartModel)", reason="MODEL_NOT_RUNNING"),
+            StateError("model 'smol' is INITIAL: start it first (start_model)", reason="MODEL_NOT_RUNNING"),
             "model 'smol' is INITIAL: start it first (headrace start smol). [MODEL_NOT_RUNNING]",
         ),
         (
-            StateError("ReleaseModel: model 'smol' is RUNNING", reason="WRONG_STATE", details={"state": "RUNNING"}),
+            StateError("release_model: model 'smol' is RUNNING", reason="WRONG_STATE", details={"state": "RUNNING"}),
             "model 'smol' is RUNNING. [WRONG_STATE] (headrace stop smol stops it)",
         ),
         (
-            NotFoundError('no model "smol" on any engine: install it first (InstallModel)', reason="UNKNOWN_MODEL"),
+            NotFoundError('no model "smol" on any engine: install it first (install_model)', reason="UNKNOWN_MODEL"),
             'no model "smol" on any engine: install it first (headrace install smol PATH). [UNKNOWN_MODEL]',
         ),
         (
@@ -228,10 +228,10 @@ def test_a_line_on_a_pipe_is_never_wrapped(server: ScriptedServer, capsys: pytes
             "x.gguf is no model. [BAD_MODEL] (headrace install smol PATH installs another in its place, headrace "
             "release smol frees the name)",
         ),
-        (HeadraceError("the InstallModels"), "the InstallModels. [UNKNOWN]"),
+        (HeadraceError("the install_models"), "the install_models. [UNKNOWN]"),
     ],
 )
-def test_failures_name_commands_not_calls(error: HeadraceError, line: str) -> None:
+def test_failures_name_commands_not_methods(error: HeadraceError, line: str) -> None:
     assert sentence(error, "smol") == line
 
 

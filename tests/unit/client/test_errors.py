@@ -8,6 +8,7 @@ import grpc
 import headrace
 import pytest
 from headrace import errors
+from headrace.caller_words import METHODS
 from headrace.v1 import model_pb2, status_pb2
 from headrace.wire_errors import CODE_NAMES, error_from_status
 from scripted_replies import URL, Failure, packed
@@ -101,6 +102,40 @@ def test_details_are_read() -> None:
     assert (error.request_id, error.retry_after) == ("r-17", 0.25)
 
 
+def test_calls_of_the_wire_are_told_as_methods_but_not_where_they_are_quoted() -> None:
+    told = """StopModel: model 'StartModel' is INITIAL, this model's "WatchModel" is not: InstallModel, StartModels"""
+    error = error_from_status(Failure(grpc.StatusCode.FAILED_PRECONDITION, told, reason="WRONG_STATE").status())
+    assert error.message == (
+        """stop_model: model 'StartModel' is INITIAL, this model's "WatchModel" is not: install_model, StartModels"""
+    )
+
+
+def test_every_method_that_is_told_is_there() -> None:
+    for method in METHODS.values():
+        assert callable(getattr(headrace.Client, method))
+        assert callable(getattr(headrace.AsyncClient, method))
+
+
+@pytest.mark.parametrize(
+    ("field", "argument"),
+    [
+        ("config.top_p", "top_p"),
+        ("chat.messages", "messages"),
+        ("token_ids[0]", "ids[0]"),
+        (r"config.logit_bias['\1']", r"logit_bias['\1']"),
+        ("config.logits_processors[1].name", "logits_processors[1].name"),
+    ],
+)
+def test_fields_of_the_wire_are_told_as_arguments_and_kept_in_the_details(field: str, argument: str) -> None:
+    violation = status_pb2.BadRequest.FieldViolation(field=field, description="is wrong")
+    bad = packed(status_pb2.BadRequest(field_violations=[violation]), URL + "BadRequest")
+    told = f"{field} is wrong; {field} is wrong"
+    status = Failure(grpc.StatusCode.INVALID_ARGUMENT, told, reason="INVALID_FIELD", details=[bad]).status()
+    error = error_from_status(status)
+    assert error.message == f"{argument} is wrong; {argument} is wrong"
+    assert error.details["field_violations"] == [{"field": field, "description": "is wrong"}]
+
+
 def test_a_damaged_detail_does_not_hide_the_failure() -> None:
     status = Failure(grpc.StatusCode.NOT_FOUND, "no such model.", reason="UNKNOWN_MODEL").status()
     status.details.add(type_url=URL + "RetryInfo", value=b"\xff\xff\xff")
@@ -109,8 +144,8 @@ def test_a_damaged_detail_does_not_hide_the_failure() -> None:
 
 
 def test_the_text_is_a_sentence_with_reason_and_request() -> None:
-    error = errors.StateError('model "smol" is INITIAL: start it first (StartModel).', reason="MODEL_NOT_RUNNING")
-    assert str(error) == 'model "smol" is INITIAL: start it first (StartModel). [MODEL_NOT_RUNNING]'
+    error = errors.StateError('model "smol" is INITIAL: start it first (start_model).', reason="MODEL_NOT_RUNNING")
+    assert str(error) == 'model "smol" is INITIAL: start it first (start_model). [MODEL_NOT_RUNNING]'
     long = errors.InvalidRequestError("wrong.", request_id="8f2c7a90-0000-0000-0000-000000000000")
     assert str(long) == "wrong. [INVALID_FIELD, request 8f2c…]"
     assert str(errors.InvalidRequestError("wrong", request_id="job-17")) == "wrong. [INVALID_FIELD, request job-17]"

@@ -82,10 +82,11 @@ def test_an_unknown_enum_name_is_answered_with_all_names() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("top_k", -1, "0 to 4294967295"),
-        ("top_k", 2**32, "0 to 4294967295"),
-        ("seed", 2**64, "0 to 18446744073709551615"),
-        ("priority", 2**31, "-2147483648 to 2147483647"),
+        ("top_k", -1, "a whole number that is not negative"),
+        ("top_k", 2**32, "at most 4294967295"),
+        ("seed", 2**64, "at most 18446744073709551615"),
+        ("priority", 2**31, "at most 2147483647"),
+        ("priority", -(2**31) - 1, "at least -2147483648"),
         ("top_k", 1.0, "a whole number"),
         ("top_k", True, "a whole number"),
         ("top_k", "5", "a whole number"),
@@ -114,7 +115,9 @@ def test_wrong_values_are_named_with_what_is_allowed(name: str, value: object, a
 
 
 def test_a_wrong_entry_is_named_by_its_place() -> None:
-    with pytest.raises(InvalidRequestError, match=r"eos_token_id\[1\] = -2: must be 0 to 4294967295"):
+    with pytest.raises(
+        InvalidRequestError, match=r"eos_token_id\[1\] = -2: must be a whole number that is not negative"
+    ):
         config(eos_token_id=[1, -2])
     with pytest.raises(InvalidRequestError, match=r"stop_words_ids\[1\]\[0\] = 'a'"):
         config(stop_words_ids=[[1], ["a"]])
