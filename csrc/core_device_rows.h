@@ -4,7 +4,8 @@
 #define HEADRACE_CORE_DEVICE_ROWS_H_
 
 #include "core.h"
-#include "core_program.h" /* CoreGate, CoreSampling, CoreSampled */
+#include "core_program.h" /* CoreGate */
+#include "core_sampling.h"
 
 #ifdef __cplusplus
 extern "C" {

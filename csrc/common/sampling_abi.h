@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/abi.h"
-#include "core_program.h"
+#include "core_sampling.h"
 
 #define SAMPLING_FACTS                                                                                                 \
   RECORD(CoreLogitChanges), FIELD(CoreLogitChanges, penalized), FIELD(CoreLogitChanges, penalties),                    \

@@ -9,8 +9,9 @@ from headrace_engine.native.cpu import ISA_VARIABLE, Cpu, Memory, allocations, c
 from headrace_engine.native.library import FOLDER_VARIABLE, Library, Native, NativeError, NativeUnavailable, load
 from headrace_engine.native.matrix import ALIGNMENT, Matrix, MatrixRows, PackedMatrix, weight_version
 from headrace_engine.native.program import NO_VALUE, Product, Program
-from headrace_engine.native.program_abi import Batch, LogitChanges, Sampled, Sampling, Sequence, Shape, Value
+from headrace_engine.native.program_abi import Batch, Sequence, Shape, Value
 from headrace_engine.native.program_enums import Activations, Format, Gate, Isa, Kv, Limit, Rows
+from headrace_engine.native.sampling_abi import LogitChanges, Sampled, Sampling
 from headrace_engine.native.tensors import TensorLike, dtype_of, pointer
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from enum import IntEnum
 
-from headrace_engine.native.program_abi import LogitChanges, Sampled, Sampling
+from headrace_engine.native import sampling_abi
 from headrace_engine.native.program_enums import Gate, Limit
 
 _address, _i32, _i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
@@ -206,8 +206,6 @@ RECORDS: dict[str, type[ctypes.Structure]] = {
     "CoreCodedLinear": CodedLinear,
     "CoreCodedRows": CodedRows,
     "CoreSampleRows": SampleRows,
-    "CoreSampling": Sampling,
-    "CoreSampled": Sampled,
-    "CoreLogitChanges": LogitChanges,
+    **sampling_abi.RECORDS,
 }
 """By their names in C."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 
+from headrace_engine.native import sampling_abi
 from headrace_engine.native.abi import Abi, facts_of
 from headrace_engine.native.program_enums import Activations, Format, Gate, Isa, Kv, Limit, Rows
 
-_f32, _f64, _i32, _i64, _u64 = ctypes.c_float, ctypes.c_double, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64
+_f32, _i32, _i64 = ctypes.c_float, ctypes.c_int32, ctypes.c_int64
 _address = ctypes.c_void_p
 
 
@@ -157,47 +158,6 @@ class Sequence(ctypes.Structure):
     _fields_ = (("blocks", _address), ("length", _i32), ("start", _i32))
 
 
-class LogitChanges(ctypes.Structure):
-    """CoreLogitChanges."""
-
-    _fields_ = (
-        ("penalized", _address),
-        ("penalties", _address),
-        ("biased", _address),
-        ("biases", _address),
-        ("masked", _address),
-        ("allowed", _address),
-        ("repetition", _f32),
-        ("penalized_count", _i32),
-        ("biased_count", _i32),
-        ("masked_count", _i32),
-        ("allowed_words", _i32),
-    )
-
-
-class Sampling(ctypes.Structure):
-    """CoreSampling."""
-
-    _fields_ = (
-        ("temperature", _f64),
-        ("top_p", _f64),
-        ("min_p", _f64),
-        ("seed", _u64),
-        ("changes", _address),
-        ("top_k", _i32),
-        ("position", _i32),
-        ("index", _i32),
-        ("logprob", _i32),
-        ("top_logprobs", _i32),
-    )
-
-
-class Sampled(ctypes.Structure):
-    """CoreSampled."""
-
-    _fields_ = (("logprob", _f64), ("token", _i32), ("finite", _i32))
-
-
 class Batch(ctypes.Structure):
     """CoreBatch."""
 
@@ -243,12 +203,9 @@ RECORDS: dict[str, type[ctypes.Structure]] = {
         Select,
         Sample,
         Sequence,
-        LogitChanges,
-        Sampling,
-        Sampled,
         Batch,
     )
-}
+} | sampling_abi.RECORDS
 
 
 def program_abi_here() -> Abi:
