@@ -90,8 +90,6 @@ class Engine:
         """Requests that have not ended."""
         return sum(not request.ended for request in self._book)
 
-    # Models.
-
     async def install_model(self, config: RuntimeConfig, *, no_wait: bool = False) -> ModelView:
         """Check a config and read the model's files, to INITIAL.
 
@@ -139,8 +137,6 @@ class Engine:
         """What lies at a path, without installing it."""
         place = RuntimeConfig(model_path=model_path, file_prefix=file_prefix, revision=revision, hub=hub, format=format)
         return await self._models.inspect(place)
-
-    # Requests.
 
     async def start_request(self, request: StartRequest) -> AcceptedRequest:
         """Accept a request. Idempotent by (owner, request_id, handover).
@@ -215,8 +211,6 @@ class Engine:
                     yield None, index, result
         finally:
             await self.release_request(accepted.handle, request.owner)
-
-    # Facts.
 
     def engine_stats(self, model_name: str = "") -> list[EngineStat]:
         """Statistics of one model, or of all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 
 from headrace.v1 import generation_pb2, request_pb2
@@ -33,22 +34,17 @@ def start_request(message: StartRequestRequest) -> StartRequest:
         InvalidArgument: something in it is unknown, missing, or not supported.
     """
     refuse_more("resume.sequences", len(message.resume.sequences), MAX_SEQUENCES, "entries")
-    _check(message)
-    return StartRequest(
-        model_name=message.model_name,
-        prompt=_prompt(message),
-        config=_config(message),
-        add_special_tokens=_add_special_tokens(message),
+    return replace(
+        generate_request(message),
         request_id=message.request_id,
         handover=message.handover,
         resume=tuple(map(_resumed, message.resume.sequences)) if message.HasField("resume") else None,
-        owner=message.owner,
         content=_content(message),
     )
 
 
-def generate_request(message: GenerateRequest) -> StartRequest:
-    """The request that Generate asks for; it has no key, so nothing is ever compared with it.
+def generate_request(message: GenerateRequest | StartRequestRequest) -> StartRequest:
+    """The request that Generate asks for. It has no key, so nothing is ever compared with it.
 
     Raises:
         InvalidArgument: something in it is unknown, missing, or not supported.
