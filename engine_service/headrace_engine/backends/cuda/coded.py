@@ -30,7 +30,7 @@ class CodedWeight:
 
     packed: CodedMatrix
     data: Tensor
-    sizes: list[int]
+    sizes: Sequence[int]
 
     @property
     def nbytes(self) -> int:

@@ -29,7 +29,7 @@ SPLIT_TOKENS = 512
 """Tokens of a sequence that one group of threads attends to: fixed, so that neighbours do not change a row's bits."""
 
 
-def together(weights: Sequence[Weight]) -> tuple[Weight, list[int]] | None:
+def together(weights: Sequence[Weight]) -> tuple[Weight, Sequence[int]] | None:
     """The matrix that all of these are parts of, and the outputs of each; None: they are several."""
     first = weights[0]
     if isinstance(first, CodedWeight | RowCodedWeight):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,7 +52,7 @@ class RowCodedWeight:
 
     codes: Tensor
     scales: Tensor
-    sizes: list[int]
+    sizes: Sequence[int]
 
     @property
     def nbytes(self) -> int:
