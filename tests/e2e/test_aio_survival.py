@@ -15,7 +15,6 @@ from headrace import AsyncClient, AsyncResultQueue, RetryPolicy
 from headrace.types import GeneratedElements
 from reading import Answer, joined
 from servers import Server, free_port, gated_engine_server, gateway_server
-from tiny_models import make_tiny_llama
 
 STREAMS = 16
 LENGTH = 120
@@ -29,11 +28,10 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Gate:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory, gate: Gate) -> Iterator[Server]:
+def engine(tiny: Path, gate: Gate) -> Iterator[Server]:
     """An engine whose steps wait at the gate."""
-    folder = make_tiny_llama(tmp_path_factory.mktemp("survival") / "tiny", max_position_embeddings=2048)
     with gated_engine_server("e1", gate) as server:
-        asyncio.run(_serve(server, folder))
+        asyncio.run(_serve(server, tiny))
         yield server
 
 

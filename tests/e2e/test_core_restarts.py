@@ -19,7 +19,6 @@ from headrace_engine.engine.options import EngineOptions
 from headrace_engine.process import launch_process
 from headrace_engine.request_types import StartRequest
 from servers import Server, core_of, engine_server, gated_engine_server, gateway_server, health_of
-from tiny_models import make_tiny_llama
 from waiting import wait_until
 
 LENGTH = 120
@@ -34,13 +33,8 @@ ANSWERS = [
 POISONED_CORE = Path(__file__).with_name("poisoned_core.py")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("restarts") / "tiny", max_position_embeddings=2048)
-
-
-def serve(client: Client, folder: Path) -> None:
-    client.install_model("tiny", path=str(folder), max_batch=4, max_length=1024, num_threads=1)
+def serve(client: Client, tiny: Path) -> None:
+    client.install_model("tiny", path=str(tiny), max_batch=4, max_length=1024, num_threads=1)
     client.start_model("tiny")
 
 
@@ -97,12 +91,12 @@ def assert_replaced(engine: Server, client: Client, reason: str) -> None:
     assert client.engine_stats("tiny")[0].core_epoch == 2
 
 
-def test_bc175_a_killed_core_is_replaced_and_every_answer_is_whole(folder: Path, tmp_path: Path) -> None:
+def test_bc175_a_killed_core_is_replaced_and_every_answer_is_whole(tiny: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle of greedy and sampled answers: the same tokens as without, after a pause."""
     gate = Gate(tmp_path / "steps")
     with gated_engine_server("e1", gate) as engine, gateway_server({"e1": engine.address}) as gateway:
         with Client(gateway.address) as client:
-            serve(client, folder)
+            serve(client, tiny)
             undisturbed = read_all(start_all(client))
             queues = start_mid_answer(client, gate)
             core_of(engine).kill()
@@ -119,11 +113,11 @@ def test_bc175_a_killed_core_is_replaced_and_every_answer_is_whole(folder: Path,
             assert "".join(client.generate("tiny", "Hello", max_new_tokens=4, ignore_eos=True))
 
 
-def test_bc175_a_core_that_hangs_is_killed_and_replaced(folder: Path, tmp_path: Path) -> None:
+def test_bc175_a_core_that_hangs_is_killed_and_replaced(tiny: Path, tmp_path: Path) -> None:
     """SIGSTOP: nothing is closed, nothing is said. Pings that are not answered tell."""
     gate = Gate(tmp_path / "steps")
     with gated_engine_server("e1", gate, "--core-ping-limit", "2") as engine, Client(engine.address) as client:
-        serve(client, folder)
+        serve(client, tiny)
         undisturbed = read_all(start_all(client))
         queues = start_mid_answer(client, gate)
         core = core_of(engine)
@@ -134,10 +128,10 @@ def test_bc175_a_core_that_hangs_is_killed_and_replaced(folder: Path, tmp_path: 
         assert read_all(queues) == undisturbed
 
 
-def test_bc207_requests_are_refused_until_the_new_core_is_at_work(folder: Path) -> None:
+def test_bc207_requests_are_refused_until_the_new_core_is_at_work(tiny: Path) -> None:
     """Clients see UNAVAILABLE with a time to come back; those that come back are served, with no manual step."""
     with engine_server("e1") as engine, Client(engine.address) as client:
-        serve(client, folder)
+        serve(client, tiny)
         core_of(engine).kill()
         wait_until(lambda: health_of(engine.address) == "NOT_SERVING", "health does not tell")
         with pytest.raises(HeadraceError) as refusal:
@@ -147,12 +141,12 @@ def test_bc207_requests_are_refused_until_the_new_core_is_at_work(folder: Path) 
         assert len(queue.Get().ids_from_generate) == 1  # type: ignore[union-attr]
 
 
-async def test_a_request_that_brings_its_core_down_is_found(folder: Path) -> None:
+async def test_a_request_that_brings_its_core_down_is_found(tiny: Path) -> None:
     """A segmentation fault with three other requests in the step: they go on, and the poison ends with an error."""
     launcher = partial(launch_process, program=(sys.executable, str(POISONED_CORE)))
     engine = Engine(EngineOptions(name="e1"), launcher)
     try:
-        await engine.install_model(RuntimeConfig("tiny", str(folder), max_batch=4, max_length=1024, num_threads=1))
+        await engine.install_model(RuntimeConfig("tiny", str(tiny), max_batch=4, max_length=1024, num_threads=1))
         await engine.start_model("tiny")
         healthy = [start(prompt) for prompt in ((1, 2), (3, 4), (5, 6))]
         undisturbed = [await answer(engine, request) for request in healthy]

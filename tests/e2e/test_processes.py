@@ -15,28 +15,22 @@ import pytest
 from headrace import Client, HeadraceError, UnavailableError
 from headrace.types import FinishReason, ModelState
 from servers import core_of, engine_server, free_port, gateway_server, health_of
-from tiny_models import make_tiny_llama
 from waiting import wait_until
 
 CANARY = "xylophonecanary"
 LONG = {"ignore_eos": True, "do_sample": False}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("processes") / "tiny", max_position_embeddings=2048)
-
-
-def _serve(client: Client, folder: Path, **fields: object) -> None:
-    client.install_model("tiny", path=str(folder), max_batch=4, max_length=1024, num_threads=1, **fields)  # type: ignore[arg-type]
+def _serve(client: Client, tiny: Path, **fields: object) -> None:
+    client.install_model("tiny", path=str(tiny), max_batch=4, max_length=1024, num_threads=1, **fields)  # type: ignore[arg-type]
     client.start_model("tiny")
 
 
-def test_bc177_health_follows_the_model(folder: Path) -> None:
+def test_bc177_health_follows_the_model(tiny: Path) -> None:
     with engine_server("e1") as engine, Client(engine.address) as client:
         for service, expected in (("", "NOT_SERVING"), ("headrace.v1.ModelService", "SERVING")):
             assert health_of(engine.address, service) == expected
-        _serve(client, folder)
+        _serve(client, tiny)
         for service in ("", "headrace.v1.RequestService"):
             wait_until(lambda s=service: health_of(engine.address, s) == "SERVING", "health does not follow")
         client.stop_model("tiny")
@@ -47,12 +41,12 @@ def test_bc177_health_follows_the_model(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("through_gateway", [False, True])
-def test_bc173_sigterm_drains(folder: Path, through_gateway: bool) -> None:
+def test_bc173_sigterm_drains(tiny: Path, through_gateway: bool) -> None:
     """New requests are refused, running ones end fully, and the server ends with 0."""
     with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
         server = gateway if through_gateway else engine
         with Client(server.address, timeout=5) as client:
-            _serve(client, folder)
+            _serve(client, tiny)
             queues = [client.start_request("tiny", ids=[1, 2], max_new_tokens=600, **LONG)[1] for _ in range(3)]
             counts = [len(_first(queue)) for queue in queues]
             server.process.send_signal(signal.SIGTERM)
@@ -68,9 +62,9 @@ def _first(queue: object) -> list[int]:
     return queue.Get().ids_from_generate  # type: ignore[attr-defined,no-any-return]
 
 
-def test_a_draining_engine_takes_no_requests(folder: Path) -> None:
+def test_a_draining_engine_takes_no_requests(tiny: Path) -> None:
     with engine_server("e1") as engine, Client(engine.address, timeout=2) as client:
-        _serve(client, folder)
+        _serve(client, tiny)
         client.start_request("tiny", ids=[1, 2], **LONG)
         engine.process.send_signal(signal.SIGTERM)
         engine.wait_event("draining")
@@ -78,21 +72,21 @@ def test_a_draining_engine_takes_no_requests(folder: Path) -> None:
             client.start_request("tiny", ids=[1, 2], **LONG)
 
 
-def test_a_killed_service_takes_its_core_along(folder: Path) -> None:
+def test_a_killed_service_takes_its_core_along(tiny: Path) -> None:
     with engine_server("e1") as engine, Client(engine.address) as client:
-        _serve(client, folder)
+        _serve(client, tiny)
         core = core_of(engine)
         engine.process.kill()
         engine.process.wait()
         core.wait(10)
 
 
-def test_a_killed_engine_is_unreachable_and_then_lost(folder: Path) -> None:
+def test_a_killed_engine_is_unreachable_and_then_lost(tiny: Path) -> None:
     port = free_port()
     with gateway_server({"e1": f"127.0.0.1:{port}"}) as gateway, Client(gateway.address, timeout=5) as client:
         with engine_server("e1", "--listen", f"127.0.0.1:{port}"):
             wait_until(lambda: client.server_info().engines[0].reachable, "the gateway does not find the engine")
-            _serve(client, folder)
+            _serve(client, tiny)
             handle, _ = client.start_request("tiny", ids=[1, 2], **LONG)
         with pytest.raises(HeadraceError) as refusal:
             client.get_request(handle, timeout=1)
@@ -105,11 +99,11 @@ def test_a_killed_engine_is_unreachable_and_then_lost(folder: Path) -> None:
             client.release_request(handle)
 
 
-def test_an_engine_returns_to_its_models_after_a_restart(folder: Path, tmp_path: Path) -> None:
+def test_an_engine_returns_to_its_models_after_a_restart(tiny: Path, tmp_path: Path) -> None:
     keep = ("--state-dir", str(tmp_path))
     with engine_server("e1", *keep) as engine, Client(engine.address) as client:
-        _serve(client, folder)
-        client.install_model("idle", path=str(folder))
+        _serve(client, tiny)
+        client.install_model("idle", path=str(tiny))
         engine.process.kill()
         engine.process.wait()
     with engine_server("e1", *keep) as engine, Client(engine.address) as client:
@@ -118,17 +112,17 @@ def test_an_engine_returns_to_its_models_after_a_restart(folder: Path, tmp_path:
         assert client.get_model("tiny")[0].effective.config["max_length"] == 1024  # type: ignore[union-attr]
 
 
-def test_models_of_the_command_line_are_installed_and_started(folder: Path) -> None:
-    with engine_server("e1", "--model", f"mine={folder}") as engine, Client(engine.address) as client:
+def test_models_of_the_command_line_are_installed_and_started(tiny: Path) -> None:
+    with engine_server("e1", "--model", f"mine={tiny}") as engine, Client(engine.address) as client:
         wait_until(lambda: client.get_model("mine")[0].state is ModelState.RUNNING, "the model does not start")
 
 
-def test_model_roots_bound_what_can_be_installed(folder: Path, tmp_path: Path) -> None:
+def test_model_roots_bound_what_can_be_installed(tiny: Path, tmp_path: Path) -> None:
     with engine_server("e1", "--model-root", str(tmp_path)) as engine, Client(engine.address) as client:
         with pytest.raises(HeadraceError, match="root"):
-            client.install_model("tiny", path=str(folder), num_threads=1)
+            client.install_model("tiny", path=str(tiny), num_threads=1)
         with pytest.raises(HeadraceError, match="root"):
-            client.inspect_model(f"{tmp_path}/../{folder.name}/../..")
+            client.inspect_model(f"{tmp_path}/../{tiny.name}/../..")
 
 
 @pytest.mark.parametrize("module", ["headrace_engine", "headrace_gateway"])
@@ -148,10 +142,10 @@ def test_bc194_a_port_in_use_is_one_clear_line(module: str, reuse: bool) -> None
     assert "Traceback" not in done.stderr
 
 
-def test_bc197_prompts_and_answers_reach_no_log(folder: Path) -> None:
+def test_bc197_prompts_and_answers_reach_no_log(tiny: Path) -> None:
     with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
         with Client(gateway.address) as client:
-            _serve(client, folder)
+            _serve(client, tiny)
             list(client.generate("tiny", CANARY, max_new_tokens=4))
             for call in (
                 lambda: client.start_request("tiny", CANARY * 2000),
@@ -173,11 +167,11 @@ def _refused(call: Callable[[], object]) -> None:
         call()
 
 
-def test_bc085_a_client_killed_in_the_middle_of_an_answer_holds_up_nobody(folder: Path) -> None:
+def test_bc085_a_client_killed_in_the_middle_of_an_answer_holds_up_nobody(tiny: Path) -> None:
     """The next one asks the same and has its whole answer; what the dead one held is free when its lease is over."""
     with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
         with Client(gateway.address) as client:
-            _serve(client, folder)
+            _serve(client, tiny)
             script = (
                 "from headrace import Client\n"
                 f"client = Client('{gateway.address}')\n"
@@ -200,11 +194,11 @@ def test_bc085_a_client_killed_in_the_middle_of_an_answer_holds_up_nobody(folder
             wait_until(lambda: client.engine_stats("tiny")[0].blocks_used == 0, "its blocks are kept for ever")
 
 
-def test_bc086_a_dropped_generate_stops_the_request(folder: Path) -> None:
+def test_bc086_a_dropped_generate_stops_the_request(tiny: Path) -> None:
     """The client process is killed while it streams: the engine is idle soon after."""
     with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
         with Client(gateway.address) as client:
-            _serve(client, folder)
+            _serve(client, tiny)
             script = (
                 "import grpc, sys\n"
                 "from headrace.v1 import request_service_pb2 as w, request_service_pb2_grpc as g\n"

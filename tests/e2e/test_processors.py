@@ -11,18 +11,12 @@ from headrace import Client, InvalidRequestError, StateError
 from processor_files import by_history, processor_arguments, write_processors
 from processor_page import blocks, example
 from servers import Server, core_of, engine_server, gated_engine_server, gateway_server
-from tiny_models import make_tiny_llama
 
 LENGTH = 60
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("processors") / "tiny", max_position_embeddings=2048)
-
-
-@pytest.fixture(scope="module")
-def gateway(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def gateway(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """In front of an engine that has the page's examples."""
     page = tmp_path_factory.mktemp("page")
     files = {"steer": example("steer.py", page), "cuda": example("steer.cu", page)}
@@ -31,21 +25,21 @@ def gateway(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         gateway_server({"e1": engine.address}) as gateway,
     ):
         with Client(gateway.address) as client:
-            serve(client, folder, "smol")
+            serve(client, tiny, "smol")
         yield gateway
 
 
-def serve(client: Client, folder: Path, name: str = "tiny") -> None:
-    client.install_model(name, path=str(folder), max_batch=4, max_length=512, num_threads=1)
+def serve(client: Client, tiny: Path, name: str = "tiny") -> None:
+    client.install_model(name, path=str(tiny), max_batch=4, max_length=512, num_threads=1)
     client.start_model(name)
 
 
-def test_a_killed_core_changes_no_token(folder: Path, tmp_path: Path) -> None:
+def test_a_killed_core_changes_no_token(tiny: Path, tmp_path: Path) -> None:
     """The next core is given the same processors, and calls them with the ids that the first one drew."""
     arguments = processor_arguments(write_processors(tmp_path))
     with gated_engine_server("e1", Gate(tmp_path / "gate"), *arguments) as server, Client(server.address) as client:
         gate = Gate(tmp_path / "gate")
-        serve(client, folder)
+        serve(client, tiny)
         gate.shut()
         calls = [{"name": "by-history"}]
         queues = [
@@ -63,19 +57,19 @@ def test_a_killed_core_changes_no_token(folder: Path, tmp_path: Path) -> None:
             assert ids == by_history([1, 2, number], LENGTH)
 
 
-def test_a_file_that_is_wrong_lets_the_model_fail_with_its_words(folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_wrong_lets_the_model_fail_with_its_words(tiny: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("def process(logits, ids, arguments:\n")
     with (
         engine_server("e1", "--logits-processor", f"broken={broken}") as server,
         Client(server.address) as client,
     ):
-        client.install_model("tiny", path=str(folder), num_threads=1)
+        client.install_model("tiny", path=str(tiny), num_threads=1)
         with pytest.raises(StateError, match=r"'broken' \(.*broken.py\): SyntaxError") as failure:
             client.start_model("tiny")
         assert failure.value.reason == "BAD_PROCESSOR"
         broken.write_text("def process(logits, ids, arguments): ...\n")
-        client.install_model("tiny", path=str(folder), num_threads=1)
+        client.install_model("tiny", path=str(tiny), num_threads=1)
         client.start_model("tiny")
 
 
@@ -99,11 +93,11 @@ def test_what_the_backend_cannot_run_is_refused_with_the_reason(gateway: Server)
             client.start_request("smol", ids=[1], logits_processors=[{"name": "cuda"}])
 
 
-def test_the_page_s_client_runs(gateway: Server, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_s_client_runs(gateway: Server, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examples = [block for block in blocks("python") if "Client(" in block]
     assert len(examples) == 2
     for block in examples:
-        text = block.replace("localhost:7070", gateway.address).replace("/models/smol.gguf", str(folder))
+        text = block.replace("localhost:7070", gateway.address).replace("/models/smol.gguf", str(tiny))
         text = text.replace('path="', 'num_threads=1, path="')
         exec(compile(text, "logits-processors.md", "exec"), {"__name__": "page"})
         assert capsys.readouterr().out
