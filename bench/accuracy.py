@@ -14,7 +14,6 @@ WORDS choose the ways whose names have all of them. Results go to `bench/results
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Mapping
@@ -38,7 +37,7 @@ from accuracy_of_text import (
 )
 from cpu_sequences import cpu_model
 from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
-from page import write_section
+from page import measurement, write_section
 from torch import Tensor
 
 LENGTH = 512
@@ -82,9 +81,8 @@ class Row:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement(__doc__)
     parser.add_argument("words", nargs="*")
-    parser.add_argument("--no-write", dest="write", action="store_false", help="leave the files as they are")
     arguments = parser.parse_args()
     path = smollm2()
     texts = passages(path, LENGTH)

@@ -13,7 +13,6 @@ Results go to `bench/results/answers.json` and into RESULTS.md.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,7 @@ from cpu_sequences import CpuLanes, cpu_model
 from headrace_engine.config import ComputeDtype, KvCacheMode
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import load_tokenizer
-from page import write_section
+from page import measurement, write_section
 from torch import Tensor
 from torch_sequences import Lane, Lanes, load
 
@@ -112,9 +111,7 @@ class Row:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-write", dest="write", action="store_false", help="leave the files as they are")
-    arguments = parser.parse_args()
+    arguments = measurement(__doc__).parse_args()
     path = smollm2()
     asked = conversations(path)
     with lanes_of(path, "cpu", dtype=ComputeDtype.FLOAT32) as (lanes, _):

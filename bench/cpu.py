@@ -38,6 +38,7 @@ from contestants import Contestant
 from cpu_results import Results
 from limits import Limits, measure
 from ours import FORMS, service
+from page import measurement
 from peers import Peers
 from quietness import Quietness
 from rounds import tournament
@@ -162,10 +163,9 @@ def one_thread_a_core() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement(__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--rounds", type=int, default=5, help="of each workload; default %(default)d")
-    parser.add_argument("--no-write", dest="write", action="store_false", help="leave the files as they are")
     return parser.parse_args()
 
 

@@ -1,10 +1,22 @@
-"""RESULTS.md: each command has a place of its own on that page, and replaces what it wrote there before."""
+"""RESULTS.md: each command that measures has a place of its own there, and replaces what it wrote before."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 _PAGE = Path(__file__).with_name("RESULTS.md")
+
+
+def measurement(about: str | None) -> argparse.ArgumentParser:
+    """Arguments of a command that measures and then writes, unless it is told not to (`write`).
+
+    Args:
+        about: what it measures, as its module says it.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-write", dest="write", action="store_false", help="leave the files as they are")
+    return parser
 
 
 def write_section(name: str, text: str, made_by: str = "", command: str = "") -> None:

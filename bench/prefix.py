@@ -12,7 +12,6 @@ first token. What the answers say of `prefix_len_gpu` and `prefix_len_cpu` is ch
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from typing import Any
 from bench_models import BenchModels
 from headrace import Client
 from machine import cpu_name
-from page import write_section
+from page import measurement, write_section
 from quietness import Quietness
 
 MODEL = "smol"
@@ -113,13 +112,12 @@ def table(rows: list[Row]) -> str:
 
 def main() -> None:
     """Measure, and write the page."""
-    parser = argparse.ArgumentParser()
+    parser = measurement(__doc__)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--no-write", action="store_true")
     arguments = parser.parse_args()
     text = table([measured(mode, arguments.rounds, Quietness(2.0)) for mode in MODES])
     print(text)
-    if not arguments.no_write:
+    if arguments.write:
         write_section("prefix", text)
 
 

@@ -22,7 +22,6 @@ Both ends of a latency are CLOCK_MONOTONIC on this machine; the token says of wh
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import tempfile
@@ -35,8 +34,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
+from books import release_all
 from headrace import Client
 from machine import cpu_seconds, measure
+from page import measurement
 from readers import LENGTH, MODEL, Readings, Share, read
 from scripted_engine import STAMP, STEPS_FILE, id_of
 from servers import Server, gateway_server, running
@@ -103,9 +104,8 @@ class Bench:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement(__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each scenario; default %(default)g")
-    parser.add_argument("--no-write", dest="write", action="store_false", help="leave the files as they are")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     with servers() as bench:
@@ -152,17 +152,11 @@ def measured(bench: Bench, scenario: Scenario, seconds: float) -> Row:
         for _, pipe in reading:
             pipe.send("stop")
         readings = [one for _, pipe in reading for one in pipe.recv()]
-    release_all(bench.engine.address)
+    with Client(bench.engine.address) as client:
+        release_all(client)
     steps = {token_id: step for token_id, step in bench.steps().items() if begin <= step.time < end}
     spent = {name: after[name] - before[name] for name in pids}
     return row(scenario, steps, spent, readings, (end - begin) / 1e9)
-
-
-def release_all(address: str) -> None:
-    """End what a scenario left, so that the next one begins with nothing."""
-    with Client(address) as client:
-        for request in client.list_requests():
-            client.release_request(request.request.handle)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ minutes, by contract, and is part of it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -25,7 +24,7 @@ from typing import Any
 
 import psutil
 from headrace import Client
-from page import write_section
+from page import measurement, write_section
 from servers import Server, core_of, engine_server, gateway_server
 from tiny_models import make_tiny_llama
 
@@ -64,9 +63,8 @@ class Reading:
 
 def main() -> int:
     """Measure, print and write; 1 where something grows more than it may."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measurement(__doc__)
     parser.add_argument("--requests", type=int, default=8_000, help="default %(default)s")
-    parser.add_argument("--no-write", dest="write", action="store_false", help="leave the files as they are")
     arguments = parser.parse_args()
     began, reading = time.monotonic(), Reading()
     with servers() as (gateway, processes):

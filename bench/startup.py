@@ -11,7 +11,6 @@ logged at most every 0.1 s. Cores that others used meanwhile stand beside each r
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -26,7 +25,7 @@ from typing import Any
 
 from bench_models import BenchModels
 from machine import cpu_name
-from page import write_section
+from page import measurement, write_section
 from quietness import Quietness
 from servers import Server, running
 
@@ -126,13 +125,12 @@ def table(kinds: list[Starts]) -> str:
 
 def main() -> None:
     """Measure, and write the page."""
-    parser = argparse.ArgumentParser()
+    parser = measurement(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--no-write", action="store_true")
     arguments = parser.parse_args()
     text = table(measured(arguments.rounds, Quietness(2.0)))
     print(text)
-    if not arguments.no_write:
+    if arguments.write:
         write_section("startup", text)
 
 
