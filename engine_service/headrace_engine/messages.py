@@ -86,6 +86,7 @@ class AddSequence:
         generated: ids generated before, by an earlier core; they count as generated.
         index: number of the sequence in its request, for the random numbers.
         group: those of one number, above 0, have one prompt, which is computed once; 0: it is alone.
+        more: the next one of its group follows at once.
         eos_ids: any of these ends the sequence, once min_new is reached.
         max_new: tokens after which it ends with MAX_LENGTH.
         min_new: tokens before which eos_ids are masked, and stop_ids do not end it.
@@ -107,6 +108,7 @@ class AddSequence:
     generated: tuple[int, ...] = ()
     index: int = 0
     group: int = 0
+    more: bool = False
     eos_ids: tuple[int, ...] = ()
     min_new: int = 0
     stop_ids: tuple[int, ...] = ()

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 
 from headrace_engine.core.block_pool import BlockPool
-from headrace_engine.core.entrance import Entrance
 from headrace_engine.core.executor import Executor
-from headrace_engine.core.guides import GuideMaker
+from headrace_engine.core.guides import GuideMaker, Guides
 from headrace_engine.core.host_tier import HostTier
 from headrace_engine.core.link import Link
 from headrace_engine.core.outcome import Outcome
@@ -55,10 +54,11 @@ class Core:
         self._scheduler = Scheduler(pool, limits, scope, host)
         self._executor = Executor(runner)
         self._link = link
-        self._entrance = Entrance(open_guides, self._scheduler.find, sizes.max_length)
+        self._guides = Guides(open_guides)
+        self._max_length = sizes.max_length
         self._clock = clock
         self._ttl = plan.prefix_cache_ttl
-        self._outcome = Outcome(self._scheduler, link, self._entrance.note_scored)
+        self._outcome = Outcome(self._scheduler, link)
         self._under_way: Launched | None = None
         self._landed = 0.0
         self._begun: dict[int, None] = {}
@@ -67,7 +67,7 @@ class Core:
     @property
     def busy(self) -> bool:
         """The next step has something to do without a further command."""
-        return self._computes or bool(self._entrance)
+        return self._computes or bool(self._guides)
 
     @property
     def _computes(self) -> bool:
@@ -86,7 +86,7 @@ class Core:
             while not self._stopped:
                 self.step()
         finally:
-            self._entrance.close()
+            self._guides.close()
             if self._under_way is not None:
                 self._executor.drop(self._under_way)
 
@@ -107,7 +107,7 @@ class Core:
         if launched.flight.landed:
             self._land()
         else:
-            self._scheduler.expect(launched)
+            launched.expect()
 
     def check_books(self) -> None:
         """Compare the books of the KV pool with all block tables.
@@ -120,14 +120,17 @@ class Core:
     def _take_commands(self) -> None:
         if not self.busy:
             self._rest()
-        for command in self._link.receive(block=not self.busy):
+        commands = self._link.receive(block=not self.busy)
+        while commands and isinstance(commands[-1], AddSequence) and commands[-1].more:
+            commands += self._link.receive(block=True)
+        for command in commands:
             self._obey(command)
-        if self._entrance:
+        if self._guides:
             self._let_in()
 
     def _let_in(self) -> None:
-        """Let sequences wait for their turn that wait for nothing else. With nothing to do, wait a moment for one."""
-        for request, guide in self._entrance.ready(block=not self._computes):
+        """Let sequences wait for their turn whose guides are made. With nothing to do, wait a moment for one."""
+        for request, guide in self._guides.ready(block=not self._computes):
             if isinstance(guide, Exception):
                 self._outcome.refuse(request.key, str(guide))
             else:
@@ -152,18 +155,20 @@ class Core:
                 raise ValueError("a core takes one plan")
 
     def _add(self, request: AddSequence) -> None:
-        if not self._entrance.hold(request):
+        if request.grammar:
+            self._guides.begin(request)
+        else:
             self._enter(request)
 
     def _enter(self, request: AddSequence, guide: Guide | None = None) -> None:
-        sequence = self._scheduler.add(self._entrance.known(request), guide)
-        if error := self._entrance.refusal(request):
+        sequence = self._scheduler.add(request, guide)
+        if error := _refusal(request, self._max_length):
             self._outcome.end(sequence, FinishReason.ERROR, error)
         elif reason := sequence.finish_reason:  # What an earlier core generated was all.
             self._outcome.end(sequence, reason)
 
     def _drop(self, key: int) -> None:
-        self._entrance.drop(key)
+        self._guides.drop(key)
         sequence = self._scheduler.find(key)
         if sequence is not None:
             self._scheduler.end(sequence)
@@ -215,3 +220,13 @@ class Core:
         for row in step.schedule.rows:
             row.sequence.call_back()
         return self._executor.run_apart([row.step for row in step.schedule.rows])
+
+
+def _refusal(request: AddSequence, max_length: int) -> str:
+    """Why a sequence cannot be computed, which the front half should have known; "" where it can."""
+    if not request.prompt:
+        return "the prompt is empty"
+    length = len(request.prompt) + max(request.max_new, len(request.generated))
+    if length > max_length:
+        return f"prompt {len(request.prompt)} + generated make {length} tokens, max_length is {max_length}"
+    return ""

@@ -1,90 +1,118 @@
-"""Sequences that share a prompt: one computes it, and the others begin with its blocks."""
+"""Sequences that share a prompt: one computes what they can share, then all compute the rest of it in one step."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from headrace_engine.core.sequence import Sequence
-from headrace_engine.guided.guide import Guide
-from headrace_engine.messages import AddSequence
+from headrace_engine.core.sequence import Sequence, SequenceStatus
 
-_REMEMBERED = 1024
-"""Groups of which it is known that their prompt was told."""
 
-Entry = tuple[AddSequence, Guide | None]
+@dataclass(slots=True)
+class Group:
+    """The sequences of one request that have not ended.
+
+    Attributes:
+        members: the first one, the leader, computes what all can share, and tells of the prompt what is asked.
+        shared: leading ids of the prompt that fill blocks, but for the last id, which everyone computes.
+        open: the others wait no more.
+    """
+
+    members: list[Sequence]
+    shared: int
+    open: bool = False
+
+    @property
+    def leader(self) -> Sequence:
+        """The first one."""
+        return self.members[0]
+
+    @property
+    def followers(self) -> list[Sequence]:
+        """All others."""
+        return self.members[1:]
+
+    @property
+    def ready(self) -> bool:
+        """The leader stands where all can go on from, and waits for it."""
+        leader = self.leader
+        return leader.pause is not None and leader.status is SequenceStatus.RUNNING and leader.computed >= self.shared
+
+    @property
+    def rest(self) -> int:
+        """Ids that are to be computed when it opens."""
+        return sum(member.length - self.shared for member in self.members)
 
 
 class Groups:
-    """Holds sequences back while another one of their group computes the prompt; then they find it in the prefix cache.
+    """Holds sequences back while the leader of their group computes what they will find in the prefix cache.
 
-    Args:
-        find: a sequence by its key, if it has not ended.
+    There it waits for them: what is left of the prompt are equal rows then, which computed in one step come to equal
+    bits, and so do all rows after them while their ids are the same.
     """
 
-    def __init__(self, find: Callable[[int], Sequence | None]) -> None:
-        self._find = find
-        self._leaders: dict[int, int] = {}
-        self._held: defaultdict[int, list[Entry]] = defaultdict(list)
-        self._scored: dict[int, None] = {}
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._groups: dict[int, Group] = {}
+        self._closed: dict[int, Group] = {}
+        self._to_tell: list[Sequence] = []
 
-    def __len__(self) -> int:
-        """Sequences that are held back."""
-        return sum(map(len, self._held.values()))
+    def join(self, sequence: Sequence) -> None:
+        """A sequence waits for its turn; from now on perhaps for its leader too."""
+        number = sequence.request.group
+        if not number:
+            return
+        group = self._groups.get(number)
+        if group is None:
+            shared = (sequence.prompt_length - 1) // self._block_size * self._block_size
+            self._groups[number] = Group([sequence], shared)
+            return
+        group.members.append(sequence)
+        sequence.tell_no_prompt()
+        group.open |= group.leader.computed + group.leader.under_way > group.shared
+        if not group.open:
+            sequence.held, group.leader.pause = True, group.shared
+            self._closed[number] = group
 
-    def hold(self, request: AddSequence, guide: Guide | None) -> bool:
-        """Whether a sequence has to wait. One that has not, while no other has the prompt, is who computes it."""
-        if not request.group:
-            return False
-        leader = self._leader(request.group)
-        if leader is None:
-            self._leaders[request.group] = request.key
-        elif not _has_prompt(leader):
-            self._held[request.group].append((request, guide))
-            return True
-        return False
+    def leave(self, sequence: Sequence) -> None:
+        """A sequence is to be computed no more."""
+        number = sequence.request.group
+        if not number:
+            return
+        group = self._groups[number]
+        led = group.leader is sequence
+        group.members.remove(sequence)
+        if not group.members:
+            del self._groups[number]
+        elif led:
+            self._succeed(group, sequence)
+        if len(group.members) == 1 and number in self._closed:
+            self.open(group)
 
-    def note_scored(self, group: int) -> None:
-        """The log-probabilities of the prompt were told: no other one of the group has to tell them again."""
-        self._scored[group] = None
-        if len(self._scored) > _REMEMBERED:
-            del self._scored[next(iter(self._scored))]
+    def ready(self) -> Iterator[Group]:
+        """Groups whose members can go on together."""
+        return (group for group in list(self._closed.values()) if group.ready)
 
-    def known(self, request: AddSequence) -> AddSequence:
-        """The request as it is now that others of its group were there."""
-        if request.group in self._scored:
-            return replace(request, scored=len(request.prompt))
-        return request
+    def open(self, group: Group) -> None:
+        """Let all of a group go on."""
+        group.open = True
+        for member in group.members:
+            member.held, member.pause = False, None
+            self._closed.pop(member.request.group, None)
 
-    def drop(self, key: int) -> None:
-        """The sequence is wanted no more. It may be none of these."""
-        for group, entries in list(self._held.items()):
-            self._held[group] = [entry for entry in entries if entry[0].key != key]
-            if not self._held[group]:
-                del self._held[group], self._leaders[group]
+    def take_restarts(self) -> list[Sequence]:
+        """Running sequences that are to tell of the prompt, as their leader cannot, and so have to compute it again."""
+        if not self._to_tell:
+            return []
+        found, self._to_tell = self._to_tell, []
+        return [sequence for sequence in found if sequence.status is SequenceStatus.RUNNING]
 
-    def released(self) -> list[Entry]:
-        """Sequences that wait for nobody any more, each once."""
-        free: list[Entry] = []
-        for group in list(self._leaders):
-            leader = self._leader(group)
-            if leader is None or _has_prompt(leader):
-                del self._leaders[group]
-                free += self._free(group, self._held.pop(group, []), again=leader is None)
-        return free
-
-    def _free(self, group: int, entries: list[Entry], *, again: bool) -> list[Entry]:
-        """All of them; the first alone where it has to compute the prompt again, as the one before it has ended."""
-        if again and len(entries) > 1:
-            self._leaders[group] = entries[0][0].key
-            self._held[group] = entries[1:]
-        return entries[:1] if again else entries
-
-    def _leader(self, group: int) -> Sequence | None:
-        key = self._leaders.get(group)
-        return None if key is None else self._find(key)
-
-
-def _has_prompt(sequence: Sequence) -> bool:
-    return sequence.computed >= sequence.prompt_length
+    def _succeed(self, group: Group, ended: Sequence) -> None:
+        """Have another one do what is left to do for all."""
+        leader = group.leader
+        if not group.open:
+            leader.held, leader.pause = False, group.shared
+        if ended.scoring:
+            leader.tell_prompt()
+            if leader.status is SequenceStatus.RUNNING:
+                self._to_tell.append(leader)

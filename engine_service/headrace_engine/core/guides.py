@@ -49,13 +49,17 @@ class Guides:
     def ready(self, *, block: bool) -> Iterator[tuple[AddSequence, Guide | Exception]]:
         """Sequences whose guides are made, or cannot be, in the order in which they came; each once.
 
+        Those of a group come together.
+
         Args:
             block: wait a moment for one.
         """
-        if block:
-            wait([future for _, future in self._making.values()], MOMENT, FIRST_COMPLETED)
+        open_ones = {future: request for request, future in self._making.values() if not future.done()}
+        if block and len(open_ones) == len(self._making):
+            wait(open_ones, MOMENT, FIRST_COMPLETED)
+        unfinished = {request.group for future, request in open_ones.items() if not future.done()}
         for key, (request, future) in list(self._making.items()):
-            if future.done():
+            if future.done() and not (request.group and request.group in unfinished):
                 del self._making[key]
                 error = future.exception()
                 yield request, future.result() if error is None else _checked(error)

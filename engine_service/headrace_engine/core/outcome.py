@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from headrace_engine.core.link import Link
 from headrace_engine.core.runner import Sampled, Scores
@@ -21,13 +21,11 @@ class Outcome:
     Args:
         scheduler: has the sequences.
         link: where outputs go.
-        note_scored: called with the group of a sequence whose prompt was told.
     """
 
-    def __init__(self, scheduler: Scheduler, link: Link, note_scored: Callable[[int], None]) -> None:
+    def __init__(self, scheduler: Scheduler, link: Link) -> None:
         self._scheduler = scheduler
         self._link = link
-        self._note_scored = note_scored
         self._drawn: dict[int, Sampled] = {}
         self._prompts: list[PromptPiece] = []
         self._ended: list[Ended] = []
@@ -74,7 +72,7 @@ class Outcome:
             seconds: that it took.
         """
         stat = self._scheduler.stat
-        if not (schedule.rows or self._ended or stat != self._published):
+        if not (schedule.rows or schedule.scheduled or self._ended or stat != self._published):
             return
         output = step_output(schedule, self._drawn, self._prompts, self._ended, stat, seconds)
         self._drawn, self._prompts, self._ended = {}, [], []
@@ -104,8 +102,6 @@ class Outcome:
     def _tell_scores(self, sequence: Sequence, scores: Scores) -> None:
         self._prompts.append(prompt_piece(sequence.key, sequence.scored, scores))
         sequence.scored += len(scores.logprobs)
-        if not sequence.scoring:
-            self._note_scored(sequence.request.group)
 
     def _guide(self, sequence: Sequence, guide: Guide, token_id: int) -> None:
         try:

@@ -62,10 +62,11 @@ class Schedule:
     copies: BlockCopies = NO_COPIES
 
     def add(self, sequence: Sequence) -> None:
-        """Compute as much of the sequence as the budget allows."""
-        row = Row(sequence, min(sequence.remaining, self.budget))
-        self.budget -= row.count
-        self.rows.append(row)
+        """Compute as much of the sequence as is due and the budget allows."""
+        count = min(sequence.due, self.budget)
+        if count:
+            self.budget -= count
+            self.rows.append(Row(sequence, count))
 
 
 @dataclass(slots=True)
@@ -88,6 +89,12 @@ class Launched:
     def living(self) -> list[Row]:
         """The rows of sequences that have not ended since."""
         return [row for row in self.schedule.rows if row.sequence.status is not SequenceStatus.ENDED]
+
+    def expect(self) -> None:
+        """It is under way: the next schedule goes on behind it."""
+        for place, row in enumerate(self.schedule.rows):
+            if row.sequence.status is SequenceStatus.RUNNING:
+                row.sequence.expect(row.count, place if self.steps[place].sampling is not None else None)
 
     def empty(self) -> None:
         """What it computed is of no use: its rows have to be scheduled again."""

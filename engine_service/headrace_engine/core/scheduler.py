@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 from itertools import count
 from operator import attrgetter
 
 from headrace_engine.config import InterruptPolicy
 from headrace_engine.core.block_pool import BlockPool, BooksError
+from headrace_engine.core.groups import Groups
 from headrace_engine.core.host_tier import HostTier
-from headrace_engine.core.prefix_cache import Cursor, Scope
-from headrace_engine.core.schedule import Launched, Limits, Row, Schedule
+from headrace_engine.core.prefix_cache import Scope
+from headrace_engine.core.schedule import Limits, Row, Schedule
 from headrace_engine.core.sequence import Sequence, SequenceStatus
 from headrace_engine.core.tables import BlockTables
 from headrace_engine.core.tally import Tally
-from headrace_engine.core.waiting import WaitingQueue
+from headrace_engine.core.waiting import Passed, WaitingQueue
 from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import AddSequence, CoreStat, Scheduled
 
@@ -25,20 +26,20 @@ class Scheduler:
 
     There is no prefill or decode phase, only ids still to compute. A sequence gets blocks for all its ids when it
     starts, so a prompt cut in chunks never runs dry halfway; only generation asks for more, and then the sequence
-    last in rank gives way.
+    last in rank gives way. Sequences of one request go on from the prompt that they share in the same step.
     """
 
     def __init__(self, pool: BlockPool, limits: Limits, scope: Scope, host: HostTier | None = None) -> None:
         self._pool = pool
         self._host = host or HostTier(0)
-        self._tables = BlockTables(pool, self._host)
+        self._tables = BlockTables(pool, self._host, scope, caching=limits.caching)
         self._limits = limits
-        self._scope = scope
         self._arrivals = count()
         self._sequences: dict[int, Sequence] = {}
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []  # In the order of rank.
         self._tally = Tally()
+        self._groups = Groups(pool.block_size)
 
     @property
     def busy(self) -> bool:
@@ -61,9 +62,10 @@ class Scheduler:
         """
         if request.key in self._sequences:
             raise ValueError(f"key {request.key} is in use")
-        sequence = Sequence(request, next(self._arrivals), self._cursor(request), guide)
+        sequence = Sequence(request, next(self._arrivals), self._tables.cursor(request), guide)
         self._sequences[request.key] = sequence
         self._waiting.push(sequence)
+        self._groups.join(sequence)
         return sequence
 
     def find(self, key: int) -> Sequence | None:
@@ -92,20 +94,18 @@ class Scheduler:
             BooksError: there is work and none of it can be done.
         """
         schedule = Schedule(self._limits.max_tokens)
+        for sequence in self._groups.take_restarts():
+            self._put_back(sequence, schedule)
         self._generate(schedule)
-        self._continue(schedule)
+        most = schedule.budget
+        self._continue(schedule, self._go_together(schedule, most))
         if self._waiting:
-            self._admit(schedule)
+            self._admit(schedule, self._waiting)
+            self._go_together(schedule, most)
         schedule.copies = self._tables.take_copies()
         if self.busy and not (schedule.rows or any(sequence.under_way for sequence in self._running)):
             raise BooksError(f"{len(self._waiting)} sequences wait and none can start")
         return schedule
-
-    def expect(self, step: Launched) -> None:
-        """A step is under way: the next schedule goes on behind it."""
-        for place, row in enumerate(step.schedule.rows):
-            if row.sequence.status is SequenceStatus.RUNNING:
-                row.sequence.expect(row.count, place if step.steps[place].sampling is not None else None)
 
     def advance(self, row: Row) -> None:
         """A row was computed: its keys and values are in its blocks."""
@@ -127,6 +127,7 @@ class Scheduler:
         else:
             self._running.remove(sequence)
         self._tables.close(sequence)
+        self._groups.leave(sequence)
         sequence.status = SequenceStatus.ENDED
         del self._sequences[sequence.key]
 
@@ -143,16 +144,10 @@ class Scheduler:
         """
         self._tables.check_books(self._sequences.values())
 
-    def _cursor(self, request: AddSequence) -> Cursor | None:
-        scope = replace(self._scope, salt=request.cache_salt)
-        if self._limits.caching and request.use_prefix_cache:
-            return Cursor(scope, self._pool.block_size)
-        return Cursor(replace(scope, group=request.group), self._pool.block_size) if request.group else None
-
     def _generate(self, schedule: Schedule) -> None:
         """Rows of one token. They go by rank, so whoever gives way has no row yet, and more than one id to do."""
         for sequence in tuple(self._running):
-            if sequence.remaining != 1:
+            if sequence.remaining != 1 or sequence.pause is not None:
                 continue
             if self._tables.suffices(sequence) or self._make_room(sequence, schedule):
                 schedule.add(sequence)
@@ -173,61 +168,70 @@ class Scheduler:
             self.end(sequence)
             schedule.interrupted.append(sequence.key)
         else:
-            self._preempt(sequence)
-            schedule.preempted.append(sequence.key)
+            self._put_back(sequence, schedule)
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _put_back(self, sequence: Sequence, schedule: Schedule) -> None:
         """Put a running sequence back. Its ids stay, and are computed again when it has its turn."""
         self._running.remove(sequence)
         self._tables.close(sequence)
         sequence.status = SequenceStatus.WAITING
         sequence.preemptions += 1
         self._waiting.push(sequence)
+        schedule.preempted.append(sequence.key)
 
-    def _continue(self, schedule: Schedule) -> None:
-        """Further chunks of prompts that have begun.
+    def _go_together(self, schedule: Schedule, most: int) -> list[Sequence]:
+        """Let groups whose shared prompt was computed go on, each in one step while that is possible.
+
+        Args:
+            most: tokens that the budget has for others than generations: where even that is too little, it is cut.
+
+        Returns:
+            Those that were given a row.
+        """
+        gone: list[Sequence] = []
+        for group in self._groups.ready():
+            if group.rest <= schedule.budget or schedule.budget == most:
+                self._groups.open(group)
+                schedule.add(group.leader)
+                self._admit(schedule, self._waiting.ahead(group.followers))
+                gone += group.members
+        return gone
+
+    def _continue(self, schedule: Schedule, gone: Collection[Sequence]) -> None:
+        """Further chunks of prompts that have begun, but for those that have gone on already.
 
         Nothing starts without a token of the budget to itself, so there is one in every later step too.
         """
         for sequence in self._running:
-            if sequence.remaining > 1 and schedule.budget:
+            if sequence.remaining > 1 and schedule.budget and sequence not in gone:
                 schedule.add(sequence)
 
-    def _admit(self, schedule: Schedule) -> None:
+    def _admit(self, schedule: Schedule, waiting: Iterable[Sequence]) -> None:
         """Start waiting sequences while there is room, past those that need more than there is.
 
         Every running sequence that will still grow has one block held back for it. Without that reserve, a new
         sequence would push another one out, or be pushed out itself, within a few steps.
         """
         reserve = sum(map(self._tables.grows, self._running))
-        passed: list[Sequence] = []
-        for sequence in self._waiting:
-            if self._is_closed(sequence, schedule, passed, reserve):
+        passed = Passed(self._limits)
+        for sequence in waiting:
+            if sequence.held:
+                continue
+            if self._is_closed(schedule, reserve) or passed.bars(sequence):
                 return
             cached = self._tables.find_cached(sequence)
             grown = reserve + self._tables.grows(sequence)
             if self._tables.can_open(sequence, cached, grown):
                 self._start(sequence, cached, schedule)
-                self._note_overtaking(passed)
+                passed.note_overtaking()
                 reserve = grown
             else:
-                passed.append(sequence)
+                passed.add(sequence)
 
-    def _is_closed(self, sequence: Sequence, schedule: Schedule, passed: list[Sequence], reserve: int) -> bool:
-        """Whether neither this sequence nor any behind it may start in this step."""
-        if len(self._running) == self._limits.max_batch or not schedule.budget:
-            return True
-        if not self._pool.can_allocate(reserve + 1) or len(passed) > self._limits.lookahead:
-            return True
-        return any(sequence.priority < other.priority or self._stands_firm(other) for other in passed)
-
-    def _stands_firm(self, sequence: Sequence) -> bool:
-        """Whether a sequence without room lets nobody start before it: it gave way, or was overtaken, often enough."""
-        return sequence.preemptions > 0 or sequence.overtaken >= self._limits.patience
-
-    def _note_overtaking(self, passed: list[Sequence]) -> None:
-        for sequence in passed:
-            sequence.overtaken += 1
+    def _is_closed(self, schedule: Schedule, reserve: int) -> bool:
+        """Whether no sequence may start in this step."""
+        full = len(self._running) == self._limits.max_batch or not schedule.budget
+        return full or not self._pool.can_allocate(reserve + 1)
 
     def _start(self, sequence: Sequence, cached: list[int], schedule: Schedule) -> None:
         self._waiting.remove(sequence)
@@ -243,7 +247,4 @@ class Scheduler:
         found = min(sequence.computed, sequence.prompt_length)
         fetched = self._tables.count_fetched(cached, found)
         schedule.scheduled.append(Scheduled(sequence.key, found, fetched))
-        if sequence.cursor is not None:
-            self._tally.hits += sequence.computed
-            self._tally.fetched += self._tables.count_fetched(cached, sequence.computed)
-            self._tally.misses += sequence.remaining
+        self._tally.note_start(sequence, self._tables.count_fetched(cached, sequence.computed))

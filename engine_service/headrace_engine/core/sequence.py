@@ -41,6 +41,8 @@ class Sequence:
         under_way: ids after those that a launched step is computing.
         drawing: place, in that step, of the row that draws the id which the sequence goes on with; None: it draws none,
             or the last one.
+        pause: ids after which it computes nothing before the others of its group go on with it; None: it need not wait.
+        held: it does not begin before the leader of its group has computed what they share.
         blocks: its block table.
         started: it was in a step before.
         preemptions: times that it gave up its blocks for others.
@@ -62,6 +64,8 @@ class Sequence:
     computed: int = 0
     under_way: int = 0
     drawing: int | None = None
+    pause: int | None = None
+    held: bool = False
     blocks: list[int] = field(default_factory=list)
     started: bool = False
     preemptions: int = 0
@@ -76,7 +80,7 @@ class Sequence:
         request = self.request
         self.ids = [*request.prompt, *request.generated]
         self.prompt_length = len(request.prompt)
-        self.scored = max(1, request.scored)
+        self.tell_prompt()
         ruled = request.rules is not None or self.guide is not None or bool(request.processors)
         self.follows = ruled or request.tensors
         self.plain = not self.follows and request.prompt_logprobs is None
@@ -112,6 +116,11 @@ class Sequence:
         return self.length - self.computed - self.under_way
 
     @property
+    def due(self) -> int:
+        """Of the remaining ids, those that may be computed now."""
+        return self.remaining if self.pause is None else max(0, self.pause - self.computed - self.under_way)
+
+    @property
     def awaited(self) -> bool:
         """Its next step cannot be decided before the one under way has landed."""
         return (self.follows and self.drawing is not None) or (self.under_way > 0 and self.scoring)
@@ -143,6 +152,14 @@ class Sequence:
             if self.ids[-1] in self.request.eos_ids:
                 return FinishReason.EOS
         return FinishReason.MAX_LENGTH if generated >= self.request.max_new else None
+
+    def tell_prompt(self) -> None:
+        """Tell what its request asks of the prompt, from the beginning, or where an earlier core ended."""
+        self.scored = max(1, self.request.scored)
+
+    def tell_no_prompt(self) -> None:
+        """Another one tells it."""
+        self.scored = self.prompt_length
 
     def expect(self, count: int, place: int | None) -> None:
         """A step that computes its next count ids was launched, and goes on behind what has landed.

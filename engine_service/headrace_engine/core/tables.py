@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from headrace_engine.core.block_pool import BlockPool
 from headrace_engine.core.host_tier import HostTier
-from headrace_engine.core.prefix_cache import PrefixCache
+from headrace_engine.core.prefix_cache import Cursor, PrefixCache, Scope
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.core.sequence import Sequence
+from headrace_engine.messages import AddSequence
 
 
 class BlockTables:
@@ -16,12 +18,25 @@ class BlockTables:
 
     Of a block table, the leading blocks that came from the prefix cache are shared and only read. The blocks after
     them are the sequence's own until they are full; then others may share them too.
+
+    Args:
+        scope: of the model, for the prefix cache.
+        caching: use that for sequences that do not object.
     """
 
-    def __init__(self, pool: BlockPool, host: HostTier) -> None:
+    def __init__(self, pool: BlockPool, host: HostTier, scope: Scope, *, caching: bool) -> None:
+        self._scope = scope
+        self._caching = caching
         self._pool = pool
         self._host = host
         self._cache = PrefixCache(pool, host)
+
+    def cursor(self, request: AddSequence) -> Cursor | None:
+        """Where a new sequence stands in the prefix cache; None: it has nothing to do with it."""
+        scope = replace(self._scope, salt=request.cache_salt)
+        if self._caching and request.use_prefix_cache:
+            return Cursor(scope, self._pool.block_size)
+        return Cursor(replace(scope, group=request.group), self._pool.block_size) if request.group else None
 
     def find_cached(self, sequence: Sequence) -> list[int]:
         """Where the longest known prefix of a waiting sequence lies, as `PrefixCache` has places, if it may be used."""
@@ -76,6 +91,8 @@ class BlockTables:
         """Let others share the blocks that a sequence has filled."""
         if sequence.cursor is not None:
             self._cache.register(sequence.cursor, sequence.ids, sequence.blocks, sequence.computed)
+            if sequence.pause is not None:
+                self._hold_found(sequence, sequence.cursor)
 
     def distrust(self, sequence: Sequence) -> None:
         """Let nobody find what a sequence's blocks hold any more."""
@@ -96,6 +113,15 @@ class BlockTables:
         """
         self._pool.check_books(sequence.blocks for sequence in sequences)
         self._cache.check_books()
+
+    def _hold_found(self, leader: Sequence, cursor: Cursor) -> None:
+        """Have the leader of a group go on with the blocks that the others will find, whoever filled those."""
+        full = leader.computed // self._pool.block_size
+        found = self._cache.find(cursor, leader.ids)[:full]
+        if self._cache.in_pool(found) == found:
+            self._pool.share(found)
+            self._pool.release(leader.blocks[: len(found)])
+            leader.blocks[: len(found)] = found
 
     def _missing(self, sequence: Sequence) -> int:
         return self._pool.blocks_for(sequence.length) - len(sequence.blocks)

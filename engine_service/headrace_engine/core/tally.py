@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headrace_engine.core.block_pool import BlockPool
 from headrace_engine.core.host_tier import HostTier
+from headrace_engine.core.sequence import Sequence
 from headrace_engine.messages import CoreStat
 
 
@@ -26,6 +27,13 @@ class Tally:
     misses: int = 0
     prefilled: int = 0
     generated: int = 0
+
+    def note_start(self, sequence: Sequence, fetched: int) -> None:
+        """A sequence is in a step for the first time; fetched of its first tokens came from host memory."""
+        if sequence.cursor is not None:
+            self.hits += sequence.computed
+            self.fetched += fetched
+            self.misses += sequence.remaining
 
     def stat(self, running: int, waiting: int, pool: BlockPool, host: HostTier) -> CoreStat:
         """Gauges now, and what was counted."""

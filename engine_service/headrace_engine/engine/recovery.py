@@ -166,4 +166,4 @@ class Recovery:
         command = self._outputs.command(sequence)
         generated = (*command.generated, *sequence.log.ids)
         scored = 0 if sequence.prompt is None else sequence.prompt.position
-        self._core.send(replace(command, key=sequence.key, generated=generated, scored=scored))
+        self._core.send(replace(command, key=sequence.key, generated=generated, scored=scored, more=False))

@@ -146,5 +146,5 @@ def begin(model: Model, sequences: NewSequences, generation: Generation, common:
     group = running[0].key if len(running) > 1 else 0
     for sequence in running:
         # Candidates start again, whatever was delivered of the best: with their seed they come to the same tokens.
-        ids = delivered.get(sequence.index, ())
-        model.add(sequence, replace(common, key=sequence.key, index=sequence.index, generated=ids, group=group))
+        own = replace(common, key=sequence.key, index=sequence.index, generated=delivered.get(sequence.index, ()))
+        model.add(sequence, replace(own, group=group, more=sequence is not running[-1]))

@@ -408,12 +408,12 @@ class Bench:
         assert self.stat.host_blocks_used <= self.stat.host_blocks_total == self.plan.num_host_blocks
 
     def _note_piece(self, piece: PromptPiece) -> None:
-        """Pieces of a prompt follow each other, and come before its first token."""
+        """Pieces of a prompt follow each other, and come before its first token, unless one of a group steps in."""
         told, top = self.scored.setdefault(piece.key, []), len(piece.top_ids) // len(piece.logprobs)
         request = self.requests[piece.key]
         assert piece.position == max(1, request.scored) + len(told)
         assert piece.key not in self.ended
-        assert len(self.tokens[piece.key]) == len(request.generated)
+        assert request.group or len(self.tokens[piece.key]) == len(request.generated)
         rows = [piece.top_ids[row * top : (row + 1) * top] for row in range(len(piece.logprobs))]
         told += zip(piece.logprobs, rows, strict=True)
 

@@ -88,7 +88,7 @@ def test_bc158_a_grammar_in_the_making_holds_up_nobody_else() -> None:
             return vocabulary.guide(grammar, eos_ids)
 
     bench = Bench()
-    bench.core._entrance._guides._open_maker = Slow
+    bench.core._guides._open_maker = Slow
     guided = bench.add([1], 12, grammar=WORD, eos_ids=EOS)
     bench.step()
     free = bench.add([2], 3)
