@@ -20,7 +20,10 @@ from terminal import Step, tell
 
 HOST = "127.0.0.1"
 DRAIN_LIMIT = 5
-"""Seconds that requests of other programs get at the end."""
+"""Seconds that requests of other programs get at the end; then the engine ends them."""
+
+_LONGER = 3
+"""Seconds that the gateway waits besides, so that it can pass the ends of requests on."""
 
 _GRACE = 10.0
 """Seconds after which a server that was asked to end is killed."""
@@ -116,7 +119,7 @@ class Server:
             self._address = event["address"]
             self._listening.set()
         elif event.get("event") == "draining" and (event.get("requests") or event.get("streams")):
-            tell(self.name, f"{sentence(event)}, at most {DRAIN_LIMIT} s")
+            tell(self.name, draining(event))
         elif event.get("level") in (_ERRORS if self._ending else _WARNINGS + _ERRORS):
             self._errors.append(sentence(event))
             if self._listening.is_set():  # Before that, whoever waits for the address tells.
@@ -130,6 +133,14 @@ def _event(line: str) -> Mapping[str, Any]:
         if isinstance(event, dict):
             return event
     return {"event": line, "level": "info" if line.startswith("INFO ") else "error"}
+
+
+def draining(event: Mapping[str, Any]) -> str:
+    """Whom a server waits for, and for how long."""
+    waited = [
+        f"{event[key]} {key if event[key] > 1 else key[:-1]}" for key in ("requests", "streams") if event.get(key)
+    ]
+    return f"waiting for {' and '.join(waited)}, at most {event['limit_s']:g} s"
 
 
 def sentence(event: Mapping[str, Any]) -> str:
@@ -191,12 +202,11 @@ def servers(
     """
     gone = threading.Event()
     started: list[Server] = []
-    limit = f"--drain-limit={DRAIN_LIMIT}"
     try:
-        engine = ("headrace_engine", "--name=e1", f"--listen={HOST}:{engine_port}", limit, *engine_arguments)
+        engine = ("headrace_engine", "--name=e1", f"--listen={HOST}:{engine_port}", *_limit(0), *engine_arguments)
         started.append(Server("engine e1", engine, gone))
         address = started[0].address
-        gateway = ("headrace_gateway", f"--engine=e1={address}", f"--listen={HOST}:{gateway_port}", limit)
+        gateway = ("headrace_gateway", f"--engine=e1={address}", f"--listen={HOST}:{gateway_port}", *_limit(_LONGER))
         started.append(Server("gateway", gateway, gone))
         try:
             yield started[1].address, gone
@@ -206,6 +216,10 @@ def servers(
         _tell_ended(started)
     finally:
         _end(started)
+
+
+def _limit(longer: int) -> tuple[str, ...]:
+    return (f"--drain-limit={DRAIN_LIMIT + longer}",)
 
 
 def _tell_ended(started: Sequence[Server]) -> None:

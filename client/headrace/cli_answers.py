@@ -53,6 +53,8 @@ def why_short(queue: ResultQueue) -> str | None:
     reason = queue.finish_reason
     if reason is None or reason in _COMPLETE:
         return None
+    if reason is FinishReason.DRAINED:
+        return f"(cut: {reason}, the model or its engine was stopped)"
     if reason is not FinishReason.MAX_LENGTH:
         return f"(cut: {reason})"
     config = queue.request.effective_config

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterable
 
 from headrace.feed import BaseFeed
+from headrace.reader import SequenceReader
 from headrace.v1 import request_pb2
 
 
@@ -65,6 +66,11 @@ class OpenRequests:
             if feed.index in by_index:
                 feed.observe(by_index[feed.index])
 
+    def drained(self, handle: str) -> bool:
+        """Whether a request was ended because its engine goes away, as far as its queues know."""
+        feeds = self.feeds(handle)
+        return bool(feeds) and all(feed.ask(_is_drained) for feed in feeds)
+
     def released(self, handle: str) -> None:
         """A request was released: its queues raise from now on."""
         with self._lock:
@@ -76,3 +82,7 @@ class OpenRequests:
         """The readers of a request; None: of all."""
         with self._lock:
             return [feed for feed in self._feeds if handle in (None, feed.handle)]
+
+
+def _is_drained(reader: SequenceReader) -> bool:
+    return reader.end is not None and reader.end.finish_reason == request_pb2.FINISH_REASON_DRAINED

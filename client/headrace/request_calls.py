@@ -9,6 +9,7 @@ from typing import Unpack
 from headrace import calls
 from headrace.calls import REQUESTS
 from headrace.convert import get_request_answer, request_of, sequence_of
+from headrace.errors import UnavailableError
 from headrace.fields import StartFields
 from headrace.fill import fill
 from headrace.giving_back import give_back
@@ -16,6 +17,7 @@ from headrace.model_calls import ModelCalls
 from headrace.open_queue import open_queue
 from headrace.prompt import ChatMessages, Prompt
 from headrace.result_queue import ResultQueue
+from headrace.retry import ONCE
 from headrace.text_stream import TextStream
 from headrace.types import RequestInfo, SequenceInfo
 from headrace.v1 import request_pb2
@@ -154,8 +156,13 @@ class RequestCalls(ModelCalls):
         return TextStream(queue, self._release_once, partial(give_back, self._connection), self._connection.janitor)
 
     def _release_once(self, handle: str) -> None:
-        if handle in self._connection.requests.unreleased():
+        if handle not in self._connection.requests.unreleased():
+            return
+        try:
             self.release_request(handle)
+        except UnavailableError:
+            if handle in self._connection.requests.unreleased():  # Otherwise its engine took it along.
+                raise
 
     def stop_request(self, handle: str, *, timeout: float | None = None) -> list[SequenceInfo]:
         """Stops a request; returns its sequences when their end is there. What was generated stays readable.
@@ -180,16 +187,22 @@ class RequestCalls(ModelCalls):
     def release_request(self, handle: str, *, timeout: float | None = None) -> None:
         """Stops a request and frees its results; its queues raise RequestReleasedError from then on.
 
-        Releasing a released request, or one whose engine is gone, succeeds.
+        Releasing a released request, or one whose engine is gone, succeeds. One that ended with DRAINED is asked for
+        once: its engine goes away, and takes the results along.
         """
         request = wire.ReleaseRequestRequest()
         fill(request, {"handle": handle})
+        requests = self._connection.requests
+        drained = requests.drained(handle)
+        if drained:
+            requests.released(handle)
 
         def released(answer: wire.ReleaseRequestResponse) -> None:
-            self._connection.requests.released(handle)
+            requests.released(handle)
 
+        method, policy = f"{REQUESTS}/ReleaseRequest", ONCE if drained else None
         return self._quick(
-            f"{REQUESTS}/ReleaseRequest", request, wire.ReleaseRequestResponse, released, timeout, handle=handle
+            method, request, wire.ReleaseRequestResponse, released, timeout, handle=handle, policy=policy
         )
 
     def sync_request(

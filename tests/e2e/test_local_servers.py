@@ -79,6 +79,15 @@ def test_a_server_that_does_not_end_in_time_is_killed(
     assert "deaf        did not end in" in capfd.readouterr().err
 
 
+def test_whom_a_server_waits_for_and_how_long_is_said_once() -> None:
+    engine = {"event": "draining", "level": "info", "requests": 2, "limit_s": 5.0}
+    assert local_servers.draining(engine) == "waiting for 2 requests, at most 5 s"
+    assert (
+        local_servers.draining({"event": "draining", "streams": 1, "limit_s": 8.0})
+        == "waiting for 1 stream, at most 8 s"
+    )
+
+
 _DEAF = """
 import signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

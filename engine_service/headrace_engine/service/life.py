@@ -110,6 +110,6 @@ class Service:
     def _say_what_is_awaited(self) -> None:
         requests = self._engine.live_requests
         if requests:
-            _log.info("draining", requests=requests, limit=self._arguments.drain_limit)
+            _log.info("draining", requests=requests, limit_s=self._arguments.drain_limit)
         else:
             _log.info("stopping")

@@ -80,7 +80,7 @@ def test_how_stdout_shows_what_it_cannot_is_left_to_who_chose_it(
     [
         (MAX_LENGTH, {"max_new_tokens": 2, "max_length": 9}, "(cut after 2 tokens: -o max_new_tokens=… sets another"),
         (MAX_LENGTH, {"max_length": 5}, "(cut: prompt and answer together have max_length = 5 tokens)"),
-        (DRAINED, {}, "(cut: DRAINED)"),
+        (DRAINED, {}, "(cut: DRAINED, the model or its engine was stopped)"),
     ],
 )
 def test_an_answer_that_was_cut_is_told_on_stderr(

@@ -7,11 +7,12 @@ import threading
 import grpc
 import pytest
 from headrace import Client, RequestReleasedError, UnavailableError
-from headrace.v1 import request_service_pb2
+from headrace.v1 import request_pb2, request_service_pb2
 from scripted_replies import Failure, Hang
 from scripted_server import ScriptedServer
-from wire_samples import accepted, tokens
+from wire_samples import accepted, end_record, ended, tokens
 
+INTERRUPTED, DRAINED = request_pb2.GENERATE_STATUS_INTERRUPTED, request_pb2.FINISH_REASON_DRAINED
 RELEASED = request_service_pb2.ReleaseRequestResponse()
 
 
@@ -66,6 +67,22 @@ def test_a_release_that_fails_is_told_in_the_log_and_hides_nothing(
     with pytest.raises(UnavailableError):
         next(stream)
     assert "could not release a request, its lease will" in caplog.text
+
+
+def test_a_request_that_went_with_its_engine_is_asked_for_once_and_quietly(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = Failure(grpc.StatusCode.UNAVAILABLE, reason="ENGINE_UNREACHABLE", retry_after=0.01)
+    server.expect("StartRequest", accepted())
+    end = end_record([1, 2], status=INTERRUPTED, finish_reason=DRAINED)
+    server.expect("GeneratedElements", [tokens([1, 2]), ended([1, 2], record=end)])
+    server.expect("ReleaseRequest", gone)
+    with Client(server.address) as client:
+        stream = client.generate("smol", "Hi")
+        assert "".join(stream)
+        assert stream.queue.finish_reason == "DRAINED"
+    assert len(server.requests("ReleaseRequest")) == 1
+    assert not caplog.records
 
 
 def test_a_start_that_fails_raises_from_generate_itself(client: Client, server: ScriptedServer) -> None:
