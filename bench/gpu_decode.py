@@ -11,8 +11,8 @@ from gpu_shapes import BLOCK_SIZE, KV_BYTES, NUMBERS, Stored, random_model, weig
 from headrace_engine.backends.cuda.batch import Sizes
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.steps import StepRunner
-from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.models.spec import DecoderSpec
 
 _GREEDY = SamplingParams(temperature=0)

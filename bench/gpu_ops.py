@@ -22,9 +22,9 @@ from headrace_engine.backends.cuda.flash import FlashPrefill
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.row_products import CodeProducts, RowCodedWeight
 from headrace_engine.backends.torch.runner import make_batch
-from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Dtype, Format, Kv, Matrix, MatrixRows
 from headrace_engine.native.coded import CodedMatrix

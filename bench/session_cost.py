@@ -16,7 +16,7 @@ from itertools import count
 from statistics import median
 from typing import Any
 
-from headrace_engine.config import SamplingParams
+from headrace_engine.commands import AddSequence
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.requests import Sequence
@@ -24,7 +24,8 @@ from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.session_channels import Place
 from headrace_engine.engine.sessions import Sessions
 from headrace_engine.engine.statistics import SequenceTimes, StepHistory
-from headrace_engine.messages import AddSequence, StepOutput
+from headrace_engine.generation_config import SamplingParams
+from headrace_engine.messages import StepOutput
 from headrace_engine.service.convert_session import session_response
 
 PIECES = [f" word{number}".encode() for number in range(1000)]

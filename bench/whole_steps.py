@@ -12,9 +12,10 @@ from typing import Any
 from bench_models import BenchModels
 from floors import SHAPES, Floor
 from headrace_engine.backends.cpu.runner import CpuRunner
-from headrace_engine.config import ActivationQuant, ComputeUnit, ModelFormat, SamplingParams, WeightQuant
+from headrace_engine.commands import CorePlan
+from headrace_engine.config import ActivationQuant, ComputeUnit, ModelFormat, WeightQuant
 from headrace_engine.core.runner import SequenceStep
-from headrace_engine.messages import CorePlan
+from headrace_engine.generation_config import SamplingParams
 from limits import Limits
 from ours import BATCH, LENGTH, OurForm, files_of
 from workloads import Arrivals, random_ids

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from gate import Gate
+from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Runner, Sampled, SequenceStep
-from headrace_engine.messages import CorePlan
 from headrace_engine.process import main, make_runner
 
 

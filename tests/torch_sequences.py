@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from headrace_engine.backends.torch.loading import LoadedModel, load_model
 from headrace_engine.backends.torch.runner import make_batch
-from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.models.decoder import Batch, Extent
 from runners import plan_for, silent
 from torch import Tensor

@@ -11,21 +11,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace_engine.messages import (
-    AddSequence,
-    CoreCommand,
-    CoreFailed,
-    CoreMessage,
-    CorePlan,
-    CoreProgress,
-    CoreReady,
-    EndSequence,
-    Ping,
-    Pong,
-    Shutdown,
-    StepBegun,
-    StepOutput,
-)
+from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence, Ping, Shutdown
+from headrace_engine.messages import CoreFailed, CoreMessage, CoreProgress, CoreReady, Pong, StepBegun, StepOutput
 
 _TYPES = {
     1: CorePlan,

@@ -1,146 +1,13 @@
-"""What the front half and the core tell each other. `ipc.py` encodes these; nothing here knows how they travel.
-
-A *key* is a number that the front half gives to a sequence and never uses twice for one core.
-"""
+"""What a core tells the front half: `ipc.py` encodes it, and keys are those of `commands.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace_engine.config import (
-    ActivationQuant,
-    ComputeDtype,
-    ComputeUnit,
-    InterruptPolicy,
-    KvCacheMode,
-    LogitRules,
-    LogitsProcessor,
-    ModelFormat,
-    RopeScaling,
-    SamplingParams,
-    WeightQuant,
-)
+from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.result_types import FinishReason
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessorFile:
-    """A logits processor by its name, and the file that has it; "": whoever launches the core has it."""
-
-    name: str
-    path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CorePlan:
-    """The first message to a core: the model, the backend, and every size that the caller chose.
-
-    Attributes:
-        path: the directory or file that holds the model, already resolved on this host.
-        backend: name of the runner: "cpu", "torch", or "auto": chosen by the device.
-        native_ops: let the backend use csrc where it can.
-        num_threads: compute threads; 0 = physical cores within quota and affinity.
-        max_length: tokens of the longest sequence; 0 = the model's own limit.
-        max_prefill_tokens: tokens computed in one step.
-        num_blocks: blocks of the KV pool; 0 = sized from memory.
-        num_host_blocks: blocks of the host tier, for what the pool evicts.
-        prefix_cache_ttl: seconds after which unused cached blocks are dropped; None = never.
-        memory_ratio: share of memory, as in the runtime config; None = the backend's default.
-        weight_quant_group_size: weights that share a scale; 0 = one a row, None = the backend's default.
-    """
-
-    path: str
-    format: ModelFormat
-    file_prefix: str = ""
-    backend: str = "auto"
-    native_ops: bool = False
-    dtype: ComputeDtype = ComputeDtype.AUTO
-    compute_unit: ComputeUnit | None = None
-    device_list: tuple[int, ...] = ()
-    num_threads: int = 0
-    max_batch: int = 32
-    max_length: int = 0
-    max_prefill_tokens: int = 2048
-    block_size: int = 16
-    num_blocks: int = 0
-    num_host_blocks: int = 0
-    kv_cache_mode: KvCacheMode = KvCacheMode.DEFAULT
-    enable_prefix_cache: bool = True
-    prefix_cache_ttl: float | None = None
-    memory_ratio: float | None = None
-    rope_scaling: RopeScaling | None = None
-    weight_quant: WeightQuant = WeightQuant.NONE
-    weight_quant_group_size: int | None = None
-    activation_quant: ActivationQuant = ActivationQuant.NONE
-    logits_processors: tuple[ProcessorFile, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AddSequence:
-    """Compute this sequence.
-
-    Attributes:
-        prompt: ids of the prompt.
-        generated: ids generated before, by an earlier core; they count as generated.
-        index: number of the sequence in its request, for the random numbers.
-        group: those of one number, above 0, have one prompt, which is computed once; 0: it is alone.
-        more: the next one of its group follows at once.
-        eos_ids: any of these ends the sequence, once min_new is reached.
-        max_new: tokens after which it ends with MAX_LENGTH.
-        min_new: tokens before which eos_ids are masked, and stop_ids do not end it.
-        stop_ids: any of these ends it with STOP_WORD; the front half finds out which, and knows other stops.
-        rules: what else changes its logits; None: nothing.
-        processors: change its logits after the rules, in this order.
-        grammar: what its text must match, as `guided` compiles it; "": anything.
-        priority: higher is served first.
-        interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would put it back for lack of blocks.
-        prompt_logprobs: tell the log-probabilities of the prompt's tokens, with so many alternatives; None: do not.
-        scored: of them, those of the tokens before this one were told by an earlier core.
-        tensors: tell the vectors of each token.
-    """
-
-    key: int
-    prompt: tuple[int, ...]
-    sampling: SamplingParams
-    max_new: int
-    generated: tuple[int, ...] = ()
-    index: int = 0
-    group: int = 0
-    more: bool = False
-    eos_ids: tuple[int, ...] = ()
-    min_new: int = 0
-    stop_ids: tuple[int, ...] = ()
-    rules: LogitRules | None = None
-    processors: tuple[LogitsProcessor, ...] = ()
-    grammar: str = ""
-    priority: int = 0
-    use_prefix_cache: bool = True
-    cache_salt: str = ""
-    interrupt_policy: InterruptPolicy = InterruptPolicy.RESUME
-    prompt_logprobs: int | None = None
-    scored: int = 0
-    tensors: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class EndSequence:
-    """Compute this sequence no more. An unknown key is ignored: its end may have crossed this message."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """Answer with a Pong of this number."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Shutdown:
-    """Free everything and exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +20,12 @@ class CoreProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreReady:
-    """Warm-up passed. Every choice that was left to the core, and every size; as Runner has them, idle processors."""
+class RunnerSizes:
+    """What the backend chose and what it takes. Bytes of weights, workspace and pool are in device memory.
+
+    Attributes:
+        num_host_blocks: blocks of the host tier, which lie in host_kv_bytes of host memory.
+    """
 
     devices: tuple[str, ...]
     dtype: ComputeDtype
@@ -167,6 +38,12 @@ class CoreReady:
     kv_bytes: int
     num_host_blocks: int = 0
     host_kv_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CoreReady(RunnerSizes):
+    """Warm-up passed: every choice that was left to the core, every size, and as Runner has them, idle processors."""
+
     idle_processors: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -296,5 +173,4 @@ class Pong:
     number: int
 
 
-CoreCommand = CorePlan | AddSequence | EndSequence | Ping | Shutdown
 CoreMessage = CoreProgress | CoreReady | CoreFailed | StepBegun | StepOutput | Pong

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
+from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.errors import HeadraceError
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import ConfigWarning
 
 

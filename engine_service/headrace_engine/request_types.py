@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace_engine.config import GenerationConfig
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.result_types import PromptLogprobs, RequestStat, SequenceView
 
 

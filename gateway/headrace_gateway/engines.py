@@ -29,13 +29,18 @@ log = structlog.get_logger()
 MESSAGE_BYTES = 64 << 20
 """Largest message, in bytes, that the gateway takes from either side."""
 
-_CHANNEL_OPTIONS = [
+CONNECTION_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),  # what counts: gRPC waits a minute for the answer to a ping otherwise
     ("grpc.keepalive_permit_without_calls", 1),
+)
+"""Of connections to clients and to engines alike: sizes, and how soon a peer that is gone is noticed."""
+
+_CHANNEL_OPTIONS = [
+    *CONNECTION_OPTIONS,
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),

@@ -21,7 +21,7 @@ from headrace.v1 import (
 from headrace_gateway import reflection
 from headrace_gateway.calls import LiveCalls, StatusInterceptor
 from headrace_gateway.engine_servicer import EngineServicer
-from headrace_gateway.engines import MESSAGE_BYTES
+from headrace_gateway.engines import CONNECTION_OPTIONS
 from headrace_gateway.health import GatewayHealth
 from headrace_gateway.model_servicer import ModelServicer
 from headrace_gateway.options import Address, GatewayOptions
@@ -39,12 +39,7 @@ _ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),  # a second process on the port must fail, not share it
-    ("grpc.max_receive_message_length", MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),  # what counts: gRPC waits a minute for the answer to a ping otherwise
-    ("grpc.keepalive_permit_without_calls", 1),
+    *CONNECTION_OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients ping through a long prefill
     ("grpc.max_connection_age_ms", _HOUR_MS),
     ("grpc.max_connection_age_grace_ms", _HOUR_MS),

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 from headrace_engine.backends import cpu, sim
-from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat, SamplingParams
+from headrace_engine.commands import CorePlan
+from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
 from headrace_engine.core.runner import Runner, Sampled, SequenceStep
-from headrace_engine.messages import CorePlan
+from headrace_engine.generation_config import SamplingParams
 from runners import ready
 from same_tokens import ROUNDING, same_tokens
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.backends.torch.sampler import sample
-from headrace_engine.config import SamplingParams
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Code, Dtype, Native, NativeError
 from headrace_engine.native.device_rows import SampleRows
 from native.buffers import TORCH

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.backends.torch.sampler import sample
-from headrace_engine.config import SamplingParams
 from headrace_engine.core.logit_state import bit_mask
 from headrace_engine.core.runner import LogitChanges, SequenceStep
+from headrace_engine.generation_config import SamplingParams
 from logit_processors import CASES, VOCAB, Case, random_history, ruled_step
 from native.samplers import Samplers
 from native.test_sampling import ALL_CUTS, choices, step

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from headrace_engine.backends import sim, torch
 from headrace_engine.backends.cuda.runner import CudaRunner
-from headrace_engine.config import ComputeDtype, KvCacheMode, SamplingParams, WeightQuant
+from headrace_engine.config import ComputeDtype, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import BlockCopies, LogitChanges, Sampled, Scoring, SequenceStep
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import SamplingParams
 from native.sim_runs import BLOCKS, GREEDY, SHAPE, Sequences, compare_with_cpu, on_cpu, plan_for, prompts
 from runners import ready
 from same_tokens import ROUNDING

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from headrace_engine.backends import cpu, sim
 from headrace_engine.backends.cuda.sim_kernels import FLAGS_VARIABLE
-from headrace_engine.config import LogitsProcessor, SamplingParams
+from headrace_engine.commands import ProcessorFile
 from headrace_engine.core.runner import LogitChanges, Processing, Runner, SequenceStep
 from headrace_engine.errors import BadProcessor
-from headrace_engine.messages import ProcessorFile
+from headrace_engine.generation_config import LogitsProcessor, SamplingParams
 from native.build import ROOT
 from native.sim_runs import GREEDY, on_cpu, plan_for
 from processor_page import example

@@ -10,10 +10,10 @@ import torch
 from headrace_engine.backends.processors import python_processes
 from headrace_engine.backends.torch.processing import RowProcessors
 from headrace_engine.backends.torch.user_kernels import compile_kernel, device_kernels
-from headrace_engine.config import LogitsProcessor
+from headrace_engine.commands import ProcessorFile
 from headrace_engine.core.runner import Processing
 from headrace_engine.errors import BadProcessor
-from headrace_engine.messages import ProcessorFile
+from headrace_engine.generation_config import LogitsProcessor
 from processor_page import example
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -13,11 +13,12 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from headrace.fields import GenerationFields, InstallFields
 from headrace.v1 import generation_pb2, runtime_pb2
-from headrace_engine.config import GenerationConfig, RuntimeConfig
+from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.field_checks import Field
 from headrace_engine.engine.field_page import default_of, kind_of, page, range_of
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.runtime_fields import RUNTIME
+from headrace_engine.generation_config import GenerationConfig
 
 ROOT = Path(__file__).parents[2]
 PROTO = ROOT / "proto/headrace/v1"

@@ -6,8 +6,8 @@ import ctypes
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Limit
 from headrace_engine.native import LogitChanges as ChangesStruct
 from headrace_engine.native import Sampled as SampledStruct

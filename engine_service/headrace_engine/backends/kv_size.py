@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace_engine.commands import CorePlan
 from headrace_engine.errors import InvalidArgument, OutOfMemory
-from headrace_engine.messages import CorePlan
 from headrace_engine.models.spec import DecoderSpec
 
 CPU_SHARE = 0.25

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
+from headrace_engine.commands import AddSequence
 from headrace_engine.guided.guide import Guide
-from headrace_engine.messages import AddSequence
 
 MOMENT = 0.005
 """Seconds that a core with nothing else to do waits for a guide before it looks for commands again."""

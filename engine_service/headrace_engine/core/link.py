@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headrace_engine.messages import CoreCommand, CoreMessage
+from headrace_engine.commands import CoreCommand
+from headrace_engine.messages import CoreMessage
 
 
 class LinkClosed(Exception):

@@ -6,8 +6,8 @@ import secrets
 from array import array
 from collections.abc import Iterable, Sequence
 
-from headrace_engine.config import LogitRules
 from headrace_engine.core.runner import LogitChanges
+from headrace_engine.generation_config import LogitRules
 from headrace_engine.guided.guide import Guide
 
 _LARGEST = (2 - 2.0**-23) * 2.0**127

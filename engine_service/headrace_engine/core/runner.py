@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from headrace_engine.config import ComputeDtype, ComputeUnit, LogitsProcessor, SamplingParams
 from headrace_engine.core.flight import Flight, Landed
+from headrace_engine.generation_config import LogitsProcessor, SamplingParams
+from headrace_engine.messages import RunnerSizes
 from headrace_engine.model_types import ModelPhase
 
 Progress = Callable[[ModelPhase, int, int | None], None]
@@ -165,27 +166,6 @@ class BlockCopies:
 
 
 NO_COPIES = BlockCopies()
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerSizes:
-    """What the backend chose and what it takes. Bytes of weights, workspace and pool are in device memory.
-
-    Attributes:
-        num_host_blocks: blocks of the host tier, which lie in host_kv_bytes of host memory.
-    """
-
-    devices: tuple[str, ...]
-    dtype: ComputeDtype
-    compute_unit: ComputeUnit
-    num_threads: int
-    max_length: int
-    num_blocks: int
-    weight_bytes: int
-    workspace_bytes: int
-    kv_bytes: int
-    num_host_blocks: int = 0
-    host_kv_bytes: int = 0
 
 
 class Runner(ABC):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from itertools import count
 from operator import attrgetter
 
-from headrace_engine.config import InterruptPolicy
+from headrace_engine.commands import AddSequence
 from headrace_engine.core.block_pool import BlockPool, BooksError
 from headrace_engine.core.groups import Groups
 from headrace_engine.core.host_tier import HostTier
@@ -17,8 +17,9 @@ from headrace_engine.core.sequence import Sequence, SequenceStatus
 from headrace_engine.core.tables import BlockTables
 from headrace_engine.core.tally import Tally
 from headrace_engine.core.waiting import Passed, WaitingQueue
+from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.guided.guide import Guide
-from headrace_engine.messages import AddSequence, CoreStat, Scheduled
+from headrace_engine.messages import CoreStat, Scheduled
 
 
 class Scheduler:

@@ -6,12 +6,12 @@ from array import array
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from headrace_engine.config import LogitRules
+from headrace_engine.commands import AddSequence
 from headrace_engine.core.logit_state import LogitState
 from headrace_engine.core.prefix_cache import Cursor
 from headrace_engine.core.runner import Processing, Scoring, SequenceStep
+from headrace_engine.generation_config import LogitRules
 from headrace_engine.guided.guide import Guide
-from headrace_engine.messages import AddSequence
 from headrace_engine.result_types import FinishReason
 
 _UNKNOWN = (0,)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from headrace_engine.commands import AddSequence
 from headrace_engine.core.block_pool import BlockPool
 from headrace_engine.core.host_tier import HostTier
 from headrace_engine.core.prefix_cache import Cursor, PrefixCache, Scope
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.core.sequence import Sequence
-from headrace_engine.messages import AddSequence
 
 
 class BlockTables:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict
 from itertools import islice
 
-from headrace_engine.config import SamplingParams
+from headrace_engine.commands import CorePlan
 from headrace_engine.core.link import Link
-from headrace_engine.core.runner import BlockCopies, Runner, RunnerSizes, Scoring, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Runner, Scoring, SequenceStep
 from headrace_engine.errors import InvalidArgument, OutOfMemory
-from headrace_engine.messages import CorePlan, CoreProgress, CoreReady
+from headrace_engine.generation_config import SamplingParams
+from headrace_engine.messages import CoreProgress, CoreReady, RunnerSizes
 from headrace_engine.model_types import ModelPhase
 
 _DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=True, top_logprobs=20)
@@ -43,7 +44,7 @@ def start_up(plan: CorePlan, runner: Runner, link: Link) -> RunnerSizes:
     for steps in largest_steps(plan, sizes, _SETTLED if runner.takes_all_at_once else plan.max_prefill_tokens):
         link.send(CoreProgress(ModelPhase.WARMING_UP))  # Before each: a link that was cut ends the warm-up here.
         runner.run(steps)
-    link.send(replace(_ready(sizes), idle_processors=dict(runner.idle_processors)))
+    link.send(CoreReady(**asdict(sizes), idle_processors=dict(runner.idle_processors)))
     return sizes
 
 
@@ -122,19 +123,3 @@ def _check_sizes(plan: CorePlan, sizes: RunnerSizes) -> None:
     if plan.num_blocks:
         raise InvalidArgument.field("num_blocks", f"is too small: {what}. Ask for {needed}, or lower max_length")
     raise OutOfMemory(f"{what}, which takes {needed} blocks: lower max_length")
-
-
-def _ready(sizes: RunnerSizes) -> CoreReady:
-    return CoreReady(
-        devices=sizes.devices,
-        dtype=sizes.dtype,
-        compute_unit=sizes.compute_unit,
-        num_threads=sizes.num_threads,
-        max_length=sizes.max_length,
-        num_blocks=sizes.num_blocks,
-        weight_bytes=sizes.weight_bytes,
-        workspace_bytes=sizes.workspace_bytes,
-        kv_bytes=sizes.kv_bytes,
-        num_host_blocks=sizes.num_host_blocks,
-        host_kv_bytes=sizes.host_kv_bytes,
-    )

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 
-from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.advice import why_not_running
 from headrace_engine.engine.field_checks import is_set
 from headrace_engine.engine.forecast import check_deadline, work_of
@@ -36,6 +35,7 @@ from headrace_engine.engine.start_sequences import (
 )
 from headrace_engine.engine.statistics import Clock, SequenceTimes
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig, ModelState
 from headrace_engine.request_types import AcceptedRequest, Chat, ConfigWarning, StartRequest
 

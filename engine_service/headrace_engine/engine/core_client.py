@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from headrace_engine.commands import AddSequence, CorePlan, EndSequence, Ping
 from headrace_engine.engine.core_link import CoreLauncher, CoreLink
 from headrace_engine.engine.heartbeat import Heartbeat, Sleep
 from headrace_engine.engine.outputs import Outputs
@@ -17,19 +18,7 @@ from headrace_engine.errors import (
     InvalidArgument,
     OutOfMemory,
 )
-from headrace_engine.messages import (
-    AddSequence,
-    CoreFailed,
-    CoreMessage,
-    CorePlan,
-    CoreProgress,
-    CoreReady,
-    EndSequence,
-    Ping,
-    Pong,
-    StepBegun,
-    StepOutput,
-)
+from headrace_engine.messages import CoreFailed, CoreMessage, CoreProgress, CoreReady, Pong, StepBegun, StepOutput
 from headrace_engine.model_types import ModelProgress
 
 

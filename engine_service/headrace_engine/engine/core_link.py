@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan
+from headrace_engine.commands import CoreCommand, CorePlan
+from headrace_engine.messages import CoreMessage
 
 
 class CoreLink(Protocol):

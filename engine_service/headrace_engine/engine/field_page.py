@@ -7,10 +7,11 @@ from enum import EnumType
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from headrace_engine.config import GenerationConfig, RuntimeConfig
+from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.field_checks import UINT32, UINT64, Field
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.runtime_fields import RUNTIME
+from headrace_engine.generation_config import GenerationConfig
 
 _HEAD = """\
 # Fields

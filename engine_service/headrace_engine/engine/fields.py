@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace_engine.config import InterruptPolicy
 from headrace_engine.engine.field_checks import UINT32, UINT64, Field, table
+from headrace_engine.generation_config import InterruptPolicy
 
 MAX_ENTRIES = 4096
 """Entries of a list in a config."""
@@ -133,7 +133,8 @@ GENERATION = table(
     Field(
         "logits_processors",
         most=16,
-        text="logits processors that the engine was started with, called in this order after all of the above",
+        text="logits processors that the engine was started with, called in this order after all of the above; 4096 "
+        "arguments in all",
     ),
     Field(
         "prompt_logprobs",

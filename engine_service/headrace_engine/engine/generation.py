@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NoReturn
 
-from headrace_engine.config import GenerationConfig, SamplingParams
 from headrace_engine.engine.field_checks import check, check_ids, is_set, refuse
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.leases import lease_violations, resolved_lease
@@ -16,6 +15,7 @@ from headrace_engine.engine.logit_rules import check_logit_fields
 from headrace_engine.engine.stops import check_stop_fields
 from headrace_engine.engine.suspicions import Asked, greedy_by, suspicions
 from headrace_engine.errors import FieldViolation, InvalidArgument
+from headrace_engine.generation_config import GenerationConfig, SamplingParams
 from headrace_engine.request_types import ConfigWarning
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from headrace_engine.config import ResponseFormat
+from headrace_engine.generation_config import ResponseFormat
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_types import ConfigWarning
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headrace_engine.config import GenerationConfig, LogitRules
 from headrace_engine.engine.field_checks import check_ids
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import GenerationConfig, LogitRules
 
 _NO_RULES = LogitRules()
 

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace_engine.config import LogitsProcessor
+from headrace_engine.commands import ProcessorFile
 from headrace_engine.engine.field_checks import refuse
 from headrace_engine.errors import FieldViolation
-from headrace_engine.messages import ProcessorFile
+from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.model_types import EffectiveConfig
 
 Process = Callable[[Any, Any, Any], None]
 """A processor without a file, for cores in this process: `process(logits, ids, arguments)`, as in a file."""
 
 MAX_ARGUMENTS = 4096
-"""Numbers that a request passes to one processor."""
+"""Numbers that a request passes to all its processors: they are kept with it, and told with its effective config."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _NAMES = '1 to 64 of letters, digits, "_", ".", "-", the first none of the last two'
@@ -77,7 +77,8 @@ def check_processors(chosen: tuple[LogitsProcessor, ...], effective: EffectiveCo
     fields = [(f"config.logits_processors[{number}]", one) for number, one in enumerate(chosen)]
     unknown = [(f"{field}.name", _unknown(one.name, effective)) for field, one in fields]
     wrong = [(f"{field}.arguments", _wrong(one.arguments)) for field, one in fields]
-    refuse([FieldViolation(field, text) for field, text in (*unknown, *wrong) if text])
+    too_many = ("config.logits_processors", _too_many(sum(len(one.arguments) for one in chosen)))
+    refuse([FieldViolation(field, text) for field, text in (*unknown, *wrong, too_many) if text])
 
 
 def _unknown(name: str, effective: EffectiveConfig) -> str:
@@ -93,8 +94,10 @@ def _known(effective: EffectiveConfig) -> str:
     return f"allowed: {names}" if names else "it was started with none (--logits-processor NAME=PATH)"
 
 
+def _too_many(count: int) -> str:
+    return f"has {count} arguments in all; allowed: at most {MAX_ARGUMENTS}" if count > MAX_ARGUMENTS else ""
+
+
 def _wrong(arguments: tuple[float, ...]) -> str:
-    if len(arguments) > MAX_ARGUMENTS:
-        return f"has {len(arguments)} entries; allowed: at most {MAX_ARGUMENTS}"
     wrong = next((each for each in arguments if not abs(each) <= _MOST), None)
     return "" if wrong is None else f"holds {wrong}; allowed: finite numbers that float32 can hold"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from headrace_engine.commands import AddSequence, EndSequence
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.advice import given_up, wrong_state
 from headrace_engine.engine.core_client import CoreClient
@@ -20,7 +21,6 @@ from headrace_engine.engine.runtime import core_plan, ready_effective
 from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.engine.verbs import Verbs
 from headrace_engine.errors import HeadraceError, Internal, in_words
-from headrace_engine.messages import AddSequence, EndSequence
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 

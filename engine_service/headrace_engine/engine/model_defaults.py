@@ -8,11 +8,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.field_checks import NOT_YET, check_ids, honoured, is_set
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.stops import check_stop_fields
 from headrace_engine.errors import BadModel, InvalidArgument
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import ConfigWarning
 
 _NOT_TAKEN = frozenset({

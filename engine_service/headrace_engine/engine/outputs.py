@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import accumulate, count, repeat
 
+from headrace_engine.commands import AddSequence
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.statistics import Clock, SequenceTimes, StepHistory
 from headrace_engine.engine.token_details import Top
 from headrace_engine.engine.waiting_line import WaitingLine
 from headrace_engine.errors import Internal
-from headrace_engine.messages import AddSequence, Ended, PromptPiece, Scheduled, StepBegun, StepOutput
+from headrace_engine.messages import Ended, PromptPiece, Scheduled, StepBegun, StepOutput
 from headrace_engine.result_types import FinishReason, PrefixReuse
 
 _REMEMBERED = 64

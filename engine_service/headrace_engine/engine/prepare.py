@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
+from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.engine.backend_fields import check_storage
 from headrace_engine.engine.generation import filled
 from headrace_engine.engine.guiding import Guiding
@@ -14,6 +14,7 @@ from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.runtime import check_config, check_root, effective_config
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, InvalidArgument
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig, ModelDescription
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles

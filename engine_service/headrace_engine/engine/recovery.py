@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Protocol
 from weakref import WeakSet
 
+from headrace_engine.commands import EndSequence
 from headrace_engine.engine.core_client import CoreClient
 from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.errors import HeadraceError, Internal, NotFound, in_words
-from headrace_engine.messages import EndSequence
 from headrace_engine.model_types import CoreLoss
 from headrace_engine.result_types import FinishReason
 

@@ -7,14 +7,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from headrace_engine.config import (
-    WEIGHT_GROUPS,
-    ComputeDtype,
-    RopeScaling,
-    RopeScalingType,
-    RuntimeConfig,
-    WeightQuant,
-)
+from headrace_engine.commands import CorePlan
+from headrace_engine.config import WEIGHT_GROUPS, ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig, WeightQuant
 from headrace_engine.engine.backend_fields import check_backend
 from headrace_engine.engine.field_checks import NOT_YET, check, is_set, refuse
 from headrace_engine.engine.leases import lease_violations, resolved_lease
@@ -22,7 +16,7 @@ from headrace_engine.engine.logits_processors import processor_files
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.runtime_fields import RUNTIME
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.messages import CorePlan, CoreReady
+from headrace_engine.messages import CoreReady
 from headrace_engine.model_types import EffectiveConfig
 from headrace_engine.models.files import ModelFiles
 

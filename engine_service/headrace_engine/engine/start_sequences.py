@@ -6,7 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, replace
 
-from headrace_engine.config import InterruptPolicy, LogitRules
+from headrace_engine.commands import AddSequence
 from headrace_engine.engine.candidates import Candidate, Contest, ShownLog
 from headrace_engine.engine.generation import Generation, has_candidates
 from headrace_engine.engine.model import Model
@@ -18,7 +18,7 @@ from headrace_engine.engine.resume import read_delivered, reason_of_end, resumed
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.engine.stopping import Decoder
 from headrace_engine.engine.token_details import Asked
-from headrace_engine.messages import AddSequence
+from headrace_engine.generation_config import InterruptPolicy, LogitRules
 from headrace_engine.request_types import ResumedSequence, StartRequest
 
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.field_checks import check_ids
 from headrace_engine.engine.word_finder import Symbol, WordFinder
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.result_types import StopKind
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.fields import GENERATION
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import ConfigWarning
 
 _NEUTRAL = {"temperature": 0, "top_k": 1}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from headrace_engine.config import ResponseFormat, ResponseFormatKind
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided.guide import first_line
 
 if TYPE_CHECKING:

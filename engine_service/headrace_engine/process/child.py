@@ -11,9 +11,10 @@ import socket
 import threading
 from typing import cast
 
+from headrace_engine.commands import CoreCommand, CorePlan
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.ipc import FrameReader, frame
-from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan
+from headrace_engine.messages import CoreMessage
 from headrace_engine.process.run import RunnerFactory, import_backend, make_runner, run_core
 from headrace_engine.process.vocabulary import BegunVocabulary
 

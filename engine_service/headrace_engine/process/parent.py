@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from headrace_engine.commands import CoreCommand, CorePlan, Shutdown
 from headrace_engine.ipc import BadMessage, FrameReader, frame
-from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan, Shutdown
+from headrace_engine.messages import CoreMessage
 
 _CHUNK = 1 << 18
 _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.process")

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
@@ -16,7 +17,6 @@ from headrace_engine.core.link import Link, LinkClosed
 from headrace_engine.core.runner import Runner
 from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument
-from headrace_engine.messages import CorePlan
 from headrace_engine.process.devices import has_cuda
 from headrace_engine.process.vocabulary import BegunVocabulary
 

@@ -10,9 +10,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from headrace_engine.commands import CoreCommand, CorePlan, Shutdown
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.errors import in_words
-from headrace_engine.messages import CoreCommand, CoreMessage, CorePlan, Shutdown
+from headrace_engine.messages import CoreMessage
 from headrace_engine.process.run import RunnerFactory, make_runner, run_core
 
 _Argument = TypeVar("_Argument")

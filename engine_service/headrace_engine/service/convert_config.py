@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from headrace.v1 import generation_pb2, runtime_pb2
 
-from headrace_engine.config import (
-    Adapter,
+from headrace_engine.config import Adapter, Lease, ModelFormat, RopeScaling, RuntimeConfig
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import (
     GenerationConfig,
-    Lease,
     LogitsProcessor,
     MediaItem,
-    ModelFormat,
     ResponseFormat,
     ResponseFormatKind,
-    RopeScaling,
-    RuntimeConfig,
 )
-from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.codec import Codec, Pair, enum_pair
 from headrace_engine.service.refusals import required
 

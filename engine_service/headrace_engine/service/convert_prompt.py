@@ -10,10 +10,10 @@ from headrace.v1 import generation_pb2, request_pb2
 from headrace.v1.engine_service_pb2 import TokenizeRequest
 from headrace.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
 
-from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.field_checks import NOT_YET
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
 from headrace_engine.service.codec import Codec
 from headrace_engine.service.convert_config import GENERATION_CONFIG

@@ -19,12 +19,12 @@ from headrace_engine.config import (
     KvCacheMode,
     RopeScaling,
     RopeScalingType,
-    SamplingParams,
     WeightQuant,
 )
 from headrace_engine.core.runner import LogitChanges, SequenceStep
 from headrace_engine.core.warmup import largest_steps
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.native import ISA_VARIABLE, allocations, load
 from runners import allocated, plan_for, silent

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from headrace_engine.backends.kv_size import Memory, amount, length_limit, size_pool
+from headrace_engine.commands import CorePlan
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import InvalidArgument, OutOfMemory
-from headrace_engine.messages import CorePlan
 from headrace_engine.models.spec import DecoderSpec, RopeSpec
 
 MIB = 2**20

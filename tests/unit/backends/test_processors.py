@@ -16,10 +16,11 @@ from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.processors import Process
 from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch.logits import changed_logits
-from headrace_engine.config import ComputeDtype, LogitsProcessor, SamplingParams
+from headrace_engine.commands import CorePlan, ProcessorFile
+from headrace_engine.config import ComputeDtype
 from headrace_engine.core.runner import LogitChanges, Processing, Runner, Sampled, SequenceStep
 from headrace_engine.errors import BadProcessor
-from headrace_engine.messages import CorePlan, ProcessorFile
+from headrace_engine.generation_config import LogitsProcessor, SamplingParams
 from headrace_engine.native import allocations, load
 from logit_processors import CASES, VOCAB, random_history, ruled_step
 from runners import plan_for, ready, silent
@@ -300,8 +301,8 @@ def test_backends_draw_the_same_tokens(tiny_llama):
         assert sampling.temperature == 0 or len(set(drawn[0])) > 10
 
 
-def written(tiny_llama: Path, name: str, text: str) -> ProcessorFile:
-    path = tiny_llama / name
+def written(folder: Path, name: str, text: str) -> ProcessorFile:
+    path = folder / name
     path.write_text(text)
     return ProcessorFile("mine", str(path))
 

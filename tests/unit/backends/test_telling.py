@@ -12,8 +12,9 @@ from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.cpu import scoring
 from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch import workspace
-from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, SamplingParams, WeightQuant
+from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import Scoring, SequenceStep
+from headrace_engine.generation_config import SamplingParams
 from runners import plan_for, ready
 from safetensors.torch import load_file, save_file
 from tiny_models import make_tiny_llama, make_tiny_mistral, make_tiny_qwen2

@@ -17,11 +17,6 @@ VARIANTS = DECODER_VARIANTS | {
 
 
 @pytest.fixture(scope="module")
-def tiny_llama(tmp_path_factory):
-    return make_tiny_llama(tmp_path_factory.mktemp("llama"))
-
-
-@pytest.fixture(scope="module")
 def model(tiny_llama):
     return load(tiny_llama)
 

@@ -12,17 +12,10 @@ from headrace_engine.backends import host
 from headrace_engine.backends.torch import make_runner
 from headrace_engine.backends.torch.runner import run_steps
 from headrace_engine.backends.torch.workspace import largest_step, workspace_bytes
-from headrace_engine.config import (
-    ComputeDtype,
-    ComputeUnit,
-    KvCacheMode,
-    RopeScaling,
-    RopeScalingType,
-    SamplingParams,
-    WeightQuant,
-)
+from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, RopeScaling, RopeScalingType, WeightQuant
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.model_types import ModelPhase
 from runners import plan_for, ready, silent
 from tiny_models import make_tiny_llama

@@ -11,8 +11,8 @@ import pytest
 import torch
 from exact_sampling import COMBINATIONS, DRAWS, assert_drawn_as_often, exact_probabilities
 from headrace_engine.backends.torch.sampler import sample
-from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.generation_config import SamplingParams
 
 VOCAB = 12
 LOGITS = torch.randn(VOCAB, generator=torch.Generator().manual_seed(5)) * 1.5

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from headrace_engine.commands import CorePlan
 from headrace_engine.core.flight import Flight
 from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
-from headrace_engine.messages import CorePlan
 from unit.core.simulated import Bench, ContractBroken, SimulatedRunner
 
 _GARBAGE = 999

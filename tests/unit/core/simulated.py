@@ -16,25 +16,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat, SamplingParams
+from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence
+from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
 from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.logit_state import LogitState
-from headrace_engine.core.runner import BlockCopies, Progress, Runner, RunnerSizes, Sampled, Scores, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Progress, Runner, Sampled, Scores, SequenceStep
 from headrace_engine.core.warmup import start_up
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.guided.vocabulary import Vocabulary
-from headrace_engine.messages import (
-    AddSequence,
-    CoreCommand,
-    CoreMessage,
-    CorePlan,
-    CoreStat,
-    Ended,
-    EndSequence,
-    PromptPiece,
-    StepBegun,
-    StepOutput,
-)
+from headrace_engine.messages import CoreMessage, CoreStat, Ended, PromptPiece, RunnerSizes, StepBegun, StepOutput
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import load_tokenizer

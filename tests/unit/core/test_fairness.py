@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from headrace_engine.commands import AddSequence
 from headrace_engine.core.block_pool import BlockPool
 from headrace_engine.core.prefix_cache import Scope
 from headrace_engine.core.schedule import Limits
 from headrace_engine.core.scheduler import Scheduler
 from headrace_engine.core.sequence import Sequence
 from headrace_engine.core.waiting import WaitingQueue
-from headrace_engine.messages import AddSequence
 from unit.core.conftest import MakeBench
 from unit.core.simulated import GREEDY, Bench
 

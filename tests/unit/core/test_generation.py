@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from headrace_engine.config import SamplingParams
+from headrace_engine.generation_config import SamplingParams
 from unit.core.conftest import MakeBench
 from unit.core.simulated import Bench, expected
 

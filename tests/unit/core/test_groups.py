@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from headrace_engine.config import InterruptPolicy, ResponseFormat, ResponseFormatKind, SamplingParams
+from headrace_engine.generation_config import InterruptPolicy, ResponseFormat, ResponseFormatKind, SamplingParams
 from headrace_engine.guided.grammar import grammar_of
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ import json
 import threading
 
 import pytest
-from headrace_engine.config import LogitRules, ResponseFormat, ResponseFormatKind, SamplingParams
+from headrace_engine.generation_config import LogitRules, ResponseFormat, ResponseFormatKind, SamplingParams
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.result_types import FinishReason

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from headrace_engine.config import ResponseFormat, ResponseFormatKind, SamplingParams
+from headrace_engine.commands import AddSequence
 from headrace_engine.core.guides import Guides
+from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind, SamplingParams
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary
-from headrace_engine.messages import AddSequence
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from tiny_models import VOCAB_SIZE, make_tiny_llama

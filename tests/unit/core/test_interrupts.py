@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_engine.config import InterruptPolicy
+from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.result_types import FinishReason
 from unit.core.conftest import MakeBench
 from unit.core.simulated import Bench, expected

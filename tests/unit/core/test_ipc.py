@@ -10,8 +10,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from headrace_engine import ipc
-from headrace_engine.config import SamplingParams
-from headrace_engine.messages import AddSequence, CoreCommand, CoreMessage, Ping, Pong, StepOutput
+from headrace_engine.commands import AddSequence, CoreCommand, Ping
+from headrace_engine.generation_config import SamplingParams
+from headrace_engine.messages import CoreMessage, Pong, StepOutput
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

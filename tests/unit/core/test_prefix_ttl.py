@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_engine.messages import Ping
+from headrace_engine.commands import Ping
 from unit.core.conftest import MakeBench
 
 PROMPT = list(range(1, 12))  # Two full blocks of four, and three ids more.

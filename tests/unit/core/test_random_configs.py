@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from headrace_engine.config import ComputeDtype, ComputeUnit, LogitRules, SamplingParams
+from headrace_engine.config import ComputeDtype, ComputeUnit
+from headrace_engine.generation_config import LogitRules, SamplingParams
 from headrace_engine.process.run import make_runner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

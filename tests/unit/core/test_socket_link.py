@@ -6,9 +6,10 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from headrace_engine.commands import Ping
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.ipc import frame
-from headrace_engine.messages import Ping, Pong
+from headrace_engine.messages import Pong
 from headrace_engine.process.child import SocketLink
 from unit.core.simulated import make_plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from headrace_engine.config import InterruptPolicy, SamplingParams
+from headrace_engine.generation_config import InterruptPolicy, SamplingParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.core.conftest import MakeBench

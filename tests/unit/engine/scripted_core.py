@@ -6,19 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence, Ping
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.messages import (
-    AddSequence,
-    CoreCommand,
     CoreFailed,
     CoreMessage,
-    CorePlan,
     CoreProgress,
     CoreReady,
     CoreStat,
     Ended,
-    EndSequence,
-    Ping,
     Pong,
     Scheduled,
     StepBegun,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from headrace_engine.commands import CorePlan, EndSequence
 from headrace_engine.config import ModelFormat
 from headrace_engine.engine.core_client import CoreClient
 from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.statistics import StepHistory
 from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument, OutOfMemory
-from headrace_engine.messages import CorePlan, CoreReady, CoreStat, EndSequence
+from headrace_engine.messages import CoreReady, CoreStat
 from headrace_engine.model_types import ModelProgress
 from unit.engine.clock import FakeClock, settle
 from unit.engine.scripted_core import READY, ScriptedCore, ScriptedLauncher

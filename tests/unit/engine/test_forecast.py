@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headrace_engine.config import GenerationConfig, SamplingParams
 from headrace_engine.engine.forecast import Work, forecast, work_of
 from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.step_times import MEMORY, StepTimes
 from headrace_engine.engine.waiting_line import WaitingLine
 from headrace_engine.errors import DeadlineExceeded
+from headrace_engine.generation_config import GenerationConfig, SamplingParams
 from headrace_engine.messages import CoreStat
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.config import GenerationConfig, SamplingParams
 from headrace_engine.engine.field_checks import check_ids
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import GenerationConfig, SamplingParams
 
 ENGINE_MAX = 100
 EOS = (2, 0)

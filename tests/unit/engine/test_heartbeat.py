@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from headrace_engine.commands import Ping
 from headrace_engine.engine.heartbeat import Heartbeat
-from headrace_engine.messages import Ping
 from unit.engine.clock import settle
 
 LOOKS = 10

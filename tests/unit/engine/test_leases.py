@@ -8,10 +8,11 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from headrace_engine.config import GenerationConfig, Lease
+from headrace_engine.config import Lease
 from headrace_engine.engine.leases import DEFAULT_LEASE, Leases, lease_violations, resolved_lease
 from headrace_engine.engine.model import Model
 from headrace_engine.errors import InvalidArgument, NotFound
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import RequestView
 from headrace_engine.result_types import FinishReason, GenerateStatus, SequenceView
 from unit.engine.bench import Bench

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import pytest
-from headrace_engine.config import GenerationConfig, LogitRules
 from headrace_engine.engine.generation import Limits, resolve
 from headrace_engine.engine.logit_rules import check_logit_fields, rules_of
 from headrace_engine.engine.spellings import spellings
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import GenerationConfig, LogitRules
 from unit.engine.vocabularies import SPACE, bundle, byte_level, sentencepiece
 
 BYTES, PIECES = bundle(byte_level()), bundle(sentencepiece())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace_engine.config import LogitsProcessor
+from headrace_engine.commands import ProcessorFile
 from headrace_engine.engine.logits_processors import (
     MAX_ARGUMENTS,
     check_processors,
@@ -15,7 +15,7 @@ from headrace_engine.engine.logits_processors import (
 )
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.messages import ProcessorFile
+from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.model_types import EffectiveConfig, RuntimeConfig
 
 LARGEST = 3.4028234663852886e38
@@ -113,7 +113,9 @@ def test_arguments_that_float32_cannot_hold_are_refused(value: float) -> None:
     assert error.violations[0].field == "config.logits_processors[0].arguments"
 
 
-def test_there_is_a_limit_of_arguments() -> None:
-    check_processors((LogitsProcessor("a", (0.0,) * MAX_ARGUMENTS),), effective("a"))
-    error = refused([LogitsProcessor("a", (0.0,) * (MAX_ARGUMENTS + 1))], effective("a"))
-    assert "has 4097 entries; allowed: at most 4096" in error.message
+def test_there_is_a_limit_of_arguments_for_all_processors_of_a_request() -> None:
+    half = LogitsProcessor("a", (0.0,) * (MAX_ARGUMENTS // 2))
+    check_processors((half, half), effective("a"))
+    error = refused([half, half, LogitsProcessor("a", (0.0,))], effective("a"))
+    assert error.message == "logits_processors has 4097 arguments in all; allowed: at most 4096"
+    assert error.violations[0].field == "config.logits_processors"

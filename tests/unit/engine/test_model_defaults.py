@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
-from headrace_engine.config import GenerationConfig
 from headrace_engine.engine.model_defaults import check_default_ids, model_defaults
 from headrace_engine.errors import BadModel
+from headrace_engine.generation_config import GenerationConfig
 
 EOS = (2, 0)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from headrace_engine.config import GenerationConfig, Lease
+from headrace_engine.config import Lease
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.request_book import RequestBook
@@ -17,6 +17,7 @@ from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.start_keys import KEY_MEMORY, Key
 from headrace_engine.engine.statistics import SequenceTimes
 from headrace_engine.errors import AlreadyExists, InvalidArgument, NotFound
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import AcceptedRequest, ConfigWarning
 from unit.engine.clock import FakeClock, settle
 from unit.engine.refusals import not_found

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_engine.commands import AddSequence
 from headrace_engine.engine.start_keys import KEY_MEMORY
 from headrace_engine.engine.text import INLINE_CHARACTERS, TextProcessor
 from headrace_engine.errors import (
@@ -24,7 +25,6 @@ from headrace_engine.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from headrace_engine.messages import AddSequence
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import AcceptedRequest, Chat, ChatMessage, ResumedSequence, StartRequest
 from headrace_engine.result_types import FinishReason, GenerateStatus

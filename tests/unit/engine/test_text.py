@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headrace_engine.config import GenerationConfig, SamplingParams
 from headrace_engine.engine import text as text_module
 from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.rendering import Renderer
 from headrace_engine.engine.text import INLINE_CHARACTERS, LONG_CHARACTERS, MIN_CHAT_CHARACTERS, TextProcessor
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import GenerationConfig, SamplingParams
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from unit.engine.vocabularies import BOS, EOS, bundle, byte_level, sentencepiece
 

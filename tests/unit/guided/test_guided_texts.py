@@ -10,8 +10,8 @@ from unittest.mock import Mock
 
 import jsonschema
 import pytest
-from headrace_engine.config import ResponseFormat, ResponseFormatKind
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided import vocabulary as vocabulary_module
 from headrace_engine.guided.grammar import MAX_BYTES, advice, grammar_of
 from headrace_engine.guided.guide import GuideFailed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from headrace_engine.config import ResponseFormat
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import ResponseFormat
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary

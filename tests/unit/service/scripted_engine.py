@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any, NoReturn
 from zlib import crc32
 
-from headrace_engine.config import GenerationConfig, ModelFormat, RuntimeConfig
+from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.engine.kept_models import Replaced
 from headrace_engine.engine.sessions import Sessions
 from headrace_engine.errors import NotFound
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig, EngineStat, ModelDescription, ModelState, ModelView, ServerInfo
 from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized
 from headrace_engine.result_types import (

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from headrace.v1 import model_pb2, request_pb2, runtime_pb2, stat_pb2
-from headrace_engine.config import GenerationConfig
 from headrace_engine.errors import Internal
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import AcceptedRequest, RequestView
 from headrace_engine.result_types import (
     Elements,

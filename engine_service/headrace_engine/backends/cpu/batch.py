@@ -18,8 +18,8 @@ from headrace_engine.backends.draw_structs import (
     pack_sampling,
     unpack_drawn,
 )
-from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Batch, Shape
 from headrace_engine.native import Sequence as SequenceStruct
 

@@ -29,10 +29,10 @@ from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import amount, length_limit
 from headrace_engine.backends.processors import NO_PROCESSES, Process
 from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
+from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, WeightQuant
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import OutOfMemory
-from headrace_engine.messages import CorePlan
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles

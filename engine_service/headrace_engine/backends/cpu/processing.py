@@ -13,8 +13,8 @@ from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.scoring import rows_at_once, small_shape
 from headrace_engine.backends.processors import Process, is_cut, run_processes
 from headrace_engine.backends.telling import forced_step
-from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Cpu, Memory, Program, Rows, Shape, Value
 
 _GREEDY = SamplingParams(temperature=0)

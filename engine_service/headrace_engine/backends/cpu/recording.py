@@ -10,7 +10,7 @@ from headrace_engine.backends.cpu.ops import RecordingOps
 from headrace_engine.backends.cpu.places import plan_places
 from headrace_engine.backends.cpu.rope import RotaryTables
 from headrace_engine.backends.cpu.rows import padded_head_dim
-from headrace_engine.messages import CorePlan
+from headrace_engine.commands import CorePlan
 from headrace_engine.models.decoder import Batch, Decoder
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Activations, Cpu, Kv, Program, Rows, Shape, Value

@@ -20,9 +20,9 @@ from headrace_engine.backends.processors import (
     python_processes,
 )
 from headrace_engine.backends.telling import asks_more, tell
+from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
-from headrace_engine.messages import CorePlan
 from headrace_engine.native import Memory
 
 

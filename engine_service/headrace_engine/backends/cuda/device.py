@@ -16,7 +16,7 @@ from headrace_engine.backends.cuda.sim_kernels import simulated_kernel
 from headrace_engine.backends.torch.processing import Kernel
 from headrace_engine.backends.torch.user_kernels import compile_kernel
 from headrace_engine.backends.torch.workspace import measured_bytes
-from headrace_engine.messages import ProcessorFile
+from headrace_engine.commands import ProcessorFile
 from headrace_engine.native import Native, load
 
 Result = TypeVar("Result")

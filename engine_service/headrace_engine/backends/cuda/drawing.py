@@ -23,8 +23,8 @@ from headrace_engine.backends.draw_structs import (
     unpack_drawn,
 )
 from headrace_engine.backends.torch.sampler import sample
-from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Dtype
 from headrace_engine.native import Sampled as SampledStruct
 from headrace_engine.native.device_rows import SampleRows

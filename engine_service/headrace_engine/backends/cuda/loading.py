@@ -29,10 +29,10 @@ from headrace_engine.backends.cuda.row_products import CodeProducts, PlainProduc
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.backends.kv_size import amount, length_limit
 from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import InvalidArgument, OutOfMemory
-from headrace_engine.messages import CorePlan
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.spec import DecoderSpec

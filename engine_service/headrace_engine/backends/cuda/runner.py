@@ -23,10 +23,10 @@ from headrace_engine.backends.processors import NO_PROCESSES, Process, device_so
 from headrace_engine.backends.torch.processing import RowProcessors
 from headrace_engine.backends.torch.user_kernels import compiled
 from headrace_engine.backends.torch.workspace import largest_step
+from headrace_engine.commands import CorePlan
 from headrace_engine.core.flight import Flight, Landed
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
-from headrace_engine.messages import CorePlan
 
 _SPARE = 1.1
 """Of what the largest step took when it was measured: what is kept for it."""

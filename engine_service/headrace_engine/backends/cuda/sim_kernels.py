@@ -16,8 +16,8 @@ from torch import Tensor
 from headrace_engine.backends.processors import told
 from headrace_engine.backends.torch.processing import Kernel
 from headrace_engine.backends.torch.user_kernels import not_compiled
+from headrace_engine.commands import ProcessorFile
 from headrace_engine.errors import BadProcessor
-from headrace_engine.messages import ProcessorFile
 
 FLAGS_VARIABLE = "CUSIM_FLAGS"
 """Environment variable with what g++ needs to compile a kernel for the simulator: its headers' folders, its library."""

@@ -17,10 +17,10 @@ from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.plain import NOT_CAPTURED
 from headrace_engine.backends.cuda.pool import KvPool
 from headrace_engine.backends.processors import is_processed
-from headrace_engine.backends.telling import asks_more, tell
+from headrace_engine.backends.telling import asks_more
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.backends.torch.sampler import ProcessRow, sample
-from headrace_engine.backends.torch.workspace import rows_at_once
+from headrace_engine.backends.torch.telling import tell_of_states
 from headrace_engine.core.flight import Flight, Landed
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.errors import Internal
@@ -149,15 +149,4 @@ class StepRunner:
         logits = decoder.logits(selected)
         self._draw(logits)
         drawn = self._processed(draws, self._flight(draws).wait(), logits)
-
-        def vectors(number: int, token_id: int) -> bytes:
-            return _bytes(self._model.embedding(token_id)) + _bytes(selected[number])
-
-        return tell(steps, drawn, partial(self._score, states), rows_at_once(decoder.vocab_size), vectors)
-
-    def _score(self, states: Tensor, rows: list[int], steps: list[SequenceStep]) -> list[Sampled]:
-        return sample(self._decoder.logits(states[rows]), steps)
-
-
-def _bytes(vector: Tensor) -> bytes:
-    return vector.float().cpu().numpy().tobytes()
+        return tell_of_states(decoder, steps, drawn, states, selected, self._model.embedding)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.backends.processors import NO_PROCESSES, Process
-from headrace_engine.messages import CorePlan
+from headrace_engine.commands import CorePlan
 
 __all__ = ["make_runner"]
 

@@ -17,10 +17,10 @@ from headrace_engine.backends.torch.kv_pool import KvPool, token_bytes
 from headrace_engine.backends.torch.native_ops import NativeTorchOps
 from headrace_engine.backends.torch.ops import TorchOps
 from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import OutOfMemory
-from headrace_engine.messages import CorePlan
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.files import ModelFiles

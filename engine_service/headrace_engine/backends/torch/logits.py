@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headrace_engine.config import SamplingParams
 from headrace_engine.core.runner import LogitChanges, SequenceStep
+from headrace_engine.generation_config import SamplingParams
 
 CUT = -math.inf
 """The logit of an id that may not be drawn."""

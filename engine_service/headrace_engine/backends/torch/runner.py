@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,17 +11,18 @@ from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes, length_limit
 from headrace_engine.backends.model_runner import ModelRunner, Room
 from headrace_engine.backends.processors import NO_PROCESSES, Process, python_processes
-from headrace_engine.backends.telling import asks_more, tell
+from headrace_engine.backends.telling import asks_more
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.host_blocks import HostBlocks, staged_bytes
 from headrace_engine.backends.torch.loading import LoadedModel, device_memory, load_model
 from headrace_engine.backends.torch.processing import RowProcessors
 from headrace_engine.backends.torch.sampler import ProcessRow, sample
+from headrace_engine.backends.torch.telling import tell_of_states
 from headrace_engine.backends.torch.user_kernels import device_kernels
-from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, rows_at_once, workspace_bytes
+from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, workspace_bytes
+from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
-from headrace_engine.messages import CorePlan
 from headrace_engine.models.decoder import Batch, Decoder, Extent
 
 
@@ -115,22 +115,7 @@ def run_steps(
         states = decoder.states(batch)
         selected = states[batch.wanted]
         drawn = sample(decoder.logits(selected), drawing, process)
-
-        def vectors(number: int, token_id: int) -> bytes:
-            return _bytes(decoder.embedding[token_id]) + _bytes(selected[number])
-
-        score = partial(_score, decoder, states)
-        return tell(steps, drawn, score, rows_at_once(decoder.vocab_size), vectors)
-
-
-def _score(
-    decoder: Decoder[Tensor, TorchBatch], states: Tensor, rows: list[int], steps: list[SequenceStep]
-) -> list[Sampled]:
-    return sample(decoder.logits(states[rows]), steps)
-
-
-def _bytes(vector: Tensor) -> bytes:
-    return vector.float().cpu().numpy().tobytes()
+        return tell_of_states(decoder, steps, drawn, states, selected, decoder.embedding.__getitem__)
 
 
 def make_batch(steps: Sequence[SequenceStep]) -> Batch:

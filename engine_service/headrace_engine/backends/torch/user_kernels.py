@@ -12,8 +12,8 @@ from torch import Tensor
 
 from headrace_engine.backends.processors import FUNCTION, device_sources, idle_device_sources, told
 from headrace_engine.backends.torch.processing import Kernel
+from headrace_engine.commands import ProcessorFile
 from headrace_engine.errors import BadProcessor
-from headrace_engine.messages import ProcessorFile
 
 _OPTIONS = ("--std=c++17",)
 _MOST_THREADS = 1024

@@ -1,0 +1,140 @@
+"""What the front half tells a core. `ipc.py` encodes this; nothing here knows how it travels.
+
+A *key* is a number that the front half gives to a sequence and never uses twice for one core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace_engine.config import (
+    ActivationQuant,
+    ComputeDtype,
+    ComputeUnit,
+    KvCacheMode,
+    ModelFormat,
+    RopeScaling,
+    WeightQuant,
+)
+from headrace_engine.generation_config import InterruptPolicy, LogitRules, LogitsProcessor, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorFile:
+    """A logits processor by its name, and the file that has it; "": whoever launches the core has it."""
+
+    name: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CorePlan:
+    """The first message to a core: the model, the backend, and every size that the caller chose.
+
+    Attributes:
+        path: the directory or file that holds the model, already resolved on this host.
+        backend: name of the runner: "cpu", "torch", or "auto": chosen by the device.
+        native_ops: let the backend use csrc where it can.
+        num_threads: compute threads; 0 = physical cores within quota and affinity.
+        max_length: tokens of the longest sequence; 0 = the model's own limit.
+        max_prefill_tokens: tokens computed in one step.
+        num_blocks: blocks of the KV pool; 0 = sized from memory.
+        num_host_blocks: blocks of the host tier, for what the pool evicts.
+        prefix_cache_ttl: seconds after which unused cached blocks are dropped; None = never.
+        memory_ratio: share of memory, as in the runtime config; None = the backend's default.
+        weight_quant_group_size: weights that share a scale; 0 = one a row, None = the backend's default.
+    """
+
+    path: str
+    format: ModelFormat
+    file_prefix: str = ""
+    backend: str = "auto"
+    native_ops: bool = False
+    dtype: ComputeDtype = ComputeDtype.AUTO
+    compute_unit: ComputeUnit | None = None
+    device_list: tuple[int, ...] = ()
+    num_threads: int = 0
+    max_batch: int = 32
+    max_length: int = 0
+    max_prefill_tokens: int = 2048
+    block_size: int = 16
+    num_blocks: int = 0
+    num_host_blocks: int = 0
+    kv_cache_mode: KvCacheMode = KvCacheMode.DEFAULT
+    enable_prefix_cache: bool = True
+    prefix_cache_ttl: float | None = None
+    memory_ratio: float | None = None
+    rope_scaling: RopeScaling | None = None
+    weight_quant: WeightQuant = WeightQuant.NONE
+    weight_quant_group_size: int | None = None
+    activation_quant: ActivationQuant = ActivationQuant.NONE
+    logits_processors: tuple[ProcessorFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AddSequence:
+    """Compute this sequence.
+
+    Attributes:
+        prompt: ids of the prompt.
+        generated: ids generated before, by an earlier core; they count as generated.
+        index: number of the sequence in its request, for the random numbers.
+        group: those of one number, above 0, have one prompt, which is computed once; 0: it is alone.
+        more: the next one of its group follows at once.
+        eos_ids: any of these ends the sequence, once min_new is reached.
+        max_new: tokens after which it ends with MAX_LENGTH.
+        min_new: tokens before which eos_ids are masked, and stop_ids do not end it.
+        stop_ids: any of these ends it with STOP_WORD; the front half finds out which, and knows other stops.
+        rules: what else changes its logits; None: nothing.
+        processors: change its logits after the rules, in this order.
+        grammar: what its text must match, as `guided` compiles it; "": anything.
+        priority: higher is served first.
+        interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would put it back for lack of blocks.
+        prompt_logprobs: tell the log-probabilities of the prompt's tokens, with so many alternatives; None: do not.
+        scored: of them, those of the tokens before this one were told by an earlier core.
+        tensors: tell the vectors of each token.
+    """
+
+    key: int
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    max_new: int
+    generated: tuple[int, ...] = ()
+    index: int = 0
+    group: int = 0
+    more: bool = False
+    eos_ids: tuple[int, ...] = ()
+    min_new: int = 0
+    stop_ids: tuple[int, ...] = ()
+    rules: LogitRules | None = None
+    processors: tuple[LogitsProcessor, ...] = ()
+    grammar: str = ""
+    priority: int = 0
+    use_prefix_cache: bool = True
+    cache_salt: str = ""
+    interrupt_policy: InterruptPolicy = InterruptPolicy.RESUME
+    prompt_logprobs: int | None = None
+    scored: int = 0
+    tensors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndSequence:
+    """Compute this sequence no more. An unknown key is ignored: its end may have crossed this message."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Answer with a Pong of this number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Free everything and exit."""
+
+
+CoreCommand = CorePlan | AddSequence | EndSequence | Ping | Shutdown
