@@ -29,7 +29,8 @@ class LogitsProcessor(TypedDict, total=False):
 
     Attributes:
         name: one of `get_model(…).effective.logits_processors`.
-        arguments: numbers that it is given, at most 4096; what they mean is its own affair. Default: none.
+        arguments: numbers that it is given; what they mean is its own affair. Default: none. At most 4096 for all
+            processors of a request together.
     """
 
     name: Required[str]

@@ -133,8 +133,8 @@ GENERATION = table(
     Field(
         "logits_processors",
         most=16,
-        text="logits processors that the engine was started with, called in this order after all of the above; 4096 "
-        "arguments in all",
+        text="logits processors that the engine was started with, called in this order after all of the above; at "
+        "most 4096 arguments in all",
     ),
     Field(
         "prompt_logprobs",
