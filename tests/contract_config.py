@@ -55,7 +55,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "unknown fields of the wire are INVALID_ARGUMENT": (
             "unit/service/test_convert_prompt.py::"
             "test_unknown_fields_are_refused_at_any_depth_naming_message_and_number",
-            "unit/service/test_server.py::test_unknown_fields_are_refused",
+            "unit/service/test_server_refusals.py::test_unknown_fields_are_refused",
         ),
         "nothing is rewritten or ignored silently; what is suspicious is a warning": (
             f"{COUNTS}::test_bc027_every_field_that_is_sent_is_what_holds",

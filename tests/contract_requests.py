@@ -134,10 +134,10 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "keys are remembered until 10 minutes after release": (
             f"{REQUESTS}::test_a_key_is_remembered_after_the_release",
-            "unit/engine/test_starts.py::test_a_key_is_remembered_until_ten_minutes_after_release",
+            "unit/engine/test_start_keys.py::test_a_key_is_remembered_until_ten_minutes_after_release",
         ),
         "an empty request_id is drawn, and that start is not idempotent": (
-            "unit/engine/test_starts.py::test_an_empty_id_starts_anew_each_time",
+            "unit/engine/test_start_keys.py::test_an_empty_id_starts_anew_each_time",
         ),
         "of several hand-overs the highest answers GetRequest": (
             "unit/engine/test_request_book.py::test_of_several_hand_overs_the_highest_answers",
@@ -188,7 +188,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "an unread queue of a living client is never taken away": (
             f"{LEASES}::test_an_unread_queue_of_a_living_client_is_not_taken_away",
             f"{LOAD}::test_an_unread_queue_of_a_living_client_outlives_every_lease",
-            "unit/client/test_client.py::test_a_started_request_stays_attached_without_its_queue",
+            "unit/client/test_client_ends.py::test_a_started_request_stays_attached_without_its_queue",
         ),
         "a client that died leaks nothing": (
             f"{SURVIVAL}::test_requests_of_a_killed_client_are_stopped_by_their_lease",
@@ -197,8 +197,8 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "unit/engine/test_session.py::test_silence_ends_it",
         ),
         "the client's context managers stop and release": (
-            "unit/client/test_client.py::test_leaving_the_client_releases_what_it_started_and_nothing_else",
-            "unit/client/test_client.py::test_generate_left_early_is_released",
+            "unit/client/test_client_ends.py::test_leaving_the_client_releases_what_it_started_and_nothing_else",
+            "unit/client/test_client_ends.py::test_generate_left_early_is_released",
         ),
         "ListRequests lists one's own": (f"{REQUESTS}::test_list_requests_newest_first",),
         "a request belongs to its owner; the gateway sends it with each call and attach": (

@@ -1,0 +1,128 @@
+"""How what a client started ends: generate, leaving the client, dropping it, closing it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import grpc
+import headrace
+import pytest
+from fake_clock import FakeClock
+from headrace import (
+    Client,
+    FinishReason,
+    UnavailableError,
+)
+from scripted_replies import Failure, Hang
+from scripted_server import ScriptedServer
+from unit.client.test_client import IDS, RELEASED
+from wire_samples import HANDLE, accepted, ended, got, running_info, tokens
+
+
+def test_generate_yields_text_and_releases_at_the_end(client: Client, server: ScriptedServer) -> None:
+    server.expect("StartRequest", accepted())
+    server.expect(
+        "GeneratedElements", [tokens(IDS, text="Hello"), tokens([*IDS, 1], 3, text=""), ended([*IDS, 1], "!")]
+    )
+    server.expect("ReleaseRequest", RELEASED)
+    stream = client.generate("smol", "Hi", max_new_tokens=4)
+    assert "".join(stream) == "Hello!"
+    assert stream.queue.finish_reason is FinishReason.EOS
+    assert stream.queue.RequestStatInfo()["generate_tps"] == 50.0
+    assert list(stream) == []
+
+
+def test_generate_left_early_is_released(client: Client, server: ScriptedServer) -> None:
+    for _ in range(2):
+        server.expect("StartRequest", accepted())
+        server.expect("GeneratedElements", [tokens(IDS), Hang()])
+        server.expect("ReleaseRequest", RELEASED)
+    with client.generate("smol", "Hi") as stream:
+        assert next(stream)
+    assert server.requests("ReleaseRequest")[0].handle == HANDLE
+    stream = client.generate("smol", "Hi")
+    assert next(stream)
+    del stream
+    gc.collect()
+    server.wait_for("ReleaseRequest", 2)
+
+
+def test_generate_that_fails_is_released_and_raises(client: Client, server: ScriptedServer) -> None:
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [Failure(grpc.StatusCode.NOT_FOUND, "gone.", reason="ENGINE_LOST")])
+    server.expect("ReleaseRequest", RELEASED)
+    with pytest.raises(headrace.EngineLostError):
+        list(client.generate("smol", "Hi"))
+
+
+def test_generate_checks_its_keywords_when_it_is_called(client: Client) -> None:
+    with pytest.raises(TypeError, match="did you mean"):
+        client.generate("smol", "Hi", max_new_token=1)
+
+
+def test_leaving_the_client_releases_what_it_started_and_nothing_else(server: ScriptedServer) -> None:
+    server.expect("StartRequest", accepted("a/b/1"), accepted("a/b/2"))
+    server.expect("GeneratedElements", [Hang()], when=lambda request: request.handle == "a/b/1")
+    server.expect("GeneratedElements", [ended([])], when=lambda request: request.handle == "a/b/2")
+    server.expect("ReleaseRequest", RELEASED, RELEASED)
+    with Client(server.address) as client:
+        first, _ = client.start_request("smol", "Hello")
+        second, queue = client.start_request("smol", "Hello")
+        assert queue.Get() is None
+        client.release_request(second)
+        assert [one.handle for one in server.requests("ReleaseRequest")] == [second]
+    assert [one.handle for one in server.requests("ReleaseRequest")] == [second, first]
+
+
+def test_leaving_the_client_without_a_server_does_not_hang_or_raise(
+    server: ScriptedServer, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.expect("StartRequest", accepted("a/b/1"), accepted("a/b/2"))
+    server.expect("GeneratedElements", [Hang()], [Hang()])
+    with Client(server.address, clock=clock) as client:
+        for _ in range(2):
+            client.start_request("smol", "Hello")
+        server.wait_for_streams(2)
+        server.stop()
+    assert "could not release what is left" in caplog.text
+
+
+def test_a_started_request_stays_attached_without_its_queue(client: Client, server: ScriptedServer) -> None:
+    """Who keeps the handle alone must not lose the request to its lease."""
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [Hang()], [Hang()])
+    server.expect("GetRequest", got(running_info()))
+    handle = client.start_request("smol", "Hello")[0]
+    server.wait_for_streams(1)
+    extra = client.open_queue(handle)
+    server.wait_for_streams(2)
+    del extra
+    server.wait_for_streams(1)
+    server.expect("ReleaseRequest", RELEASED)
+    client.release_request(handle)
+    server.wait_for_streams(0)
+
+
+def test_a_dropped_client_keeps_nothing_but_queues_that_somebody_has(server: ScriptedServer) -> None:
+    server.expect("StartRequest", accepted("a/b/1"), accepted("a/b/2"))
+    server.expect("GeneratedElements", [Hang()], when=lambda request: request.handle == "a/b/1")
+    go = threading.Event()
+    server.expect("GeneratedElements", [go, tokens(IDS), ended(IDS)], when=lambda request: request.handle == "a/b/2")
+    client = Client(server.address)
+    client.start_request("smol", "Hello")
+    _, queue = client.start_request("smol", "Hello")
+    server.wait_for_streams(2)
+    del client
+    server.wait_for_streams(1)
+    go.set()
+    assert [one.ids_from_generate for one in queue] == [IDS]
+    server.wait_for_streams(0)
+
+
+def test_a_closed_client_refuses_calls(client: Client) -> None:
+    client.close()
+    client.close()
+    with pytest.raises(UnavailableError) as caught:
+        client.server_info()
+    assert caught.value.reason == "CLIENT_CLOSED"

@@ -1,0 +1,294 @@
+"""Starts with the same key: what they meet, what they join, and how long a key is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from headrace_engine.engine.start_keys import KEY_MEMORY
+from headrace_engine.engine.text import INLINE_CHARACTERS, TextProcessor
+from headrace_engine.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
+from headrace_engine.model_types import ModelState
+from headrace_engine.request_types import AcceptedRequest, StartRequest
+from headrace_engine.result_types import FinishReason, GenerateStatus
+from unit.engine.bench import NAME, Bench
+from unit.engine.clock import settle
+from unit.engine.scripted_core import READY, ScriptedCore
+from unit.engine.test_starts import LONG
+
+
+class Tokenising:
+    """Holds long prompts in their thread until the test lets them go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._go = threading.Event()
+        tokenise = TextProcessor._tokenize_text
+
+        def held(text: TextProcessor, prompt: str, adds: bool | None) -> Any:
+            if len(prompt) > INLINE_CHARACTERS:
+                assert self._go.wait(60)
+            return tokenise(text, prompt, adds)
+
+        monkeypatch.setattr(TextProcessor, "_tokenize_text", held)
+
+    def go(self) -> None:
+        self._go.set()
+
+
+@pytest.fixture
+def tokenising(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tokenising]:
+    tokenising = Tokenising(monkeypatch)
+    yield tokenising
+    tokenising.go()
+
+
+async def run_wide(bench: Bench, **changes: Any) -> ScriptedCore:
+    """A model whose core takes sequences in which there is room for LONG."""
+    bench.launcher.ready_at_once = replace(READY, max_length=4096)
+    return await bench.run(**changes)
+
+
+class TestKeys:
+    async def start(self, bench: Bench, **fields: Any) -> AcceptedRequest:
+        return await bench.start(**{"request_id": "r1", "content": b"same", **fields})
+
+    async def test_the_same_key_and_content_start_one_request(self, bench: Bench) -> None:
+        core = await bench.run()
+        first, again = await self.start(bench), await self.start(bench)
+        assert (first.joined, again.joined) == (False, True)
+        assert (again.handle, again.seed) == (first.handle, first.seed)
+        assert len(core.added) == 1
+
+    async def test_the_same_key_with_other_content_is_refused(self, bench: Bench) -> None:
+        core = await bench.run()
+        await self.start(bench)
+        with pytest.raises(AlreadyExists) as caught:
+            await self.start(bench, content=b"other")
+        assert caught.value.reason == "REQUEST_ID_REUSED"
+        assert len(core.added) == 1
+
+    async def test_owners_have_keys_of_their_own(self, bench: Bench) -> None:
+        core = await bench.run()
+        handles = {(await self.start(bench, owner=owner)).handle for owner in ("", "me", "you")}
+        assert (len(handles), len(core.added)) == (3, 3)
+
+    async def test_an_empty_id_starts_anew_each_time(self, bench: Bench) -> None:
+        core = await bench.run()
+        handles = {(await self.start(bench, request_id="")).handle for _ in range(2)}
+        assert (len(handles), len(core.added)) == (2, 2)
+
+    async def test_a_refused_start_leaves_its_key_free(self, bench: Bench) -> None:
+        core = await bench.run()
+        with pytest.raises(InvalidArgument):
+            await self.start(bench, prompt=())
+        await settle()
+        assert not (await self.start(bench, content=b"mended")).joined
+        assert len(core.added) == 1
+
+    async def test_a_retry_after_the_end_finds_it_too(self, bench: Bench) -> None:
+        core = await bench.run()
+        first = await self.start(bench)
+        core.step(ended={bench.added().key: FinishReason.EOS})
+        assert (await self.start(bench)).handle == first.handle
+
+    async def test_a_key_is_remembered_until_ten_minutes_after_release(self, bench: Bench) -> None:
+        core = await bench.run()
+        first = await self.start(bench)
+        bench.clock.advance(10 * KEY_MEMORY)
+        assert (await self.start(bench)).handle == first.handle
+        await bench.engine.release_request(first.handle, "")
+        bench.clock.advance(KEY_MEMORY)
+        again = await self.start(bench)
+        assert (again.handle, again.joined) == (first.handle, True)
+        with pytest.raises(AlreadyExists):
+            await self.start(bench, content=b"other")
+        bench.clock.advance(0.001)
+        anew = await self.start(bench, content=b"other")
+        assert not anew.joined
+        assert anew.handle != first.handle
+        assert len(core.added) == 2
+
+    async def test_forgetting_one_key_forgets_no_later_one(self, bench: Bench) -> None:
+        await bench.run()
+        first = await self.start(bench)
+        await bench.engine.release_request(first.handle, "")
+        bench.clock.advance(KEY_MEMORY + 1)
+        second = await self.start(bench)
+        bench.clock.advance(KEY_MEMORY + 1)
+        assert (await self.start(bench)).handle == second.handle
+
+    async def test_a_retry_joins_a_start_in_progress(self, bench: Bench, tokenising: Tokenising) -> None:
+        core = await run_wide(bench)
+        starts = [asyncio.create_task(self.start(bench, prompt=LONG)) for _ in range(3)]
+        await settle()
+        assert not any(start.done() for start in starts)
+        with pytest.raises(AlreadyExists):
+            await self.start(bench, content=b"other")
+        tokenising.go()
+        accepted = await asyncio.gather(*starts)
+        assert [each.joined for each in accepted] == [False, True, True]
+        assert len({each.handle for each in accepted}) == len(core.added) == 1
+
+    async def test_a_retry_that_is_cut_leaves_the_start_it_joined_going(
+        self, bench: Bench, tokenising: Tokenising
+    ) -> None:
+        core = await run_wide(bench)
+        first, retry = (asyncio.create_task(self.start(bench, prompt=LONG)) for _ in range(2))
+        await settle()
+        retry.cancel()
+        await settle()
+        tokenising.go()
+        assert not (await first).joined
+        assert retry.cancelled()
+        assert len(core.added) == 1
+
+    async def test_those_who_joined_a_start_learn_why_it_was_refused(
+        self, bench: Bench, tokenising: Tokenising
+    ) -> None:
+        core = await run_wide(bench)
+        config = {"temperature": -1.0}
+        starts = [asyncio.create_task(self.start(bench, prompt=LONG, config=config)) for _ in range(2)]
+        await settle()
+        tokenising.go()
+        outcomes = await asyncio.gather(*starts, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [InvalidArgument] * 2
+        assert core.added == []
+
+    async def test_a_start_that_is_cut_goes_on_and_its_retry_finds_the_request(
+        self, bench: Bench, tokenising: Tokenising
+    ) -> None:
+        core = await run_wide(bench)
+        start = asyncio.create_task(self.start(bench, prompt=LONG))
+        await settle()
+        start.cancel()
+        await settle()
+        assert start.cancelled()
+        retry = asyncio.create_task(self.start(bench, prompt=LONG))
+        await settle()
+        tokenising.go()
+        accepted = await retry
+        assert accepted.joined
+        assert len(core.added) == 1
+
+    async def test_a_cut_start_that_nobody_retries_runs(self, bench: Bench, tokenising: Tokenising) -> None:
+        core = await run_wide(bench)
+        start = asyncio.create_task(self.start(bench, prompt=LONG))
+        await settle()
+        start.cancel()
+        await settle()
+        tokenising.go()
+        await core.told.wait()
+        view, _ = await bench.engine.get_request(request_id="r1")
+        assert view.sequences[0].status is GenerateStatus.INIT
+
+    async def test_a_start_without_an_id_that_is_cut_starts_nothing(self, bench: Bench, tokenising: Tokenising) -> None:
+        core = await run_wide(bench)
+        start = asyncio.create_task(bench.start(LONG))
+        await settle()
+        start.cancel()
+        tokenising.go()
+        await asyncio.wait([start])
+        await bench.start("x" * (INLINE_CHARACTERS + 1))  # another turn of the threads
+        assert start.cancelled()
+        assert len(core.added) == 1
+
+    async def test_a_cut_start_that_is_refused_leaves_its_key_free(self, bench: Bench, tokenising: Tokenising) -> None:
+        await run_wide(bench)
+        config = {"temperature": -1.0}
+        start = asyncio.create_task(self.start(bench, prompt=LONG, config=config))
+        await settle()
+        start.cancel()
+        tokenising.go()
+        with pytest.raises(InvalidArgument):
+            await self.start(bench, prompt=LONG, config=config)
+        await settle()
+        assert not (await self.start(bench, content=b"other")).joined
+
+
+class TestMeetings:
+    """Something else happens while a long prompt is tokenised."""
+
+    async def outcome(
+        self, bench: Bench, tokenising: Tokenising, start: asyncio.Task[AcceptedRequest]
+    ) -> HeadraceError:
+        await settle()
+        tokenising.go()
+        with pytest.raises(HeadraceError) as caught:
+            await start
+        assert all(core.added == [] for core in bench.launcher.cores)
+        return caught.value
+
+    async def held(self, bench: Bench) -> asyncio.Task[AcceptedRequest]:
+        await run_wide(bench)
+        start = asyncio.create_task(bench.start(LONG))
+        await settle()
+        return start
+
+    async def test_its_model_stops(self, bench: Bench, tokenising: Tokenising) -> None:
+        start = await self.held(bench)
+        await bench.engine.stop_model(NAME)
+        error = await self.outcome(bench, tokenising, start)
+        assert isinstance(error, FailedPrecondition)
+        assert (error.reason, error.state) == ("MODEL_NOT_RUNNING", ModelState.STOPPED)
+
+    async def test_its_model_is_replaced_by_another_of_the_same_name(
+        self, bench: Bench, tokenising: Tokenising
+    ) -> None:
+        start = await self.held(bench)
+        await bench.engine.stop_model(NAME)
+        await bench.engine.release_model(NAME)
+        await bench.run(max_batch=1)
+        error = await self.outcome(bench, tokenising, start)
+        assert (error.reason, bench.state) == ("MODEL_NOT_RUNNING", ModelState.RUNNING)
+
+    async def test_its_model_stops_and_starts_again(self, bench: Bench, tokenising: Tokenising) -> None:
+        start = await self.held(bench)
+        await bench.engine.stop_model(NAME)
+        await bench.engine.start_model(NAME)
+        tokenising.go()
+        await start
+        assert len(bench.core.added) == 1
+
+    async def test_its_core_dies(self, bench: Bench, tokenising: Tokenising) -> None:
+        start = await self.held(bench)
+        bench.launcher.ready_at_once = None
+        bench.core.die("killed by signal 9")
+        error = await self.outcome(bench, tokenising, start)
+        assert isinstance(error, Unavailable)
+        assert error.reason == "CORE_RESTARTING"
+
+    async def test_the_engine_drains(self, bench: Bench, tokenising: Tokenising) -> None:
+        start = await self.held(bench)
+        await bench.engine.drain(0)
+        assert isinstance(await self.outcome(bench, tokenising, start), Unavailable)
+
+    async def test_the_queue_fills(self, bench: Bench, tokenising: Tokenising) -> None:
+        core = await run_wide(bench, max_batch=1, max_waiting=0)
+        start = asyncio.create_task(bench.start(LONG))
+        await settle()
+        await bench.start()
+        core.step(scheduled={bench.added().key: 0})
+        tokenising.go()
+        with pytest.raises(ResourceExhausted):
+            await start
+
+
+async def test_a_request_to_a_name_that_never_was_leaves_its_key_free(bench: Bench) -> None:
+    request = StartRequest("none", (5,), request_id="r1", content=b"1")
+    with pytest.raises(NotFound):
+        await bench.engine.start_request(request)
+    await settle()
+    await bench.run()
+    assert not (await bench.start(request_id="r1", content=b"2")).joined
