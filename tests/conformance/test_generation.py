@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from headrace import Client, DeadlineError, InvalidRequestError
@@ -26,6 +27,25 @@ def test_greedy_in_all_its_spellings(client: Client) -> None:
     greedy = _ids(client, max_new_tokens=30, **GREEDY)
     for fields in ({"temperature": 0.0}, {"top_k": 1}, {"temperature": 1e-5}, {"top_p": 1e-6}, {"min_p": 1.0}):
         assert _ids(client, max_new_tokens=30, ignore_eos=True, seed=3, **fields) == greedy
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(
+    ("length", "fields"), [(3, {}), (40, {}), (33, {"prompt_logprobs": 0}), (37, {"use_prefix_cache": False})], ids=str
+)
+def test_greedy_sequences_of_a_request_are_the_same(client: Client, length: int, fields: dict[str, Any]) -> None:
+    """Up to the last bit of their scores, with others beside, the first time and when the prompt is cached."""
+    asked = {"n": 5, "max_new_tokens": 12, "ignore_eos": True, "logprobs": True, "top_logprobs": 2} | GREEDY
+    for _ in range(2):
+        other, _ = client.start_request(MODEL, ids=range(1, 70), ignore_eos=True, max_new_tokens=20)
+        handle, queue = client.start_request(MODEL, ids=range(200, 200 + length), **asked, **fields)
+        late, _ = client.start_request(MODEL, ids=range(70, 140), ignore_eos=True, max_new_tokens=2)
+        answers = [[(one.ids_from_generate, one.log_probs_list) for one in choice] for choice in queue.choices]
+        rows = [[row for _, rows in answer for row in rows] for answer in answers]
+        assert len(rows[0]) == 12
+        assert rows == rows[:1] * 5
+        for each in (other, handle, late):
+            client.release_request(each)
 
 
 @pytest.mark.sim
