@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from headrace_engine.errors import BadModel, HeadraceError, OutOfMemory
 from headrace_engine.messages import CoreProgress
@@ -84,7 +86,7 @@ class TestWarmUp:
         view = bench.engine.get_model(NAME)
         assert view.progress is not None
         assert (view.state, view.progress.bytes_done) == (ModelState.RUNNING, 5)
-        core.say(type(READY)(("CPU other",), *[getattr(READY, name) for name in READY.__slots__[1:]]))
+        core.say(replace(READY, devices=("CPU other",)))
         await settle()
         view = bench.engine.get_model(NAME)
         assert view.effective is not None
