@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import psutil
 from gate import Gate
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+_TIED = str(Path(__file__).parents[1] / "deploy" / "tied.py")
 _CORE_PROGRAMS = ("headrace_engine.process", "gated_core.py")
 
 
@@ -80,8 +82,8 @@ class Server:
 
 @contextlib.contextmanager
 def running(*command: str) -> Iterator[Server]:
-    """A server of this command line, which Python runs, once it listens."""
-    line = [sys.executable, *command]
+    """A server of this command line, which Python runs, once it listens. It ends with the tests, however those end."""
+    line = [sys.executable, "-I", "-S", _TIED, str(os.getpid()), *command]
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
     server = Server(process)
     follower = threading.Thread(target=server.follow, daemon=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 from headrace import Client, HeadraceError, UnavailableError
 from headrace.types import FinishReason, ModelState
@@ -218,3 +219,25 @@ def test_bc086_a_dropped_generate_stops_the_request(tiny: Path) -> None:
             wait_until(lambda: client.list_requests() == [], "the request goes on for nobody")
             stat = client.engine_stats("tiny")[0]
             assert stat.running == stat.waiting == 0
+
+
+def test_servers_of_tests_that_are_killed_end_too() -> None:
+    """Time limits kill tests without letting them clean up."""
+    script = (
+        "import sys, servers\n"
+        "with servers.gateway_server({'e1': '127.0.0.1:1'}) as gateway:\n"
+        "    print(gateway.process.pid, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    paths = os.pathsep.join(sys.path)
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": paths},
+    ) as tests:
+        assert tests.stdout is not None
+        gateway = psutil.Process(int(tests.stdout.readline()))
+        tests.kill()
+    gateway.wait(20)
+    assert not gateway.is_running()
