@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
-from unit.core.simulated import Bench
+from unit.core.bench import Bench
 
 
 class MakeBench(Protocol):

@@ -8,7 +8,8 @@ from dataclasses import replace
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.flight import Flight
 from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
-from unit.core.simulated import Bench, ContractBroken, SimulatedRunner
+from unit.core.bench import Bench
+from unit.core.simulated import ContractBroken, SimulatedRunner
 
 _GARBAGE = 999
 """What is computed in the place of a token that was not drawn."""

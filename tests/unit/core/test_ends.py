@@ -10,8 +10,9 @@ from headrace_engine.core.runner import SequenceStep
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.messages import Ended, Pong
 from headrace_engine.result_types import FinishReason
+from unit.core.bench import Bench
 from unit.core.conftest import MakeBench
-from unit.core.simulated import Bench, expected
+from unit.core.simulated import expected
 
 
 def ids_of(bench: Bench, prompt: list[int], count: int) -> list[int]:

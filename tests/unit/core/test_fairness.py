@@ -10,8 +10,9 @@ from headrace_engine.core.schedule import Limits
 from headrace_engine.core.scheduler import Scheduler
 from headrace_engine.core.sequence import Sequence
 from headrace_engine.core.waiting import WaitingQueue
+from unit.core.bench import Bench
 from unit.core.conftest import MakeBench
-from unit.core.simulated import GREEDY, Bench
+from unit.core.simulated import GREEDY
 
 B = 4
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 from headrace_engine.generation_config import SamplingParams
+from unit.core.bench import Bench
 from unit.core.conftest import MakeBench
-from unit.core.simulated import Bench, expected
+from unit.core.simulated import expected
 
 B = 4
 

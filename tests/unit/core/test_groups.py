@@ -10,8 +10,9 @@ from headrace_engine.generation_config import InterruptPolicy, ResponseFormat, R
 from headrace_engine.guided.grammar import grammar_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit.core.bench import Bench
 from unit.core.delayed_runner import DelayedBench
-from unit.core.simulated import Bench, expected_scores
+from unit.core.simulated import expected_scores
 
 PROMPT = list(range(100, 130))
 NUMBERS = grammar_of(

@@ -12,7 +12,8 @@ from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.result_types import FinishReason
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.core.simulated import Bench, expected, tiny_vocabulary
+from unit.core.bench import Bench
+from unit.core.simulated import expected, tiny_vocabulary
 
 EOS = (2,)
 LETTERS = grammar_of(ResponseFormat(ResponseFormatKind.REGEX, "[a-z]*"))

@@ -12,8 +12,9 @@ from headrace_engine.core.executor import StepFailed
 from headrace_engine.core.host_tier import HostTier
 from headrace_engine.core.prefix_cache import Cursor, PrefixCache, Scope
 from headrace_engine.result_types import FinishReason
+from unit.core.bench import Bench
 from unit.core.conftest import MakeBench
-from unit.core.simulated import Bench, score
+from unit.core.simulated import score
 from unit.core.test_prefix_cache import fill
 
 B = 4

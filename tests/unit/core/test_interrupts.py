@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.result_types import FinishReason
+from unit.core.bench import Bench
 from unit.core.conftest import MakeBench
-from unit.core.simulated import Bench, expected
+from unit.core.simulated import expected
 
 RETURN = InterruptPolicy.RETURN
 RESUME = InterruptPolicy.RESUME

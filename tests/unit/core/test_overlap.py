@@ -12,8 +12,9 @@ from headrace_engine.generation_config import InterruptPolicy, LogitRules, Sampl
 from headrace_engine.result_types import FinishReason
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from unit.core.bench import Bench
 from unit.core.delayed_runner import DelayedBench
-from unit.core.simulated import VOCABULARY, Bench, expected, expected_scores
+from unit.core.simulated import VOCABULARY, expected, expected_scores
 from unit.core.test_guided import EOS, LETTERS
 
 PROMPT = list(range(1, 11))

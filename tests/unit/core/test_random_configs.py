@@ -13,7 +13,7 @@ from headrace_engine.process.run import make_runner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import VOCAB_SIZE, make_tiny_llama
-from unit.core.simulated import Bench
+from unit.core.bench import Bench
 
 token_ids = st.integers(0, VOCAB_SIZE - 1)
 id_lists = st.lists(token_ids, max_size=40).map(tuple)

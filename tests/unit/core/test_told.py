@@ -8,8 +8,9 @@ import pytest
 from headrace_engine.generation_config import InterruptPolicy, SamplingParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit.core.bench import Bench
 from unit.core.conftest import MakeBench
-from unit.core.simulated import Bench, expected_scores, vectors
+from unit.core.simulated import expected_scores, vectors
 from unit.core.test_groups import NUMBERS
 
 PROMPT = list(range(100, 130))
