@@ -50,6 +50,7 @@ def model_of(info: model_pb2.ModelInfo) -> model_types.ModelInfo:
         progress=_progress_of(info.progress) if info.HasField("progress") else None,
         effective=_effective_of(info.effective) if info.HasField("effective") else None,
         state_time=time_of(info, "state_time"),
+        logits_processors=tuple(info.logits_processors),
     )
 
 

@@ -78,6 +78,7 @@ class ModelInfo:
         progress: the verb in progress; None: none.
         effective: what the config became; None in lists and while nothing is known.
         state_time: when the state was entered; None where the engine did not say.
+        logits_processors: names of those that requests may choose; none until the model was started.
     """
 
     model_name: str
@@ -88,6 +89,7 @@ class ModelInfo:
     progress: ModelProgress | None
     effective: EffectiveConfig | None
     state_time: datetime | None
+    logits_processors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

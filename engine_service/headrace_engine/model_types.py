@@ -97,6 +97,7 @@ class ModelView:
     """One model on this engine as it stands.
 
     Attributes:
+        logits_processors: names of those that requests may choose.
         core_epoch: cores that were started under its name.
         core_loss: set while its core is being replaced; its state is what it was.
     """
@@ -109,6 +110,7 @@ class ModelView:
     failure: HeadraceError | None = None
     progress: ModelProgress | None = None
     effective: EffectiveConfig | None = None
+    logits_processors: tuple[str, ...] = ()
     core_epoch: int = 0
     core_loss: CoreLoss | None = None
 

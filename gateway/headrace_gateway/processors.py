@@ -52,7 +52,7 @@ def _invalid(field: str, text: str) -> CallError:
 
 def _had(engine: Engine, model_name: str) -> frozenset[str]:
     model = engine.view.models.get(model_name)
-    return frozenset() if model is None else frozenset(model.effective.logits_processors)
+    return frozenset() if model is None else frozenset(model.logits_processors)
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -38,6 +38,7 @@ class Pair:
     async def start(self) -> None:
         for number, bench in enumerate(self.benches, start=1):
             self._stack.push_async_callback(close, bench)
+            bench.new_engine(logits_processors={"both": _process, f"of-e{number}": _process})
             await bench.run()
             server = EngineServer(bench.engine)
             self._addresses.append(EngineAddress.parse(f"e{number}={server.listen('127.0.0.1:0')}"))
@@ -61,6 +62,10 @@ class Pair:
     def held(self) -> int:
         """Requests that were started and not released."""
         return sum(len(bench.engine.list_requests("")[0]) for bench in self.benches)
+
+
+def _process(logits: Any, ids: Any, arguments: Any) -> None:
+    """Cores that nobody plays call no processors."""
 
 
 async def close(bench: Bench) -> None:
@@ -162,3 +167,20 @@ async def test_a_handover_that_is_released_between_two_pages_hides_nothing(pair:
         places.append(state.request.request_id)
         await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=told[-1]))
     assert (set(told), places) == (handles, ["r2", "r1", "r9", "r0"])
+
+
+async def test_a_request_goes_where_its_logits_processors_are(pair: Pair) -> None:
+    front = await pair.front()
+
+    async def place(*names: str) -> str:
+        asked = question("")
+        for name in names:
+            asked.config.logits_processors.add(name=name)
+        return (await front.requests.StartRequest(asked)).request.handle.partition("/")[0]
+
+    assert [await place("of-e2", "both") for _ in range(3)] == ["e2"] * 3
+    assert {await place("both") for _ in range(8)} == {"e1", "e2"}
+    with pytest.raises(grpc.aio.AioRpcError, match=r"no engine that runs model .* has all of them"):
+        await place("of-e1", "of-e2")
+    with pytest.raises(grpc.aio.AioRpcError, match=r'"gone" is on no engine .* allowed: both, of-e1, of-e2'):
+        await place("gone")

@@ -80,6 +80,7 @@ class Model:
             failure=self.failure,
             progress=self._progress,
             effective=self.effective if with_effective else None,
+            logits_processors=self.effective.logits_processors if self.effective is not None else (),
             core_epoch=self.core_epoch,
             core_loss=self._recovery.loss,
         )

@@ -20,6 +20,10 @@ KEY_MEMORY = 600.0
 """Seconds after release for which the key of a request still answers a retry."""
 
 
+LARGE = 1 << 16
+"""Bytes from which an answer is packed quickly rather than well: that holds up the event loop."""
+
+
 class Key(NamedTuple):
     """What a start is told by when it comes again."""
 
@@ -167,7 +171,9 @@ class _Packer:
     def pack(self, answer: AcceptedRequest) -> bytes:
         encoded = msgspec.msgpack.encode(answer)
         self._first = self._first or encoded
-        packing = zlib.compressobj(zdict=self._first)
+        # Large ones are long lists of a caller, which the best packing shrinks as little, in four times the time.
+        level = zlib.Z_BEST_SPEED if len(encoded) > LARGE else zlib.Z_DEFAULT_COMPRESSION
+        packing = zlib.compressobj(level, zdict=self._first)
         return packing.compress(encoded) + packing.flush()
 
     def unpack(self, packed: bytes) -> AcceptedRequest:

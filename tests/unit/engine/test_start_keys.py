@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
-from headrace_engine.engine.start_keys import KEY_MEMORY
+from headrace_engine.engine.start_keys import KEY_MEMORY, LARGE
 from headrace_engine.engine.text import INLINE_CHARACTERS, TextProcessor
 from headrace_engine.errors import (
     AlreadyExists,
@@ -119,6 +120,15 @@ class TestKeys:
         assert not anew.joined
         assert anew.handle != first.handle
         assert len(core.added) == 2
+
+    async def test_the_answer_of_a_large_start_is_told_whole_after_release(self, bench: Bench) -> None:
+        await bench.run()
+        config = {"bad_words_ids": tuple((n % 100, n // 100, *range(20)) for n in range(4096))}
+        first = await self.start(bench, config=config)
+        assert len(msgspec.msgpack.encode(first)) > LARGE
+        await bench.engine.release_request(first.handle, "")
+        again = await self.start(bench, config=config)
+        assert again == replace(first, joined=True)
 
     async def test_forgetting_one_key_forgets_no_later_one(self, bench: Bench) -> None:
         await bench.run()

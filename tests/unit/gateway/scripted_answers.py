@@ -154,7 +154,7 @@ class ModelAnswers(Known):
         if name in self.restarting:
             info.progress.phase = model_pb2.MODEL_PHASE_LOADING
         if info.state == RUNNING:
-            info.effective.logits_processors.extend(self.processors)
+            info.logits_processors.extend(self.processors)
         return info
 
     async def ListModels(self, request: Any, context: Any) -> Any:
