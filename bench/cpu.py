@@ -68,7 +68,7 @@ class Bench:
             "contention": lambda results: results.put(
                 "contention", cost.contention(models, peers, min(3, count), quietness)
             ),
-            "split": lambda results: results.put("split", split(models, count, quietness)),
+            "split": lambda results: results.put("split", split(models, 2 * count, quietness)),
             "threads": lambda results: results.put("threads", cost.fewer_threads(models, count, quietness)),
             "start": lambda results: results.put("start", cost.start_up(models, quietness)),
         }

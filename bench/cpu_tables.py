@@ -88,11 +88,10 @@ def _contention(rows: list[dict[str, Any]]) -> str:
 
 def _split(found: dict[str, Any]) -> str:
     head = ["threads", "way", "ms an id", "native call", "between calls", "over in process", "arrives after, ms"]
-    inside = {row["threads"]: row["ms"] for row in found["rows"] if row["way"] == "in process"}
     lines = [
         [
             *(row["threads"], row["way"], f"{row['ms']:.2f}", f"{row['native']:.2f}", f"{row['between']:.3f}"),
-            *(f"{row['ms'] / inside[row['threads']] - 1:+.1%}", f"{row['late']:.2f}"),
+            *(f"{row['over']:+.1%}", f"{row['late']:.2f}"),
             ", ".join(f"{name} {us:,}" for name, us in row["cpu_us"].items()),
             row["quiet"],
         ]

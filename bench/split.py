@@ -10,8 +10,9 @@ From one way to the next one part comes in between:
 
 Of each way: the time from one id to the next, how much of it the native call takes, and what passes between two calls;
 how long after the end of its call an id is at its reader; and the CPU time of an id in each process, the prompt's
-included. The native call takes longer where others need the processors that it runs on. With a thread for each core,
-and with one less.
+included. The native call takes longer where others need the processors that it runs on. What a way takes over the time
+in process is compared round by round, as a machine that others use drifts. With a thread for each core, and with one
+less.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from workloads import WORKLOADS, Arrivals
 
 _FORM = FORMS["smol"][0]
 _NEW = WORKLOADS["W1"].new
+_INSIDE = "in process"
 
 Cpu = Mapping[str, float]
 """Seconds of CPU so far, by process."""
@@ -89,9 +91,20 @@ class Series:
         self.parts.append(_parts(arrivals, record))
         self.others.append(others)
 
+    @property
+    def quiet(self) -> set[int]:
+        """Numbers of the quiet rounds; of all where none was quiet."""
+        every = range(len(self.others))
+        return {number for number in every if self.others[number] < LOUD} or set(every)
+
+    def over(self, other: Series) -> float:
+        """How much more time an id takes than by another way: the median of the rounds in which both were quiet."""
+        rounds = self.quiet & other.quiet or self.quiet
+        return median(self.parts[one]["ms"] / other.parts[one]["ms"] for one in rounds) - 1
+
     def row(self) -> dict[str, Any]:
-        """Medians of the quiet rounds; of all where none was quiet."""
-        quiet = [number for number, others in enumerate(self.others) if others < LOUD] or range(len(self.others))
+        """Medians of the quiet rounds."""
+        quiet = self.quiet
         parts = {name: round(median(self.parts[one][name] for one in quiet), 3) for name in self.parts[0]}
         cpu = {name: round(median(self.cpu[one][name] for one in quiet)) for name in self.cpu[0]}
         return {"threads": self.way.threads, "way": self.way.name, **parts, "cpu_us": cpu, "quiet": len(quiet)}
@@ -132,17 +145,20 @@ def split(models: BenchModels, count: int, quietness: Quietness) -> dict[str, An
             for one in series:
                 prompt = WORKLOADS["W1"].prompts(3000 + number)[0]
                 (one if number >= 0 else Series(one.way)).measure(prompt, record, quietness)
-    return {"format": _FORM.form.name, "rows": [one.row() for one in series]}
+    inside = {one.way.threads: one for one in series if one.way.name == _INSIDE}
+    rows = [{**one.row(), "over": round(one.over(inside[one.way.threads]), 3)} for one in series]
+    return {"format": _FORM.form.name, "rows": rows}
 
 
 def _ways(stack: ExitStack, models: BenchModels, servers: Service, threads: int) -> Iterator[Way]:
-    form = OurForm(Form(f"{_FORM.form.name}, {threads} threads", 4), _FORM.source, {"num_threads": threads})
+    name, settings = f"{_FORM.form.name}, {threads} threads", {**_FORM.settings, "num_threads": threads}
+    form = OurForm(Form(name, _FORM.form.bits), _FORM.source, settings)
     here = {"client": psutil.Process()}
     loaded = stack.enter_context(runner(models, "smol", form))
     yield Way("runner", threads, partial(alone, loaded, new=_NEW), here)
     inside = stack.enter_context(Client("inprocess:"))
     install(inside, models, "smol", form)
-    yield Way("in process", threads, _asking(inside, form), here)
+    yield Way(_INSIDE, threads, _asking(inside, form), here)
     apart = stack.enter_context(_own_core())
     core = _new_core(here["client"], lambda: install(apart, models, "smol", form))
     yield Way("own core", threads, _asking(apart, form), {"core": core, **here})

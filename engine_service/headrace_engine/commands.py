@@ -43,6 +43,7 @@ class CorePlan:
         prefix_cache_ttl: seconds after which unused cached blocks are dropped; None = never.
         memory_ratio: share of memory, as in the runtime config; None = the backend's default.
         weight_quant_group_size: weights that share a scale; 0 = one a row, None = the backend's default.
+        stream_interval: seconds after a word of tokens in which further ones wait for those of the next step.
     """
 
     path: str
@@ -69,6 +70,7 @@ class CorePlan:
     weight_quant_group_size: int | None = None
     activation_quant: ActivationQuant = ActivationQuant.NONE
     logits_processors: tuple[ProcessorFile, ...] = ()
+    stream_interval: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

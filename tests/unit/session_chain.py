@@ -14,7 +14,6 @@ from headrace.recovery import Recovery
 from headrace.retry import RetryPolicy
 from headrace.session import ClientSession
 from headrace.v1 import session_pb2 as wire
-from headrace_engine.engine.options import STREAM_INTERVAL
 from headrace_engine.engine.session import PING_TIMEOUT
 from headrace_engine.service.convert_session import apply, session_response
 from headrace_gateway import status
@@ -27,8 +26,6 @@ from unit.engine.session_bench import SessionBench, Story
 
 LIMITS = SessionLimits(held_bytes=300, message_bytes=400)
 ENGINES = ("e1", "e2")
-PACED = "e2"
-"""Holds tokens of quick steps back."""
 NEVER = 10**6
 """Seconds between pings: what goes on must not wait for one."""
 
@@ -39,7 +36,7 @@ class EngineLink:
     def __init__(self, name: str, stories: dict[str, Story]) -> None:
         self.name = name
         self.book = UpstreamBook(name, LIMITS.message_bytes, lambda: None)
-        self.bench = SessionBench(80, stories, stream_interval=STREAM_INTERVAL if name == PACED else 0.0)
+        self.bench = SessionBench(80, stories)
         self.bench.session.open(load=False)
         self.up: deque[bytes] = deque()
         self.down: deque[bytes] = deque()

@@ -22,8 +22,8 @@ class Link(Protocol):
             LinkClosed: the other end is closed and every command before that was returned.
         """
 
-    def send(self, message: CoreMessage) -> None:
-        """Hand over one message.
+    def send(self, *messages: CoreMessage) -> None:
+        """Hand over messages, all at once.
 
         Raises:
             LinkClosed: the other end is closed.

@@ -48,7 +48,7 @@ class Engine:
         self.arriving = self._book.keys.arriving
         self._admission = Admission(self._book, self._models.get, self._refuse_while_draining, clock)
         self._reading = Reading()
-        self.sessions = Sessions(self._book.find, self._loads, stream_interval=options.stream_interval)
+        self.sessions = Sessions(self._book.find, self._loads)
 
     def _loads(self) -> list[ModelLoad]:
         return model_loads(self._models.all(), draining=self._draining)

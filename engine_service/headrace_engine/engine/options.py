@@ -34,8 +34,8 @@ class EngineOptions:
         native_ops: let the backend use the native core where it can.
         allow_hub: resolve model paths that are no local path as names on a model hub.
         core_ping_limit: seconds after which a core that answers nothing, not even between two steps, is killed.
-        stream_interval: seconds after words of a session's tokens in which further ones wait for those of the next
-            step, at most twice as long; the first token and the end never wait. 0: every step is told.
+        stream_interval: seconds after a core's last word in which further tokens wait for those of the next step; the
+            first token of a sequence and the end never wait. 0: every step is told.
         logits_processors: those that requests may choose, by name: a .py or .cu file, or, for cores that are threads
             of this process, a Python function.
         build: version and commit of the program, for answers.

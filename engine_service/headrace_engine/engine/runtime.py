@@ -150,6 +150,7 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
         weight_quant_group_size=config.weight_quant_group_size,
         activation_quant=_effective(config, "activation_quant"),
         logits_processors=processor_files(options.logits_processors),
+        stream_interval=options.stream_interval,
     )
 
 

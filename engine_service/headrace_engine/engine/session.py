@@ -9,7 +9,6 @@ from typing import Any
 from headrace_engine.engine.load import LoadWatch
 from headrace_engine.engine.requests import Request
 from headrace_engine.engine.session_channels import Channel, ChannelNumbers, Place, Refused, Timers
-from headrace_engine.engine.session_pace import Pace
 from headrace_engine.engine.session_reader import Reader
 from headrace_engine.engine.session_update import UPDATE_BYTES, SessionUpdate
 from headrace_engine.errors import HeadraceError, Unavailable
@@ -41,7 +40,6 @@ class EngineSession:
         load: tells what models do, to sessions that want it.
         closed: called by `close`.
         update_bytes: bytes that an update is filled up to.
-        stream_interval: as in EngineOptions.
     """
 
     def __init__(
@@ -51,7 +49,6 @@ class EngineSession:
         timers: Timers,
         closed: Callable[[EngineSession], None],
         update_bytes: int = UPDATE_BYTES,
-        stream_interval: float = 0.0,
     ) -> None:
         self._find, self._load, self._timers, self._closed = find, load, timers, closed
         self._update_bytes = update_bytes
@@ -59,7 +56,6 @@ class EngineSession:
         self._channels: dict[int, Channel] = {}
         self._news: dict[Channel, None] = {}
         self._wake = asyncio.Event()
-        self._pace = Pace(stream_interval, timers, self._wake.set)
         self._opening = False
         self._pong: int | None = None
         self._failure: Exception | None = None
@@ -163,7 +159,6 @@ class EngineSession:
         for alarm in (self._silence_alarm, self._load_alarm, self._leave_alarm):
             if alarm is not None:
                 alarm.cancel()
-        self._pace.close()
         self._closed(self)
 
     # What it tells.
@@ -176,14 +171,11 @@ class EngineSession:
             Unavailable: the client was silent for too long, or the engine is gone.
         """
         while True:
-            if self._pace.holding:
-                await self._wake.wait()
             self._wake.clear()
             if self._failure is not None:
                 raise self._failure
             update = self._collect()
             if update.size:
-                self._pace.told()
                 return update
             if self._left and self._ending:
                 raise Unavailable("the engine is shutting down", retry_after=1.0)
@@ -191,13 +183,9 @@ class EngineSession:
                 return None
             await self._wake.wait()
 
-    def _mark(self, channel: Channel, *, patient: bool = False) -> None:
-        """There is news on a channel. It may wait for more where it is patient."""
+    def _mark(self, channel: Channel) -> None:
         self._news[channel] = None
-        if not patient:
-            self._wake.set()
-        elif not self._wake.is_set():
-            self._pace.step()
+        self._wake.set()
 
     def _collect(self) -> SessionUpdate:
         update = SessionUpdate(self._update_bytes)
@@ -207,7 +195,6 @@ class EngineSession:
         for channel in left:
             if update.size >= update.limit or channel.tell(update):
                 self._news = dict.fromkeys([*left, channel])  # What did not fit goes behind the others.
-                self._wake.set()
                 break
         for failure in update.errors:
             self.detach(failure.channel)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from headrace_engine.engine.requests import Request
 from headrace_engine.engine.session_channels import Place, Timers
@@ -23,13 +24,6 @@ _GENERATING = GenerateStatus.GENERATING
 
 WINDOW_INTERVAL = 1.0
 """Seconds between two words about a window that stays closed."""
-
-
-class Changed(Protocol):
-    """Hears of news."""
-
-    def __call__(self, reader: Reader, /, *, patient: bool = False) -> None:
-        """There may be something to tell; patient: which may wait a moment."""
 
 
 class Reader:
@@ -52,13 +46,13 @@ class Reader:
         request: Request,
         from_position: int,
         window: int,
-        changed: Changed,
+        changed: Callable[[Reader], None],
         timers: Timers,
     ) -> None:
         self._log = request.sequence(place.index).log
         self._log.check_position(from_position)
         self.place, self._channel, self._request = place, place.channel, request
-        self._first = self._position = self._acked = from_position
+        self._position = self._acked = from_position
         self._window = self._open_window = window
         self._limit = from_position + window
         self._changed, self._timers = changed, timers
@@ -78,9 +72,8 @@ class Reader:
         return self._ended and self._position == len(self._log)
 
     def touch(self) -> None:
-        """The log changed. The first token and the end are told at once."""
-        log = self._log
-        self._changed(self, patient=self._position > self._first and log.end is None and not log.released)
+        """The log changed."""
+        self._changed(self)
 
     def close(self) -> None:
         """Read no more, and be there for the request no more."""

@@ -19,7 +19,6 @@ class Sessions:
         find: the request of a handle and an owner; raises NotFound.
         loads: what the models do now.
         timers: None: the event loop's.
-        stream_interval: as in EngineOptions.
     """
 
     def __init__(
@@ -27,10 +26,8 @@ class Sessions:
         find: Callable[[str, str], Request],
         loads: Callable[[], Iterable[ModelLoad]],
         timers: Timers | None = None,
-        stream_interval: float = 0.0,
     ) -> None:
         self._find, self._loads, self._timers = find, loads, timers
-        self._stream_interval = stream_interval
         self._open: set[EngineSession] = set()
         self._drained = False
 
@@ -40,9 +37,7 @@ class Sessions:
     def open(self) -> EngineSession:
         """A new session; whoever opens it closes it."""
         timers = self._timers or asyncio.get_running_loop()
-        session = EngineSession(
-            self._find, LoadWatch(self._loads), timers, self._open.discard, stream_interval=self._stream_interval
-        )
+        session = EngineSession(self._find, LoadWatch(self._loads), timers, self._open.discard)
         self._open.add(session)
         if self._drained:
             session.drain()

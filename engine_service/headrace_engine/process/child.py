@@ -57,10 +57,10 @@ class SocketLink:
             return commands  # The end of the stream is still there at the next call.
         raise LinkClosed
 
-    def send(self, message: CoreMessage) -> None:
+    def send(self, *messages: CoreMessage) -> None:
         """See `Link.send`. Waits while the front half is slow to read."""
         try:
-            self._socket.sendall(frame(message))
+            self._socket.sendall(b"".join(map(frame, messages)))
         except OSError as error:
             raise LinkClosed from error
 

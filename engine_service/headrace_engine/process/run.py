@@ -14,6 +14,7 @@ from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
 from headrace_engine.core.link import Link, LinkClosed
+from headrace_engine.core.paced_link import PacedLink
 from headrace_engine.core.runner import Runner
 from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument
@@ -90,7 +91,8 @@ def _serve(plan: CorePlan, link: Link, make: RunnerFactory, begun: BegunVocabula
     vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
     with closing(make(plan)) as runner:
         sizes = start_up(plan, runner, link)
-        Core(plan, sizes, runner, link, vocabulary.maker).serve()
+        paced = PacedLink(link, plan.stream_interval)
+        Core(plan, sizes, runner, paced, vocabulary.maker).serve()
 
 
 def _tell(link: Link, error: Exception) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -93,10 +93,10 @@ class QueueLink:
         self._check()
         return commands
 
-    def send(self, message: CoreMessage) -> None:
+    def send(self, *messages: CoreMessage) -> None:
         """See `Link.send`."""
         self._check()
-        self.call(self._receive, message)
+        self.call(self._receive_all, messages)
 
     def cut(self) -> None:
         """Let the core find that nobody is there, at its next look."""
@@ -113,6 +113,10 @@ class QueueLink:
             self._loop.call_soon_threadsafe(function, argument)
         except RuntimeError as error:
             raise LinkClosed from error
+
+    def _receive_all(self, messages: Iterable[CoreMessage]) -> None:
+        for message in messages:
+            self._receive(message)
 
     def _check(self) -> None:
         if self._is_cut:

@@ -34,10 +34,10 @@ class ListLink:
             raise Drained
         return commands
 
-    def send(self, message: CoreMessage) -> None:
+    def send(self, *messages: CoreMessage) -> None:
         if self.closed:
             raise LinkClosed
-        self.messages.append(message)
+        self.messages += messages
 
 
 class Bench:

@@ -68,7 +68,6 @@ class SessionBench:
     loads: list[ModelLoad] = field(default_factory=list)
     timers: FakeTimers = field(default_factory=FakeTimers)
     closed: int = 0
-    stream_interval: float = 0.0
 
     def __post_init__(self) -> None:
         self.session = EngineSession(
@@ -77,7 +76,6 @@ class SessionBench:
             self.timers,
             self._count_close,
             self.update_bytes,
-            self.stream_interval,
         )
 
     def find(self, handle: str, owner: str) -> Request:

@@ -19,7 +19,7 @@ from headrace_engine.config import (
     RuntimeConfig,
     WeightQuant,
 )
-from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.options import STREAM_INTERVAL, EngineOptions
 from headrace_engine.engine.runtime import (
     check_config,
     check_root,
@@ -198,7 +198,7 @@ class TestEffective:
 class TestPlan:
     def test_unset_fields_leave_the_choice_to_the_core(self) -> None:
         plan = core_plan(PLAIN, FILES, EngineOptions())
-        assert plan == CorePlan(path="/models/smol", format=ModelFormat.HF)
+        assert plan == CorePlan(path="/models/smol", format=ModelFormat.HF, stream_interval=STREAM_INTERVAL)
 
     def test_what_was_set_reaches_the_core(self) -> None:
         scaling = RopeScaling(RopeScalingType.LINEAR, factor=2.0)

@@ -1,0 +1,121 @@
+"""Tokens of quick steps are told together: never the first one late, never the end, and none of them for long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from headrace_engine.commands import CoreCommand, Ping
+from headrace_engine.core.paced_link import PacedLink
+from headrace_engine.messages import (
+    CoreMessage,
+    Ended,
+    Pong,
+    PromptPiece,
+    Scheduled,
+    StepBegun,
+    StepOutput,
+)
+from headrace_engine.result_types import FinishReason
+
+INTERVAL = 0.016
+MOMENT = 0.001
+
+
+class Wire:
+    """What came, message by message and all at once."""
+
+    def __init__(self) -> None:
+        self.came: list[Sequence[CoreMessage]] = []
+
+    def receive(self, block: bool) -> list[CoreCommand]:
+        return [Ping(1)]
+
+    def send(self, *messages: CoreMessage) -> None:
+        self.came.append(messages)
+
+
+class Bench:
+    """A link on which the first tokens of two sequences were told just now."""
+
+    def __init__(self, interval: float = INTERVAL) -> None:
+        self.now = 50.0
+        self.wire = Wire()
+        self.link = PacedLink(self.wire, interval, lambda: self.now)
+        self.link.send(output(1, 2))
+        self.told()
+
+    def told(self) -> list[CoreMessage]:
+        """What came since the last look, which came at once."""
+        came, self.wire.came = self.wire.came, []
+        assert len(came) <= 1
+        return [message for messages in came for message in messages]
+
+
+def output(*keys: int, **more: object) -> StepOutput:
+    return StepOutput(keys=list(keys), token_ids=[7] * len(keys), **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_tokens_within_the_interval_wait_for_the_first_step_after_it(bench: Bench) -> None:
+    steps = [output(1, 2), output(1, 2), output(1)]
+    for step, passed in zip(steps, (INTERVAL / 2, INTERVAL / 4, INTERVAL / 4), strict=True):
+        assert bench.told() == []
+        bench.now += passed
+        bench.link.send(step)
+    assert bench.told() == steps
+
+
+def test_a_step_that_takes_longer_than_the_interval_is_told_at_once(bench: Bench) -> None:
+    for _ in range(3):
+        bench.now += INTERVAL + MOMENT
+        bench.link.send(output(1, 2))
+        assert bench.told() == [output(1, 2)]
+
+
+def test_the_first_token_of_a_sequence_takes_along_what_waits(bench: Bench) -> None:
+    bench.link.send(output(1, 2))
+    bench.link.send(output(1, 2, 3))
+    assert bench.told() == [output(1, 2), output(1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"ended": [Ended(1, FinishReason.EOS, "")]},
+        {"scheduled": [Scheduled(4, 0, 0)]},
+        {"preempted": [2]},
+        {"prompts": [PromptPiece(1, 1, [-0.5], [], [])]},
+    ],
+    ids=lambda news: next(iter(news)),
+)
+def test_what_is_more_than_tokens_never_waits(bench: Bench, news: dict[str, object]) -> None:
+    bench.link.send(output(1, 2))
+    bench.link.send(output(1, 2, **news))
+    assert bench.told() == [output(1, 2), output(1, 2, **news)]
+
+
+@pytest.mark.parametrize("message", [Pong(3), StepBegun([1, 2, 3])], ids=lambda message: type(message).__name__)
+def test_every_other_message_goes_at_once_and_in_order(bench: Bench, message: CoreMessage) -> None:
+    bench.link.send(output(1, 2))
+    bench.link.send(message)
+    assert bench.told() == [output(1, 2), message]
+
+
+def test_nothing_waits_while_there_is_nothing_to_compute(bench: Bench) -> None:
+    bench.link.send(output(1, 2))
+    assert bench.link.receive(block=False) == [Ping(1)]
+    assert bench.told() == []
+    assert bench.link.receive(block=True) == [Ping(1)]
+    assert bench.told() == [output(1, 2)]
+
+
+def test_without_an_interval_every_step_is_told() -> None:
+    bench = Bench(interval=0.0)
+    for _ in range(3):
+        bench.link.send(output(1, 2))
+        assert bench.told() == [output(1, 2)]
