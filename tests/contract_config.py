@@ -187,6 +187,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{GUIDED}::test_expressions_and_grammars",
             f"{GUIDED}::test_bc143_what_cannot_be_compiled_is_refused",
             "unit/guided/test_guided_texts.py::*",
+            "unit/guided/test_guided_limits.py::*",
         ),
         "enable_tensors_from_model_inference: raw little-endian bytes, shape, dtype": (
             f"{TOLD}::test_vectors_come_with_every_token",

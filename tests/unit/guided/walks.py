@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
+from typing import Any
 
+import pytest
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import ResponseFormat
-from headrace_engine.guided.grammar import grammar_of
+from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
+from headrace_engine.guided.grammar import advice, grammar_of
 from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.models.tokenizer import TokenizerBundle
+
+IM_END = 2
+TREE = {
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {
+                "name": {"enum": ["a", "b"]},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+            },
+            "required": ["name", "children"],
+            "additionalProperties": False,
+        }
+    },
+    "$ref": "#/$defs/node",
+}
 
 
 @dataclass(frozen=True)
@@ -70,3 +89,17 @@ class Walker:
 def ids_of(guide: Guide) -> set[int]:
     """The ids that a guide allows now."""
     return {32 * word + bit for word, bits in enumerate(guide.allowed) for bit in range(32) if bits >> bit & 1}
+
+
+def schema_format(schema: Any) -> ResponseFormat:
+    """What matches a schema."""
+    return ResponseFormat(ResponseFormatKind.JSON_SCHEMA, json.dumps(schema))
+
+
+def refusal(walker: Walker, wanted: ResponseFormat) -> str:
+    """Why a format is refused."""
+    with pytest.raises(InvalidArgument) as caught:
+        walker.vocabulary.check(grammar_of(wanted), advice(wanted))
+    assert caught.value.reason == "BAD_RESPONSE_FORMAT"
+    assert [violation.field for violation in caught.value.violations] == ["config.response_format"]
+    return caught.value.message

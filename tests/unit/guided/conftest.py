@@ -1,0 +1,21 @@
+"""A tiny model's tokenizer, and who walks with it."""
+
+from __future__ import annotations
+
+import pytest
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
+from tiny_models import VOCAB_SIZE, make_tiny_llama
+from unit.guided.walks import IM_END, Walker
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> TokenizerBundle:
+    """Of a tiny model."""
+    return load_tokenizer(open_model(str(make_tiny_llama(tmp_path_factory.mktemp("models") / "tiny"))))
+
+
+@pytest.fixture(scope="module")
+def walker(bundle: TokenizerBundle) -> Walker:
+    """Draws texts of its ids."""
+    return Walker(bundle, VOCAB_SIZE, (IM_END,))
