@@ -28,7 +28,7 @@ class LogitsProcessor(TypedDict, total=False):
     """Code of the engine's operator that changes the logits which tokens are drawn from.
 
     Attributes:
-        name: one of `get_model(…).effective.logits_processors`.
+        name: one of the model's `logits_processors`, which `get_model` and `list_models` tell.
         arguments: numbers that it is given; what they mean is its own affair. Default: none. At most 4096 for all
             processors of a request together.
     """

@@ -36,7 +36,9 @@ def _ids(client: Client, *calls: dict[str, Any], **fields: Any) -> list[int]:
 def test_the_model_tells_which_there_are(client: Client) -> None:
     (info,) = client.get_model(MODEL)
     assert info.effective is not None
-    assert info.effective.logits_processors == tuple(PROCESSORS)
+    assert info.effective.logits_processors == info.logits_processors == tuple(PROCESSORS)
+    (listed,) = [model for model in client.list_models() if model.model_name == MODEL]
+    assert (listed.effective, listed.logits_processors) == (None, tuple(PROCESSORS))
 
 
 def test_it_is_given_all_ids_and_the_arguments(client: Client) -> None:
