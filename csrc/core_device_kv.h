@@ -15,7 +15,8 @@ extern "C" {
  *   BFLOAT16  entries
  *   INT8      codes 0 ... 255, one a byte
  *   UINT4     codes 0 ... 15, eight in a word of 4 bytes: entries 2 j and 2 j + 1 of the eight in the bits from 4 j
- *             and from 4 j + 16 on */
+ *             and from 4 j + 16 on; heads are spread (common/spread.h), which core_append_kv does, and attention
+ *             takes back. Queries that are attended with are spread as well, and divided by the entries of a block */
 typedef struct CoreKvBlocks {
   void* data;         /* block 0, aligned to 16 */
   int64_t stride;     /* bytes from a block to the next, a multiple of 16: at least core_kv_block_bytes() */
@@ -42,7 +43,8 @@ typedef struct CoreAppendKv {
   const float* sin;         /* [positions, rotary_dim / 2] */
   const int32_t* positions; /* [tokens] position of each token */
   const int32_t* slots;     /* [tokens] block * block_size + place in the block; negative: not stored */
-  void* q_out;              /* [tokens, heads * head_dim], without gaps; may be q where that has none */
+  void* q_out;              /* [tokens, heads * head_dim], without gaps; may be q where that has none; for attention to
+                             * blocks of this format */
   CoreKvBlocks blocks;
   int64_t q_stride; /* elements, even, as are the next two */
   int64_t k_stride;

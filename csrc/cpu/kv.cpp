@@ -1,5 +1,6 @@
 #include "cpu/kv.h"
 
+#include "common/spread.h"
 #include "common/status.h"
 #include "cpu/number.h"
 #include "cpu/program.h"
@@ -32,6 +33,20 @@ float entry(const std::byte* page, CoreKv kv, int64_t dim, bool value, int64_t t
   return low + step * static_cast<float>(code);
 }
 
+// A head that is spread becomes what it was.
+void gather_back(float* head, int64_t dim) {
+  const int64_t block = spread_block(dim);
+  for (int64_t apart = 1; apart < block; apart *= 2) {
+    for (int64_t d = 0; d < dim; d++) {
+      if (d & apart) continue;
+      const float a = head[d], b = head[d + apart];
+      head[d] = a + b;
+      head[d + apart] = a - b;
+    }
+  }
+  for (int64_t d = 0; d < dim; d++) head[d] /= static_cast<float>(block);
+}
+
 }  // namespace
 
 int64_t page_bytes(CoreKv kv, int32_t head_dim) {
@@ -61,10 +76,12 @@ CoreStatus core_program_kv(const CoreProgram* program, int32_t layer, int32_t va
   if (!there) return core::status(CORE_BAD_SHAPE, 0);
   for (int32_t head = 0; head < shape.kv_heads; head++) {
     const std::byte* page = program->kv.page(layer, block, head, slot);
+    const auto kv = static_cast<CoreKv>(shape.kv);
     for (int32_t d = 0; d < shape.head_dim; d++) {
-      const auto kv = static_cast<CoreKv>(shape.kv);
-      *out++ = core::entry(page, kv, shape.head_dim, values != 0, slot % core::kPageTokens, d);
+      out[d] = core::entry(page, kv, shape.head_dim, values != 0, slot % core::kPageTokens, d);
     }
+    if (kv == CORE_KV_UINT4) core::gather_back(out, shape.head_dim);
+    out += shape.head_dim;
   }
   return CORE_OK;
 }

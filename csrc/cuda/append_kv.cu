@@ -5,6 +5,7 @@
 #include "cuda/kv.h"
 #include "cuda/ops.h"
 #include "cuda/reduce.h"
+#include "cuda/spread.h"
 
 namespace core {
 namespace {
@@ -93,7 +94,7 @@ __device__ float turned(const CoreAppendKv& args, const float* entries, int64_t 
 
 // The pairs of entries that this lane stores: pairs lane, lane + 32 and so on.
 struct Pairs {
-  float first[kMaxPairs], second[kMaxPairs];
+  float first[kMaxPairs] = {}, second[kMaxPairs] = {};
 };
 
 __device__ Pairs turned_pairs(const CoreAppendKv& args, const Head& head, const float* entries) {
@@ -108,6 +109,21 @@ __device__ Pairs turned_pairs(const CoreAppendKv& args, const Head& head, const 
     pairs.second[k] = turns ? turned(args, entries, position, 2 * i + 1) : entries[2 * i + 1];
   }
   return pairs;
+}
+
+__device__ void spread_pairs(Pairs& pairs, int block, float factor) {
+  float entries[2 * kMaxPairs];
+#pragma unroll
+  for (int k = 0; k < kMaxPairs; k++) {
+    entries[2 * k] = pairs.first[k];
+    entries[2 * k + 1] = pairs.second[k];
+  }
+  spread<2, kWarpSize>(entries, block);
+#pragma unroll
+  for (int k = 0; k < kMaxPairs; k++) {
+    pairs.first[k] = entries[2 * k] * factor;
+    pairs.second[k] = entries[2 * k + 1] * factor;
+  }
 }
 
 __device__ void put_numbers(const Pairs& pairs, int dim, void* row) {
@@ -183,7 +199,11 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) append_kv_kernel(const __gr
   if (index >= int64_t{args.tokens} * (args.heads + 2 * args.blocks.kv_heads)) return;
   const Head head(args, index);
   take_head(args, head, entries + warp * kMaxDim);
-  const Pairs pairs = turned_pairs(args, head, entries + warp * kMaxDim);
+  Pairs pairs = turned_pairs(args, head, entries + warp * kMaxDim);
+  if constexpr (Format::kSpread) {
+    const int block = static_cast<int>(spread_block(args.blocks.head_dim));
+    spread_pairs(pairs, block, head.is_query ? 1.0f / static_cast<float>(block) : 1.0f);
+  }
   if (!head.is_query) return store<Format>(args, head, pairs);
   const int64_t row = head.token * args.heads + head.number;
   put_numbers(pairs, args.blocks.head_dim, static_cast<BFloat16*>(args.q_out) + row * args.blocks.head_dim);

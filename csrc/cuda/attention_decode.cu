@@ -4,6 +4,7 @@
 #include "common/status.h"
 #include "cuda/decode_tile.h"
 #include "cuda/ops.h"
+#include "cuda/spread.h"
 
 namespace core {
 namespace decode {
@@ -25,29 +26,69 @@ __device__ inline float most_of(const WarpSums& sums, int head) {
   return most;
 }
 
+// What all warps have of a head: sums of weights, and of the output the entries lane, lane + 32 and so on.
 template <int D>
-__device__ void join_warps(const CoreDecodeAttention& args, const Task& task, const WarpSums& sums,
-                           const float* outputs) {
-  for (int i = static_cast<int>(threadIdx.x); i < task.heads * D; i += kWarps * kWarpSize) {
-    const int head = i / D, entry = i % D;
-    const float most = most_of(sums, head);
+struct Joined {
+  static constexpr int kEntries = (D + kWarpSize - 1) / kWarpSize;
+
+  float most, sum = 0.0f;
+  float out[kEntries] = {};
+
+  __device__ Joined(const WarpSums& sums, const float* outputs, int head) : most(most_of(sums, head)) {
     const float base = most == -INFINITY ? 0.0f : most;
-    float sum = 0.0f, out = 0.0f;
 #pragma unroll
     for (int warp = 0; warp < kWarps; warp++) {
-      const float factor = exp2f(sums.most[warp][head] - base);
+      const float factor = exp2f(sums.most[warp][head] - base), middle = sums.middle[warp][head];
+      const float* entries = outputs + (warp * kTileHeads + head) * D;
       sum += factor * sums.sum[warp][head];
-      out += factor * (outputs[(warp * kTileHeads + head) * D + entry] + sums.middle[warp][head]);
+#pragma unroll
+      for (int k = 0; k < kEntries; k++) out[k] += factor * (there(k) ? entries[entry(k)] + middle : 0.0f);
     }
+  }
+
+  static __device__ int entry(int k) { return static_cast<int>(threadIdx.x) % kWarpSize + k * kWarpSize; }
+  static __device__ bool there(int k) { return D % kWarpSize == 0 || entry(k) < D; }
+
+  // Of spread values, the output as it is without.
+  __device__ void gather_back() {
+    constexpr int kBlock = D & -D;
+    spread<1, kWarpSize>(out, kBlock);
+#pragma unroll
+    for (float& mine : out) mine *= 1.0f / kBlock;
+  }
+
+  __device__ void put(const CoreDecodeAttention& args, int64_t row) const {
+#pragma unroll
+    for (int k = 0; k < kEntries; k++) {
+      const float result = sum == 0.0f ? 0.0f : out[k] / sum;
+      if (there(k)) static_cast<BFloat16*>(args.out)[row * D + entry(k)] = from_float<BFloat16>(result);
+    }
+  }
+
+  __device__ void leave(const CoreDecodeAttention& args, int64_t part) const {
+#pragma unroll
+    for (int k = 0; k < kEntries; k++) {
+      if (there(k)) args.parts[part * D + entry(k)] = out[k];
+    }
+    if (entry(0) != 0) return;
+    args.part_sums[part * 2] = most;
+    args.part_sums[part * 2 + 1] = sum;
+  }
+};
+
+// A warp a head.
+template <typename Format, int D>
+__device__ void join_warps(const CoreDecodeAttention& args, const Task& task, const WarpSums& sums,
+                           const float* outputs) {
+  for (int head = static_cast<int>(threadIdx.x) / kWarpSize; head < task.heads; head += kWarps) {
+    Joined<D> joined(sums, outputs, head);
+    if constexpr (Format::kSpread) joined.gather_back();
     const int64_t row = task.row(args, head);
     if (args.splits == 1) {
-      static_cast<BFloat16*>(args.out)[row * D + entry] = from_float<BFloat16>(sum == 0.0f ? 0.0f : out / sum);
-      continue;
+      joined.put(args, row);
+    } else {
+      joined.leave(args, row * args.splits + task.split);
     }
-    const int64_t part = row * args.splits + task.split;
-    args.parts[part * D + entry] = out;
-    if (entry == 0) args.part_sums[part * 2] = most;
-    if (entry == 0) args.part_sums[part * 2 + 1] = sum;
   }
 }
 
@@ -123,7 +164,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kTogether<D>)
   attend(args, Task(args), state);
   put_part(state, *sums, outputs);
   __syncthreads();
-  join_warps<D>(args, Task(args), *sums, outputs);  // made anew, so that no register keeps it until then
+  join_warps<Format, D>(args, Task(args), *sums, outputs);  // made anew, so that no register keeps it until then
 }
 
 // Joins the splits of one row; a thread an entry.

@@ -6,6 +6,7 @@
 #include "common/status.h"
 #include "cuda/ops.h"
 #include "cuda/prefill_tile.h"
+#include "cuda/spread.h"
 
 namespace core {
 namespace prefill {
@@ -102,6 +103,15 @@ __device__ void take_weights(const TileScales<D>& scales, int t, int half, const
   }
 }
 
+// Entries of a row that a quad has, of spread values, become what they are without.
+template <int D>
+__device__ void gather_back(float (&entries)[D / 4]) {
+  constexpr int kBlock = D & -D;
+  spread<2, 4>(entries, kBlock);
+#pragma unroll
+  for (float& entry : entries) entry *= 1.0f / kBlock;
+}
+
 template <typename Format, int D>
 __device__ void put_output(const CorePrefillAttention& args, const Task& task, const Rows& rows,
                            const Softmax<Format> (&softmax)[2], const Output<D>& o) {
@@ -109,14 +119,17 @@ __device__ void put_output(const CorePrefillAttention& args, const Task& task, c
   for (int half = 0; half < 2; half++) {
     const float sum = quad_sum(softmax[half].sum), middle = quad_sum(softmax[half].middle);
     const float factor = softmax[half].product_factor();
+    float entries[D / 4];
+#pragma unroll
+    for (int i = 0; i < D / 4; i++) entries[i] = o[i / 2][half * 2 + i % 2] * factor + middle;
+    if constexpr (Format::kSpread) gather_back<D>(entries);
     const int row = rows.number(half);
     if (row >= task.rows) continue;
     const int64_t out_row = int64_t{task.token(row)} * args.heads + task.head(row);
     auto* out = reinterpret_cast<uint32_t*>(static_cast<BFloat16*>(args.out) + out_row * D);
 #pragma unroll
     for (int d = 0; d < D / 8; d++) {
-      const float first = o[d][half * 2] * factor + middle, second = o[d][half * 2 + 1] * factor + middle;
-      out[d * 4 + rows.t] = pair_of<BFloat16>(first / sum, second / sum);
+      out[d * 4 + rows.t] = pair_of<BFloat16>(entries[2 * d] / sum, entries[2 * d + 1] / sum);
     }
   }
 }

@@ -32,18 +32,22 @@ class Divisor {
   unsigned inverse_;
 };
 
-// Storage formats. kCentre is what is taken off a code, so that the rest is small and exact in bfloat16.
+// Storage formats. kCentre is what is taken off a code, so that the rest is small and exact in bfloat16; kSpread says
+// whether heads are spread.
 struct Bf16Kv {
   static constexpr int kBits = 16;
+  static constexpr bool kSpread = false;
 };
 
 struct Int8Kv {
   static constexpr int kBits = 8;
+  static constexpr bool kSpread = false;
   static constexpr float kCentre = 128.0f, kMost = kMostInt8;
 };
 
 struct Uint4Kv {
   static constexpr int kBits = 4;
+  static constexpr bool kSpread = true;
   static constexpr float kCentre = 8.0f, kMost = kMostUint4;
 };
 

@@ -19,6 +19,15 @@ bool all_ones(const Numbers& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](uint16_t number) { return number == kOne; });
 }
 
+// Of ones that are spread for attention: the first entry of each block, where heads are spread.
+bool all_ready(const Numbers& queries, CoreKv kv, int dim) {
+  if (kv != CORE_KV_UINT4) return all_ones(queries);
+  for (size_t i = 0; i < queries.size(); i++) {
+    if (queries[i] != (i % dim % (dim & -dim) == 0 ? kOne : 0)) return false;
+  }
+  return true;
+}
+
 // Two sequences of 37 tokens in blocks of one layer.
 class Pool {
  public:
@@ -57,7 +66,7 @@ class Pool {
     args.tokens = rows;
     args.heads = kHeads;
     args.rotary_dim = dim_;
-    return core_append_kv(&args, nullptr) == CORE_OK && all_ones(q_out);
+    return core_append_kv(&args, nullptr) == CORE_OK && all_ready(q_out, static_cast<CoreKv>(blocks_.kv), dim_);
   }
 
   bool decode(int splits, int window) {

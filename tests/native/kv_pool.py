@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from headrace_engine.native import Kv
 from headrace_engine.native.device_kv import KvBlocks
@@ -18,6 +19,30 @@ _GAP = 48
 kv_formats = tuple(BITS)
 
 
+def spread_matrix(dim: int) -> np.ndarray:
+    """What a head is multiplied by to be spread, [dim, dim]: Hadamard matrices along the diagonal."""
+    block = next(power for power in (256, 128, 64, 32, 16) if dim % power == 0)
+    signs = [[(-1.0) ** (row & column).bit_count() for column in range(block)] for row in range(block)]
+    return np.kron(np.eye(dim // block), np.array(signs))
+
+
+class Spreading:
+    """Heads of one format, which are spread where its codes are of four bits."""
+
+    def __init__(self, kv: Kv, dim: int) -> None:
+        spreads = kv is Kv.UINT4
+        self._matrix = torch.from_numpy(spread_matrix(dim) if spreads else np.eye(dim))
+        self._times = float((self._matrix[0] != 0).sum())
+
+    def spread(self, heads: Tensor) -> Tensor:
+        """As they are stored, float64."""
+        return heads.double() @ self._matrix
+
+    def gathered(self, heads: Tensor) -> Tensor:
+        """As they were before, or queries as attention takes them, float64."""
+        return heads.double() @ self._matrix / self._times
+
+
 class KvPool:
     """Blocks of one layer, full of NaN and of the largest code at first.
 
@@ -27,6 +52,7 @@ class KvPool:
 
     def __init__(self, device: str, kv: Kv, kv_heads: int, dim: int, block_size: int, count: int) -> None:
         self.kv, self.dim, self.block_size, self.count = kv, dim, block_size, count
+        self.spreading = Spreading(kv, dim)
         self._shape = (count, 2, kv_heads, block_size)
         self._row_bytes = dim * BITS[kv] // 8
         self._rows = 2 * kv_heads * block_size
@@ -64,9 +90,9 @@ class KvPool:
             self.rows.copy_(numbers.bfloat16().view(torch.uint8))
             return
         self.rows.copy_(torch.randint(0, 256, self.rows.shape, dtype=torch.uint8))
-        spread = torch.rand(*self._shape) * 3 + 1
+        width = torch.rand(*self._shape) * 3 + 1
         middle = torch.randn(*self._shape) * 0.5
-        self.scales.copy_(torch.stack([spread / MOST[self.kv], middle - spread / 2], dim=-1))
+        self.scales.copy_(torch.stack([width / MOST[self.kv], middle - width / 2], dim=-1))
 
     def codes(self) -> Tensor:
         """Codes of all rows, int64 [count, 2, kv_heads, block_size, dim] on the CPU."""
@@ -82,7 +108,7 @@ class KvPool:
         if self.kv is Kv.BFLOAT16:
             return self.rows.contiguous().view(torch.bfloat16).cpu().double()
         scales = self.scales.cpu().double()
-        return scales[..., 1:] + scales[..., :1] * self.codes()
+        return self.spreading.gathered(scales[..., 1:] + scales[..., :1] * self.codes())
 
     def forget(self, block: int, slot: int) -> None:
         """Make a token's rows what may be in memory that was never written: NaN."""

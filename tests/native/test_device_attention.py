@@ -49,7 +49,10 @@ class Case:
         self.pool.fill()
         self.tables = torch.randperm(count).view(len(self.sequences), self.max_blocks).int()
         rows = sum(length for length, _ in self.sequences)
-        self.fused = torch.randn(rows, (heads + 2 * kv_heads) * dim).bfloat16().to(where)
+        self.fused = torch.randn(rows, (heads + 2 * kv_heads) * dim).bfloat16()
+        queries = self.fused[:, : heads * dim].unflatten(1, (heads, dim))
+        queries.copy_(self.pool.spreading.gathered(queries))
+        self.fused = self.fused.to(where)
         self.entries = self.pool.entries()
         for table, (_, stored) in zip(self.tables, self.sequences, strict=True):
             for position in range(stored, self.max_blocks * self.block_size):
@@ -100,7 +103,7 @@ class Case:
     def expected(self) -> Tensor:
         """The same in float64."""
         heads, _, dim = self.model
-        queries = self.fused[:, : heads * dim].cpu().double().view(-1, heads, dim)
+        queries = self.pool.spreading.spread(self.fused[:, : heads * dim].cpu().view(-1, heads, dim))
         rows = queries.split([length for length, _ in self.sequences])
         return torch.cat([self._attend(*each) for each in zip(rows, self.tables, self.sequences, strict=True)])
 

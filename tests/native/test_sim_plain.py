@@ -52,6 +52,7 @@ STORED: dict[str, dict[str, Any]] = {
     "numbers": {},
     "weights": {"weight_quant": WeightQuant.INT4, "weight_quant_group_size": 32},
     "keys": {"kv_cache_mode": KvCacheMode.INT8},
+    "spread keys": {"kv_cache_mode": KvCacheMode.UINT4},
     "rows": {"weight_quant": WeightQuant.INT8, "activation_quant": ActivationQuant.INT8},
 }
 """What is stored in codes."""
@@ -71,6 +72,8 @@ def drawn(model_path: Path, changes: dict[str, Any], follow: list[list[int]] | N
         *((name, {"coded_linear": "weights", "row_codes": "rows"}.get(name, "numbers")) for name in LAUNCHES),
         (ALL, "weights"),
         (ALL, "keys"),
+        ("append_kv", "spread keys"),
+        ("attention", "spread keys"),
     ],
 )
 def test_what_is_drawn_is_the_same_without_each_kernel(
@@ -91,7 +94,7 @@ def test_what_is_drawn_is_the_same_without_each_kernel(
     assert sum(one.token_id == other.token_id for one, other in pairs) >= 8, "rounding moves one of nine at most"
     logprobs = np.array([[[logprob for _, logprob in each.top] for each in pair] for pair in pairs])
     difference = np.sqrt(np.mean((logprobs[:, 0] - logprobs[:, 1]) ** 2))
-    assert difference < 2 * ROUNDING["bfloat16"]
+    assert difference < (6 if stored == "spread keys" else 2) * ROUNDING["bfloat16"], "keys may have other codes"
 
 
 def test_only_ops_that_need_the_host_prevent_captured_steps(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,8 +133,8 @@ def test_plain_torch_and_kernels_lay_out_the_same_blocks(mode: KvCacheMode) -> N
     assert torch.equal(pools[0].tensors[0], pools[1].tensors[0])
     table = torch.tensor([[1, 0]])
     for stored, rows in zip(entries, (k, v), strict=True):
-        gathered = stored.gather(table)[0]  # [kv_heads, 32, head_dim]: block 1, then block 0
+        gathered = stored.outputs(stored.gather(table)[0])  # [kv_heads, 32, head_dim]: block 1, then block 0
         wanted = torch.cat([rows[4:], rows[:4]]).view(20, 2, 80).transpose(0, 1).float()
         found = torch.cat([gathered[:, :16], gathered[:, 28:]], 1)
-        limit = {Kv.BFLOAT16: 0.0, Kv.INT8: 0.02, Kv.UINT4: 0.3}[Kv(shape.kv)]
+        limit = {Kv.BFLOAT16: 0.0, Kv.INT8: 0.02, Kv.UINT4: 0.45}[Kv(shape.kv)]
         assert (found - wanted).abs().max() <= limit

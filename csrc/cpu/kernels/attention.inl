@@ -193,11 +193,13 @@ void join(const Partial& whole, const Partial& part, int64_t q, int64_t dim) {
 
 // The output of every query: row q / group, query head job.head * group + q % group.
 void finish(const Attend& job) {
+  const bool spreads = job.step.shape->kv == CORE_KV_UINT4;
   for (int64_t q = 0; q < job.num_queries(); q++) {
     const Vec factor = Vec::all(1.0f / job.whole.total[q]);
     const float* mixed = job.whole.mixed + q * job.dim;
     float* out = job.step.row(job.op.out, job.row + q / job.group) + (job.head * job.group + q % job.group) * job.dim;
     for (int64_t d = 0; d < job.dim; d += Vec::kLanes) (Vec::load(mixed + d) * factor).store(out + d);
+    if (spreads) spread(out, spread_factor(job.dim), out, job.dim);
   }
 }
 

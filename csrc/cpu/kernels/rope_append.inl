@@ -101,19 +101,29 @@ void put_token(const CoreShape& shape, std::byte* page, int64_t token, const flo
   }
 }
 
-void rope_append_row(const CoreRopeAppend& op, const Step& step, int64_t row, float* rotated) {
+// room: two heads.
+void rope_append_row(const CoreRopeAppend& op, const Step& step, int64_t row, float* room) {
   const CoreShape& shape = *step.shape;
+  const bool spreads = shape.kv == CORE_KV_UINT4;
   const int64_t dim = shape.head_dim, position = step.positions[row];
   const float *q = step.row(op.q, row), *k = step.row(op.k, row), *v = step.row(op.v, row);
   float* q_out = step.row(op.q_out, row);
   for (int64_t head = 0; head < shape.heads; head++) {
-    rotate_head(op, position, q + head * dim, q_out + head * dim, dim);
+    float* out = q_out + head * dim;
+    rotate_head(op, position, q + head * dim, out, dim);
+    if (spreads) spread(out, spread_factor(dim), out, dim);
   }
   const CoreSequence& sequence = step.batch->sequences[step.sequence[row]];
   const int64_t block = sequence.blocks[position / shape.block_size], slot = position % shape.block_size;
   for (int64_t head = 0; head < shape.kv_heads; head++) {
-    rotate_head(op, position, k + head * dim, rotated, dim);
-    put_token(shape, step.kv.page(op.layer, block, head, slot), slot % kPageTokens, rotated, v + head * dim);
+    const float* value = v + head * dim;
+    rotate_head(op, position, k + head * dim, room, dim);
+    if (spreads) {
+      spread(room, 1.0f, room, dim);
+      spread(value, 1.0f, room + dim, dim);
+      value = room + dim;
+    }
+    put_token(shape, step.kv.page(op.layer, block, head, slot), slot % kPageTokens, room, value);
   }
 }
 
@@ -128,7 +138,7 @@ void rope_append(const void* data, const Step& step, int64_t first, int64_t last
 }
 
 int64_t rope_append_room(const void*, const CoreShape& shape, int32_t) {
-  return shape.head_dim * 4;
+  return 2 * shape.head_dim * 4;
 }
 
 const Kernel kRopeAppend = {{{rope_append_jobs, rope_append}, {}}, nullptr, rope_append_room};

@@ -8,6 +8,7 @@
 #include "common/philox.h"
 #include "common/quant.h"
 #include "common/sampling_math.h"
+#include "common/spread.h"
 #include "cpu/kernels.h"
 #include "cpu/kv.h"
 #include "cpu/number.h"
@@ -36,6 +37,7 @@ using namespace core;
 #endif
 #include "cpu/kernels/linear.inl"
 #include "cpu/kernels/linear_tiles.inl"
+#include "cpu/kernels/spread.inl"
 #include "cpu/kernels/rope_append.inl"
 #include "cpu/kernels/attention_pages.inl"
 #include "cpu/kernels/attention_weights.inl"

@@ -243,12 +243,16 @@ def test_keys_and_values_are_stored_as_on_the_torch_backend(mode, wide_llama):
 @pytest.mark.parametrize("head_dim", [32, 64, 80, 96, 128])
 @pytest.mark.parametrize("mode", KvCacheMode)
 def test_bc108_every_kind_of_keys_and_values_has_every_head_and_block(mode, head_dim, block_size, tmp_path):
+    """A prompt, then ids one by one; few codes of a model of random weights may put the logits of one id far off."""
     path = make_tiny_llama(tmp_path, num_attention_heads=2, num_key_value_heads=1, head_dim=head_dim)
     ids = random_ids(70, seed=head_dim)
-    expected = reference_logits(path, ids)
+    expected = reference_logits(path, ids)[-20:]
     with cpu_model(path, kv_cache_mode=mode, block_size=block_size) as model:
-        got = last(CpuLanes(model, block_size=block_size), ids)
-    cosine = torch.nn.functional.cosine_similarity(got.double(), expected[-1].double(), dim=0)
+        lanes = CpuLanes(model, block_size=block_size)
+        lane = lanes.add(ids[:50], room=20)
+        lanes.step((lane, 50))
+        got = lanes.follow(lane, ids[50:])
+    cosine = torch.nn.functional.cosine_similarity(got.double(), expected.double()).median()
     assert cosine >= {KvCacheMode.DEFAULT: 1 - 1e-6, KvCacheMode.INT8: 0.999, KvCacheMode.UINT4: 0.9}[mode]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 import torch
@@ -12,7 +13,7 @@ from headrace_engine.backends.cuda.flash import FLASH, PLAIN_VARIABLE
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain_pool import plain_entries
 from headrace_engine.backends.cuda.pool import KvPool
-from headrace_engine.backends.torch.attention import paged_attention
+from headrace_engine.backends.torch.attention import attention_of
 from headrace_engine.backends.torch.ops import normed
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.errors import InvalidArgument
@@ -82,8 +83,9 @@ class PlainOps:
 
     def rotate(self, q: Tensor, k: Tensor, batch: CudaBatch) -> tuple[Tensor, Tensor]:
         """See Ops."""
-        q, k = (self._rotary.rotate(self._heads(x), batch.positions).flatten(1) for x in (q, k))
-        return q, k
+        q, k = (self._rotary.rotate(self._heads(x), batch.positions) for x in (q, k))
+        keys, _ = self._layers[0]
+        return keys.queries(q.float()).to(q.dtype).flatten(1), k.flatten(1)
 
     def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: CudaBatch) -> None:
         """See Ops."""
@@ -92,9 +94,10 @@ class PlainOps:
             entries.put(blocks, offsets, self._heads(rows))
 
     def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, window: int | None) -> Tensor:
-        """See Ops."""
+        """See Ops. `rotate` has made the queries ready."""
         keys, values = self._layers[layer]
-        return paged_attention(self._heads(q), keys, values, batch.plain, self._block_size, window).flatten(1)
+        scaled = self._heads(q).float() / math.sqrt(self._head_dim)
+        return attention_of(scaled, keys, values, batch.plain, self._block_size, window).flatten(1).to(q.dtype)
 
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.torch.kv_pool import SCALE_BYTES, Entries, Numbers, to_codes
+from headrace_engine.backends.torch.kv_pool import SCALE_BYTES, Entries, Numbers, SpreadEntries, to_codes
 from headrace_engine.native import Kv
 from headrace_engine.native.device_kv import KvBlocks
 
@@ -37,7 +37,7 @@ class BlockNumbers(Numbers):
         return _chosen(self.tensors[0], table).float()
 
 
-class BlockCodes:
+class BlockCodes(SpreadEntries):
     """Entries as codes; eight of four bits are a word, in the order in which kernels widen them.
 
     Args:
@@ -47,13 +47,14 @@ class BlockCodes:
     """
 
     def __init__(self, codes: Tensor, scales: Tensor, bits: int) -> None:
+        super().__init__(bits)
         self._bits = bits
         self.tensors: tuple[Tensor, ...] = (codes, scales)
 
     def put(self, blocks: Tensor, offsets: Tensor, heads: Tensor) -> None:
         """See Entries."""
         codes, scales = self.tensors
-        found, scales[blocks, :, offsets] = to_codes(heads, 2**self._bits - 1)
+        found, scales[blocks, :, offsets] = to_codes(heads, self._bits)
         codes[blocks, :, offsets] = found if self._bits == 8 else _packed(found)
 
     def gather(self, table: Tensor) -> Tensor:

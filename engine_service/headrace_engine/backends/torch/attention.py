@@ -40,11 +40,19 @@ def paged_attention(
 
     Returns: [rows, heads, head_dim] in q's type; computed in float32.
     """
-    tiled = q.new_zeros(batch.num_tiles * QUERY_TILE, *q.shape[1:], dtype=torch.float32)
-    tiled[batch.tile_rows] = q.float()
+    scaled = keys.queries(q.float() / math.sqrt(q.shape[-1]))
+    return attention_of(scaled, keys, values, batch, block_size, window)[..., : q.shape[-1]].to(q.dtype)
+
+
+def attention_of(
+    scaled: Tensor, keys: Entries, values: Entries, batch: TorchBatch, block_size: int, window: int | None
+) -> Tensor:
+    """The same for queries in float32 that are divided by the root of head_dim, and made ready by `Entries.queries`."""
+    tiled = scaled.new_zeros(batch.num_tiles * QUERY_TILE, *scaled.shape[1:])
+    tiled[batch.tile_rows] = scaled
     tiled = tiled.unflatten(0, (batch.num_tiles, QUERY_TILE))
     out = torch.cat([_attend(tiled, keys, values, group, block_size, window) for group in batch.groups])
-    return out.flatten(0, 1)[batch.tile_rows].to(q.dtype)
+    return values.outputs(out.flatten(0, 1)[batch.tile_rows])
 
 
 def _attend(
@@ -52,7 +60,7 @@ def _attend(
 ) -> Tensor:
     """Attention of one group of tiles: [tiles, QUERY_TILE, heads, head_dim]."""
     tiles, kv_heads = len(group.context), keys.tensors[0].shape[1]
-    q = tiled[group.first_tile : group.first_tile + tiles] / math.sqrt(tiled.shape[-1])
+    q = tiled[group.first_tile : group.first_tile + tiles]
     q = q.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4)  # [tiles, kv_heads, heads of one, QUERY_TILE, head_dim]
     # The lowest number rather than -inf: the difference of two maxima stays a number before any key was seen.
     best = q.new_full((*q.shape[:-1], 1), torch.finfo(torch.float32).min)

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from headrace_engine.backends.torch.spread import spread, spread_block
 from headrace_engine.config import KvCacheMode
 from headrace_engine.models.spec import DecoderSpec
 
@@ -18,7 +19,8 @@ SCALE_BYTES = 8
 """Bytes of step and lowest value, of each token and head, in modes of codes."""
 
 _FILLED_UP = 16
-"""Entries to whose multiple the native core fills heads up with zeros; those count among a head's entries there."""
+"""Entries to whose multiple heads are filled up with zeros in the native core, and here where they are spread; those
+count among a head's entries."""
 
 
 class Entries(Protocol):
@@ -34,7 +36,16 @@ class Entries(Protocol):
         """Store rows [rows, kv_heads, head_dim] at their places in the pool."""
 
     def gather(self, table: Tensor) -> Tensor:
-        """The blocks of each row of a table [rows, blocks], in float32: [rows, kv_heads, tokens, head_dim]."""
+        """The blocks of each row of a table [rows, blocks], in float32: [rows, kv_heads, tokens, head_dim].
+
+        They may be other numbers than what was put, and more of them, that serve with the next two.
+        """
+
+    def queries(self, heads: Tensor) -> Tensor:
+        """Queries in float32, [.., head_dim], whose products with what is gathered are those with the entries."""
+
+    def outputs(self, sums: Tensor) -> Tensor:
+        """Weighted sums of what is gathered as those of the entries; they may have more entries than a head."""
 
 
 class Numbers:
@@ -51,12 +62,38 @@ class Numbers:
         """See Entries."""
         return _chosen(self.tensors[0], table).float()
 
+    def queries(self, heads: Tensor) -> Tensor:
+        """See Entries."""
+        return heads
 
-class Codes:
+    def outputs(self, sums: Tensor) -> Tensor:
+        """See Entries."""
+        return sums
+
+
+class SpreadEntries:
+    """What attention does for entries that are codes of 4 bits, and therefore spread."""
+
+    def __init__(self, bits: int) -> None:
+        self._spreads = bits == 4
+
+    def queries(self, heads: Tensor) -> Tensor:
+        """See Entries."""
+        if not self._spreads:
+            return heads
+        filled = filled_up(heads)
+        return spread(filled) / spread_block(filled.shape[-1])
+
+    def outputs(self, sums: Tensor) -> Tensor:
+        """See Entries."""
+        return spread(sums) / spread_block(sums.shape[-1]) if self._spreads else sums
+
+
+class Codes(SpreadEntries):
     """Entries as codes from 0 to the most that their bits hold: an entry is low + step · code of its token and head.
 
-    The codes of a head are those of csrc's rope_append, for the same float32 entries. Of 4 bits, entries i and
-    i + head_dim / 2 share a byte, the first of them in its low half.
+    The codes of a head are those of csrc's rope_append, for the same float32 entries. Of 4 bits, they are those of the
+    head filled up and spread, and entries i and i + head_dim / 2 share a byte, the first of them in its low half.
 
     Args:
         shape: num_blocks, kv_heads, block_size, head_dim.
@@ -64,38 +101,50 @@ class Codes:
     """
 
     def __init__(self, shape: tuple[int, int, int, int], bits: int, device: torch.device) -> None:
+        super().__init__(bits)
         *places, head_dim = shape
-        self._paired = bits == 4
-        self._most = 2**bits - 1
-        codes = torch.zeros(*places, head_dim * bits // 8, dtype=torch.uint8, device=device)
+        self._bits = bits
+        codes = torch.zeros(*places, code_bytes(head_dim, bits), dtype=torch.uint8, device=device)
         scales = torch.zeros(*places, 2, dtype=torch.float32, device=device)
         self.tensors: tuple[Tensor, ...] = (codes, scales)
 
     def put(self, blocks: Tensor, offsets: Tensor, heads: Tensor) -> None:
         """See Entries."""
         codes, scales = self.tensors
-        found, scales[blocks, :, offsets] = to_codes(heads, self._most)
+        found, scales[blocks, :, offsets] = to_codes(heads, self._bits)
         codes[blocks, :, offsets] = self._packed(found)
 
     def gather(self, table: Tensor) -> Tensor:
         """See Entries."""
         codes, scales = (_chosen(tensor, table) for tensor in self.tensors)
-        if self._paired:
+        if self._bits == 4:
             codes = torch.cat([codes & 15, codes >> 4], -1)
         return codes.float().mul_(scales[..., :1]).add_(scales[..., 1:])
 
     def _packed(self, codes: Tensor) -> Tensor:
-        if not self._paired:
+        if self._bits == 8:
             return codes
         first, second = codes.chunk(2, -1)
         return first | second << 4
 
 
-def to_codes(heads: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Codes from 0 to `most` of each head, uint8, and its step and lowest value in float32, [.., 2]."""
-    entries = heads.float()
+def filled_up(heads: Tensor) -> Tensor:
+    """Heads with zeros behind them, where they need them to be spread."""
+    return torch.nn.functional.pad(heads, (0, -heads.shape[-1] % _FILLED_UP))
+
+
+def code_bytes(head_dim: int, bits: int) -> int:
+    """Bytes of the codes of a head, whose entries are filled up where they are spread."""
+    return head_dim if bits == 8 else -(-head_dim // _FILLED_UP) * _FILLED_UP // 2
+
+
+def to_codes(heads: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Codes of so many bits, uint8, of each head, for 4 spread, and its step and lowest value, float32 [.., 2]."""
+    most, entries = 2**bits - 1, heads.float()
+    if bits == 4:
+        entries = spread(filled_up(entries))
     low, high = entries.amin(-1, keepdim=True), entries.amax(-1, keepdim=True)
-    if heads.shape[-1] % _FILLED_UP:
+    if entries.shape[-1] % _FILLED_UP:
         low, high = low.clamp(max=0), high.clamp(min=0)
     step = (high - low) / most
     found = ((entries - low) / step).round().clamp(max=most)
@@ -147,7 +196,7 @@ def token_bytes(spec: DecoderSpec, mode: KvCacheMode, itemsize: int) -> int:
         itemsize: bytes of an entry, where entries are numbers.
     """
     bits = CODE_BITS.get(mode)
-    head = spec.head_dim * bits // 8 + SCALE_BYTES if bits else spec.head_dim * itemsize
+    head = code_bytes(spec.head_dim, bits) + SCALE_BYTES if bits else spec.head_dim * itemsize
     return 2 * spec.num_layers * spec.num_kv_heads * head
 
 
