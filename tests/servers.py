@@ -105,8 +105,11 @@ def engine_server(name: str, *arguments: str) -> contextlib.AbstractContextManag
 
 @contextlib.contextmanager
 def gated_engine_server(name: str, gate: Gate, *arguments: str) -> Iterator[Server]:
-    """An engine service whose cores take the steps that a gate lets pass; one at a shut gate is not taken for lost."""
-    patient = ("--core-ping-limit", "600")
+    """An engine service whose cores take the steps that a gate lets pass; one at a shut gate is not taken for lost.
+
+    No token waits for those of a step that does.
+    """
+    patient = ("--core-ping-limit", "600", "--stream-interval", "0")
     program = str(Path(__file__).with_name("gated_engine.py"))
     with running(program, str(gate.path), "--name", name, "--listen", "127.0.0.1:0", *patient, *arguments) as server:
         try:
