@@ -149,7 +149,7 @@ async def test_a_request_that_brings_its_core_down_is_found(tiny: Path) -> None:
     try:
         await engine.install_model(RuntimeConfig("tiny", str(tiny), max_batch=4, max_length=1024, num_threads=1))
         await engine.start_model("tiny")
-        healthy = [start(prompt) for prompt in ((1, 2), (3, 4), (5, 6))]
+        healthy = [start(prompt, 1000) for prompt in ((1, 2), (3, 4), (5, 6))]  # They are there when the poison comes.
         undisturbed = [await answer(engine, request) for request in healthy]
         answers = [asyncio.create_task(answer(engine, request)) for request in healthy]
         await asyncio.sleep(0)  # They start.
@@ -168,8 +168,8 @@ async def test_a_request_that_brings_its_core_down_is_found(tiny: Path) -> None:
         await engine.close()
 
 
-def start(prompt: tuple[int, ...]) -> StartRequest:
-    config = GenerationConfig(do_sample=False, ignore_eos=True, max_new_tokens=LENGTH)
+def start(prompt: tuple[int, ...], length: int = LENGTH) -> StartRequest:
+    config = GenerationConfig(do_sample=False, ignore_eos=True, max_new_tokens=length)
     return StartRequest("tiny", prompt, config)
 
 
