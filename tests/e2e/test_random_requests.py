@@ -96,7 +96,7 @@ def check_all_at_once(engine: Scarce, seed: int) -> None:
     """Random requests together, while the pool is scarce and a core is killed."""
     server, gate, client = engine
     chance = Chance(seed)
-    wanted = [random_request(chance) for _ in range(8)] + [{**LONG, "seed": number} for number in range(3)]
+    wanted = [random_request(chance) for _ in range(8)] + [{**LONG, "seed": number} for number in range(5)]
     chance.shuffle(wanted)
     alone = [read(client.start_request("tiny", use_prefix_cache=False, **request)[1]) for request in wanted]
     epoch = client.engine_stats("tiny")[0].core_epoch
