@@ -54,19 +54,22 @@ class Guides:
         Args:
             block: wait a moment for one.
         """
-        open_ones = {future: request for request, future in self._making.values() if not future.done()}
-        if block and len(open_ones) == len(self._making):
-            wait(open_ones, MOMENT, FIRST_COMPLETED)
-        unfinished = {request.group for future, request in open_ones.items() if not future.done()}
-        for key, (request, future) in list(self._making.items()):
-            if future.done() and not (request.group and request.group in unfinished):
-                del self._making[key]
-                error = future.exception()
-                yield request, future.result() if error is None else _checked(error)
+        if block and not self._made():
+            wait([future for _, future in self._making.values() if not future.done()], MOMENT, FIRST_COMPLETED)
+        for request, future in self._made():
+            del self._making[request.key]
+            error = future.exception()
+            yield request, future.result() if error is None else _checked(error)
 
     def close(self) -> None:
         """End the thread; what it compiles now it still does."""
         self._thread.shutdown(cancel_futures=True)
+
+    def _made(self) -> list[tuple[AddSequence, Future[Guide]]]:
+        """Those that wait for no guide, neither their own nor one of their group."""
+        unfinished = {request.group for request, future in self._making.values() if not future.done()}
+        done = [(request, future) for request, future in self._making.values() if future.done()]
+        return [(request, future) for request, future in done if not request.group or request.group not in unfinished]
 
     def _make(self, request: AddSequence) -> Guide:
         if self._maker is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 from headrace_engine.commands import AddSequence
-from headrace_engine.core.guides import Guides
+from headrace_engine.core.guides import MOMENT, Guides
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind, SamplingParams
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide
@@ -51,8 +52,9 @@ def guides(vocabulary: SlowVocabulary) -> Iterator[Guides]:
     guides.close()
 
 
-def request(key: int, grammar: str = YES_OR_NO, generated: tuple[int, ...] = ()) -> AddSequence:
-    return AddSequence(key, (1,), SamplingParams(), 10, generated=generated, eos_ids=(EOS,), grammar=grammar)
+def request(key: int, grammar: str = YES_OR_NO, generated: tuple[int, ...] = (), group: int = 0) -> AddSequence:
+    sampling = SamplingParams()
+    return AddSequence(key, (1,), sampling, 10, generated=generated, group=group, eos_ids=(EOS,), grammar=grammar)
 
 
 def test_sequences_are_ready_when_their_guides_are_made(guides: Guides, vocabulary: SlowVocabulary) -> None:
@@ -99,3 +101,27 @@ def test_a_grammar_that_cannot_be_compiled_costs_its_sequence_alone(guides: Guid
     found = made(guides)
     assert isinstance(found[1], Exception)
     assert isinstance(found[2], Guide)
+
+
+def test_a_group_is_ready_when_the_last_of_its_guides_is_made_and_is_waited_for(
+    guides: Guides, vocabulary: SlowVocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while some are made: whoever has nothing else to do does not turn around meanwhile."""
+    firsts = iter(range(2))
+    compiles = vocabulary.guide
+
+    def guide(grammar: str, eos_ids: tuple[int, ...]) -> Guide:
+        return Vocabulary.guide(vocabulary, grammar, eos_ids) if next(firsts, 2) < 2 else compiles(grammar, eos_ids)
+
+    monkeypatch.setattr(vocabulary, "guide", guide)
+    for key in (1, 2, 3):
+        guides.begin(request(key, group=1))
+    guides.begin(request(4))
+    deadline = time.monotonic() + 20
+    while sum(future.done() for _, future in guides._making.values()) < 2:
+        assert time.monotonic() < deadline
+    before = time.monotonic()
+    assert list(guides.ready(block=True)) == []
+    assert time.monotonic() - before >= MOMENT * 0.9
+    vocabulary.go.set()
+    assert list(made(guides)) == [1, 2, 3, 4]
