@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from headrace_engine.commands import CoreCommand
 from headrace_engine.core.link import Link
-from headrace_engine.messages import CoreMessage, StepOutput
+from headrace_engine.messages import CoreMessage, StepBegun, StepOutput
 
 
 class PacedLink:
@@ -16,7 +16,7 @@ class PacedLink:
 
     Tokens alone wait, while the interval since the last word is not over. The first token of a sequence, the end, and
     whatever else a core says never wait, and take along what does. So tokens are told at the latest when a step ends
-    that takes longer than the interval, or before one with other sequences begins.
+    that takes longer than the interval, and do not wait for one that other sequences join.
 
     Args:
         link: where words go.
@@ -51,6 +51,8 @@ class PacedLink:
 
     def _may_wait(self, message: CoreMessage) -> bool:
         """Whether there is nothing in it but further tokens of the sequences that the step before it had."""
+        if isinstance(message, StepBegun) and not self._running.issuperset(message.keys):
+            self._running = set()  # It may take long, and the step before it may be told only now.
         if not isinstance(message, StepOutput):
             return False
         further = self._running.issuperset(message.keys)

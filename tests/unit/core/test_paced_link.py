@@ -106,6 +106,18 @@ def test_every_other_message_goes_at_once_and_in_order(bench: Bench, message: Co
     assert bench.told() == [output(1, 2), message]
 
 
+def test_a_step_that_lands_after_the_next_has_begun_does_not_wait_for_new_sequences_in_that(bench: Bench) -> None:
+    """Their prompts may take long. Where nobody is new it is a step like others."""
+    bench.link.send(StepBegun([1]))
+    assert bench.told() == [StepBegun([1])]
+    bench.link.send(output(1, 2))
+    assert bench.told() == []
+    bench.link.send(StepBegun([1, 2, 3]))
+    assert bench.told() == [output(1, 2), StepBegun([1, 2, 3])]
+    bench.link.send(output(1, 2))
+    assert bench.told() == [output(1, 2)]
+
+
 def test_nothing_waits_while_there_is_nothing_to_compute(bench: Bench) -> None:
     bench.link.send(output(1, 2))
     assert bench.link.receive(block=False) == [Ping(1)]
