@@ -67,9 +67,8 @@ class OpenRequests:
                 feed.observe(by_index[feed.index])
 
     def drained(self, handle: str) -> bool:
-        """Whether a request was ended because its engine goes away, as far as its queues know."""
-        feeds = self.feeds(handle)
-        return bool(feeds) and all(feed.ask(_is_drained) for feed in feeds)
+        """Whether a sequence of a request was ended because its engine goes away, as far as its queues know."""
+        return any(feed.ask(_is_drained) for feed in self.feeds(handle))
 
     def released(self, handle: str) -> None:
         """A request was released: its queues raise from now on."""

@@ -14,10 +14,13 @@ from headrace import (
     FinishReason,
     UnavailableError,
 )
+from headrace.v1 import generation_pb2, request_pb2
 from scripted_replies import Failure, Hang
 from scripted_server import ScriptedServer
 from unit.client.test_client import IDS, RELEASED
-from wire_samples import HANDLE, accepted, ended, got, running_info, tokens
+from wire_samples import HANDLE, accepted, end_record, ended, got, running_info, tokens
+
+DRAINED = request_pb2.FINISH_REASON_DRAINED
 
 
 def test_generate_yields_text_and_releases_at_the_end(client: Client, server: ScriptedServer) -> None:
@@ -126,3 +129,20 @@ def test_a_closed_client_refuses_calls(client: Client) -> None:
     with pytest.raises(UnavailableError) as caught:
         client.server_info()
     assert caught.value.reason == "CLIENT_CLOSED"
+
+
+def test_a_request_of_which_one_sequence_went_with_its_engine_is_asked_for_once(
+    client: Client, server: ScriptedServer, clock: FakeClock
+) -> None:
+    """The others may have ended before that."""
+    gone = Failure(grpc.StatusCode.UNAVAILABLE, reason="ENGINE_UNREACHABLE", retry_after=0.01)
+    drained = end_record(IDS, status=request_pb2.GENERATE_STATUS_INTERRUPTED, finish_reason=DRAINED)
+    server.expect("StartRequest", accepted(effective_config=generation_pb2.GenerationConfig(n=2)))
+    server.expect("GeneratedElements", [tokens(IDS), ended(IDS)], [tokens(IDS), ended(IDS, record=drained)])
+    server.expect("ReleaseRequest", gone)
+    handle, queue = client.start_request("smol", "Hi", n=2)
+    for choice in queue.choices:
+        assert list(choice)
+    with pytest.raises(UnavailableError):
+        client.release_request(handle)
+    assert len(server.requests("ReleaseRequest")) == 1
