@@ -315,9 +315,10 @@ import sys
 for name in ("torch", "transformers", "safetensors", "gguf", "tokenizers", "grpc", "google", "headrace"):
     sys.modules[name] = None
 from headrace_engine.backends.cpu import make_runner
-from headrace_engine.config import ModelFormat, SamplingParams
-from headrace_engine.core.runner import LogitChanges, SequenceStep
-from headrace_engine.messages import CorePlan
+from headrace_engine.commands import CorePlan
+from headrace_engine.config import ModelFormat
+from headrace_engine.core.runner import SequenceStep
+from headrace_engine.generation_config import SamplingParams
 for path in sys.argv[1:]:
     runner = make_runner(CorePlan(path=path, format=ModelFormat.AUTO, num_threads=1, max_batch=1))
     runner.load(lambda *_: None)
