@@ -118,6 +118,20 @@ def test_other_prompts_do_not_come_between_those_of_a_group(kind: type[Bench]) -
     bench.assert_idle()
 
 
+@pytest.mark.parametrize("kind", [Bench, DelayedBench])
+def test_a_request_of_a_higher_priority_comes_before_those_that_have_not_begun(kind: type[Bench]) -> None:
+    """The leader goes on meanwhile: it holds blocks that the other request may need."""
+    bench = kind(num_blocks=200, max_prefill_tokens=32)
+    first, *others = add_group(bench, 4)
+    bench.step()
+    urgent = bench.add(range(300, 360), 3, priority=1)
+    bench.run()
+    bench.assert_all_complete()
+    begun = [key for output in bench.outputs for key in (started.key for started in output.scheduled)]
+    assert begun == [first, urgent, *others]
+    bench.assert_idle()
+
+
 def test_where_the_budget_is_too_small_for_all_the_others_follow() -> None:
     bench = Bench(num_blocks=200, max_prefill_tokens=5)
     add_group(bench, 4)
