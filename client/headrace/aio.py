@@ -88,7 +88,7 @@ class AsyncClient(AsyncRequestCalls):
     async def _release_all(self) -> None:
         for handle in self._connection.requests.unreleased():
             try:
-                await self._give_back(handle)
+                await self._release_once(handle)
             except HeadraceError as error:
                 logger.warning("could not release what is left, its lease will: %s", error)
                 return

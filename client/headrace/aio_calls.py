@@ -18,7 +18,7 @@ from headrace.aio_text_stream import AsyncTextStream
 from headrace.aio_verbs import answering, awaited, awaited_as
 from headrace.aio_waiting import being_cancelled
 from headrace.calls import REQUESTS
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UnavailableError
 from headrace.giving_back import GIVE_BACK_TIMEOUT
 from headrace.model_calls import ModelCalls
 from headrace.model_types import EngineStat, ModelInfo
@@ -164,8 +164,16 @@ class AsyncRequestCalls(AsyncModelCalls):
                 return
 
     async def _release_once(self, handle: str) -> None:
-        if handle in self._connection.requests.unreleased():
+        requests = self._connection.requests
+        if handle not in requests.unreleased():
+            return
+        drained = requests.drained(handle)
+        try:
             await self._give_back(handle)
+        except UnavailableError:
+            if not drained:  # Otherwise its engine took it along.
+                raise
+            requests.released(handle)
 
     async def _give_back(self, handle: str) -> None:
         """Releases a request, without trying for long."""

@@ -89,7 +89,7 @@ class Client(RequestCalls):
             return
         for handle in self._connection.requests.unreleased():
             try:
-                self.release_request(handle, timeout=GIVE_BACK_TIMEOUT)
+                self._release_once(handle, GIVE_BACK_TIMEOUT)
             except HeadraceError as error:
                 logger.warning("could not release what is left, its lease will: %s", error)
                 return

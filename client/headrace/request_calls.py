@@ -155,11 +155,11 @@ class RequestCalls(ModelCalls):
         _, queue = self._start(request, timeout, drawn=drawn)
         return TextStream(queue, self._release_once, partial(give_back, self._connection), self._connection.janitor)
 
-    def _release_once(self, handle: str) -> None:
+    def _release_once(self, handle: str, timeout: float | None = None) -> None:
         if handle not in self._connection.requests.unreleased():
             return
         try:
-            self.release_request(handle)
+            self.release_request(handle, timeout=timeout)
         except UnavailableError:
             if handle in self._connection.requests.unreleased():  # Otherwise its engine took it along.
                 raise

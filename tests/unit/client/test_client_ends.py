@@ -21,6 +21,7 @@ from unit.client.test_client import IDS, RELEASED
 from wire_samples import HANDLE, accepted, end_record, ended, got, running_info, tokens
 
 DRAINED = request_pb2.FINISH_REASON_DRAINED
+GONE = Failure(grpc.StatusCode.UNAVAILABLE, reason="ENGINE_UNREACHABLE", retry_after=0.01)
 
 
 def test_generate_yields_text_and_releases_at_the_end(client: Client, server: ScriptedServer) -> None:
@@ -91,6 +92,22 @@ def test_leaving_the_client_without_a_server_does_not_hang_or_raise(
     assert "could not release what is left" in caplog.text
 
 
+def test_leaving_the_client_releases_what_runs_elsewhere_than_on_an_engine_that_went(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    drained = end_record(IDS, status=request_pb2.GENERATE_STATUS_INTERRUPTED, finish_reason=DRAINED)
+    server.expect("StartRequest", accepted("a/b/1"), accepted("c/d/2"))
+    server.expect("GeneratedElements", [tokens(IDS), ended(IDS, record=drained)], when=lambda r: r.handle == "a/b/1")
+    server.expect("GeneratedElements", [Hang()], when=lambda r: r.handle == "c/d/2")
+    server.expect("ReleaseRequest", GONE, RELEASED)
+    with Client(server.address) as client:
+        _, queue = client.start_request("smol", "Hi")
+        assert list(queue)
+        client.start_request("smol", "Hi")
+    assert [one.handle for one in server.requests("ReleaseRequest")] == ["a/b/1", "c/d/2"]
+    assert not caplog.records
+
+
 def test_a_started_request_stays_attached_without_its_queue(client: Client, server: ScriptedServer) -> None:
     """Who keeps the handle alone must not lose the request to its lease."""
     server.expect("StartRequest", accepted())
@@ -135,11 +152,10 @@ def test_a_request_of_which_one_sequence_went_with_its_engine_is_asked_for_once(
     client: Client, server: ScriptedServer, clock: FakeClock
 ) -> None:
     """The others may have ended before that."""
-    gone = Failure(grpc.StatusCode.UNAVAILABLE, reason="ENGINE_UNREACHABLE", retry_after=0.01)
     drained = end_record(IDS, status=request_pb2.GENERATE_STATUS_INTERRUPTED, finish_reason=DRAINED)
     server.expect("StartRequest", accepted(effective_config=generation_pb2.GenerationConfig(n=2)))
     server.expect("GeneratedElements", [tokens(IDS), ended(IDS)], [tokens(IDS), ended(IDS, record=drained)])
-    server.expect("ReleaseRequest", gone)
+    server.expect("ReleaseRequest", GONE)
     handle, queue = client.start_request("smol", "Hi", n=2)
     for choice in queue.choices:
         assert list(choice)

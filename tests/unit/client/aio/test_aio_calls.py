@@ -22,11 +22,11 @@ from headrace import (
     UnavailableError,
 )
 from headrace.transport import CallError
-from headrace.v1 import engine_service_pb2, model_pb2, model_service_pb2, status_pb2
+from headrace.v1 import engine_service_pb2, model_pb2, model_service_pb2, request_pb2, status_pb2
 from headrace.v1 import request_service_pb2 as wire
 from scripted_replies import Failure, Hang
 from scripted_server import ScriptedServer
-from wire_samples import HANDLE, accepted, ended, got, running_info, text_of, tokens
+from wire_samples import HANDLE, accepted, end_record, ended, got, running_info, text_of, tokens
 
 IDS = list(range(12))
 DOWN = Failure(grpc.StatusCode.UNAVAILABLE, "the engine is restarting its core.", reason="CORE_RESTARTING")
@@ -354,6 +354,23 @@ async def test_a_watch_iterates_can_be_left_cancelled_and_dropped(client: AsyncC
 
 
 # Leaving the client.
+
+
+async def test_leaving_releases_what_runs_elsewhere_than_on_an_engine_that_went(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    interrupted, drained = request_pb2.GENERATE_STATUS_INTERRUPTED, request_pb2.FINISH_REASON_DRAINED
+    end = end_record(IDS, status=interrupted, finish_reason=drained)
+    server.expect("StartRequest", accepted("a/b/1"), accepted("c/d/2"))
+    server.expect("GeneratedElements", [tokens(IDS), ended(IDS, record=end)], when=lambda r: r.handle == "a/b/1")
+    server.expect("GeneratedElements", [Hang()], when=lambda r: r.handle == "c/d/2")
+    server.expect("ReleaseRequest", Failure(grpc.StatusCode.UNAVAILABLE, reason="ENGINE_UNREACHABLE"), RELEASED)
+    async with AsyncClient(server.address) as client:
+        _, queue = await client.start_request("smol", "Hello")
+        assert [elements async for elements in queue]
+        await client.start_request("smol", "Hello")
+    assert [request.handle for request in server.requests("ReleaseRequest")] == ["a/b/1", "c/d/2"]
+    assert not caplog.records
 
 
 async def test_leaving_releases_what_was_started_and_no_more(server: ScriptedServer, clock: FakeAsyncClock) -> None:
