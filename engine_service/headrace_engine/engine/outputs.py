@@ -72,10 +72,10 @@ class Outputs:
         return self._waiting.ahead_of(priority)
 
     def prompts_ahead_of(self, priority: int) -> int:
-        """Prompt tokens of those."""
-        waiting = (self._live[key] for key in self._waiting)
-        first = (each for each in waiting if self._commands[each].priority >= priority)
-        return sum(each.times.prompt_length for each in first)
+        """Prompt tokens of those, that of a request once: its first sequence computes it."""
+        waiting = (self._commands[self._live[key]] for key in self._waiting)
+        first = (each for each in waiting if each.priority >= priority and each.group in (0, each.key))
+        return sum(len(each.prompt) for each in first)
 
     def new_key(self) -> int:
         """A key for a sequence, never used before for this model."""

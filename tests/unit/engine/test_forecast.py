@@ -169,6 +169,14 @@ class TestRefusals:
         assert "3 s for 64 prompt tokens" in (await missed(bench, 64, deadline=2.0)).message
         await bench.start((5,) * 64, config={"deadline": 2.0, "priority": 1})
 
+    async def test_a_prompt_ahead_is_computed_once_for_all_sequences_of_its_request(self, bench: Bench) -> None:
+        core = await run(bench, max_prefill_tokens=64)
+        measure(core, bench, 64, 1.0)
+        await bench.start((5,) * 128, config={"n": 4})
+        assert "3 s for 64 prompt tokens" in (await missed(bench, 64, deadline=2.0)).message
+        core.step(scheduled={core.added[-4].key: 0})
+        await bench.start((5,) * 64, config={"deadline": 2.0})
+
     async def test_what_the_cache_gave_others_it_may_give_again(self, bench: Bench) -> None:
         core = await run(bench, max_prefill_tokens=64)
         measure(core, bench, 64, 1.0)
