@@ -55,6 +55,6 @@ class PacedLink:
             self._running = set()  # It may take long, and the step before it may be told only now.
         if not isinstance(message, StepOutput):
             return False
-        further = self._running.issuperset(message.keys)
+        further = bool(message.keys) and self._running.issuperset(message.keys)
         self._running = set(message.keys)
         return further and not (message.ended or message.scheduled or message.preempted or message.prompts)

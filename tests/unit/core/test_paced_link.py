@@ -9,6 +9,7 @@ from headrace_engine.commands import CoreCommand, Ping
 from headrace_engine.core.paced_link import PacedLink
 from headrace_engine.messages import (
     CoreMessage,
+    CoreStat,
     Ended,
     Pong,
     PromptPiece,
@@ -124,6 +125,12 @@ def test_nothing_waits_while_there_is_nothing_to_compute(bench: Bench) -> None:
     assert bench.told() == []
     assert bench.link.receive(block=True) == [Ping(1)]
     assert bench.told() == [output(1, 2)]
+
+
+def test_gauges_of_a_step_without_tokens_are_told_at_once(bench: Bench) -> None:
+    """None may follow for long: the core waits for guides, and for nobody's word."""
+    bench.link.send(output(stat=CoreStat(waiting=1)))
+    assert bench.told() == [output(stat=CoreStat(waiting=1))]
 
 
 def test_without_an_interval_every_step_is_told() -> None:
