@@ -58,9 +58,10 @@ class Outputs:
 
     @property
     def tokens_to_prefill(self) -> int:
-        """Prompt tokens of sequences without a token, less those that the cache gave."""
-        times = (sequence.times for sequence in self._live.values())
-        return sum(each.prompt_length - (each.cached_length or 0) for each in times if each.first_token is None)
+        """Prompt tokens of sequences without a token, less what the cache gave, or the first of a request will give."""
+        live = ((each.times, _is_first(self._commands[each])) for each in self._live.values())
+        found = (times for times, first in live if times.first_token is None and (first or times.scheduled is not None))
+        return sum(times.prompt_length - (times.cached_length or 0) for times in found)
 
     @property
     def best_reuse(self) -> float:
@@ -74,7 +75,7 @@ class Outputs:
     def prompts_ahead_of(self, priority: int) -> int:
         """Prompt tokens of those, that of a request once: its first sequence computes it."""
         waiting = (self._commands[self._live[key]] for key in self._waiting)
-        first = (each for each in waiting if each.priority >= priority and each.group in (0, each.key))
+        first = (each for each in waiting if each.priority >= priority and _is_first(each))
         return sum(len(each.prompt) for each in first)
 
     def new_key(self) -> int:
@@ -203,6 +204,11 @@ class Outputs:
         sequence = self._live.get(ended.key)
         if sequence is not None:
             self.finish(sequence, ended.reason, ended.error)
+
+
+def _is_first(command: AddSequence) -> bool:
+    """Whether a sequence is the first of its request, whose prompt the others find computed."""
+    return command.group in (0, command.key)
 
 
 def _tops(output: StepOutput) -> Iterable[Top | None]:

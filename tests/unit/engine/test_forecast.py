@@ -174,8 +174,14 @@ class TestRefusals:
         measure(core, bench, 64, 1.0)
         await bench.start((5,) * 128, config={"n": 4})
         assert "3 s for 64 prompt tokens" in (await missed(bench, 64, deadline=2.0)).message
-        core.step(scheduled={core.added[-4].key: 0})
+        outputs = bench.engine._models.get(NAME).outputs
+        assert outputs.tokens_to_prefill == 128
+        first, *others = [command.key for command in core.added[-4:]]
+        core.step(scheduled={first: 0})
         await bench.start((5,) * 64, config={"deadline": 2.0})
+        assert outputs.tokens_to_prefill == 128 + 64
+        core.step(scheduled=dict.fromkeys(others, 112))
+        assert outputs.tokens_to_prefill == 128 + 64 + 3 * 16
 
     async def test_what_the_cache_gave_others_it_may_give_again(self, bench: Bench) -> None:
         core = await run(bench, max_prefill_tokens=64)
