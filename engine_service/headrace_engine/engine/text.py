@@ -13,6 +13,7 @@ from headrace_engine.engine.rendering import Renderer
 from headrace_engine.engine.spellings import spellings
 from headrace_engine.engine.stopping import Decoder, StoppingDetokenizer
 from headrace_engine.engine.stops import stop_size, stops_of
+from headrace_engine.engine.text_pieces import encode_pieces
 from headrace_engine.engine.text_size import check_size
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.tokenizer import TokenizerBundle
@@ -147,20 +148,7 @@ class TextProcessor:
         work = partial(self._renderer().render, chat, self._max_bytes(max_length), max_length)
         pieces = await _in_turn(self._turn, work)
         text = "".join(piece for piece, _ in pieces)
-        return Tokenized(await self._aside(len(text), self._encode_pieces, pieces), text)
-
-    def _encode_pieces(self, pieces: Sequence[tuple[str, bool]]) -> list[int]:
-        ids: list[int] = []
-        for number, (piece, is_plain) in enumerate(pieces):
-            ids += self._bundle.encode_plain(piece) if is_plain else self._encode(piece, begins=number == 0)
-        return ids
-
-    def _encode(self, piece: str, *, begins: bool) -> list[int]:
-        """The ids of a piece of a text. Some tokenizers put a space before a text: not where a piece goes on."""
-        if begins:
-            return self._bundle.encode(piece, add_special_tokens=False)
-        anchor = self._bundle.special_texts[0]  # Where there are several pieces there are special tokens.
-        return self._bundle.encode(anchor + piece, add_special_tokens=False)[1:]
+        return Tokenized(await self._aside(len(text), encode_pieces, self._bundle, pieces), text)
 
     def _renderer(self) -> Renderer:
         if self._rendering is None:

@@ -11,11 +11,11 @@ from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.vocabulary import gguf, huggingface
 from headrace_engine.models.vocabulary.pieces import missing_bytes, piece_bytes
+from headrace_engine.models.vocabulary.plain import plain_tokenizer
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
-_SPACE = "\u2581"
 _ANY_LENGTH = 2**20
 """Bytes of text that one token may take in where it swallows the spaces beside it."""
 
@@ -31,8 +31,10 @@ class TokenizerBundle:
     """A tokenizer, and what the model's files say about its tokens. Safe to use from several threads.
 
     Attributes:
+        plain: the same for what goes on within a text, where names of special tokens are just text.
         pieces: the bytes that each id stands for, by id.
         special_ids: ids of control tokens, such as the ends of turns.
+        added_ids: these, and those of other texts that are found before a text is split.
         special_texts: what those ids are written as, in the order of the ids.
         tool_template: a chat template of its own for chats that bring tools; None: there is one for all.
         template_variables: texts that chat templates use by name, such as bos_token.
@@ -43,8 +45,10 @@ class TokenizerBundle:
     """
 
     tokenizer: Tokenizer = field(repr=False)
+    plain: Tokenizer = field(repr=False)
     pieces: tuple[bytes, ...] = field(repr=False)
     special_ids: frozenset[int]
+    added_ids: frozenset[int]
     special_texts: tuple[str, ...]
     chat_template: str | None
     template_variables: Mapping[str, str]
@@ -75,18 +79,33 @@ class TokenizerBundle:
             raise InvalidArgument.field("prompt", "is not valid Unicode: it holds half a surrogate pair") from error
 
     def encode_plain(self, text: str) -> list[int]:
-        """The ids of a text in which names of special tokens are nothing but text; nothing is added around it."""
-        tokenizer = self.tokenizer
-        normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
-        split = tokenizer.pre_tokenizer
-        parts = [part for part, _ in split.pre_tokenize_str(normal)] if split else [normal]
-        if parts and parts[0].startswith(_SPACE) and not text.startswith((" ", _SPACE)):
-            parts[0] = parts[0][1:]
+        """The ids of a text that goes on where another ended, and in which names of special tokens are just text."""
+        ids = self._encode_aside(self.plain, text).ids
+        if self.special_ids.isdisjoint(ids):
+            return ids
+        plain = self.plain
+        normal = plain.normalizer.normalize_str(text) if plain.normalizer else text
+        parts = [part for part, _ in plain.pre_tokenizer.pre_tokenize_str(normal)] if plain.pre_tokenizer else [normal]
         return [token_id for part in parts for token_id in self._plain_ids(part)]
+
+    def encode_rest(self, text: str) -> list[int]:
+        """The ids of a text that goes on where another ended. Names of special tokens inside it become those tokens."""
+        found = self._encode_aside(self.tokenizer, text)
+        first = next((place for place, token_id in enumerate(found.ids) if token_id in self.added_ids), None)
+        if first is None:
+            return self.encode_plain(text)
+        return [*self.encode_plain(text[: found.offsets[first][0]]), *found.ids[first:]]
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that an id stands for, not always whole characters; b"" for an id that has no piece."""
         return self.pieces[token_id] if 0 <= token_id < len(self.pieces) else b""
+
+    @staticmethod
+    def _encode_aside(tokenizer: Tokenizer, text: str) -> Encoding:
+        """An encoding with its offsets. The library keeps Python's lock for one text, and releases it for a batch."""
+        if len(text) <= LONG:
+            return tokenizer.encode(text, add_special_tokens=False)
+        return tokenizer.encode_batch([text], add_special_tokens=False)[0]
 
     def _plain_ids(self, part: str) -> list[int]:
         """A vocabulary may hold the name of a special token as a whole: then character by character."""
@@ -117,8 +136,10 @@ def load_tokenizer(files: ModelFiles) -> TokenizerBundle:
     bos_id = built.tokenizer.token_to_id(bos_text) if bos_text else None
     return TokenizerBundle(
         tokenizer=built.tokenizer,
+        plain=plain_tokenizer(built.tokenizer),
         pieces=pieces,
         special_ids=frozenset(special),
+        added_ids=frozenset(added),
         special_texts=tuple(special.values()),
         chat_template=files.chat_template,
         template_variables=built.named,

@@ -8,6 +8,7 @@ from typing import Any
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.models.vocabulary.pieces import piece_bytes
+from headrace_engine.models.vocabulary.plain import plain_tokenizer
 from tiny_models import CHAT_TEMPLATE, tiny_tokenizer
 
 SPACE = "\u2581"
@@ -59,8 +60,10 @@ def bundle(tokenizer: Any, /, **changes: Any) -> TokenizerBundle:
     spelled = pieces(tokenizer)
     values: dict[str, Any] = {
         "tokenizer": tokenizer,
+        "plain": plain_tokenizer(tokenizer),
         "pieces": spelled,
         "special_ids": frozenset(token_id for token_id, _ in added),
+        "added_ids": frozenset(token_id for token_id, _ in added),
         "special_texts": texts,
         "chat_template": CHAT_TEMPLATE,
         "template_variables": {"bos_token": texts[BOS], "eos_token": texts[EOS]},

@@ -13,6 +13,7 @@ from headrace_engine.models.loaders.gguf_header import read_header
 from headrace_engine.models.vocabulary.built import BuiltTokenizer, set_ends
 from headrace_engine.models.vocabulary.splitting import SPLITTINGS, Splitting, pre_tokenizer
 
+_SPACE = "\u2581"
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6
 _NAMED = {
     "bos_token": "bos_token_id",
@@ -116,7 +117,7 @@ def _splitting(fields: ConfigFields) -> Splitting:
 
 
 def _sentencepiece(vocabulary: Vocabulary) -> tuple[Any, bool]:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, normalizers
 
     fields = vocabulary.fields
     ids = {token: index for index, token in enumerate(vocabulary.tokens)}
@@ -125,9 +126,11 @@ def _sentencepiece(vocabulary: Vocabulary) -> tuple[Any, bool]:
     model = models.BPE(vocab=ids, merges=merges, fuse_unk=True, byte_fallback=True, unk_token=unknown)
     tokenizer = Tokenizer(model)
     begins_with_space = fields.flag("add_space_prefix", True)
-    scheme = "first" if begins_with_space else "never"
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme=scheme, split=False)
-    steps: list[Any] = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    spaces = normalizers.Replace(" ", _SPACE)
+    # Before the text and after each special token, also where a space stands there already.
+    prefixed = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces])
+    tokenizer.normalizer = prefixed if begins_with_space else spaces
+    steps: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if begins_with_space:
         steps.append(decoders.Strip(content=" ", left=1))
     tokenizer.decoder = decoders.Sequence(steps)
