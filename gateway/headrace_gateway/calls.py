@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from functools import partial
 from typing import Any, NoReturn
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
+from headrace.log_budget import LogBudget
 
 from headrace_gateway import status
 from headrace_gateway.forward import Context
@@ -17,11 +21,13 @@ from headrace_gateway.status import CallError
 
 log = structlog.get_logger()
 
-Behaviour = Callable[[Any, Context], Awaitable[Any]]
+Behaviour = Callable[[Any, Context], Any]
+Decode = Callable[[Any], Any]
 
 _SERVED = "/headrace.v1."
 _FACTS = ("request_id", "handle", "model_name")
 _ENDLESS = frozenset({"WatchModel", "WatchEngineStat"})
+_refusals = LogBudget()
 
 
 class LiveCalls:
@@ -116,23 +122,28 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         self._calls = calls
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """Wraps the methods of our own services; health and reflection stay as they are."""
+        """Wraps the methods of our own services; of health and reflection, only how requests are decoded."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or not method.startswith(_SERVED):
-            return handler
+        if handler is None:
+            return None
+        decode: Callable[..., Any] = _decode
         if handler.request_streaming:
-            make, behaviour = grpc.stream_stream_rpc_method_handler, handler.stream_stream
+            make, behaviour, decode = grpc.stream_stream_rpc_method_handler, handler.stream_stream, _decode_all
         elif handler.response_streaming:
             make, behaviour = grpc.unary_stream_rpc_method_handler, handler.unary_stream
         else:
             make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
-        return make(self._guard(method, behaviour), handler.request_deserializer, handler.response_serializer)
+        guard = self._guard if method.startswith(_SERVED) else _foreign
+        decoding = partial(decode, method, handler.request_deserializer)
+        return make(guard(method, behaviour, decoding), None, handler.response_serializer)
 
-    def _guard(self, method: str, behaviour: Behaviour) -> Any:
-        async def guarded(request: Any, context: Context) -> Any:
+    def _guard(self, method: str, behaviour: Behaviour, decode: Decode) -> Any:
+        async def guarded(data: Any, context: Context) -> Any:
+            request = None
             with self._calls.entered(method):
                 try:
+                    request = decode(data)
                     return await behaviour(request, context)
                 except CallError as error:
                     failure = error
@@ -156,10 +167,43 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         return status.draining()
 
 
+def _foreign(method: str, behaviour: Behaviour, decode: Decode) -> Any:
+    """A method of health or reflection, which answers and fails by itself once its request could be decoded."""
+
+    async def guarded(data: Any, context: Context) -> Any:
+        try:
+            request = decode(data)
+            if not inspect.isasyncgenfunction(behaviour):
+                return await behaviour(request, context)
+            async with aclosing(behaviour(request, context)) as answers:
+                async for answer in answers:
+                    await context.write(answer)
+        except CallError as error:
+            await _answer(method, None, context, error)
+
+    return guarded
+
+
+def _decode(method: str, read: Callable[[bytes], Any], data: bytes) -> Any:
+    """A request out of its bytes; what is no message is its client's mistake (CallError)."""
+    try:
+        return read(data)
+    except DecodeError:
+        raise status.undecodable(_name(method), len(data)) from None
+
+
+async def _decode_all(method: str, read: Callable[[bytes], Any], requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async for data in requests:
+        yield _decode(method, read, data)
+
+
 async def _answer(method: str, request: Any, context: Context, failure: CallError) -> NoReturn:
     """Only names and reasons are logged: sentences may quote what a user sent."""
-    facts = {name: status.shown(text) for name in _FACTS if (text := getattr(request, name, ""))}
-    log.info("request_refused", method=_name(method), code=failure.code.name, reason=failure.reason, **facts)
+    omitted = _refusals.spend((method, failure.reason))
+    if omitted is not None:
+        facts: dict[str, Any] = {name: status.shown(text) for name in _FACTS if (text := getattr(request, name, ""))}
+        facts |= {"omitted": omitted} if omitted else {}
+        log.info("request_refused", method=_name(method), code=failure.code.name, reason=failure.reason, **facts)
     await context.abort(failure.code, failure.status.message, failure.trailing_metadata)
 
 

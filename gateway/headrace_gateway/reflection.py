@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grpc
+from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 from headrace.method_finder import MethodFinder
@@ -13,6 +14,9 @@ SERVICES = tuple(
     for file in (model_service_pb2, request_service_pb2, engine_service_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 )
+
+DETAILS = (status_pb2.DESCRIPTOR, error_details_pb2.DESCRIPTOR)
+"""What reflection knows besides: failures carry these, and a tool that shows one asks what they are."""
 
 
 def enable(server: grpc.aio.Server) -> None:

@@ -119,6 +119,13 @@ def invalid_field(field: str, description: str, *, reason: str = "INVALID_FIELD"
     return refusal(grpc.StatusCode.INVALID_ARGUMENT, reason, f"{field} {description}", bad, field=field)
 
 
+def undecodable(method: str, size: int) -> CallError:
+    """What came is no message of this method."""
+    text = f"the request is no message that {method} takes: its {size} bytes cannot be parsed"
+    bad = status_pb2.BadRequest(field_violations=[status_pb2.BadRequest.FieldViolation(description=text)])
+    return refusal(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", text, bad)
+
+
 def unknown_request(handle: str) -> CallError:
     """No request has this handle or request_id."""
     message = f'no request "{shown(handle)}": it was released, or never was'

@@ -113,3 +113,22 @@ def test_refusals_are_readable(gateway: Server) -> None:
     assert done.returncode != 0
     assert "InvalidArgument" in done.stderr
     assert "top_p" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "details"),
+    [
+        ('{"model_name": "smol", "text": "x", "config": {"top_p": 3}} headrace.v1.RequestService/StartRequest',
+         ('"reason":"INVALID_FIELD"', '"field":"config.top_p"')),
+        ('{"model_name": "none"} headrace.v1.ModelService/GetModel', ('"reason":"UNKNOWN_MODEL"',)),
+        ('{"config": {"model_name": "smol"}} headrace.v1.ModelService/InstallModel', ('"domain":"headrace"',)),
+    ],
+)  # fmt: skip
+def test_a_details_of_failures_are_readable(gateway: Server, call: str, details: tuple[str, ...]) -> None:
+    """Reflection knows google.rpc, so that a tool that shows a detail can say what is in it."""
+    data, _, method = call.rpartition(" ")
+    command = [str(GRPCURL), "-plaintext", "-d", data, gateway.address, method]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert all(detail in done.stderr for detail in details), done.stderr
+    assert "not recognized" not in done.stderr

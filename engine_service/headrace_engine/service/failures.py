@@ -8,17 +8,23 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn, TypeVar
 
+from google.protobuf.message import DecodeError
+from headrace.log_budget import LogBudget
 from headrace.v1.status_pb2 import Status
 
-from headrace_engine.errors import HeadraceError, Internal
+from headrace_engine.errors import FieldViolation, HeadraceError, Internal, InvalidArgument
 from headrace_engine.service.logs import logger, trace
-from headrace_engine.service.status import code_of, to_status
+from headrace_engine.service.status import MAX_FACT, code_of, shorten, to_status
 
 T = TypeVar("T")
 UnaryMethod = Callable[[Any, Any], Awaitable[Any]]
 StreamMethod = Callable[[Any, Any], AsyncIterator[Any]]
 
 _log = logger(__name__)
+_refusals = LogBudget()
+
+MAX_FIELDS_LOGGED = 10
+"""Wrong fields that the log names of one refusal."""
 
 
 @asynccontextmanager
@@ -37,6 +43,41 @@ class CallFailed(Exception):
     def __init__(self, status: Status) -> None:
         super().__init__(status.message)
         self.status = status
+
+
+def decoded(name: str, read: Callable[[bytes], T], data: bytes) -> T:
+    """A request out of its bytes.
+
+    Args:
+        name: the RPC's name.
+        read: the deserializer of its requests.
+
+    Raises:
+        CallFailed: they are none; that is its client's mistake.
+    """
+    try:
+        return read(data)
+    except DecodeError:
+        _fail(name, None, _undecodable(name, data))
+
+
+async def all_decoded(name: str, read: Callable[[bytes], T], requests: AsyncIterator[bytes]) -> AsyncGenerator[T, None]:
+    """The requests of a stream out of their bytes.
+
+    Raises:
+        InvalidArgument: one is none.
+    """
+    async for data in requests:
+        try:
+            request = read(data)
+        except DecodeError:
+            raise _undecodable(name, data) from None
+        yield request
+
+
+def _undecodable(name: str, data: bytes) -> InvalidArgument:
+    text = f"the request is no message that {name} takes: its {len(data)} bytes cannot be parsed"
+    return InvalidArgument(text, violations=[FieldViolation("", text)])
 
 
 async def call_unary(name: str, method: UnaryMethod, request: Any) -> Any:
@@ -77,7 +118,7 @@ def _fail(name: str, request: Any, error: Exception | asyncio.CancelledError) ->
     facts = _facts(request)
     log = _log.bind(method=name, **facts)
     if isinstance(error, HeadraceError) and not isinstance(error, Internal):
-        _log_refusal(log, error)
+        _log_refusal(log, name, error)
         raise CallFailed(to_status(error)) from None
     raise CallFailed(to_status(fault(log, error, facts))) from None
 
@@ -92,14 +133,23 @@ def _facts(request: Any) -> dict[str, str]:
     """What names the request in logs and details."""
     facts = {name: getattr(request, name, "") for name in ("request_id", "handle", "model_name")}
     facts["model_name"] = facts["model_name"] or getattr(getattr(request, "config", None), "model_name", "")
-    return {name: value for name, value in facts.items() if value}
+    return {name: shorten(value, MAX_FACT) for name, value in facts.items() if value}
 
 
-def _log_refusal(log: Any, error: HeadraceError) -> None:
+def _log_refusal(log: Any, method: str, error: HeadraceError) -> None:
     """Say why, without the texts: they quote what the caller sent."""
-    fields = [violation.field for violation in error.violations]
-    log.info("request_refused", code=code_of(error).name, reason=error.reason, **({"fields": fields} if fields else {}))
+    omitted = _refusals.spend((method, error.reason))
+    if omitted is None:
+        return
+    facts: dict[str, Any] = {"fields": _fields(error), "omitted": omitted}
+    facts = {name: value for name, value in facts.items() if value}
+    log.info("request_refused", code=code_of(error).name, reason=error.reason, **facts)
     log.debug("refusal_text", text=error.message)
+
+
+def _fields(error: HeadraceError) -> list[str]:
+    named = [violation.field for violation in error.violations if violation.field]
+    return [shorten(field, MAX_FACT) for field in named[:MAX_FIELDS_LOGGED]]
 
 
 def fault(log: Any, error: BaseException, facts: Mapping[str, str]) -> Internal:

@@ -41,6 +41,13 @@ class _Servicer(aio.HealthServicer):  # type: ignore[misc]
             await super().Check(request, context) if status is None else health_pb2.HealthCheckResponse(status=status)
         )
 
+    async def List(self, request: health_pb2.HealthListRequest, context: Any) -> Any:  # noqa: N802
+        """The status of each service."""
+        asked = {name: health_pb2.HealthCheckRequest(service=name) for name in (OVERALL, REQUESTS, MODELS)}
+        return health_pb2.HealthListResponse(
+            statuses={name: await self.Check(check, context) for name, check in asked.items()}
+        )
+
 
 class Health:
     """Keeps a health servicer in step with an engine.

@@ -3,65 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NoReturn
 
 import grpc
 from headrace.v1.status_pb2 import Status
 
-from headrace_engine.service.failures import CallFailed, call_stream, call_unary, closing
+from headrace_engine.service.failures import CallFailed, all_decoded, call_stream, call_unary, closing, decoded
 from headrace_engine.service.status import grpc_code, shorten
 
 MAX_GRPC_MESSAGE = 1920
 """Bytes of grpc-message as it travels: a byte that is not printable ASCII takes three."""
 
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
+Decode = Callable[[Any], Any]
+
+_HEALTH = "/grpc.health."
 
 
 class FailureInterceptor(grpc.aio.ServerInterceptor):
-    """Runs every call of a headrace service through `failures`, and aborts it with the status that comes out."""
+    """Runs every call through `failures`, and aborts it with the status that comes out.
+
+    Requests are decoded in here and not by gRPC, for which bytes that are no message are a defect of the server.
+    """
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         """The method's handler, wrapped."""
         handler: grpc.RpcMethodHandler[Any, Any] | None = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith("/headrace."):
-            return handler
-        return _wrap(handler, handler_call_details.method.rpartition("/")[2])
+        if handler is None:
+            return None
+        return _wrap(handler, handler_call_details.method)
 
 
-def _wrap(handler: Any, name: str) -> grpc.RpcMethodHandler[Any, Any]:
-    coders = {
-        "request_deserializer": handler.request_deserializer,
-        "response_serializer": handler.response_serializer,
-    }
+def _wrap(handler: Any, path: str) -> grpc.RpcMethodHandler[Any, Any]:
+    name, read = path.rpartition("/")[2], handler.request_deserializer
+    coders = {"request_deserializer": None, "response_serializer": handler.response_serializer}
     if handler.stream_stream:
-        return grpc.stream_stream_rpc_method_handler(_stream(name, handler.stream_stream), **coders)
+        decode = partial(all_decoded, name, read)
+        return grpc.stream_stream_rpc_method_handler(_stream(name, handler.stream_stream, decode), **coders)
+    decode = partial(decoded, name, read)
+    if path.startswith(_HEALTH):
+        if handler.unary_stream:
+            return grpc.unary_stream_rpc_method_handler(_by_itself(handler.unary_stream, decode), **coders)
+        return grpc.unary_unary_rpc_method_handler(_by_itself(handler.unary_unary, decode), **coders)
     if handler.unary_stream:
-        return grpc.unary_stream_rpc_method_handler(_stream(name, handler.unary_stream), **coders)
-    return grpc.unary_unary_rpc_method_handler(_unary(name, handler.unary_unary), **coders)
+        return grpc.unary_stream_rpc_method_handler(_stream(name, handler.unary_stream, decode), **coders)
+    return grpc.unary_unary_rpc_method_handler(_unary(name, handler.unary_unary, decode), **coders)
 
 
-def _unary(name: str, method: Any) -> Any:
-    async def handle(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+def _unary(name: str, method: Any, decode: Decode) -> Any:
+    async def handle(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
-            return await call_unary(name, method, request)
+            return await call_unary(name, method, decode(data))
         except CallFailed as failure:
             await _abort(context, failure.status)
 
     return handle
 
 
-def _stream(name: str, method: Any) -> Any:
+def _stream(name: str, method: Any, decode: Decode) -> Any:
     """A handler that writes by itself: one that yields is left to the garbage collector when its client is gone."""
 
-    async def handle(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    async def handle(data: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
-            async with closing(call_stream(name, method, request)) as answers:
+            async with closing(call_stream(name, method, decode(data))) as answers:
                 async for answer in answers:
                     await context.write(answer)
         except CallFailed as failure:
             await _abort(context, failure.status)
+
+    return handle
+
+
+def _by_itself(method: Any, decode: Decode) -> Any:
+    """A handler of a method that is not ours, which answers and fails by itself."""
+
+    async def handle(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            request = decode(data)
+        except CallFailed as failure:
+            await _abort(context, failure.status)
+        return await method(request, context)
 
     return handle
 

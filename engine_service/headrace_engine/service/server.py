@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import grpc
+from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from headrace.method_finder import MethodFinder
@@ -26,6 +27,9 @@ SERVICES = (
     reflection.SERVICE_NAME,
 )
 """What reflection lists."""
+
+DETAILS = (status_pb2.DESCRIPTOR, error_details_pb2.DESCRIPTOR)
+"""What reflection knows besides: failures carry these, and a tool that shows one asks what they are."""
 
 MAX_MESSAGE_BYTES = 64 << 20
 
