@@ -15,6 +15,7 @@ HeadraceError
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -199,3 +200,16 @@ def in_words(error: BaseException) -> str:
 def sendable(text: str) -> str:
     """A text in which what is no character, such as half a surrogate pair, is written out."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it: at most 80 characters, at a cost that does not grow with the value."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[: _LONGEST_QUOTE - 3]}..."
+
+
+_LONGEST_QUOTE = 80
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 3
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxarray = 20
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _LONGEST_QUOTE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -61,8 +62,8 @@ class EnginePool:
         """
         if not engine_ids:
             return list(self.engines)
-        for name in engine_ids:
-            if list(engine_ids).count(name) > 1:
+        for name, count in Counter(engine_ids).items():
+            if count > 1:
                 raise status.invalid_field("engine_ids", f'"{status.shown(name)}" is given twice')
         return [self.named(name) for name in engine_ids]
 

@@ -17,9 +17,13 @@ from numpy.typing import NDArray
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.core.runner import Processing, SequenceStep
 from headrace_engine.errors import BadProcessor, in_words
+from headrace_engine.regular_files import read_regular
 
 Process = Callable[[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]], None]
 """Changes the logits of a row in place, given all ids of its sequence and the request's arguments."""
+
+LONGEST_SOURCE = 2**24
+"""Bytes of a file."""
 
 FUNCTION = "process"
 """What a file calls it."""
@@ -55,12 +59,15 @@ def device_sources(files: Iterable[ProcessorFile]) -> list[ProcessorFile]:
 
 def idle_device_sources(files: Iterable[ProcessorFile], backend: str) -> dict[str, str]:
     """Why code for a device is of no use to a backend, by name."""
-    return {file.name: f"{file.path} is for CUDA devices, and {backend} computes" for file in device_sources(files)}
+    return {
+        file.name: f"{Path(file.path).name} is for CUDA devices, and {backend} computes"
+        for file in device_sources(files)
+    }
 
 
 def told(file: ProcessorFile) -> str:
     """A processor and its file, for messages."""
-    return f"logits processor {file.name!r} ({file.path})"
+    return f"logits processor {file.name!r} ({Path(file.path).name})"
 
 
 def is_processed(steps: Sequence[SequenceStep]) -> bool:
@@ -119,6 +126,7 @@ def _module(file: ProcessorFile) -> ModuleType:
     assert spec.loader is not None, "a .py file has a loader"
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
+        read_regular(Path(file.path), LONGEST_SOURCE)  # The loader would wait for a FIFO.
         spec.loader.exec_module(module)
     except BaseException as error:  # It may exit, too.
         del sys.modules[spec.name]

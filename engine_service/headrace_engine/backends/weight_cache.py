@@ -86,7 +86,7 @@ class WeightCache:
             read_file(path, key.state, contents, threads)
         except FileNotFoundError:
             return False
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             contents.clear()
             _log.info("weight_cache_not_used: %s: %s; the weights are packed anew", path, error)
             return False

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.native import ALIGNMENT, Dtype, Format, Matrix
+from headrace_engine.regular_files import create_regular, open_regular
 
 MAGIC = b"HRWEIGHT"
 PAGE = 4096
@@ -91,7 +92,7 @@ def read_file(path: Path, state: str, contents: Contents, threads: int) -> None:
         OSError: there is no such file, or it cannot be read.
         ValueError, KeyError, TypeError: it is damaged, or was made from something else.
     """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         header, start = _read_header(data)
         if header["state"] != state:
             raise ValueError("the model's files have changed")
@@ -174,7 +175,7 @@ def _check_room(folder: Path, needed: int) -> None:
 def _write(path: Path, header: bytes, contents: Contents) -> None:
     """Under another name until it is whole. Only one process at a time writes there; what one left is overwritten."""
     part = path.with_suffix(".part")
-    with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b") as file:
+    with create_regular(part) as file:
         if not _locked(file.fileno(), part):
             return  # Another process is writing the same, or has just done so.
         file.truncate(0)

@@ -11,7 +11,7 @@ import msgspec
 from headrace_engine.engine.field_checks import NOT_YET, check_ids, honoured, is_set
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.stops import check_stop_fields
-from headrace_engine.errors import BadModel, InvalidArgument
+from headrace_engine.errors import BadModel, InvalidArgument, shown
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import ConfigWarning
 
@@ -101,7 +101,7 @@ def _both(ours: Any, theirs: Any) -> Any:
 
 
 def _not_applied(name: str, value: Any) -> ConfigWarning:
-    text = f"{name} = {value} of the model's generation_config.json {NOT_YET}, and not applied"
+    text = f"{name} = {shown(value)} of the model's generation_config.json {NOT_YET}, and not applied"
     return ConfigWarning(f"config.{name}", text)
 
 
@@ -119,7 +119,7 @@ def _typed(name: str, value: Any) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if kind in (bool, int, float, str) and type(value) is not kind:
-        raise BadModel(f"generation_config.json: {name} = {value!r} is not a {kind.__name__}")
+        raise BadModel(f"generation_config.json: {name} = {shown(value)} is not a {kind.__name__}")
     return _entries(name, value) if kind in (tuple, Mapping) and name != "mm_info" else _frozen(value)
 
 

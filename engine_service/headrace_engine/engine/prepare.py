@@ -174,7 +174,7 @@ def _check_files(config: RuntimeConfig, files: ModelFiles, options: EngineOption
 def _check_length(config: RuntimeConfig, files: ModelFiles) -> None:
     limit = files.spec.max_length
     if limit < 2:
-        raise BadModel(f"the model takes sequences of {limit} token(s); at least 2 are needed")
+        raise BadModel(f"{files.path.name}: the model takes sequences of {limit} token(s); at least 2 are needed")
     if config.max_length is not None and config.max_length > limit:
         text = f"= {config.max_length} is more than the model was made for ({limit} tokens)"
         raise InvalidArgument.field("config.max_length", f"{text}; set rope_scaling to stretch it further")

@@ -13,8 +13,12 @@ import msgspec
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.errors import FailedPrecondition
 from headrace_engine.model_types import ModelState
+from headrace_engine.regular_files import create_regular, is_there, read_regular
 
 FILE = "models.json"
+_LONGEST = 2**30
+"""Bytes that it may have; a config has one MiB at most."""
+
 LOCK = ".lock"
 
 
@@ -58,8 +62,10 @@ class StateStore:
             return
         path = self._folder / FILE
         draft = path.with_suffix(".new")
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(list(models))))
-        with draft.open("rb") as file:
+        with create_regular(draft) as file:
+            file.truncate(0)
+            file.write(msgspec.json.format(msgspec.json.encode(list(models))))
+            file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
 
@@ -74,7 +80,7 @@ def _lock(folder: Path) -> int:
     """The descriptor that holds the folder: no child process inherits it, and the system lets go of it in any case."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     except OSError as error:
         text = f"state directory {folder} cannot be used ({error.strerror})"
         raise _unusable(f"{text}: name a directory that this program may write to") from error
@@ -91,10 +97,10 @@ def _lock(folder: Path) -> int:
 
 
 def _load(path: Path) -> list[SavedModel]:
-    if not path.exists():
-        return []
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[SavedModel])
+        if not is_there(path):
+            return []
+        return msgspec.json.decode(read_regular(path, _LONGEST), type=list[SavedModel])
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise _unusable(

@@ -11,6 +11,7 @@ from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.layout import name_some
 from headrace_engine.models.loaders import gguf, hub, huggingface
 from headrace_engine.models.loaders.choice import one_file
+from headrace_engine.models.loaders.opening import has_file
 from headrace_engine.models.loaders.shards import is_pickle, pickle_refusal
 from headrace_engine.models.rope import apply_rope_scaling
 
@@ -76,12 +77,12 @@ def _open_file(path: Path, wanted: ModelFormat) -> ModelFiles:
 
 def _open_directory(path: Path, wanted: ModelFormat, file_prefix: str) -> ModelFiles:
     if wanted is ModelFormat.GGUF:
-        return gguf.open_file(path / one_file(_ggufs(path), file_prefix, str(path)))
-    has_config = (path / huggingface.CONFIG).is_file()
+        return gguf.open_file(path / one_file(_ggufs(path), file_prefix, path.name))
+    has_config = has_file(path / huggingface.CONFIG)
     if wanted is ModelFormat.HF or (has_config and not _only_gguf(path, file_prefix)):
         return _open_huggingface(path, file_prefix, has_config)
     if _ggufs(path):
-        return gguf.open_file(path / one_file(_ggufs(path), file_prefix, str(path)))
+        return gguf.open_file(path / one_file(_ggufs(path), file_prefix, path.name))
     return _open_huggingface(path, file_prefix, has_config)
 
 
@@ -92,7 +93,7 @@ def _open_huggingface(path: Path, file_prefix: str, has_config: bool) -> ModelFi
     if pickles:
         raise pickle_refusal(pickles)
     found = name_some(sorted(file.name for file in path.iterdir())) or "nothing"
-    raise BadModel(f"{path}: no model: neither config.json nor a GGUF file is there, but {found}")
+    raise BadModel(f"{path.name}: no model: neither config.json nor a GGUF file is there, but {found}")
 
 
 def _only_gguf(path: Path, file_prefix: str) -> bool:
@@ -102,4 +103,4 @@ def _only_gguf(path: Path, file_prefix: str) -> bool:
 
 
 def _ggufs(path: Path) -> list[str]:
-    return sorted(file.name for file in path.glob("*.gguf") if file.is_file())
+    return sorted(file.name for file in path.glob("*.gguf") if not file.is_dir())

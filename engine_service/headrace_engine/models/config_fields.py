@@ -6,7 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from headrace_engine.errors import BadModel
+from headrace_engine.errors import BadModel, shown
+
+INT32 = 2**31 - 1
+"""Most of what a file counts, such as positions and ids: kernels and the wire hold no more."""
 
 
 class ConfigFields:
@@ -31,7 +34,7 @@ class ConfigFields:
         """The name is there, be it with a null."""
         return self.prefix + name in self._values
 
-    def integer(self, name: str, default: int | None = None, *, minimum: int = 1, maximum: int = 2**40) -> int:
+    def integer(self, name: str, default: int | None = None, *, minimum: int = 1, maximum: int = INT32) -> int:
         """An integer in a range.
 
         Raises:
@@ -77,8 +80,8 @@ class ConfigFields:
     def error(self, name: str, problem: str) -> BadModel:
         """An error about one field, with its value."""
         value = self.get(name)
-        shown = "is absent and" if value is None else f"= {_short(value)}"
-        return BadModel(f"{self.source}: {self.prefix}{name} {shown} {problem}")
+        found = "is absent and" if value is None else f"= {shown(value)}"
+        return BadModel(f"{self.source}: {self.prefix}{name} {found} {problem}")
 
     def _or_default(self, name: str, default: object) -> Any:
         value = self.get(name)
@@ -93,8 +96,3 @@ class _NestedFields(ConfigFields):
 
     def has(self, name: str) -> bool:
         return name in self._values
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

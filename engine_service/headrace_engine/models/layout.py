@@ -63,13 +63,14 @@ def file_name(canonical: str, names: Mapping[str, str]) -> str:
 
 
 def bind(
-    spec: DecoderSpec, stored: Mapping[str, StoredTensor], names: Mapping[str, str], source: str
+    spec: DecoderSpec, stored: Mapping[str, StoredTensor], names: Mapping[str, str], source: str, files: Iterable[str]
 ) -> tuple[dict[str, TensorInfo], list[StoredTensor]]:
     """Finds every tensor that the decoder needs, and what is left over.
 
     Args:
         stored: what the files hold, by their names.
         source: what described the decoder, for messages: "config.json".
+        files: names of the files that were read, be it that they hold nothing.
 
     Raises:
         BadModel: a tensor is absent or has another shape.
@@ -85,7 +86,7 @@ def bind(
         _check_shape(tensor, shape, spec, source)
         bound[canonical] = TensorInfo(canonical, tensor)
     if missing:
-        raise _missing(missing, spec, stored.values(), source)
+        raise _missing(missing, spec, files, source)
     used = {info.stored.name for info in bound.values()}
     return bound, [tensor for name, tensor in stored.items() if name not in used]
 
@@ -124,8 +125,6 @@ def _check_shape(tensor: StoredTensor, shape: tuple[int, ...], spec: DecoderSpec
         )
 
 
-def _missing(missing: list[str], spec: DecoderSpec, stored: Iterable[StoredTensor], source: str) -> BadModel:
-    files = ", ".join(sorted({tensor.file.name for tensor in stored})) or "no file"
-    return BadModel(
-        f"{files}: {len(missing)} tensor(s) that {spec.architecture} of {source} needs are absent: {name_some(missing)}"
-    )
+def _missing(missing: list[str], spec: DecoderSpec, files: Iterable[str], source: str) -> BadModel:
+    needs = f"{len(missing)} tensor(s) that {spec.architecture} of {source} needs"
+    return BadModel(f"{name_some(files)}: {needs} are absent: {name_some(missing)}")

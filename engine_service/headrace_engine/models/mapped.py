@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import mmap
+from typing import BinaryIO
 
 from headrace_engine.errors import BadModel
 from headrace_engine.models.files import StoredTensor
+from headrace_engine.models.loaders.opening import open_model_file
 
 
 def map_tensor(stored: StoredTensor) -> memoryview:
     """The tensor's bytes. Mapped copy-on-write, since torch takes no read-only memory.
 
     Raises:
-        BadModel: the file has changed since it was opened.
+        BadModel: the file has changed since it was opened, or cannot be mapped.
     """
-    try:
-        with stored.file.open("rb") as file:
-            size = file.seek(0, 2)
-            if size < stored.offset + stored.nbytes:
-                expected = stored.offset + stored.nbytes
-                raise BadModel(f"{stored.file.name}: truncated: {size} bytes, expected at least {expected}")
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    except OSError as error:
-        raise BadModel(f"{stored.file.name}: cannot be read: {error.strerror}") from error
+    with open_model_file(stored.file) as file:
+        size, expected = file.seek(0, 2), stored.offset + stored.nbytes
+        if size < expected:
+            raise BadModel(f"{stored.file.name}: truncated: {size} bytes, expected at least {expected}")
+        mapped = _map(file, stored)
     return memoryview(mapped)[stored.offset : stored.offset + stored.nbytes]
+
+
+def _map(file: BinaryIO, stored: StoredTensor) -> mmap.mmap:
+    try:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:  # No address space, a file system that maps nothing, or an empty file.
+        raise BadModel(f"{stored.file.name}: cannot be read: {error}") from error

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headrace_engine.config import RopeScaling, RopeScalingType
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.config_fields import INT32, ConfigFields
 from headrace_engine.models.spec import DecoderSpec, RopeSpec
 
 DEFAULT_THETA = 10_000.0
@@ -80,9 +80,9 @@ def apply_rope_scaling(spec: DecoderSpec, scaling: RopeScaling) -> DecoderSpec:
     factor = _required_factor(kind, scaling)
     if kind is RopeScalingType.LINEAR:
         rope = RopeSpec(theta=spec.rope.theta, dim=spec.rope.dim, scaling=kind, factor=factor)
-        return replace(spec, rope=rope, max_length=max(spec.max_length, int(_trained_length(spec) * factor)))
+        return replace(spec, rope=rope, max_length=max(spec.max_length, _stretched(_trained_length(spec), factor)))
     rope = _overridden_llama3(spec, scaling, factor)
-    return replace(spec, rope=rope, max_length=max(spec.max_length, int(rope.original_max_length * factor)))
+    return replace(spec, rope=rope, max_length=max(spec.max_length, _stretched(rope.original_max_length, factor)))
 
 
 def _scaling_table(config: ConfigFields) -> ConfigFields | None:
@@ -154,6 +154,14 @@ def _required_factor(kind: RopeScalingType, scaling: RopeScaling) -> float:
     return scaling.factor
 
 
+def _stretched(length: int, factor: float) -> int:
+    stretched = length * factor
+    if stretched > INT32:
+        text = f"= {factor:g} stretches {length} positions to {stretched:g}; allowed: at most {INT32} positions"
+        raise InvalidArgument.field("config.rope_scaling.factor", text)
+    return int(stretched)
+
+
 def _trained_length(spec: DecoderSpec) -> int:
     """Positions before any scaling that the model's own files ask for."""
     if spec.rope.scaling is RopeScalingType.LLAMA3:
@@ -172,8 +180,9 @@ def _overridden_llama3(spec: DecoderSpec, scaling: RopeScaling, factor: float) -
         text = f"= {high:g} must be finite and above low_freq_factor = {low:g}, which must be above 0"
         raise InvalidArgument.field("config.rope_scaling.high_freq_factor", text)
     original = scaling.original_max_length
-    if original is not None and original < 1:
-        raise InvalidArgument.field("config.rope_scaling.original_max_length", f"= {original} must be at least 1")
+    if original is not None and not 1 <= original <= INT32:
+        text = f"= {original} is out of range; allowed: at least 1, at most {INT32}"
+        raise InvalidArgument.field("config.rope_scaling.original_max_length", text)
     return RopeSpec(
         theta=old.theta,
         dim=old.dim,

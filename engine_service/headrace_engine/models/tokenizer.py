@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace_engine.config import ModelFormat
-from headrace_engine.errors import BadModel, InvalidArgument
+from headrace_engine.errors import BadModel, InvalidArgument, shown
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.vocabulary import gguf, huggingface
+from headrace_engine.models.vocabulary.built import BuiltTokenizer
+from headrace_engine.models.vocabulary.guarded import guarded, reason_of
 from headrace_engine.models.vocabulary.pieces import missing_bytes, piece_bytes
 from headrace_engine.models.vocabulary.plain import plain_tokenizer
 
@@ -21,6 +23,14 @@ _ANY_LENGTH = 2**20
 
 LONG = 2_000
 """Characters from which a text is encoded with Python's lock released: that costs a hand-over between threads."""
+
+_PROBES = (
+    "",
+    "a",
+    " The 2nd wheel:\r\n\tit's ½ turned, caf\u00e9 \u6c34\u8eca \U0001f336\ufe0f\u200b </s>",
+    "a b" * LONG,
+)
+"""Texts that every tokenizer has to encode: words, digits, spaces, signs, other scripts, and a long one."""
 
 _COMPOSED = 4
 """A normalizer may replace this many bytes by one: Unicode's compatibility forms, at most."""
@@ -68,28 +78,38 @@ class TokenizerBundle:
             add_special_tokens: put before and after what the tokenizer adds by itself.
 
         Raises:
-            InvalidArgument: the text holds half a surrogate pair, which is no character.
+            InvalidArgument: the text holds half a surrogate pair, which is no character, or the tokenizer fails on it.
         """
-        try:
+        with guarded(_not_encoded):
             if len(text) <= LONG:
                 return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
             # The library keeps the lock for one text, and releases it for a batch.
             return self.tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
-        except TypeError as error:
-            raise InvalidArgument.field("prompt", "is not valid Unicode: it holds half a surrogate pair") from error
 
     def encode_plain(self, text: str) -> list[int]:
-        """The ids of a text that goes on where another ended, and in which names of special tokens are just text."""
+        """The ids of a text that goes on where another ended, and in which names of special tokens are just text.
+
+        Raises:
+            InvalidArgument: as `encode`.
+        """
         ids = self._encode_aside(self.plain, text).ids
         if self.special_ids.isdisjoint(ids):
             return ids
+        with guarded(_not_encoded):
+            return self._encode_parts(text)
+
+    def _encode_parts(self, text: str) -> list[int]:
         plain = self.plain
         normal = plain.normalizer.normalize_str(text) if plain.normalizer else text
         parts = [part for part, _ in plain.pre_tokenizer.pre_tokenize_str(normal)] if plain.pre_tokenizer else [normal]
         return [token_id for part in parts for token_id in self._plain_ids(part)]
 
     def encode_rest(self, text: str) -> list[int]:
-        """The ids of a text that goes on where another ended. Names of special tokens inside it become those tokens."""
+        """The ids of a text that goes on where another ended. Names of special tokens inside it become those tokens.
+
+        Raises:
+            InvalidArgument: as `encode`.
+        """
         found = self._encode_aside(self.tokenizer, text)
         first = next((place for place, token_id in enumerate(found.ids) if token_id in self.added_ids), None)
         if first is None:
@@ -103,9 +123,10 @@ class TokenizerBundle:
     @staticmethod
     def _encode_aside(tokenizer: Tokenizer, text: str) -> Encoding:
         """An encoding with its offsets. The library keeps Python's lock for one text, and releases it for a batch."""
-        if len(text) <= LONG:
-            return tokenizer.encode(text, add_special_tokens=False)
-        return tokenizer.encode_batch([text], add_special_tokens=False)[0]
+        with guarded(_not_encoded):
+            if len(text) <= LONG:
+                return tokenizer.encode(text, add_special_tokens=False)
+            return tokenizer.encode_batch([text], add_special_tokens=False)[0]
 
     def _plain_ids(self, part: str) -> list[int]:
         """A vocabulary may hold the name of a special token as a whole: then character by character."""
@@ -122,13 +143,19 @@ def load_tokenizer(files: ModelFiles) -> TokenizerBundle:
         BadModel: it is absent, damaged, of a kind that is not supported, or has ids that the model does not have.
     """
     builder = gguf if files.format is ModelFormat.GGUF else huggingface
+    source = files.tokenizer_path.name
     try:
         built = builder.build_tokenizer(files.tokenizer_path)
     except ImportError as error:
-        raise BadModel(
-            f"{files.tokenizer_path}: reading its tokenizer needs the package tokenizers: {error}"
-        ) from error
-    pieces = piece_bytes(built.tokenizer, str(files.tokenizer_path))
+        raise BadModel(f"{source}: reading its tokenizer needs the package tokenizers: {error}") from error
+    with guarded(lambda error: BadModel(f"{source}: its tokenizer cannot be read: {reason_of(error)}")):
+        bundle = _bundle(files, built, source)
+    _probe(bundle, source)
+    return bundle
+
+
+def _bundle(files: ModelFiles, built: BuiltTokenizer, source: str) -> TokenizerBundle:
+    pieces = piece_bytes(built.tokenizer, source)
     _check_vocabulary(files, pieces)
     added = built.tokenizer.get_added_tokens_decoder()
     special = {token_id: token.content for token_id, token in sorted(added.items()) if token.special}
@@ -152,6 +179,26 @@ def load_tokenizer(files: ModelFiles) -> TokenizerBundle:
     )
 
 
+def _probe(bundle: TokenizerBundle, source: str) -> None:
+    """Encode every kind of text once: a tokenizer that cannot has no use.
+
+    Raises:
+        BadModel: it fails on one of them.
+    """
+    for text in _PROBES:
+        try:
+            bundle.encode(text)
+            bundle.encode_rest(text)
+        except InvalidArgument as error:
+            raise BadModel(f"{source}: its tokenizer cannot encode {text[:20]!r}: {error.message}") from error
+
+
+def _not_encoded(error: BaseException) -> InvalidArgument:
+    if isinstance(error, TypeError):
+        return InvalidArgument.field("prompt", "is not valid Unicode: it holds half a surrogate pair")
+    return InvalidArgument.field("prompt", f"cannot be encoded by the model's tokenizer: {reason_of(error)}")
+
+
 def _max_token_bytes(tokenizer: Tokenizer, pieces: tuple[bytes, ...]) -> int:
     if any(token.lstrip or token.rstrip for token in tokenizer.get_added_tokens_decoder().values()):
         return _ANY_LENGTH
@@ -161,5 +208,5 @@ def _max_token_bytes(tokenizer: Tokenizer, pieces: tuple[bytes, ...]) -> int:
 def _check_vocabulary(files: ModelFiles, pieces: tuple[bytes, ...]) -> None:
     size = files.spec.vocab_size
     if len(pieces) > size:
-        text = f"the tokenizer has {len(pieces)} ids (the last is {pieces[-1]!r}), but the model only {size}"
-        raise BadModel(f"{files.tokenizer_path}: {text}: they belong to different models")
+        text = f"the tokenizer has {len(pieces)} ids (the last is {shown(pieces[-1])}), but the model only {size}"
+        raise BadModel(f"{files.tokenizer_path.name}: {text}: they belong to different models")

@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +97,8 @@ def _models(given: argparse.Namespace) -> tuple[RuntimeConfig, ...]:
     if settings and not given.model:
         raise ValueError(f"{settings[0].argument} is a setting of models, but there is no --model")
     models = tuple(read_model(text, settings, given.backend) for text in given.model)
-    names = [model.model_name for model in models]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    names = Counter(model.model_name for model in models)
+    twice = next((name for name, count in names.items() if count > 1), None)
     if twice is not None:
         raise ValueError(f'--model: "{twice}" is given twice; each model needs a name of its own')
     return models

@@ -168,8 +168,20 @@ def test_a_folder_that_cannot_be_written_is_logged_and_no_failure(what, gguf, fo
     assert len(packed) == 2
 
 
-def refusing_open(path, flags, mode=0o777):
-    raise PermissionError(13, "Permission denied", str(path))
+def refusing_open(path, flags, mode=0o777, *, real=os.open):
+    if flags & os.O_CREAT:
+        raise PermissionError(13, "Permission denied", str(path))
+    return real(path, flags, mode)
+
+
+def test_f1_a_fifo_in_the_place_of_the_file_is_not_waited_for(gguf, folder, packed, caplog):
+    first = contents(gguf)
+    (entry,) = folder.iterdir()
+    entry.unlink()
+    os.mkfifo(entry)
+    with caplog.at_level(logging.INFO):
+        assert_same(contents(gguf), first)
+    assert "it is no regular file, but a FIFO" in caplog.text
 
 
 def test_what_a_killed_process_left_half_written_is_overwritten(gguf, folder, packed):

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.processors import FUNCTION, device_sources, idle_device_sources, told
+from headrace_engine.backends.processors import FUNCTION, LONGEST_SOURCE, device_sources, idle_device_sources, told
 from headrace_engine.backends.torch.processing import Kernel
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.errors import BadProcessor
+from headrace_engine.regular_files import read_regular
 
 _OPTIONS = ("--std=c++17",)
 _MOST_THREADS = 1024
@@ -82,6 +83,6 @@ def _launch(function: Any, threads: int, row: Tensor, ids: Tensor, arguments: Te
 
 def _source(file: ProcessorFile) -> str:
     try:
-        return Path(file.path).read_text()
+        return read_regular(Path(file.path), LONGEST_SOURCE).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadProcessor(f"{told(file)} cannot be read: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.config_fields import INT32, ConfigFields
 from headrace_engine.models.rope import rope_from_config, rope_from_metadata
 from headrace_engine.models.spec import DecoderSpec
 
@@ -55,6 +55,7 @@ def decoder_from_config(config: ConfigFields, architecture: str) -> DecoderSpec:
     _check_activation(config)
     hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     head_dim = _head_dim(config, hidden, heads)
+    _check_width(config, "num_attention_heads", heads, head_dim)
     max_length = config.integer("max_position_embeddings")
     return DecoderSpec(
         architecture=architecture,
@@ -80,6 +81,7 @@ def decoder_from_metadata(metadata: ConfigFields, architecture: str, hints: Gguf
     """
     hidden, heads = metadata.integer("embedding_length"), metadata.integer("attention.head_count")
     head_dim = _gguf_head_dim(metadata, hidden, heads)
+    _check_width(metadata, "attention.head_count", heads, head_dim)
     layers = metadata.integer("block_count", maximum=MAX_LAYERS)
     return DecoderSpec(
         architecture=architecture,
@@ -141,6 +143,12 @@ def _gguf_head_dim(metadata: ConfigFields, hidden: int, heads: int) -> int:
     if head_dim % 2:
         raise metadata.error("attention.key_length", f"must be even, not {head_dim}, for rotary embeddings")
     return head_dim
+
+
+def _check_width(config: ConfigFields, name: str, heads: int, head_dim: int) -> None:
+    if heads * head_dim > INT32:
+        text = f"makes {heads * head_dim} entries of all heads with a head's size of {head_dim}"
+        raise config.error(name, f"{text}; allowed: at most {INT32}")
 
 
 def _kv_heads(config: ConfigFields, name: str, heads: int) -> int:

@@ -7,11 +7,14 @@ from typing import Any
 
 from headrace_engine.errors import BadModel
 from headrace_engine.models.loaders.json_files import read_object
+from headrace_engine.models.loaders.opening import has_file, read_model_file
 
 _TEMPLATE_FILE = "chat_template.jinja"
 _TOOL_FILE = Path("additional_chat_templates", "tool_use.jinja")
 _OLD_TEMPLATE_FILE = "chat_template.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
+_LONGEST_TEMPLATE = 2**20
+"""Bytes: as many as a template may have that comes with a config."""
 
 
 def read_chat_templates(directory: Path) -> tuple[str | None, str | None]:
@@ -23,10 +26,10 @@ def read_chat_templates(directory: Path) -> tuple[str | None, str | None]:
     Raises:
         BadModel: a file cannot be read, or what it holds is no template.
     """
-    if (directory / _TEMPLATE_FILE).is_file():
+    if has_file(directory / _TEMPLATE_FILE):
         return _text(directory / _TEMPLATE_FILE), _text(directory / _TOOL_FILE)
     for name in (_OLD_TEMPLATE_FILE, _TOKENIZER_CONFIG):
-        if (directory / name).is_file():
+        if has_file(directory / name):
             template = read_object(directory / name).get("chat_template")
             if template is not None:
                 return _templates(template, name)
@@ -34,10 +37,12 @@ def read_chat_templates(directory: Path) -> tuple[str | None, str | None]:
 
 
 def _text(file: Path) -> str | None:
+    if not has_file(file):
+        return None
     try:
-        return file.read_text(encoding="utf-8") if file.is_file() else None
-    except (OSError, ValueError) as error:
-        raise BadModel(f"{file.name}: cannot be read: {error}") from error
+        return read_model_file(file, _LONGEST_TEMPLATE).decode()
+    except UnicodeDecodeError as error:
+        raise BadModel(f"{file.name}: is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def _templates(value: Any, source: str) -> tuple[str, str | None]:

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from headrace_engine.models.files import StoredTensor
+from headrace_engine.models.loaders.opening import open_model_file
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _CHUNK = 4 * 2**20
@@ -33,7 +34,7 @@ def same_bytes(left: StoredTensor, right: StoredTensor) -> bool:
     """Both tensors hold the same values in the same storage type. Reads both up to the first difference."""
     if (left.storage, left.shape) != (right.storage, right.shape):
         return False
-    with left.file.open("rb") as left_file, right.file.open("rb") as right_file:
+    with open_model_file(left.file) as left_file, open_model_file(right.file) as right_file:
         left_file.seek(left.offset)
         right_file.seek(right.offset)
         for begin in range(0, left.nbytes, _CHUNK):

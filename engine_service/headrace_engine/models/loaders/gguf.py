@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from headrace_engine.models.layout import bind, name_some
 from headrace_engine.models.loaders.digest import digest_of, snapshot_commit
 from headrace_engine.models.loaders.gguf_header import GgufHeader, read_header
 from headrace_engine.models.loaders.gguf_types import READABLE_TYPES
+from headrace_engine.models.loaders.opening import open_model_file
 from headrace_engine.models.spec import DecoderSpec
 
 _ROPE_FREQS = "rope_freqs.weight"
@@ -35,8 +38,11 @@ _SAMPLING = {
     "general.sampling.min_p": "min_p",
     "general.sampling.penalty_repeat": "repetition_penalty",
 }
-_LONGEST_ARRAY = 64
-"""Arrays up to this length are shown with the metadata."""
+_LONGEST_ARRAY, _LONGEST_TEXT = 64, 2**16
+"""Arrays and texts up to this length are shown with the metadata."""
+
+_MOST_FACTORS = 2**12
+"""More than half the size of any head."""
 
 
 def open_file(path: Path) -> ModelFiles:
@@ -103,7 +109,7 @@ def _spec(header: GgufHeader) -> tuple[Family, DecoderSpec]:
 
 def _bind(header: GgufHeader, family: Family, spec: DecoderSpec) -> tuple[dict[str, TensorInfo], list[str]]:
     source = header.path.name
-    tensors, rest = bind(spec, header.tensors, family.gguf_names, "its metadata")
+    tensors, rest = bind(spec, header.tensors, family.gguf_names, "its metadata", [source])
     for info in tensors.values():
         if info.stored.storage not in READABLE_TYPES:
             text = f"has type {info.stored.storage}, which is not supported"
@@ -114,7 +120,7 @@ def _bind(header: GgufHeader, family: Family, spec: DecoderSpec) -> tuple[dict[s
 
 
 def _left_over(rest: Sequence[StoredTensor], source: str) -> list[str]:
-    """Warnings about tensors that nothing uses.
+    """A warning about tensors that nothing uses.
 
     Raises:
         BadModel: one of them would take part in the computation.
@@ -123,7 +129,7 @@ def _left_over(rest: Sequence[StoredTensor], source: str) -> list[str]:
     needed = [name for name in extra if name.startswith(_TOUCHES_RESULTS)]
     if needed:
         raise BadModel(f"{source}: tensors that this architecture does not have: {name_some(needed)}")
-    return [f"{source}: tensor {name} is not known and not used" for name in extra]
+    return [f"{source}: tensors that are not known and not used: {name_some(extra)}"] if extra else []
 
 
 def _interleaved(info: TensorInfo, spec: DecoderSpec) -> TensorInfo:
@@ -137,9 +143,10 @@ def _frequency_factors(header: GgufHeader) -> tuple[float, ...]:
     tensor = header.tensors.get(_ROPE_FREQS)
     if tensor is None:
         return ()
-    if tensor.storage != "F32" or len(tensor.shape) != 1:
-        raise tensor.error(f"is {tensor.storage} {list(tensor.shape)}, expected F32 of one dimension")
-    with header.path.open("rb") as file:
+    if tensor.storage != "F32" or len(tensor.shape) != 1 or tensor.elements > _MOST_FACTORS:
+        text = f"expected F32 of one dimension, and at most {_MOST_FACTORS} values"
+        raise tensor.error(f"is {tensor.storage} {list(tensor.shape)}, {text}")
+    with open_model_file(header.path) as file:
         file.seek(tensor.offset)
         values = struct.unpack(f"<{tensor.elements}f", file.read(tensor.nbytes))
     if not all(math.isfinite(value) and value > 0 for value in values):
@@ -159,14 +166,20 @@ def _token_id(tokenizer: ConfigFields, name: str, vocab_size: int) -> int | None
 
 
 def _shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata for people: a long array, such as the vocabulary, is named by its length."""
-    return {
-        key: f"array of {len(value)}" if isinstance(value, list) and len(value) > _LONGEST_ARRAY else value
-        for key, value in metadata.items()
-    }
+    """Metadata for people: a long array, such as the vocabulary, or text is named by its length."""
+    return {key: _shown_value(value) for key, value in metadata.items()}
+
+
+def _shown_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else f"text of {len(value)} characters"
+    if not isinstance(value, list | array):
+        return value
+    short = len(value) <= _LONGEST_ARRAY and all(len(str(each)) <= _LONGEST_TEXT for each in value)
+    return list(value) if short else f"array of {len(value)}"
 
 
 def _digest(header: GgufHeader) -> str:
-    with header.path.open("rb") as file:
-        described = file.read(header.size)
-    return digest_of([(header.path.name, header.path.stat().st_size, described)])
+    with open_model_file(header.path) as file:
+        described, size = file.read(header.size), os.fstat(file.fileno()).st_size
+    return digest_of([(header.path.name, size, described)])

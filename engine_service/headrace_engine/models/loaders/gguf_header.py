@@ -1,28 +1,38 @@
 """Headers of GGUF files: metadata and tensor descriptions, read with every length checked against the file.
 
-A header names its own lengths, so a damaged one could ask for any amount of memory or time; here a count is believed
-only if what it counts still fits into the file.
+A header names its own lengths, so a damaged one could ask for any amount of memory or time. A count is believed only
+if what it counts still fits into the file; and since a file with holes may be of any size and take no disk, headers
+are bounded too, in bytes and in entries. Lists of numbers are kept as arrays.
 """
 
 from __future__ import annotations
 
-import mmap
+import os
 import struct
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from headrace_engine.errors import BadModel
+from headrace_engine.errors import BadModel, shown
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.loaders.gguf_types import STORAGE_TYPES
+from headrace_engine.models.loaders.opening import open_model_file
+from headrace_engine.models.loaders.safetensors import LONGEST_NAME, MAX_HEADER
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _MAX_DIMENSIONS = 4
+_MAX_PAIRS = 2**12
+_MAX_TENSORS = 2**17
+_MAX_ENTRIES = 2**22
+"""Entries of all arrays together: three times those of the largest vocabulary there is, with its merges."""
+
+_READ_AHEAD = 2**20
 _MIN_TENSOR = 8 + 4 + 4 + 8
 _MIN_PAIR = 8 + 4 + 1
-_STRING, _ARRAY = 8, 9
+_BOOLEAN, _STRING, _ARRAY = 7, 8, 9
 _SCALARS: Mapping[int, struct.Struct] = {
     number: struct.Struct(f"<{code}")
     for number, code in {
@@ -47,7 +57,7 @@ class GgufHeader:
     """What a GGUF file says before its values.
 
     Attributes:
-        metadata: numbers, booleans, strings, and lists of them, by key.
+        metadata: numbers, booleans, strings, lists of strings, and arrays of numbers (a boolean is 0 or 1), by key.
         tensors: by name in the file.
         size: bytes of the header, up to the first value.
     """
@@ -64,37 +74,37 @@ def read_header(path: Path) -> GgufHeader:
     Raises:
         BadModel: the file is no GGUF file, is truncated, or its header is damaged; says where.
     """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            if size < len(MAGIC) or file.read(len(MAGIC)) != MAGIC:
-                text = "truncated: 0 bytes" if size == 0 else "it does not begin with 'GGUF'"
-                raise BadModel(f"{path.name}: not a GGUF file: {text}")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Parser(path, data, size).header()
-    except OSError as error:
-        raise BadModel(f"{path.name}: cannot be read: {error.strerror}") from error
+    with open_model_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < len(MAGIC) or file.read(len(MAGIC)) != MAGIC:
+            text = "truncated: 0 bytes" if size == 0 else "it does not begin with 'GGUF'"
+            raise BadModel(f"{path.name}: not a GGUF file: {text}")
+        return _Parser(path, file, size).header()
 
 
 class _Parser:
     """A cursor over one file; every step checks that it stays inside."""
 
-    def __init__(self, path: Path, data: mmap.mmap, size: int) -> None:
+    def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
         self._path = path
-        self._data = data
+        self._file = file
         self._size = size
+        self._data = bytearray(MAGIC)
         self._at = len(MAGIC)
+        self._entries = 0
 
     def header(self) -> GgufHeader:
         """Everything from the magic number to the first value."""
         self._check_version(self._scalar(_U32))
-        tensor_count = self._count("tensors", _MIN_TENSOR)
-        pair_count = self._count("metadata", _MIN_PAIR)
+        tensor_count = self._count("tensors", _MIN_TENSOR, _MAX_TENSORS)
+        pair_count = self._count("pairs of metadata", _MIN_PAIR, _MAX_PAIRS)
         metadata: dict[str, Any] = {}
         for _ in range(pair_count):
             self._pair(metadata)
         described = [self._description() for _ in range(tensor_count)]
         start = self._align(self._at, metadata)
+        if start > MAX_HEADER:
+            raise self._too_long(start)
         tensors = self._place(described, start, self._alignment(metadata))
         return GgufHeader(self._path, metadata, tensors, start)
 
@@ -107,6 +117,8 @@ class _Parser:
 
     def _pair(self, metadata: dict[str, Any]) -> None:
         key = self._string()
+        if len(key) > LONGEST_NAME:
+            raise self._error(f"a metadata key has {len(key)} characters; allowed: at most {LONGEST_NAME}")
         if key in metadata:
             raise self._error(f"metadata key {key} stands twice")
         metadata[key] = self._value(self._scalar(_U32), key)
@@ -120,20 +132,32 @@ class _Parser:
             return self._array(key)
         raise self._error(f"metadata key {key} has unknown value type {kind}")
 
-    def _array(self, key: str) -> list[Any]:
+    def _array(self, key: str) -> list[str] | array[Any]:
         kind = self._scalar(_U32)
         if kind == _STRING:
-            return [self._string() for _ in range(self._count(f"entries of {key}", _U64.size))]
+            return [self._string() for _ in range(self._length(key, _U64.size))]
         if kind not in _SCALARS:
             raise self._error(f"metadata key {key} is an array of unsupported type {kind}")
-        scalar = _SCALARS[kind]
-        count = self._count(f"entries of {key}", scalar.size)
-        begin = self._advance(count * scalar.size)
-        return [item for (item,) in scalar.iter_unpack(self._data[begin : self._at])]
+        numbers = array("B" if kind == _BOOLEAN else _SCALARS[kind].format[1:])
+        length = self._length(key, numbers.itemsize)
+        begin = self._advance(length * numbers.itemsize)
+        numbers.frombytes(memoryview(self._data)[begin : self._at])
+        return numbers
+
+    def _length(self, key: str, smallest: int) -> int:
+        """The length of an array."""
+        length = self._count(f"entries of {key}", smallest, _MAX_ENTRIES)
+        self._entries += length
+        if self._entries > _MAX_ENTRIES:
+            text = f"{self._entries} entries of arrays up to {key}; allowed: at most {_MAX_ENTRIES} in all"
+            raise self._error(f"its metadata has {text}")
+        return length
 
     def _description(self) -> tuple[str, tuple[int, ...], int, int]:
         """Name, shape, type number and offset of one tensor."""
         name = self._string()
+        if len(name) > LONGEST_NAME:
+            raise self._error(f"a tensor's name has {len(name)} characters; allowed: at most {LONGEST_NAME}")
         dimensions = self._scalar(_U32)
         if not 1 <= dimensions <= _MAX_DIMENSIONS:
             raise self._error(f"tensor {name} has {dimensions} dimensions; 1 to {_MAX_DIMENSIONS} are possible")
@@ -182,14 +206,21 @@ class _Parser:
 
     def _alignment(self, metadata: Mapping[str, Any]) -> int:
         alignment = metadata.get("general.alignment", 32)
-        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-            raise self._error(f"general.alignment = {alignment!r} must be a power of two")
+        if (
+            not isinstance(alignment, int)
+            or isinstance(alignment, bool)
+            or alignment < 1
+            or alignment & (alignment - 1)
+        ):
+            raise self._error(f"general.alignment = {shown(alignment)} must be a power of two")
         return alignment
 
-    def _count(self, what: str, smallest: int) -> int:
+    def _count(self, what: str, smallest: int, most: int) -> int:
         count: int = self._scalar(_U64)
         if count * smallest > self._size - self._at:
             raise self._error(f"damaged or truncated: {count} {what} do not fit into its {self._size} bytes")
+        if count > most:
+            raise self._error(f"has {count} {what}; allowed: at most {most}")
         return count
 
     def _string(self) -> str:
@@ -210,7 +241,20 @@ class _Parser:
                 f"damaged or truncated: {count} bytes at byte {begin} do not fit into its {self._size} bytes"
             )
         self._at = begin + count
+        if self._at > len(self._data):
+            self._read_on()
         return begin
+
+    def _read_on(self) -> None:
+        """Read what the cursor has passed, and some of what comes next."""
+        if self._at > MAX_HEADER:
+            raise self._too_long(self._at)
+        self._data += self._file.read(self._at - len(self._data) + _READ_AHEAD)
+        if self._at > len(self._data):
+            raise self._error("was truncated while it was read")
+
+    def _too_long(self, size: int) -> BadModel:
+        return self._error(f"its header has {size} bytes or more; allowed: at most {MAX_HEADER}")
 
     def _error(self, problem: str) -> BadModel:
         return BadModel(f"{self._path.name}: {problem}")

@@ -17,12 +17,16 @@ from headrace_engine.models.layout import bind, name_some
 from headrace_engine.models.loaders.chat_template import read_chat_templates
 from headrace_engine.models.loaders.digest import digest_of, same_bytes, snapshot_commit
 from headrace_engine.models.loaders.json_files import read_object
+from headrace_engine.models.loaders.opening import has_file
 from headrace_engine.models.loaders.shards import Checkpoint, read_checkpoint
 from headrace_engine.models.loaders.token_ids import end_ids, one_id
 from headrace_engine.models.spec import DecoderSpec
 
 CONFIG = "config.json"
 _GENERATION = "generation_config.json"
+_LONGEST_CONFIG = 2**20
+"""Bytes of either: what InspectModel tells of it is a message."""
+
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _FOLLOWS_FROM_CONFIG = ".rotary_emb.inv_freq"
 """A buffer that old checkpoints carry."""
@@ -43,13 +47,13 @@ def open_directory(directory: Path, file_prefix: str = "") -> ModelFiles:
     Raises:
         BadModel: a file is absent, damaged or of an unsupported kind, or config and weights do not fit together.
     """
-    raw = read_object(directory / CONFIG)
+    raw = read_object(directory / CONFIG, _LONGEST_CONFIG)
     config = ConfigFields(raw, CONFIG)
     architecture, warnings = _architecture(config)
     spec = family_of(architecture, CONFIG).from_config[architecture](config)
     checkpoint = read_checkpoint(directory, file_prefix)
-    bound = _bind(spec, dict(checkpoint.tensors))
-    generation = read_object(directory / _GENERATION) if (directory / _GENERATION).is_file() else {}
+    bound = _bind(spec, checkpoint)
+    generation = _generation(directory)
     eos_ids = end_ids((ConfigFields(generation, _GENERATION), config), spec.vocab_size)
     if not eos_ids:
         warnings.append(f"neither {_GENERATION} nor {CONFIG} names an eos_token_id: requests end by their length only")
@@ -88,10 +92,15 @@ def _architecture(config: ConfigFields) -> tuple[str, list[str]]:
     return names[0], [warning] if has_code else []
 
 
-def _bind(spec: DecoderSpec, stored: dict[str, StoredTensor]) -> _Bound:
-    names = family_of(spec.architecture, CONFIG).hf_names
+def _generation(directory: Path) -> dict[str, Any]:
+    file = directory / _GENERATION
+    return read_object(file, _LONGEST_CONFIG) if has_file(file) else {}
+
+
+def _bind(spec: DecoderSpec, checkpoint: Checkpoint) -> _Bound:
+    names, stored = family_of(spec.architecture, CONFIG).hf_names, dict(checkpoint.tensors)
     spec, warnings = _resolve_head(spec, stored, names)
-    tensors, rest = bind(spec, stored, names, CONFIG)
+    tensors, rest = bind(spec, stored, names, CONFIG, [name for name, _, _ in checkpoint.headers])
     for info in tensors.values():
         if info.stored.storage not in _FLOATS:
             raise info.stored.error(f"is {info.stored.storage}; supported are {', '.join(_FLOATS)}")

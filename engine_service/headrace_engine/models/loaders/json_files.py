@@ -1,29 +1,40 @@
-"""Reading JSON objects, with errors that name the file and the place."""
+"""Reading JSON objects at a bounded cost, with errors that name the file and the place."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace_engine.errors import BadModel
+from headrace_engine.errors import BadModel, shown
+from headrace_engine.models.loaders.opening import read_model_file
 
-_MAX_BYTES = 256 * 2**20
-"""More than any config or tokenizer file has."""
+_MAX_BYTES = 64 * 2**20
+"""More than any file has that is read as a whole: indexes of shards have 10 MB."""
+
+MAX_VALUES = 2**20
+"""Values of one file: a checkpoint of 100,000 tensors in one file has 900,000."""
+
+_MAX_DEPTH = 64
+_MAX_DIGITS = 100
+"""Of an integer. Configs hold 1e30 written out; beyond, turning digits into a number takes time by their square."""
+
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path, most: int = _MAX_BYTES) -> dict[str, Any]:
     """The JSON object in a file.
 
+    Args:
+        most: bytes that the file may have.
+
     Raises:
-        BadModel: it cannot be read, is not JSON, is no object, or names a key twice.
+        BadModel: it cannot be read, or as `parse_object`.
     """
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise BadModel(f"{path.name}: {path.stat().st_size} bytes are too many for a JSON file")
-        return parse_object(path.read_bytes(), path.name)
-    except OSError as error:
-        raise BadModel(f"{path.name}: cannot be read: {error.strerror}") from error
+    return parse_object(read_model_file(path, most), path.name)
 
 
 def parse_object(content: bytes, source: str) -> dict[str, Any]:
@@ -33,21 +44,70 @@ def parse_object(content: bytes, source: str) -> dict[str, Any]:
         source: the file's name, for messages.
 
     Raises:
-        BadModel: it is not JSON, is no object, or names a key twice.
+        BadModel: it is not JSON, is no object, names a key twice, holds more or deeper values than any such file, a
+            number of too many digits, or half a character.
     """
+    _check_count(content, source)
     try:
-        value = json.loads(content, object_pairs_hook=lambda pairs: _unique(pairs, source))
-    except (ValueError, RecursionError) as error:
+        text = content.decode(json.detect_encoding(content))
+        hooks: dict[str, Any] = {"object_pairs_hook": partial(_unique, source=source), "parse_int": _integer}
+        value = json.loads(text, **hooks)
+    except RecursionError:
+        raise _too_deep(source) from None
+    except ValueError as error:
         raise BadModel(f"{source}: not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise BadModel(f"{source}: must hold a JSON object, not {type(value).__name__}")
+    _check_depth(value, source)
+    if _HALF_PAIR.search(text):
+        _check_characters(value, source)
     return value
+
+
+def _check_count(content: bytes, source: str) -> None:
+    """Before anything is made of it: each value takes many times the memory of its bytes."""
+    most = content.count(b",") + content.count(b"[") + content.count(b"{")
+    if most > MAX_VALUES:
+        raise BadModel(f"{source}: holds about {most} values; allowed: at most {MAX_VALUES}")
+
+
+def _check_depth(value: object, source: str) -> None:
+    level: list[Any] = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [inner for outer in level for inner in _items(outer) if isinstance(inner, dict | list)]
+        if not level:
+            return
+    raise _too_deep(source)
+
+
+def _items(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _too_deep(source: str) -> BadModel:
+    return BadModel(f"{source}: values are nested more than {_MAX_DEPTH} deep")
+
+
+def _check_characters(value: object, source: str) -> None:
+    """What is told of a file has to be text."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadModel(f"{source}: a string holds half a surrogate pair, which is no character") from None
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits; allowed: at most {_MAX_DIGITS}")
+    return int(digits)
 
 
 def _unique(pairs: list[tuple[str, Any]], source: str) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadModel(f"{source}: {twice!r} stands twice in one object")
+        raise BadModel(f"{source}: {shown(_twice(pairs))} stands twice in one object")
     return content
+
+
+def _twice(pairs: list[tuple[str, Any]]) -> str:
+    return next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)

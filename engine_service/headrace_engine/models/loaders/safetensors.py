@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace_engine.errors import BadModel
+from headrace_engine.errors import BadModel, shown
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.loaders.json_files import parse_object
+from headrace_engine.models.loaders.opening import open_model_file
 
 _LENGTH = struct.Struct("<Q")
-_MAX_HEADER = 100_000_000
+MAX_HEADER = 100_000_000
 """The format's own limit."""
+
+LONGEST_NAME = 256
+"""Characters of a tensor's name."""
+
+_MAX_DIMENSIONS = 8
+_MOST = 2**63 - 1
+"""Bytes of the largest file."""
+
 
 _VALUE_BYTES: Mapping[str, int] = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
@@ -23,8 +33,8 @@ _VALUE_BYTES: Mapping[str, int] = {
 }
 
 
-def read_header(path: Path) -> tuple[dict[str, StoredTensor], bytes]:
-    """The tensors of one file by name, and the header's bytes.
+def read_header(path: Path) -> tuple[dict[str, StoredTensor], bytes, int]:
+    """The tensors of one file by name, the header's bytes, and the file's size.
 
     Raises:
         BadModel: the file is truncated, too long or its header is damaged; says what was expected and what is there.
@@ -35,34 +45,37 @@ def read_header(path: Path) -> tuple[dict[str, StoredTensor], bytes]:
     start = _LENGTH.size + len(header)
     tensors = {name: _tensor(path, name, entry, start) for name, entry in entries.items()}
     _check_coverage(path, tensors, start, size)
-    return tensors, header
+    return tensors, header, size
 
 
 def _header_bytes(path: Path) -> tuple[bytes, int]:
-    try:
-        with path.open("rb") as file:
-            size = path.stat().st_size
-            if size < _LENGTH.size:
-                raise BadModel(f"{path.name}: truncated: {size} bytes, expected at least {_LENGTH.size}")
-            (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-            if length > _MAX_HEADER:
-                text = f"header length {length} is above the format's limit {_MAX_HEADER}"
-                raise BadModel(f"{path.name}: damaged, or not a safetensors file: {text}")
-            if _LENGTH.size + length > size:
-                raise BadModel(f"{path.name}: truncated: {size} bytes, expected {_LENGTH.size + length} for the header")
-            return file.read(length), size
-    except OSError as error:
-        raise BadModel(f"{path.name}: cannot be read: {error.strerror}") from error
+    with open_model_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < _LENGTH.size:
+            raise BadModel(f"{path.name}: truncated: {size} bytes, expected at least {_LENGTH.size}")
+        (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+        if length > MAX_HEADER:
+            text = f"header length {length} is above the format's limit {MAX_HEADER}"
+            raise BadModel(f"{path.name}: damaged, or not a safetensors file: {text}")
+        if _LENGTH.size + length > size:
+            raise BadModel(f"{path.name}: truncated: {size} bytes, expected {_LENGTH.size + length} for the header")
+        return file.read(length), size
 
 
 def _tensor(path: Path, name: str, entry: object, start: int) -> StoredTensor:
+    if len(name) > LONGEST_NAME:
+        raise BadModel(f"{path.name}: a tensor's name has {len(name)} characters; allowed: at most {LONGEST_NAME}")
     if not isinstance(entry, dict):
         raise BadModel(f"{path.name}: header entry of tensor {name} is no object")
     storage, shape = entry.get("dtype"), entry.get("shape")
     if not isinstance(storage, str) or storage not in _VALUE_BYTES:
-        raise BadModel(f"{path.name}: tensor {name} has unknown dtype {storage!r}; known are {', '.join(_VALUE_BYTES)}")
-    if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
-        raise BadModel(f"{path.name}: tensor {name} has shape {shape!r}, not a list of sizes")
+        known = ", ".join(_VALUE_BYTES)
+        raise BadModel(f"{path.name}: tensor {name} has unknown dtype {shown(storage)}; known are {known}")
+    if not isinstance(shape, list) or not all(_is_size(each) for each in shape):
+        text = f"has shape {shown(shape)}, not a list of sizes from 0 to {_MOST}"
+        raise BadModel(f"{path.name}: tensor {name} {text}")
+    if len(shape) > _MAX_DIMENSIONS:
+        raise BadModel(f"{path.name}: tensor {name} has {len(shape)} dimensions; allowed: at most {_MAX_DIMENSIONS}")
     begin, end = _offsets(path, name, entry.get("data_offsets"))
     tensor = StoredTensor(name, storage, tuple(shape), path, start + begin, end - begin)
     expected = tensor.elements * _VALUE_BYTES[storage]
@@ -73,13 +86,14 @@ def _tensor(path: Path, name: str, entry: object, start: int) -> StoredTensor:
 
 
 def _offsets(path: Path, name: str, value: Any) -> tuple[int, int]:
-    if not isinstance(value, list) or len(value) != 2 or not all(_is_size(item) for item in value):
-        raise BadModel(f"{path.name}: tensor {name} has data_offsets {value!r}, not [begin, end]")
+    if not isinstance(value, list) or len(value) != 2 or not all(_is_size(each) for each in value):
+        text = f"has data_offsets {shown(value)}, not [begin, end] from 0 to {_MOST}"
+        raise BadModel(f"{path.name}: tensor {name} {text}")
     return value[0], value[1]
 
 
 def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
 
 
 def _check_coverage(path: Path, tensors: Mapping[str, StoredTensor], start: int, size: int) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace_engine.errors import BadModel
+from headrace_engine.errors import BadModel, shown
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.layout import name_some
 from headrace_engine.models.loaders.json_files import read_object
+from headrace_engine.models.loaders.opening import has_file
 from headrace_engine.models.loaders.safetensors import read_header
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
@@ -52,13 +53,13 @@ def is_pickle(path: Path) -> bool:
 def pickle_refusal(names: Sequence[str]) -> BadModel:
     """The error about a checkpoint that only exists as pickles."""
     return BadModel(
-        f"{', '.join(names)}: pickled weights run code when they are loaded and are not read."
+        f"{name_some(names)}: pickled weights run code when they are loaded and are not read."
         " Save the model as safetensors (in transformers: model.save_pretrained(directory))"
     )
 
 
 def _is_file(directory: Path, prefix: str) -> bool:
-    return bool(prefix) and (directory / prefix).is_file()
+    return bool(prefix) and has_file(directory / prefix) and not (directory / prefix).is_dir()
 
 
 def _index(directory: Path, prefix: str) -> Path | None:
@@ -76,9 +77,8 @@ def _weight_map(index: Path) -> dict[str, str]:
         raise BadModel(f"{index.name}: weight_map must be an object that names a file for every tensor")
     for tensor, file in content.items():
         if not isinstance(file, str) or not file.endswith(".safetensors") or Path(file).name != file:
-            raise BadModel(
-                f"{index.name}: tensor {tensor} is said to be in {file!r}, which is no safetensors file here"
-            )
+            text = f"is said to be in {shown(file)}, which is no safetensors file here"
+            raise BadModel(f"{index.name}: tensor {shown(tensor)} {text}")
     return content
 
 
@@ -87,7 +87,7 @@ def _check_index(index: Path, weight_map: Mapping[str, str], tensors: Mapping[st
         tensor = tensors.get(name)
         if tensor is None or tensor.file.name != file:
             found = f"it is in {tensor.file.name}" if tensor else "no file has it"
-            raise BadModel(f"{index.name}: tensor {name} is said to be in {file}, but {found}")
+            raise BadModel(f"{index.name}: tensor {shown(name)} is said to be in {file}, but {found}")
 
 
 def _files_without_index(directory: Path, prefix: str) -> list[Path]:
@@ -117,24 +117,24 @@ def _complete(directory: Path, shards: Sequence[re.Match[str]], prefix: str) -> 
 
 
 def _read(files: Sequence[Path]) -> Checkpoint:
-    absent = [file.name for file in files if not file.is_file()]
+    absent = [file.name for file in files if not has_file(file)]
     if absent:
-        raise BadModel(f"{', '.join(absent)}: absent, but the model's other files name it: the copy is incomplete")
+        raise BadModel(f"{name_some(absent)}: absent, but the model's other files name it: the copy is incomplete")
     tensors: dict[str, StoredTensor] = {}
     headers = []
     for file in files:
-        found, header = read_header(file)
+        found, header, size = read_header(file)
         for name in found.keys() & tensors.keys():
             raise BadModel(f"{file.name}: tensor {name} is also in {tensors[name].file.name}")
         tensors |= found
-        headers.append((file.name, file.stat().st_size, header))
+        headers.append((file.name, size, header))
     return Checkpoint(tensors, tuple(headers))
 
 
 def _several(files: Sequence[Path], prefix: str) -> BadModel:
     names = name_some(file.name for file in files)
     begin = f"several files begin with {prefix!r}" if prefix else "the directory holds several models"
-    return BadModel(f"{files[0].parent}: {begin}: {names}. Set file_prefix to the beginning of one model's names")
+    return BadModel(f"{files[0].parent.name}: {begin}: {names}. Set file_prefix to the beginning of one model's names")
 
 
 def _no_weights(directory: Path, prefix: str) -> BadModel:
@@ -142,4 +142,4 @@ def _no_weights(directory: Path, prefix: str) -> BadModel:
     if pickles:
         return pickle_refusal(pickles)
     named = f" whose names begin with {prefix!r}" if prefix else ""
-    return BadModel(f"{directory}: no safetensors files{named}")
+    return BadModel(f"{directory.name}: no safetensors files{named}")

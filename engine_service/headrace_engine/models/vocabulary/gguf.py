@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.loaders.gguf_header import read_header
 from headrace_engine.models.vocabulary.built import BuiltTokenizer, set_ends
+from headrace_engine.models.vocabulary.guarded import guarded, reason_of
 from headrace_engine.models.vocabulary.splitting import SPLITTINGS, Splitting, pre_tokenizer
 
 _SPACE = "\u2581"
@@ -58,15 +60,15 @@ def build_tokenizer(path: Path) -> BuiltTokenizer:
     builders = {"gpt2": _byte_level, "llama": _sentencepiece}
     if kind not in builders:
         raise vocabulary.fields.error("model", f"is not supported; supported are {', '.join(builders)}")
-    try:
+    with guarded(lambda error: _unfitting(path, error)):
         tokenizer, adds_bos = builders[kind](vocabulary)
-    except (BadModel, ImportError):
-        raise
-    except Exception as error:  # the library raises plain exceptions
-        raise BadModel(f"{path.name}: its vocabulary and merges do not fit together: {error}") from error
-    _add_tokens(tokenizer, vocabulary)
-    _set_ends(tokenizer, vocabulary, adds_bos)
+        _add_tokens(tokenizer, vocabulary)
+        _set_ends(tokenizer, vocabulary, adds_bos)
     return BuiltTokenizer(tokenizer, vocabulary.named)
+
+
+def _unfitting(path: Path, error: BaseException) -> BadModel:
+    return BadModel(f"{path.name}: its vocabulary and merges do not fit together: {reason_of(error)}")
 
 
 def _read(path: Path) -> Vocabulary:
@@ -75,8 +77,8 @@ def _read(path: Path) -> Vocabulary:
     tokens = _strings(fields, "tokens")
     types = fields.get("token_type")
     if types is None:
-        types = [1] * len(tokens)
-    if not isinstance(types, list) or len(types) != len(tokens):
+        types = array("i", [1]) * len(tokens)
+    if not isinstance(types, array) or len(types) != len(tokens):
         raise BadModel(f"{path.name}: tokenizer.ggml.token_type must have one entry for each of {len(tokens)} tokens")
     ids = {name: fields.get(key) for name, key in _NAMED.items()}
     last = len(tokens) - 1
@@ -151,7 +153,7 @@ def _merges_from_scores(vocabulary: Vocabulary, ids: Mapping[str, int]) -> list[
     Among equal scores the longer left part comes first, then the longer right part.
     """
     scores = vocabulary.fields.get("scores")
-    if not isinstance(scores, list) or len(scores) != len(vocabulary.tokens):
+    if not isinstance(scores, array) or len(scores) != len(vocabulary.tokens):
         raise vocabulary.fields.error("scores", "must have one entry for each token")
     apart = {_UNKNOWN, _CONTROL, _UNUSED, _BYTE}
     joined = [

@@ -12,6 +12,10 @@ from headrace_engine.errors import BadModel
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE = "\u2581"
+
+MOST_IDS = 2**22
+"""More than any vocabulary has."""
+
 _UTF8_BYTES = frozenset(range(0xF5)) - {0xC0, 0xC1}
 
 
@@ -28,11 +32,15 @@ def piece_bytes(tokenizer: Any, source: str) -> tuple[bytes, ...]:
     """The bytes of every id of a tokenizers.Tokenizer, in the order of ids; b"" for an id without a piece.
 
     Raises:
-        BadModel: its decoder is of a kind whose pieces do not stand for bytes.
+        BadModel: its decoder is of a kind whose pieces do not stand for bytes, or it has no ids or too large ones.
     """
     spell = _speller(tokenizer, source)
     vocabulary: Mapping[str, int] = tokenizer.get_vocab(with_added_tokens=True)
-    pieces = [b""] * (max(vocabulary.values(), default=-1) + 1)
+    largest = max(vocabulary.values(), default=-1)
+    if not 0 <= largest < MOST_IDS:
+        found = "none" if largest < 0 else f"one of {largest}"
+        raise BadModel(f"{source}: the tokenizer must have ids, all below {MOST_IDS}; it has {found}")
+    pieces = [b""] * (largest + 1)
     for piece, token_id in vocabulary.items():
         pieces[token_id] = spell(piece)
     for token_id, token in tokenizer.get_added_tokens_decoder().items():
