@@ -15,7 +15,7 @@ import pytest
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.prepare import describe
-from headrace_engine.errors import BadModel
+from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.loaders.gguf_header import read_header
 from headrace_engine.models.loaders.json_files import MAX_VALUES, parse_object
@@ -296,6 +296,18 @@ class TestTokenizers:
         edit_json(path / "tokenizer.json", **changes)
         with pytest.raises(BadModel, match="tokenizer"):
             load_tokenizer(open_model(str(path)))
+
+    @pytest.mark.parametrize("encode", ["encode", "encode_plain", "encode_rest"])
+    @pytest.mark.parametrize("repeats", [1, 100])
+    def test_f2_a_text_that_makes_the_library_panic_is_refused(
+        self, copy: Copy, llama: Path, encode: str, repeats: int
+    ) -> None:
+        path = copy(llama)
+        split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+        edit_json(path / "tokenizer.json", pre_tokenizer=split)
+        bundle = load_tokenizer(open_model(str(path)))
+        with pytest.raises(InvalidArgument, match="cannot be encoded by the model's tokenizer"):
+            getattr(bundle, encode)(("a" * 40 + "b") * repeats)
 
 
 def test_n07_a_file_without_tensors_is_named(tmp_path: Path, llama: Path) -> None:
