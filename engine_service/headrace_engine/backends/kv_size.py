@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace_engine.backends.host import default_memory_ratio
 from headrace_engine.commands import CorePlan
+from headrace_engine.config import KvCacheMode
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.models.spec import DecoderSpec
 
 CPU_SHARE = 0.25
 """Share of the memory limit that a pool on a CPU takes at most, where neither num_blocks nor a ratio is given."""
+_FLOAT = 4
+_LEAST_BYTES = {KvCacheMode.DEFAULT: 2.0, KvCacheMode.INT8: 1.0, KvCacheMode.UINT4: 0.5}
+"""Of an entry of keys or values, at least: scales and wider numbers come on top."""
+
 CUDA_RATIO = 0.9
 """Share of a CUDA device's memory for weights, workspace and pool, where no ratio is given."""
 
@@ -54,6 +60,28 @@ def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
         )
         raise InvalidArgument.field("config.max_length", text)
     return plan.max_length or spec.max_length
+
+
+def positions_that_fit(plan: CorePlan, spec: DecoderSpec, total: int, ratio: float) -> int:
+    """A bound for the longest sequence, known before weights and pool are: what is made for every position needs one.
+
+    It is the longest that the plan asks for, or that memory holds with its rotary tables if no weights were there.
+
+    Args:
+        total: bytes of the memory that holds the pool.
+        ratio: share of it that the pool may take, where the plan chooses none.
+
+    Raises:
+        InvalidArgument: max_length exceeds the model's.
+    """
+    wanted = length_limit(plan, spec)
+    if plan.num_blocks:
+        return min(wanted, plan.num_blocks * plan.block_size)
+    token = int(2 * spec.num_layers * spec.kv_width * _LEAST_BYTES[plan.kv_cache_mode])
+    tables = _FLOAT * spec.rope.dim
+    share = plan.memory_ratio or default_memory_ratio() or ratio
+    fitting = min(int(share * total) // token, total // (token + tables))
+    return min(wanted, fitting + plan.block_size)
 
 
 def size_pool(plan: CorePlan, spec: DecoderSpec, memory: Memory, bytes_a_block: int, ratio: float | None) -> PoolSize:

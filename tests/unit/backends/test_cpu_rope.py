@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from headrace_engine.backends.cpu import rope
 from headrace_engine.backends.cpu.rope import inverse_frequencies, rotary_tables
 from headrace_engine.backends.torch import rope as oracle
 from headrace_engine.config import RopeScalingType
@@ -35,6 +36,14 @@ def test_tables_hold_cosines_and_sines_of_every_position():
     np.testing.assert_allclose(tables.cos, np.cos(angles), atol=2e-4)
     np.testing.assert_allclose(tables.sin, np.sin(angles), atol=2e-4)
     assert (tables.cos[0] == 1).all()
+
+
+def test_f5_tables_are_made_piece_by_piece_to_the_same_bits(monkeypatch):
+    whole = rotary_tables(RopeSpec(1e4, 64), 3000)
+    monkeypatch.setattr(rope, "_AT_ONCE", 128)
+    pieces = rotary_tables(RopeSpec(1e4, 64), 3000)
+    assert (pieces.cos == whole.cos).all()
+    assert (pieces.sin == whole.sin).all()
 
 
 def test_a_scaling_that_is_not_built_is_refused():

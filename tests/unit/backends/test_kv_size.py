@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from headrace_engine.backends.kv_size import Memory, amount, length_limit, size_pool
+from headrace_engine.backends.kv_size import CPU_SHARE, Memory, amount, length_limit, positions_that_fit, size_pool
 from headrace_engine.commands import CorePlan
-from headrace_engine.config import ModelFormat
+from headrace_engine.config import KvCacheMode, ModelFormat
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.models.spec import DecoderSpec, RopeSpec
 
@@ -102,3 +102,19 @@ def test_a_max_length_beyond_the_models_is_refused():
 )
 def test_amounts_are_written_for_people(size, text):
     assert amount(size) == text
+
+
+@pytest.mark.parametrize("mode", KvCacheMode)
+@pytest.mark.parametrize("changes", [{}, {"num_blocks": 64}, {"memory_ratio": 0.9}, {"memory_ratio": 0.01}])
+@pytest.mark.parametrize("length", [100, 10**6, 2**31 - 1])
+def test_f5_what_is_made_for_every_position_fits_and_is_long_enough_for_the_pool(length, changes, mode):
+    spec, plan = replace(SPEC, max_length=length), replace(PLAN, max_length=0, kv_cache_mode=mode, **changes)
+    total, token = 400 * MIB, int(2 * SPEC.num_layers * SPEC.kv_width * LEAST[mode])
+    positions = positions_that_fit(plan, spec, total, CPU_SHARE)
+    assert positions * 4 * SPEC.rope.dim < total
+    memory = Memory(total=total, weights=0, workspace=0, free=total - positions * 4 * SPEC.rope.dim)
+    pool = size_pool(plan, spec, memory, token * plan.block_size, plan.memory_ratio)
+    assert pool.max_length <= positions
+
+
+LEAST = {KvCacheMode.DEFAULT: 2, KvCacheMode.INT8: 1, KvCacheMode.UINT4: 0.5}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
@@ -250,3 +251,19 @@ def batches(folder: Path) -> dict[str, Any]:
     """max_batch by name, as it is on disk."""
     entries = json.loads((folder / FILE).read_text(encoding="utf-8"))
     return {entry["config"]["model_name"]: entry["config"]["max_batch"] for entry in entries}
+
+
+async def test_f5_a_model_that_no_message_holds_is_failed_and_never_installed(bench: Bench, tmp_path: Path) -> None:
+    """Neither at its install nor after a restart, whatever was kept of it."""
+    wrong = shutil.copytree(bench.model_path, tmp_path / "wrong")
+    config = json.loads((wrong / "config.json").read_text())
+    (wrong / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2**32}))
+    await bench.new_engine(state_dir=tmp_path / "state").start()
+    with pytest.raises(BadModel, match="max_position_embeddings = 4294967296 must be an integer from 1 to 2147483647"):
+        await bench.install("m", model_path=str(wrong))
+    await restart(bench, tmp_path / "state")
+    assert await rest(bench) == {"m": ModelState.FAILED}
+    view = bench.engine.get_model("m")
+    assert view.failure is not None
+    assert view.failure.reason == "BAD_MODEL"
+    await bench.engine.release_model("m")

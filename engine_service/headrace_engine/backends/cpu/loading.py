@@ -26,7 +26,7 @@ from headrace_engine.backends.cpu.storage import Storage
 from headrace_engine.backends.cpu.threads import ComputeThreads, choose_threads
 from headrace_engine.backends.cpu.weights import CpuWeights, Packer
 from headrace_engine.backends.host import memory_limit
-from headrace_engine.backends.kv_size import amount, length_limit
+from headrace_engine.backends.kv_size import CPU_SHARE, amount, positions_that_fit
 from headrace_engine.backends.processors import NO_PROCESSES, Process
 from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
 from headrace_engine.commands import CorePlan
@@ -131,7 +131,7 @@ def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Proce
     check_plan(plan)
     files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix, rope_scaling=plan.rope_scaling)
     spec = files.spec
-    rotary = rotary_tables(spec.rope, length_limit(plan, spec))
+    rotary = rotary_tables(spec.rope, positions_that_fit(plan, spec, memory_limit(), CPU_SHARE))
     dtype = choose_dtype(plan, files)
     storage = choose_storage(plan, dtype)
     activations = choose_activations(plan, files, storage)

@@ -14,6 +14,9 @@ from headrace_engine.models.spec import RopeSpec
 
 Floats = NDArray[np.float32]
 
+_AT_ONCE = 2**14
+"""Positions whose angles are there in float64, which takes several times what the tables do."""
+
 
 @dataclass(frozen=True, slots=True)
 class RotaryTables:
@@ -34,9 +37,14 @@ def rotary_tables(rope: RopeSpec, length: int) -> RotaryTables:
     Raises:
         InvalidArgument: the scaling is of a kind that is not supported.
     """
-    # The product is rounded to float32, as in the models' training code; the rest is exact.
-    angles = np.outer(np.arange(length, dtype=np.float32), inverse_frequencies(rope)).astype(np.float64)
-    return RotaryTables(np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32))
+    frequencies = inverse_frequencies(rope)
+    cos, sin = (np.empty((length, len(frequencies)), dtype=np.float32) for _ in range(2))
+    for begin in range(0, length, _AT_ONCE):
+        end = min(begin + _AT_ONCE, length)
+        # The product is rounded to float32, as in the models' training code; the rest is exact.
+        angles = np.outer(np.arange(begin, end, dtype=np.float32), frequencies).astype(np.float64)
+        cos[begin:end], sin[begin:end] = np.cos(angles), np.sin(angles)
+    return RotaryTables(cos, sin)
 
 
 def inverse_frequencies(rope: RopeSpec) -> Floats:

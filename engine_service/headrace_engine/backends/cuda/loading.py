@@ -27,7 +27,7 @@ from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block, 
 from headrace_engine.backends.cuda.row_ops import FusedRowCodeOps, RowCodeOps
 from headrace_engine.backends.cuda.row_products import CodeProducts, PlainProducts
 from headrace_engine.backends.host import compute_threads
-from headrace_engine.backends.kv_size import amount, length_limit
+from headrace_engine.backends.kv_size import CUDA_RATIO, amount, positions_that_fit
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit
@@ -148,7 +148,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
     row_codes = choose_row_codes(plan, files, device)
     packer = Packer(device, files, spec, choose_storage(plan, CudaModel.dtype), num_threads, row_codes)
     _check_room(packer.needed(), device)
-    longest = length_limit(plan, spec)
+    longest = positions_that_fit(plan, spec, device.memory()[0], CUDA_RATIO)
     with told_of_memory(device, WEIGHTS):
         weights = packer.pack(progress)
     blocks = kv_blocks(spec, plan.block_size, KV_MODES[plan.kv_cache_mode])

@@ -17,7 +17,7 @@ from headrace_engine.backends.cuda.lacking import LARGEST_STEP, POOL, told_of_me
 from headrace_engine.backends.cuda.loading import CudaModel, load_model
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.backends.host import memory_limit
-from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes, length_limit
+from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes
 from headrace_engine.backends.model_runner import ModelRunner, Room
 from headrace_engine.backends.processors import NO_PROCESSES, Process, device_sources, python_processes
 from headrace_engine.backends.torch.processing import RowProcessors
@@ -114,7 +114,7 @@ class CudaRunner(ModelRunner[CudaModel]):
 
     def _workspace(self, model: CudaModel) -> int:
         steps = StepRunner(model, model.pool(1))
-        mixed = largest_step(self._plan, length_limit(self._plan, model.spec))
+        mixed = largest_step(self._plan, len(model.rotary.cos))
         taken = [model.device.taken(partial(steps.run, each)) for each in (mixed, [mixed[-1]] * len(mixed))]
         if FLASH in model.plain:  # Which attends where a prompt begins, and the mixed step's does not.
             begun = [replace(mixed[0], start=0), *mixed[1:]]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headrace_engine.backend_choices import check_choices
 from headrace_engine.backends.host import compute_threads, memory_limit
-from headrace_engine.backends.kv_size import amount, length_limit
+from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, amount, positions_that_fit
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.device import TORCH_DTYPES, choose_device, choose_dtype
 from headrace_engine.backends.torch.kv_pool import KvPool, token_bytes
@@ -97,7 +97,7 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     unit, device = choose_device(plan)
     files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix, rope_scaling=plan.rope_scaling)
     spec = files.spec
-    rotary = RotaryTable(spec.rope, length_limit(plan, spec), device)
+    rotary = RotaryTable(spec.rope, positions_on(plan, spec, device), device)
     dtype = choose_dtype(plan, files, unit)
     _check_room(files, dtype, device)
     native = load_native("cuda" if unit is ComputeUnit.CUDA else "cpu") if plan.native_ops else None
@@ -105,6 +105,12 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     torch.set_num_threads(num_threads)
     weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
     return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads, plan.kv_cache_mode, native)
+
+
+def positions_on(plan: CorePlan, spec: DecoderSpec, device: torch.device) -> int:
+    """A bound for the longest sequence on a device; see `positions_that_fit`."""
+    total, _ = device_memory(device)
+    return positions_that_fit(plan, spec, total, CPU_SHARE if device.type == "cpu" else CUDA_RATIO)
 
 
 def device_memory(device: torch.device) -> tuple[int, int]:

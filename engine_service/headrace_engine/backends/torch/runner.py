@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.host import memory_limit
-from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes, length_limit
+from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes
 from headrace_engine.backends.model_runner import ModelRunner, Room
 from headrace_engine.backends.processors import NO_PROCESSES, Process, python_processes
 from headrace_engine.backends.telling import asks_more
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.host_blocks import HostBlocks, staged_bytes
-from headrace_engine.backends.torch.loading import LoadedModel, device_memory, load_model
+from headrace_engine.backends.torch.loading import LoadedModel, device_memory, load_model, positions_on
 from headrace_engine.backends.torch.processing import RowProcessors
 from headrace_engine.backends.torch.sampler import ProcessRow, sample
 from headrace_engine.backends.torch.telling import tell_of_states
@@ -95,7 +95,7 @@ class TorchRunner(ModelRunner[LoadedModel]):
         if model.device.type == "cpu":
             return workspace_bytes(model.spec, self._plan, model.itemsize)
         decoder = model.decoder(model.pool(1, self._plan.block_size))
-        steps = largest_step(self._plan, length_limit(self._plan, model.spec))
+        steps = largest_step(self._plan, positions_on(self._plan, model.spec, model.device))
         taken = measured_bytes(model.device, lambda: run_steps(decoder, steps))
         torch.cuda.empty_cache()
         return taken
