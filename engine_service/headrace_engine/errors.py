@@ -16,6 +16,7 @@ HeadraceError
 from __future__ import annotations
 
 import reprlib
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -188,11 +189,22 @@ class OutOfMemory(FailedPrecondition):
     reason = "OUT_OF_MEMORY"
 
 
+def is_fault(error: BaseException) -> bool:
+    """Whether an exception is a failure of the code, and not somebody's wish to end what is being done.
+
+    Native libraries panic with exceptions that are no `Exception`. Whoever is the last to catch failures catches
+    `BaseException`, and raises again what is none by this.
+    """
+    return not isinstance(error, CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit)
+
+
 def in_words(error: BaseException) -> str:
     """Type and text of an exception, whatever they are, in characters that every message can carry."""
     try:
         text = str(error)
-    except Exception:
+    except BaseException as other:
+        if not is_fault(other):
+            raise
         text = "it cannot be said how"
     return sendable(f"{type(error).__name__}: {text}")
 

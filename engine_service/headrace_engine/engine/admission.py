@@ -107,9 +107,9 @@ class Admission:
         limits = _limits(effective, len(prompt.ids))
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
         check_processors(generation.effective.logits_processors, effective)
-        bad_words = await prepared.text.spell(generation.effective.bad_words)
-        grammar, suspicious = await prepared.guiding.check(generation.effective.response_format)
-        decoding = await prepared.text.decoding(generation)
+        bad_words = await prepared.text.spell(generation.effective.bad_words, request.owner)
+        grammar, suspicious = await prepared.guiding.check(generation.effective.response_format, request.owner)
+        decoding = await prepared.text.decoding(generation, request.owner)
         self._open(model)  # Words may be as many as a long prompt's, and grammars as large.
         rules = rules_of(generation.effective, bad_words, effective.vocab_size)
         ahead = check_queue(model, generation.effective.priority or 0)
@@ -138,7 +138,7 @@ class Admission:
         asked, special = request.prompt, request.add_special_tokens
         vocab_size, max_length = model.effective.vocab_size, model.effective.config.max_length or 0
         if isinstance(asked, str | Chat):
-            ids = (await prepared.text.tokenize(asked, special, max_length)).token_ids
+            ids = (await prepared.text.tokenize(asked, special, max_length, request.owner)).token_ids
             check_prompt(ids, vocab_size, max_length, model.name)
             return _Prompt(tuple(ids), prepared.text.suspicions(asked, special))
         if special is not None:

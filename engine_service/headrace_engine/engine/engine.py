@@ -21,6 +21,7 @@ from headrace_engine.engine.session_update import ModelLoad
 from headrace_engine.engine.sessions import Sessions
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.engine.statistics_view import devices_of, engine_stat
+from headrace_engine.engine.work_pools import WorkPools
 from headrace_engine.errors import Unavailable
 from headrace_engine.model_types import EngineStat, ModelDescription, ModelView, ServerInfo
 from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized
@@ -43,7 +44,8 @@ class Engine:
         self._clock = clock
         self._start_time = clock()
         self._draining = False
-        self._models = ModelRegistry(options, launcher, clock)
+        self.pools = WorkPools(options.file_limit)
+        self._models = ModelRegistry(options, launcher, self.pools, clock)
         self._book = RequestBook(options.name, self.instance_id, clock)
         self.arriving = self._book.keys.arriving
         self._admission = Admission(self._book, self._models.get, self._refuse_while_draining, clock)

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from headrace_engine.commands import AddSequence, EndSequence
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.advice import given_up, wrong_state
 from headrace_engine.engine.core_client import CoreClient
-from headrace_engine.engine.core_link import CoreLauncher
-from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.prepare import Prepared, prepare
 from headrace_engine.engine.recovery import Recovery
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.runtime import core_plan, ready_effective
-from headrace_engine.engine.statistics import Clock, StepHistory
+from headrace_engine.engine.statistics import StepHistory
+from headrace_engine.engine.surroundings import Surroundings
 from headrace_engine.engine.verbs import Verbs
 from headrace_engine.errors import HeadraceError, Internal, in_words
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a model is given by its engine. `changed` is called whenever its view changes."""
-
-    options: EngineOptions
-    launcher: CoreLauncher
-    clock: Clock
-    changed: Callable[[Model], None]
 
 
 class Model:
@@ -48,7 +36,9 @@ class Model:
         self.outputs = Outputs(surroundings.clock, history)
         self._around = surroundings
         limit = surroundings.options.core_ping_limit
-        self._core = CoreClient(surroundings.launcher, self.outputs, self._report, self._core_lost, limit)
+        self._core = CoreClient(
+            surroundings.launcher, self.outputs, self._report, lambda loss: self._recovery.begin(loss), limit
+        )
         self._recovery = Recovery(self._core, self.outputs, self, surroundings.clock)
         self._progress: ModelProgress | None = None
         self._state_time = surroundings.clock()
@@ -185,7 +175,8 @@ class Model:
 
     async def _install(self) -> None:
         self._report(ModelProgress(ModelPhase.READING))
-        self.prepared = await asyncio.to_thread(prepare, self.config, self._around.options)
+        config, options, pools = self.config, self._around.options, self._around.pools
+        self.prepared = await pools.on_files(config.model_path, prepare, config, options, pools)
         self.effective = self.prepared.effective
         self._enter(ModelState.INITIAL)
 
@@ -213,9 +204,6 @@ class Model:
         assert self.prepared is not None, "a model that stops was installed"
         self.effective = self.prepared.effective
         self._enter(ModelState.STOPPED)
-
-    def _core_lost(self, error: HeadraceError) -> None:
-        self._recovery.begin(error)
 
     def core_changed(self) -> None:
         """A core was lost, or the next one is at work. Until it is, there is a progress, so that callers can tell."""

@@ -19,6 +19,9 @@ FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs", "session")
 STREAM_INTERVAL = 0.016
 """Seconds: a frame of a screen, which shows nothing sooner."""
 
+FILE_LIMIT = 120.0
+"""Seconds: then a file system counts as stuck."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -34,6 +37,7 @@ class EngineOptions:
         native_ops: let the backend use the native core where it can.
         allow_hub: resolve model paths that are no local path as names on a model hub.
         core_ping_limit: seconds after which a core that answers nothing, not even between two steps, is killed.
+        file_limit: seconds that reading what an install needs of a model's files may take.
         stream_interval: seconds after a core's last word in which further tokens wait for those of the next step; the
             first token of a sequence and the end never wait. 0: every step is told.
         logits_processors: those that requests may choose, by name: a .py or .cu file, or, for cores that are threads
@@ -51,6 +55,7 @@ class EngineOptions:
     native_ops: bool = False
     allow_hub: bool = True
     core_ping_limit: float = 30.0
+    file_limit: float = FILE_LIMIT
     stream_interval: float = STREAM_INTERVAL
     logits_processors: Mapping[str, Path | str | Process] = field(default_factory=dict)
     build: str = ""

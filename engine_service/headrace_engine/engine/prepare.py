@@ -13,6 +13,7 @@ from headrace_engine.engine.model_defaults import check_default_ids, model_defau
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.runtime import check_config, check_root, effective_config
 from headrace_engine.engine.text import TextProcessor
+from headrace_engine.engine.work_pools import WorkPools
 from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig, ModelDescription
@@ -43,8 +44,11 @@ class Prepared:
         return self.effective.config.max_length or self.files.spec.max_length
 
 
-def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
+def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | None = None) -> Prepared:
     """Read and check everything that can be known without loading weights.
+
+    Args:
+        pools: where the model's texts and formats are worked on; None: pools of its own.
 
     Raises:
         BadModel: the files are missing, damaged or of an unsupported kind.
@@ -56,7 +60,7 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
     files = _open(config, options)
     _check_files(config, files, options)
     bundle = load_tokenizer(files)
-    processor = TextProcessor(bundle, config.chat_template)
+    processor = TextProcessor(bundle, config.chat_template, pools)
     if config.chat_template:
         processor.check_template()
     defaults, not_applied = model_defaults(files.generation, files.eos_ids)
@@ -72,7 +76,7 @@ def prepare(config: RuntimeConfig, options: EngineOptions) -> Prepared:
         generation_defaults=replace(filled(defaults), lease=effective_runtime.default_lease),
         warnings=(*not_applied, *(ConfigWarning("config.model_path", text) for text in files.warnings)),
     )
-    guiding = Guiding(bundle, files.spec.vocab_size)
+    guiding = Guiding(bundle, files.spec.vocab_size, pools)
     return Prepared(files, processor, effective, guiding, not_applied)
 
 

@@ -11,13 +11,15 @@ from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.advice import way_out
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.kept_models import KeptModels, Replaced
-from headrace_engine.engine.model import Model, Surroundings
+from headrace_engine.engine.model import Model
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.prepare import Prepared, check_model, describe
 from headrace_engine.engine.runtime import check_config, check_root
 from headrace_engine.engine.state_store import SavedModel, StateStore
 from headrace_engine.engine.statistics import Clock, StepHistory
+from headrace_engine.engine.surroundings import Surroundings
 from headrace_engine.engine.watchers import Watchers
+from headrace_engine.engine.work_pools import WorkPools
 from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from headrace_engine.model_types import ModelDescription, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
@@ -38,9 +40,10 @@ class _Release:
 class ModelRegistry:
     """Models by name. A name is taken from InstallModel until ReleaseModel."""
 
-    def __init__(self, options: EngineOptions, launcher: CoreLauncher, clock: Clock) -> None:
+    def __init__(self, options: EngineOptions, launcher: CoreLauncher, pools: WorkPools, clock: Clock) -> None:
         self._options = options
-        self._surroundings = Surroundings(options, launcher, clock, self._changed)
+        self._pools = pools
+        self._surroundings = Surroundings(options, launcher, pools, clock, self._changed)
         self._models: dict[str, Model] = {}
         self._histories = defaultdict[str, StepHistory](lambda: StepHistory(clock))
         self._watchers = Watchers()
@@ -132,7 +135,7 @@ class ModelRegistry:
         if not config.model_path:
             raise InvalidArgument.field("model_path", "is not set: give a directory, file or hub name")
         check_root(config.model_path, self._options, "model_path")
-        return await asyncio.to_thread(describe, config, self._options)
+        return await self._pools.on_files(config.model_path, describe, config, self._options)
 
     async def restore(self, declared: Sequence[RuntimeConfig]) -> list[Replaced]:
         """Install and start again what was kept; it goes on in the background, failures are in the models' states.
@@ -149,7 +152,7 @@ class ModelRegistry:
             FailedPrecondition: what was kept cannot be read, or another engine uses it.
         """
         for config in declared:
-            await asyncio.to_thread(check_model, config, self._options)
+            await self._pools.on_files(config.model_path, check_model, config, self._options)
         kept, replaced = self._kept.open(declared)
         for saved in kept:
             model = self._new(saved.config)

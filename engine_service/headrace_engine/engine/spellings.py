@@ -2,9 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 
 from headrace_engine.models.tokenizer import TokenizerBundle
+
+WORD_COST = 100
+"""What a word costs beside its text, in characters."""
+
+SLICE = 16_000
+"""Characters of words that are spelled in one turn: some hundredths of a second."""
+
+
+def spelling_size(words: Iterable[str]) -> int:
+    """How much work it is to spell words, in characters."""
+    return sum(len(word) + WORD_COST for word in words)
+
+
+def in_slices(words: Sequence[str]) -> list[list[str]]:
+    """The same words in lists that measure SLICE at most, or are one word."""
+    slices: list[list[str]] = []
+    left = 0
+    for word in words:
+        cost = len(word) + WORD_COST
+        if cost > left:
+            slices.append([])
+            left = max(SLICE, cost)
+        slices[-1].append(word)
+        left -= cost
+    return slices
+
+
+def spell_slices(
+    bundle: TokenizerBundle, slices: Iterable[Sequence[str]]
+) -> Generator[None, None, tuple[tuple[int, ...], ...]]:
+    """What `spellings` finds for the words of all slices, with a pause after each."""
+    found: dict[tuple[int, ...], None] = {}
+    for words in slices:
+        found.update(dict.fromkeys(spellings(bundle, words)))
+        yield
+    return tuple(found)
 
 
 def spellings(bundle: TokenizerBundle, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
 
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.rendering import Renderer
-from headrace_engine.engine.spellings import spellings
+from headrace_engine.engine.spellings import SLICE, in_slices, spell_slices, spelling_size, spellings
 from headrace_engine.engine.stopping import Decoder, StoppingDetokenizer
 from headrace_engine.engine.stops import stop_size, stops_of
 from headrace_engine.engine.text_pieces import encode_pieces
 from headrace_engine.engine.text_size import check_size
+from headrace_engine.engine.work_pool import PoolLimits, WorkPool
+from headrace_engine.engine.work_pools import WorkPools
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_types import Chat, ChatMessage, ConfigWarning, Detokenized, Tokenized
 
-_Result = TypeVar("_Result")
-
-INLINE_CHARACTERS = 2_000
-"""Longer prompts are tokenised in a worker thread: up to here it takes about a millisecond."""
-
-LONG_CHARACTERS = 100_000
-"""Longer ones wait for one another, so that they take one processor at most."""
-
-WORD_CHARACTERS = 100
-"""What a word costs beside its text, in characters."""
-
 MIN_CHAT_CHARACTERS = 1 << 20
 """Characters that a chat may have, however short its prompt must be: its template may leave most of them out."""
+
+CHATS = PoolLimits(1, 256, 60.0, 120.0, "Send a shorter chat", 32 << 20)
+"""One model's chats: its process renders one after the other, and bounds what each takes."""
 
 
 class TextProcessor:
@@ -40,12 +32,16 @@ class TextProcessor:
     Args:
         bundle: the tokenizer and what its files say of it.
         chat_template: Jinja that replaces the model's own; None: the model's.
+        pools: where large works are done; None: pools of its own.
     """
 
-    def __init__(self, bundle: TokenizerBundle, chat_template: str | None = None) -> None:
+    def __init__(
+        self, bundle: TokenizerBundle, chat_template: str | None = None, pools: WorkPools | None = None
+    ) -> None:
         self._bundle = bundle
         self._rendering = _rendering(bundle, chat_template)
-        self._turn, self._long_turn = asyncio.Lock(), asyncio.Lock()
+        self._pools = pools or WorkPools()
+        self._chats = WorkPool("rendering chats", CHATS)
 
     def check_template(self) -> None:
         """Compile the chat template. Blocking.
@@ -64,38 +60,49 @@ class TextProcessor:
         """A fresh incremental decoder."""
         return Detokenizer(self._bundle.token_bytes, self._skipped(skip_special_tokens))
 
-    async def decoding(self, generation: Generation) -> Callable[[], Decoder]:
+    async def decoding(self, generation: Generation, owner: str = "") -> Callable[[], Decoder]:
         """Makes the decoders of a request's sequences, which stop where it asks for that."""
         config = generation.effective
         prepare = partial(stops_of, config, generation.eos_ids, generation.min_new, self._bundle)
-        stops = await self._aside(stop_size(config), prepare)
+        stops = await self._pools.on_text(owner, stop_size(config), prepare)
         skips = config.skip_special_tokens is not False
         if stops is None:
             return partial(self.detokenizer, skips)
         return partial(StoppingDetokenizer, stops, self._bundle.token_bytes, self._skipped(skips))
 
-    async def tokenize(self, prompt: str | Chat, add_special_tokens: bool | None, max_length: int) -> Tokenized:
+    async def tokenize(
+        self, prompt: str | Chat, add_special_tokens: bool | None, max_length: int, owner: str = ""
+    ) -> Tokenized:
         """The ids of a prompt, and the text they were made from.
+
+        Args:
+            owner: for whom: owners have turns where many texts are prepared.
 
         Raises:
             InvalidArgument: the chat cannot be rendered, or the text is longer than any prompt of max_length tokens.
+            ResourceExhausted: QUEUE_FULL, too much text is being prepared.
         """
         if isinstance(prompt, str):
             check_size(prompt, self._max_bytes(max_length), max_length)
-            return await self._aside(len(prompt), self._tokenize_text, prompt, add_special_tokens)
+            return await self._pools.on_text(owner, len(prompt), self._tokenize_text, prompt, add_special_tokens)
         if add_special_tokens is not None:
             raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is a chat")
-        self._check_chat(_size(prompt), max_length)
-        return await self._tokenize_chat(prompt, max_length)
+        size = _size(prompt)
+        self._check_chat(size, max_length)
+        return await self._tokenize_chat(prompt, size, max_length, owner)
 
-    async def detokenize(self, ids: Sequence[int], skip_special_tokens: bool) -> Detokenized:
+    async def detokenize(self, ids: Sequence[int], skip_special_tokens: bool, owner: str = "") -> Detokenized:
         """The text of ids, and the bytes of each."""
-        return await self._aside(len(ids), self._detokenize, ids, skip_special_tokens)
+        return await self._pools.on_text(owner, len(ids), self._detokenize, ids, skip_special_tokens)
 
-    async def spell(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """The ids that words may come as in a text; see `spellings`."""
-        size = sum(len(word) + WORD_CHARACTERS for word in words)
-        return await self._aside(size, spellings, self._bundle, words)
+    async def spell(self, words: Sequence[str], owner: str = "") -> tuple[tuple[int, ...], ...]:
+        """The ids that words may come as in a text; see `spellings`. Many are done some at a time."""
+        size = spelling_size(words)
+        if size <= SLICE:
+            return await self._pools.on_text(owner, size, spellings, self._bundle, words)
+        slices = in_slices(words)
+        largest = max(map(spelling_size, slices))
+        return await self._pools.on_pieces(owner, size, largest, spell_slices(self._bundle, slices))
 
     def suspicions(self, prompt: str | Chat, add_special_tokens: bool | None) -> tuple[ConfigWarning, ...]:
         """A warning of a begin-of-sequence token that comes twice, and of tools that the template leaves out."""
@@ -111,14 +118,6 @@ class TextProcessor:
                 ConfigWarning("add_special_tokens", f"{text}, and add_special_tokens = True puts another before it"),
             )
         return (ConfigWarning("text", f"{text}, so the tokenizer's own special tokens were not added"),)
-
-    async def _aside(self, size: int, work: Callable[..., _Result], *arguments: Any) -> _Result:
-        """The result of work: at once where it is small, else in a thread, one after the other where it is large."""
-        if size <= INLINE_CHARACTERS:
-            return work(*arguments)
-        if size <= LONG_CHARACTERS:
-            return await asyncio.to_thread(work, *arguments)
-        return await _in_turn(self._long_turn, work, *arguments)
 
     def _max_bytes(self, max_length: int) -> int:
         return self._bundle.max_token_bytes * (max_length - 1)
@@ -144,28 +143,17 @@ class TextProcessor:
         adds = not self._brings_bos(text) if add_special_tokens is None else add_special_tokens
         return Tokenized(self._bundle.encode(text, add_special_tokens=adds), text)
 
-    async def _tokenize_chat(self, chat: Chat, max_length: int) -> Tokenized:
+    async def _tokenize_chat(self, chat: Chat, size: int, max_length: int, owner: str) -> Tokenized:
         work = partial(self._renderer().render, chat, self._max_bytes(max_length), max_length)
-        pieces = await _in_turn(self._turn, work)
+        pieces = await self._chats.run(owner, work, size=size)
         text = "".join(piece for piece, _ in pieces)
-        return Tokenized(await self._aside(len(text), encode_pieces, self._bundle, pieces), text)
+        return Tokenized(await self._pools.on_text(owner, len(text), encode_pieces, self._bundle, pieces), text)
 
     def _renderer(self) -> Renderer:
         if self._rendering is None:
             text = "cannot be rendered: the model has no chat template: send text or ids, or install it with one"
             raise InvalidArgument.field("chat", text, reason="BAD_TEMPLATE")
         return self._rendering
-
-
-async def _in_turn(turn: asyncio.Lock, work: Callable[..., _Result], *arguments: Any) -> _Result:
-    """The result of work, which occupies one thread of the pool, however long it takes.
-
-    A thread goes on when nobody waits for it any more, so its turn ends with it, and not with the wait.
-    """
-    await turn.acquire()
-    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    running.add_done_callback(lambda _: turn.release())
-    return await asyncio.shield(running)
 
 
 def _rendering(bundle: TokenizerBundle, chat_template: str | None) -> Renderer | None:

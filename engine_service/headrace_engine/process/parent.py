@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import cast
 
 from headrace_engine.commands import CoreCommand, CorePlan, Shutdown
+from headrace_engine.daemon_thread import in_daemon
 from headrace_engine.ipc import BadMessage, FrameReader, frame
 from headrace_engine.messages import CoreMessage
 
@@ -19,6 +21,8 @@ _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.process")
 _STDERR = 2
 _GRACE = 10.0
 _CLOSE_GRACE = 1.0
+_KILL_GRACE = 10.0
+"""Seconds that the system may take to end a process that was killed: a driver may hold it for ever."""
 
 
 def launch_process(
@@ -147,7 +151,7 @@ class ProcessLink:
         if not self._closing:
             self._closing = True
             self.send(Shutdown())
-        await asyncio.to_thread(self._wait, self._close_grace)
+        await in_daemon(self._wait, self._close_grace)
         self._hang_up()
         if self._report is not None:
             await self._report
@@ -189,7 +193,7 @@ class ProcessLink:
             self._report = self._loop.create_task(self._tell(what))
 
     async def _tell(self, what: str) -> None:
-        await asyncio.to_thread(self._wait, self._grace)
+        await in_daemon(self._wait, self._grace)
         if not self._closing:
             self._lost(f"the core {what} and {_manner(self._process.returncode)}")
 
@@ -206,11 +210,14 @@ class ProcessLink:
             self._process.wait(grace)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_KILL_GRACE)
 
 
-def _manner(returncode: int) -> str:
+def _manner(returncode: int | None) -> str:
     """How a process ended, in words."""
+    if returncode is None:
+        return "did not end when it was killed: its device or file system may hang"
     if returncode >= 0:
         return f"exited with status {returncode}"
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,11 +13,17 @@ from typing import TypeVar
 
 from headrace_engine.commands import CoreCommand, CorePlan, Shutdown
 from headrace_engine.core.link import LinkClosed
+from headrace_engine.daemon_thread import in_daemon
 from headrace_engine.errors import in_words
 from headrace_engine.messages import CoreMessage
 from headrace_engine.process.run import RunnerFactory, make_runner, run_core
 
 _Argument = TypeVar("_Argument")
+
+_JOIN_LIMIT = 60.0
+"""Seconds that a step may take to end when its core is closed; then its thread is left behind."""
+
+_log = logging.getLogger(__name__)
 
 
 def launch_thread(
@@ -26,7 +33,7 @@ def launch_thread(
     *,
     make: RunnerFactory = make_runner,
 ) -> ThreadLink:
-    """Start a core in a thread; a `CoreLauncher`. A thread cannot be killed: close waits for its step to end."""
+    """Start a core in a thread; a `CoreLauncher`. A thread cannot be killed: close waits a while for its step."""
     return ThreadLink(partial(run_core, plan, make=make), receive, lost)
 
 
@@ -54,7 +61,9 @@ class ThreadLink:
         """See `CoreLink.close`."""
         self._closing = True
         self.send(Shutdown())
-        await asyncio.to_thread(self._thread.join)
+        await in_daemon(self._thread.join, _JOIN_LIMIT)
+        if self._thread.is_alive():
+            _log.error("core_thread_left: its step did not end within %g s", _JOIN_LIMIT)
 
     def _run(self, run: Callable[[QueueLink], bool]) -> None:
         try:

@@ -15,7 +15,7 @@ from typing import NoReturn
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.logits_processors import read_sources
-from headrace_engine.engine.options import STREAM_INTERVAL, EngineOptions
+from headrace_engine.engine.options import FILE_LIMIT, STREAM_INTERVAL, EngineOptions
 from headrace_engine.process import AUTO_BACKEND, BACKENDS
 from headrace_engine.service.model_arguments import Setting, allowed_values, read_model
 
@@ -173,6 +173,13 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="restart a core that answers nothing for so long; default %(default)g",
     )
     parser.add_argument(
+        "--file-limit",
+        type=_positive_seconds,
+        default=FILE_LIMIT,
+        metavar="SECONDS",
+        help="for reading what an install needs of a model's files, where their file system hangs; default %(default)g",
+    )
+    parser.add_argument(
         "--stream-interval",
         type=_seconds,
         default=STREAM_INTERVAL,
@@ -215,6 +222,7 @@ def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOp
         native_ops=given.native_ops,
         allow_hub=given.hub,
         core_ping_limit=given.core_ping_limit,
+        file_limit=given.file_limit,
         stream_interval=given.stream_interval,
         logits_processors=processors,
         build=f"headrace-engine {__version__}",

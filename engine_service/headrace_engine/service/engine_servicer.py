@@ -56,7 +56,7 @@ class EngineServicer(EngineServiceServicer):
 
     async def Tokenize(self, request: wire.TokenizeRequest, context: Any) -> wire.TokenizeResponse:
         """The ids that a prompt has."""
-        prompt, add_special_tokens = await by_size(tokenize_prompt, request)
+        prompt, add_special_tokens = await by_size(self._engine.pools, tokenize_prompt, request)
         answer = await self._engine.tokenize(request.model_name, prompt, add_special_tokens)
         return wire.TokenizeResponse(token_ids=answer.token_ids, rendered_text=answer.rendered_text)
 

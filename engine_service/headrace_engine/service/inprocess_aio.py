@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
+from headrace_engine.daemon_thread import in_daemon
 from headrace_engine.service.inprocess_call import Call, Conversation, End
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class AsyncInProcessTransport:
 
     async def close(self) -> None:
         """Cancel all calls, close the engine, and end its thread; the loop goes on meanwhile."""
-        await asyncio.to_thread(self._transport.close)
+        await in_daemon(self._transport.close)
 
 
 class AsyncCall(Call):

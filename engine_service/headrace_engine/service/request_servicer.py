@@ -37,7 +37,7 @@ class RequestServicer(RequestServiceServicer):
     async def StartRequest(self, request: wire.StartRequestRequest, context: Any) -> wire.StartRequestResponse:
         """Validate and accept a request."""
         with self._engine.arriving(request.owner, request.request_id):
-            accepted = await self._engine.start_request(await by_size(start_request, request))
+            accepted = await self._engine.start_request(await by_size(self._engine.pools, start_request, request))
         return wire.StartRequestResponse(request=ACCEPTED.to_wire(accepted))
 
     async def StopRequest(self, request: wire.StopRequestRequest, context: Any) -> wire.StopRequestResponse:
@@ -99,7 +99,7 @@ class RequestServicer(RequestServiceServicer):
 
     async def Generate(self, request: wire.GenerateRequest, context: Any) -> AsyncIterator[wire.GenerateResponse]:
         """Start, read and release in one call. Leaving stops the request."""
-        asked = await by_size(generate_request, request)
+        asked = await by_size(self._engine.pools, generate_request, request)
         async with closing(self._engine.generate(asked)) as items:
             async for accepted, index, result in items:
                 yield generate_response(accepted, index, result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,6 +9,7 @@ from google.protobuf.message import Message
 from headrace.v1 import generation_pb2
 
 from headrace_engine.engine.field_checks import Field, refuse
+from headrace_engine.engine.work_pools import WorkPools
 from headrace_engine.errors import FieldViolation, InvalidArgument
 
 M = TypeVar("M", bound=Message)
@@ -31,11 +31,10 @@ MAX_IDS = 1 << 20
 """Ids that are turned into text at once."""
 
 
-async def by_size(turn: Callable[[M], T], message: M) -> T:
+async def by_size(pools: WorkPools, turn: Callable[[M], T], message: M) -> T:
     """Turn a message with a prompt: here if it is short, else in a worker thread, where it holds up no other call."""
-    if _ids(message) <= INLINE_BYTES and message.ByteSize() <= INLINE_BYTES:
-        return turn(message)
-    return await asyncio.to_thread(turn, message)
+    owner, size = getattr(message, "owner", ""), max(_ids(message), message.ByteSize())
+    return await pools.on_text(owner, size, turn, message, inline=INLINE_BYTES)
 
 
 def refuse_large_config(config: Any, fields: Mapping[str, Field]) -> None:

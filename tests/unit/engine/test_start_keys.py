@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 from headrace_engine.engine.start_keys import KEY_MEMORY, LARGE
-from headrace_engine.engine.text import INLINE_CHARACTERS, TextProcessor
+from headrace_engine.engine.text import TextProcessor
+from headrace_engine.engine.work_pools import INLINE_SIZE
 from headrace_engine.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -38,7 +39,7 @@ class Tokenising:
         tokenise = TextProcessor._tokenize_text
 
         def held(text: TextProcessor, prompt: str, adds: bool | None) -> Any:
-            if len(prompt) > INLINE_CHARACTERS:
+            if len(prompt) > INLINE_SIZE:
                 assert self._go.wait(60)
             return tokenise(text, prompt, adds)
 
@@ -210,7 +211,7 @@ class TestKeys:
         start.cancel()
         tokenising.go()
         await asyncio.wait([start])
-        await bench.start("x" * (INLINE_CHARACTERS + 1))  # another turn of the threads
+        await bench.start("x" * (INLINE_SIZE + 1))  # another turn of the threads
         assert start.cancelled()
         assert len(core.added) == 1
 

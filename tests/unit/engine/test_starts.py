@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.commands import AddSequence
-from headrace_engine.engine.text import INLINE_CHARACTERS
+from headrace_engine.engine.work_pools import INLINE_SIZE
 from headrace_engine.errors import (
     InvalidArgument,
     ResourceExhausted,
@@ -21,7 +21,7 @@ from tiny_models import read_json, write_json
 from unit.engine.bench import NAME, Bench
 from unit.engine.vocabularies import byte_level
 
-LONG = "Hello world. " * (INLINE_CHARACTERS // 10)
+LONG = "Hello world. " * (INLINE_SIZE // 10)
 """Tokenised in a thread."""
 
 

@@ -13,7 +13,8 @@ import pytest
 from headrace_engine.engine import text as text_module
 from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.rendering import Renderer
-from headrace_engine.engine.text import INLINE_CHARACTERS, LONG_CHARACTERS, MIN_CHAT_CHARACTERS, TextProcessor
+from headrace_engine.engine.text import MIN_CHAT_CHARACTERS, TextProcessor
+from headrace_engine.engine.work_pools import INLINE_SIZE, LONG_SIZE
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig, SamplingParams
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
@@ -137,7 +138,7 @@ class TestSize:
         assert "rendered" in (await refused(text, user("x" * 10_000), longest=100)).message
 
     @pytest.mark.parametrize("wrap", [str, user])
-    @pytest.mark.parametrize(("size", "elsewhere"), [(INLINE_CHARACTERS, False), (INLINE_CHARACTERS + 1, True)])
+    @pytest.mark.parametrize(("size", "elsewhere"), [(INLINE_SIZE, False), (INLINE_SIZE + 1, True)])
     async def test_bc069_long_prompts_are_tokenised_off_the_event_loop(
         self, wrap: Callable[[str], str | Chat], size: int, elsewhere: bool
     ) -> None:
@@ -167,12 +168,12 @@ class TestSize:
                 at_once[0] -= 1
                 return list(encoded)
 
-        text, prompt = TextProcessor(bundle(BYTES, tokenizer=Counting())), "x" * (LONG_CHARACTERS + 1)
+        text, prompt = TextProcessor(bundle(BYTES, tokenizer=Counting())), "x" * (LONG_SIZE + 1)
         await asyncio.gather(*(text.tokenize(prompt, None, len(prompt)) for _ in range(4)))
         assert most == [1]
 
 
-@pytest.mark.parametrize("prompt", ["x" * (LONG_CHARACTERS + 1), user("x")])
+@pytest.mark.parametrize("prompt", ["x" * (LONG_SIZE + 1), user("x")])
 async def test_bc069_what_nobody_waits_for_any_more_takes_one_thread_too(
     monkeypatch: pytest.MonkeyPatch, prompt: str | Chat
 ) -> None:
@@ -187,7 +188,7 @@ async def test_bc069_what_nobody_waits_for_any_more_takes_one_thread_too(
 
     text = TextProcessor(bundle(BYTES, tokenizer=SimpleNamespace(encode_batch_fast=slow)))
     monkeypatch.setattr(Renderer, "render", slow)
-    calls = [asyncio.ensure_future(text.tokenize(prompt, None, 2 * LONG_CHARACTERS)) for _ in range(4)]
+    calls = [asyncio.ensure_future(text.tokenize(prompt, None, 2 * LONG_SIZE)) for _ in range(4)]
     try:
         await asyncio.to_thread(begun.get, timeout=60)
         for call in calls:
@@ -198,7 +199,7 @@ async def test_bc069_what_nobody_waits_for_any_more_takes_one_thread_too(
         goes_on.set()
 
 
-@pytest.mark.parametrize(("characters", "elsewhere"), [(INLINE_CHARACTERS, False), (INLINE_CHARACTERS + 1, True)])
+@pytest.mark.parametrize(("characters", "elsewhere"), [(INLINE_SIZE, False), (INLINE_SIZE + 1, True)])
 async def test_many_stops_are_prepared_off_the_event_loop(
     monkeypatch: pytest.MonkeyPatch, characters: int, elsewhere: bool
 ) -> None:
@@ -306,7 +307,7 @@ class TestChat:
 
 class TestDetokenize:
     @pytest.mark.parametrize("skip", [True, False])
-    @pytest.mark.parametrize("length", [1, INLINE_CHARACTERS + 1])
+    @pytest.mark.parametrize("length", [1, INLINE_SIZE + 1])
     async def test_is_the_text_of_all_ids_and_the_bytes_of_each(self, skip: bool, length: int) -> None:
         ids = [1, *BYTES.encode("Hello 👍").ids * length, 2]
         found = await TextProcessor(bundle(BYTES)).detokenize(ids, skip)

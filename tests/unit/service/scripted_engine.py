@@ -12,6 +12,7 @@ from zlib import crc32
 from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.engine.kept_models import Replaced
 from headrace_engine.engine.sessions import Sessions
+from headrace_engine.engine.work_pools import WorkPools
 from headrace_engine.errors import NotFound
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig, EngineStat, ModelDescription, ModelState, ModelView, ServerInfo
@@ -58,6 +59,7 @@ class ScriptedEngine:
     def __init__(self, name: str = "e1") -> None:
         self.name, self.instance_id = name, "0011"
         self.draining = False
+        self.pools = WorkPools()
         self.calls: list[tuple[str, Any]] = []
         self.failures: dict[str, BaseException] = {}
         self.script: list[ReadResult | BaseException | asyncio.Event] = [tokens(0, 5, 6), tokens(2, 7), end(3)]

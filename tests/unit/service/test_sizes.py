@@ -10,6 +10,7 @@ import pytest
 from headrace.v1.engine_service_pb2 import DetokenizeRequest, TokenizeRequest
 from headrace.v1.model_service_pb2 import InstallModelRequest
 from headrace.v1.request_service_pb2 import GenerateRequest, GetRequestRequest, ListRequestsRequest, StartRequestRequest
+from headrace_engine.engine.work_pools import WorkPools
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.service import request_servicer, sizes
 from headrace_engine.service.convert_prompt import generate_request, start_request, tokenize_prompt
@@ -168,7 +169,7 @@ def test_what_is_kept_of_a_start_is_small_however_long_it_is():
     ],
 )
 async def test_long_messages_are_turned_off_the_event_loop(message, elsewhere):
-    thread = await by_size(lambda message: threading.current_thread(), message)
+    thread = await by_size(WorkPools(), lambda message: threading.current_thread(), message)
     assert (thread is not threading.main_thread()) == elsewhere
 
 
