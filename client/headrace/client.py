@@ -30,7 +30,8 @@ class Client(RequestCalls):
             `Transport`.
         timeout: limit in seconds of calls that bring none of their own and do not wait for something to happen; None:
             none.
-        owner: whose requests they are, believed by engines from trusted peers; "" where no API keys are used.
+        owner: whose requests they are. An engine believes whoever reaches it; a gateway has no API keys to tell owners
+            by yet, so all its clients are one owner and it refuses a name (InvalidRequestError). Default "".
         retry: how failed calls and broken streams are tried again.
         clock: time, for tests.
         **options: of the transport. gRPC: `api_key` (str) and `credentials` (from `grpc.ssl_channel_credentials`).

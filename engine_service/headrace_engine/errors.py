@@ -134,7 +134,7 @@ class ResourceExhausted(HeadraceError):
 
     Args:
         waiting_ahead: requests that would have been served before this one.
-        max_waiting: requests that may wait.
+        max_waiting: sequences that may wait; None: it is not about them.
     """
 
     reason = "QUEUE_FULL"
@@ -146,7 +146,7 @@ class ResourceExhausted(HeadraceError):
         reason: str | None = None,
         retry_after: float | None = None,
         waiting_ahead: int = 0,
-        max_waiting: int = 0,
+        max_waiting: int | None = None,
     ) -> None:
         super().__init__(message, reason=reason, retry_after=retry_after)
         self.waiting_ahead = waiting_ahead

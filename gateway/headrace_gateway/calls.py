@@ -6,17 +6,19 @@ import asyncio
 import inspect
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from headrace.log_budget import LogBudget
 
 from headrace_gateway import status
 from headrace_gateway.forward import Context
+from headrace_gateway.owners import refuse_owner
+from headrace_gateway.shares import Shares
 from headrace_gateway.status import CallError
 
 log = structlog.get_logger()
@@ -28,6 +30,13 @@ _SERVED = "/headrace.v1."
 _FACTS = ("request_id", "handle", "model_name")
 _ENDLESS = frozenset({"WatchModel", "WatchEngineStat"})
 _refusals = LogBudget()
+
+
+MAX_CALLS = 4000
+"""Calls of all clients at a time. An engine takes 4,096 of one connection, and this gateway has calls of its own."""
+
+MAX_SESSIONS = 4096
+"""Sessions of all clients at a time."""
 
 
 class LiveCalls:
@@ -46,6 +55,8 @@ class LiveCalls:
         self._cut: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._calls: Shares[str] = Shares(MAX_CALLS)
+        self._sessions: Shares[str] = Shares(MAX_SESSIONS)
 
     @property
     def count(self) -> int:
@@ -67,6 +78,17 @@ class LiveCalls:
             group.discard(task)
             self._cut.discard(task)
             self._tell()
+
+    def sharing(self, method: str, peer: str) -> AbstractContextManager[None]:
+        """Counts a call of `method` against the share of its connection while this lasts.
+
+        Raises:
+            CallError: QUEUE_FULL, the connection has so many in progress that too few are left to others.
+        """
+        ours, what = (self._sessions, "sessions") if _name(method) == "Session" else (self._calls, "calls")
+        if not ours.has_room(peer):
+            raise status.full_calls(ours.refusal(peer, f"{what} in progress", "this connection has"))
+        return ours.holding(peer)
 
     def refuse_if_draining(self) -> None:
         """Lets nothing new begin in a gateway that is about to stop.
@@ -144,7 +166,9 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             with self._calls.entered(method):
                 try:
                     request = decode(data)
-                    return await behaviour(request, context)
+                    _check(request)
+                    with self._calls.sharing(method, context.peer()):
+                        return await behaviour(request, context)
                 except CallError as error:
                     failure = error
                 except asyncio.CancelledError:
@@ -165,6 +189,12 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         if not self._calls.was_cut():
             raise asyncio.CancelledError
         return status.draining()
+
+
+def _check(request: Any) -> None:
+    """Refuses a request that names an owner. The messages of a session come one by one."""
+    if isinstance(request, Message):
+        refuse_owner(request)
 
 
 def _foreign(method: str, behaviour: Behaviour, decode: Decode) -> Any:

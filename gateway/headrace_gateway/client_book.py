@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 
 from headrace.v1 import session_pb2 as wire
 
 from headrace_gateway import status
 from headrace_gateway.outbox import Outbox
+from headrace_gateway.owners import refuse_owner
 from headrace_gateway.reader import Reader, Upstream
 from headrace_gateway.session_limits import SessionLimits
 from headrace_gateway.status import CallError
 
-MAX_CHANNELS = 65_536
-"""Channels that a session may have at a time."""
+MAX_CHANNELS = 24_576
+"""Channels that a session may have at a time: what one may hold of the MAX_READERS of an engine's stream."""
 
 MAX_HANDLE_BYTES = 1024
 """Bytes of a handle; it comes back in a HandleError, and messages are bounded."""
 
 _CROWD = 4096
+
+_PORTION = 256
+"""Attaches, detaches and acks after which others have a turn."""
 
 
 class ClientBook:
@@ -55,23 +59,35 @@ class ClientBook:
         return self.outbox.channels > len(self._readers) + _CROWD
 
     def hear(self, request: wire.SessionRequest) -> None:
-        """Does what one message says.
+        """Does what one message says; as `hear_in_portions`, without a stop."""
+        for _ in self.hear_in_portions(request):
+            pass
+
+    def hear_in_portions(self, request: wire.SessionRequest) -> Iterator[None]:
+        """Does what one message says, and stops after each portion, so that others have a turn.
 
         Raises:
             CallError: it breaks the rules, so the session ends.
         """
-        for number, attach in enumerate(request.attach):
-            self._attach(attach, f"attach[{number}]")
-        if request.detach:
-            self._detach(request.detach)
-        for number, ack in enumerate(request.acks):
-            self._acknowledge(ack, f"acks[{number}]")
+        for number, attach in enumerate(request.attach, 1):
+            self._attach(attach, f"attach[{number - 1}]")
+            if number % _PORTION == 0:
+                yield
+        for number, channel in enumerate(request.detach, 1):
+            self._detach(channel)
+            if number % _PORTION == 0:
+                yield
+        for number, ack in enumerate(request.acks, 1):
+            self._acknowledge(ack, f"acks[{number - 1}]")
+            if number % _PORTION == 0:
+                yield
         if request.HasField("ping"):
             self.outbox.put_pong(request.ping.number)
 
     def close(self) -> None:
         """The session is over: nobody reads any more."""
-        self._detach(list(self._readers))
+        for channel in list(self._readers):
+            self._detach(channel)
 
     def put_rows(self, message: wire.SessionResponse) -> None:
         """Takes a message of rows of any of its channels."""
@@ -86,7 +102,9 @@ class ClientBook:
     def _attach(self, attach: wire.Attach, path: str) -> None:
         self._check(attach, path)
         try:
+            self._refuse(attach)
             upstream = self._route(attach.handle)
+            upstream.check_share(self)
         except CallError as error:
             failed = wire.HandleError(channel=attach.channel, handle=attach.handle, index=attach.index)
             failed.status.CopyFrom(error.status)
@@ -98,16 +116,19 @@ class ClientBook:
         if not self._used.add(attach.channel):
             text = f"is {attach.channel}, which was used before or is 0; allowed: each number from 1 once in a stream"
             raise status.invalid_field(f"{path}.channel", text)
-        if len(self._readers) == MAX_CHANNELS:
-            raise status.invalid_field(path, f"is one too many; allowed: {MAX_CHANNELS} channels in one session")
         if (length := len(attach.handle.encode())) > MAX_HANDLE_BYTES:
             raise status.invalid_field(f"{path}.handle", f"has {length} bytes; allowed: {MAX_HANDLE_BYTES}")
 
-    def _detach(self, channels: Sequence[int]) -> None:
-        for channel in channels:
-            if (reader := self._readers.pop(channel, None)) is not None:
-                reader.upstream.detach(reader.upstream_channel)
-        self.outbox.forget(channels)
+    def _refuse(self, attach: wire.Attach) -> None:
+        """Refuses what this attach alone is about; the others of the session go on."""
+        refuse_owner(attach)
+        if len(self._readers) >= MAX_CHANNELS:
+            raise status.full_session(MAX_CHANNELS)
+
+    def _detach(self, channel: int) -> None:
+        if (reader := self._readers.pop(channel, None)) is not None:
+            reader.upstream.detach(reader.upstream_channel)
+        self.outbox.forget(channel)
 
     def _acknowledge(self, ack: wire.Ack, path: str) -> None:
         """An unknown channel's end may have crossed this."""

@@ -24,7 +24,6 @@ class Forward:
     """Calls engines on behalf of one call of a client.
 
     A call to an engine carries what is left of the client's deadline, if it has one, and the client's key and trace.
-    Whose request it is, this gateway says and no client: without API keys all are one owner, "".
     Cancelling the task that waits for it cancels it at the engine too.
 
     Args:
@@ -47,7 +46,7 @@ class Forward:
         Args:
             engine: whom to call.
             method: the stub's method.
-            request: sent as it is, but for its owner.
+            request: sent as it is.
 
         Returns:
             The answer, with the engine's name in this gateway's list.
@@ -57,7 +56,7 @@ class Forward:
         """
         await engine.reach()
         try:
-            answer = await method(_owned(request), timeout=self.remaining(), metadata=self.metadata)
+            answer = await method(request, timeout=self.remaining(), metadata=self.metadata)
         except grpc.aio.AioRpcError as error:
             raise failure_of(engine, error) from error
         return readdress(answer, engine.name)
@@ -65,7 +64,7 @@ class Forward:
     async def stream(self, engine: Engine, method: Any, request: Any) -> AsyncGenerator[Any, None]:
         """Makes a server-streaming call; as `ask`, message by message. Close it (`aclosing`) to cancel the call."""
         await engine.reach()
-        call = method(_owned(request), timeout=self.remaining(), metadata=self.metadata)
+        call = method(request, timeout=self.remaining(), metadata=self.metadata)
         try:
             async for message in call:
                 yield readdress(message, engine.name)
@@ -73,12 +72,6 @@ class Forward:
             raise failure_of(engine, error) from error
         finally:
             call.cancel()
-
-
-def _owned(request: Any) -> Any:
-    if "owner" in request.DESCRIPTOR.fields_by_name:
-        request.owner = ""
-    return request
 
 
 def failure_of(engine: Engine, error: grpc.aio.AioRpcError) -> status.CallError:

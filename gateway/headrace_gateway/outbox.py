@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -58,7 +59,7 @@ class Outbox:
         self._pong: int | None = None
         self._closing = False
         self._fresh: wire.SessionResponse | None = None
-        self._channels: dict[int, _Waiting] = {}
+        self._channels: OrderedDict[int, _Waiting] = OrderedDict()  # A dict walks over what left its front.
 
     def __bool__(self) -> bool:
         own = self._closing or self._opened is not None or self._pong is not None
@@ -127,12 +128,11 @@ class Outbox:
         self._closing = True
         self._on_more()
 
-    def forget(self, channels: Iterable[int]) -> None:
-        """Tells nothing more of channels that were detached, but for what a step just put in has of them."""
-        for channel in channels:
-            waiting = self._channels.pop(channel, None)
-            if waiting is not None:
-                self.held -= waiting.row_bytes()
+    def forget(self, channel: int) -> None:
+        """Tells nothing more of a channel that was detached, but for what a step just put in has of it."""
+        waiting = self._channels.pop(channel, None)
+        if waiting is not None:
+            self.held -= waiting.row_bytes()
 
     def forget_window(self, channel: int) -> None:
         """Takes back what waits of a window that has opened since."""
@@ -166,9 +166,14 @@ class Outbox:
         return message
 
     def _fit_in_one(self) -> bool:
-        """All items that wait fit in one message with the step put in last."""
-        items = sum(waiting.item_bytes() for waiting in self._channels.values())
-        return self.held + items + _FRAME_BYTES <= self._limits.message_bytes
+        """All items that wait fit in one message with the step put in last, and with the opening."""
+        room = self._limits.message_bytes - self.held - _FRAME_BYTES
+        room -= self._opened.ByteSize() if self._opened is not None else 0
+        for waiting in self._channels.values():
+            room -= waiting.item_bytes()
+            if room < 0:
+                return False
+        return room >= 0
 
     def _fill(self, message: wire.SessionResponse) -> None:
         """Moves what waits into the message, channel after channel in the order in which they began to wait."""
@@ -239,7 +244,7 @@ class Outbox:
         dropped: dict[int, int] = {}
         for channel, waiting in heaviest:
             while waiting.rows and self.held > self._limits.held_bytes // 2:
-                row = waiting.rows.pop()
+                row, waiting.window = waiting.rows.pop(), None  # What is told of the window comes after these rows.
                 dropped[channel] = row.position
                 self.held -= row.size
         return dropped

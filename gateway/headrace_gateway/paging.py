@@ -11,6 +11,7 @@ import base64
 import binascii
 import hashlib
 import json
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +59,7 @@ class Source:
     engine: Engine
     cursor: Cursor
     bound: int | None
-    waiting: list[State] = field(default_factory=list)
+    waiting: deque[State] = field(default_factory=deque)
     following: str = ""
 
     @property
@@ -73,12 +74,12 @@ class Source:
             page.CopyFrom(request)
             page.page_token = self.cursor.token
             answer = await ask(self.engine, page)
-            self.waiting, self.following = self._unseen(answer.requests), answer.next_page_token
+            self.waiting, self.following = deque(self._unseen(answer.requests)), answer.next_page_token
             self._turn_page()
 
     def take(self) -> State:
         """Hands out the newest one waiting."""
-        state = self.waiting.pop(0)
+        state = self.waiting.popleft()
         self.cursor.handle = state.request.handle
         self._turn_page()
         return state
@@ -149,7 +150,7 @@ def _page_size(request: Request) -> int:
 
 def _question(request: Request) -> str:
     """Short name of what is listed: a token of one list must not be used with another."""
-    text = json.dumps([request.model_name, request.running_only, request.owner])
+    text = json.dumps([request.model_name, request.running_only])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -168,7 +169,7 @@ def _read(request: Request) -> tuple[int | None, dict[str, Cursor]]:
     except (ValueError, TypeError, AttributeError, binascii.Error):
         raise status.invalid_field("page_token", "is none that this call gave out") from None
     if question != _question(request):
-        raise status.invalid_field("page_token", "belongs to a list with another model_name, running_only or owner")
+        raise status.invalid_field("page_token", "belongs to a list with another model_name or running_only")
     return bound, cursors
 
 

@@ -28,6 +28,9 @@ class Upstream(Protocol):
     engine: str
     """Name of the engine in the gateway's list."""
 
+    def check_share(self, session: Downstream) -> None:
+        """Refuses a session that reads so much there that too little is left to others; raises CallError."""
+
     def attach(self, reader: Reader, from_position: int, window: int) -> int:
         """Begins to read for a reader; returns the channel."""
 

@@ -152,14 +152,24 @@ class ClientSession:
         """Does what the client says, until it has no more to say."""
         request: wire.SessionRequest | None = first
         while request is not None:
-            self.book.hear(request)
-            self.more.set()
-            while self.book.crowded:
-                self._taken.clear()
-                await self._taken.wait()
+            for _ in self.book.hear_in_portions(request):
+                await self._give_way()
+            await self._no_crowd()
             request = await self._heard(requests)
             if request is not None and request.HasField("options"):
                 raise status.invalid_field("options", "is set; only the first message of a session may have it")
+
+    async def _give_way(self) -> None:
+        """Lets others have a turn in the middle of a long message."""
+        await self._no_crowd()
+        await asyncio.sleep(0)
+
+    async def _no_crowd(self) -> None:
+        """Lets the writer look, and waits while too much is to be told."""
+        self.more.set()
+        while self.book.crowded:
+            self._taken.clear()
+            await self._taken.wait()
 
     async def _write(self, context: Context) -> None:
         """Sends what waits, as much at once as a message holds."""

@@ -128,7 +128,7 @@ def undecodable(method: str, size: int) -> CallError:
 
 def unknown_request(handle: str) -> CallError:
     """No request has this handle or request_id."""
-    message = f'no request "{shown(handle)}": it was released, or never was'
+    message = f'no request "{shown(handle)}": it was released, is another owner\'s, or never was'
     return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST", message, handle=handle)
 
 
@@ -198,10 +198,22 @@ def silent_session(interval: float, limit: float) -> CallError:
     return _unavailable("SESSION_SILENT", message)
 
 
-def full_stream(engine: str, limit: int) -> CallError:
-    """The stream to an engine carries no more."""
-    message = f'{limit} sequences of engine "{engine}" are being read through this gateway: try again later'
+def full_stream(engine: str, why: str) -> CallError:
+    """A session has its share of what the stream to an engine carries."""
+    message = f"{why}: detach some, or try again later"
     return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry(), engine=engine)
+
+
+def full_session(limit: int) -> CallError:
+    """A session has as many channels as it may have."""
+    message = f"this session reads {limit} sequences, as many as one session may: detach some, or try again later"
+    return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry())
+
+
+def full_calls(why: str) -> CallError:
+    """A connection has its share of what may be in progress at a time."""
+    message = f"{why}: try again when some have ended"
+    return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry())
 
 
 def out_of_step(engine: str, position: int, expected: int) -> CallError:

@@ -19,7 +19,7 @@ from headrace_gateway.forward import failure_of
 from headrace_gateway.session_limits import SessionLimits
 from headrace_gateway.silence import Silence
 from headrace_gateway.status import CallError
-from headrace_gateway.upstream_book import MAX_READERS, UpstreamBook
+from headrace_gateway.upstream_book import UpstreamBook
 
 log = structlog.get_logger()
 
@@ -61,7 +61,8 @@ class EngineLink:
             self._work.clear()
             tell = log.warning if self._opened or book.readers else log.debug
             tell("engine_session_lost", engine=self._engine.name, channels=book.readers, reason=failure.reason)
-            book.fail(failure.status)
+            for _ in book.fail_in_portions(failure.status):
+                await asyncio.sleep(0)
             pause = self._limits.reopen_seconds if self._opened else min(pause * 2, self._limits.reopen_at_most)
             await asyncio.sleep(pause)
 
@@ -160,13 +161,9 @@ class EngineLinks:
         """The books of the stream to the engine that a handle names.
 
         Raises:
-            CallError: UNKNOWN_REQUEST for what is no handle, UNKNOWN_ENGINE; QUEUE_FULL if it carries no more.
+            CallError: UNKNOWN_REQUEST for what is no handle, UNKNOWN_ENGINE.
         """
-        engine = self._find(handle)
-        book = self._link(engine).book
-        if book.readers >= MAX_READERS:
-            raise status.full_stream(engine.name, MAX_READERS)
-        return book
+        return self._link(self._find(handle)).book
 
     async def close(self) -> None:
         """Ends all streams."""

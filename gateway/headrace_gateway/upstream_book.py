@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from headrace.v1 import session_pb2 as wire
 from headrace.v1.status_pb2 import Status
@@ -11,9 +12,13 @@ from headrace.v1.status_pb2 import Status
 from headrace_gateway import status
 from headrace_gateway.reader import Downstream, Reader
 from headrace_gateway.rows import Columns
+from headrace_gateway.shares import Shares
 
 MAX_READERS = 32_768
 """Channels of one stream. Engines allow twice as many, as each resumed reader has two for a moment."""
+
+_PORTION = 256
+"""Channels that a broken stream ends before others have a turn."""
 
 
 class UpstreamBook:
@@ -32,7 +37,8 @@ class UpstreamBook:
         self.engine = engine
         self._message_bytes = message_bytes
         self._on_more = on_more
-        self._readers: dict[int, Reader] = {}
+        self._readers: OrderedDict[int, Reader] = OrderedDict()
+        self._shares: Shares[Downstream] = Shares(MAX_READERS)
         self._channels = 0
         self._requests: deque[wire.SessionRequest] = deque()
         self._last_bytes = 0
@@ -43,17 +49,27 @@ class UpstreamBook:
         """Channels that are attached."""
         return len(self._readers)
 
+    def check_share(self, session: Downstream) -> None:
+        """Refuses a session that reads so many sequences of the engine that too few are left to others.
+
+        Raises:
+            CallError: QUEUE_FULL.
+        """
+        if not self._shares.has_room(session):
+            what = f'sequences of engine "{self.engine}"'
+            raise status.full_stream(self.engine, self._shares.refusal(session, what, "this session reads"))
+
     def attach(self, reader: Reader, from_position: int, window: int) -> int:
         """Begins to read for a reader; returns the channel."""
         self._channels += 1
         self._readers[self._channels] = reader
+        self._shares.take(reader.session)
         attach = wire.Attach(
             channel=self._channels,
             handle=reader.handle,
             index=reader.index,
             from_position=from_position,
             window=window,
-            owner="",  # without API keys all are one owner
         )
         self._request(attach.ByteSize()).attach.append(attach)
         return self._channels
@@ -61,7 +77,7 @@ class UpstreamBook:
     def detach(self, channel: int) -> None:
         """Ends that. What the engine still tells of the channel is dropped."""
         self._acks.pop(channel, None)
-        if self._readers.pop(channel, None) is not None:
+        if self._forget(channel) is not None:
             self._request(5).detach.append(channel)
 
     def acknowledge(self, channel: int, position: int, window: int) -> None:
@@ -101,19 +117,35 @@ class UpstreamBook:
             if (reader := self._readers.get(end.channel)) is not None:
                 reader.on_end(end)
         for error in response.errors:
-            if (reader := self._readers.pop(error.channel, None)) is not None:
+            if (reader := self._forget(error.channel)) is not None:
                 reader.on_error(error.status)
         for window in response.windows:
             if (reader := self._readers.get(window.channel)) is not None:
                 reader.on_window(window)
 
     def fail(self, failure: Status) -> None:
-        """The stream broke: all channels end with that."""
-        readers, self._readers = self._readers, {}
-        for reader in readers.values():
-            own = Status()
-            own.CopyFrom(failure)
+        """The stream broke: all channels end with that; as `fail_in_portions`, without a stop."""
+        for _ in self.fail_in_portions(failure):
+            pass
+
+    def fail_in_portions(self, failure: Status) -> Iterator[None]:
+        """The stream broke: all channels end with that. It stops after each portion, so that others have a turn."""
+        while self._readers:  # Whoever resumes meanwhile still does so here.
+            for channel in list(islice(self._readers, _PORTION)):
+                self._end(channel, failure)
+            yield
+
+    def _end(self, channel: int, failure: Status) -> None:
+        own = Status()
+        own.CopyFrom(failure)
+        if (reader := self._forget(channel)) is not None:
             reader.on_error(own)
+
+    def _forget(self, channel: int) -> Reader | None:
+        reader = self._readers.pop(channel, None)
+        if reader is not None:
+            self._shares.give_back(reader.session)
+        return reader
 
     def _hear_rows(self, response: wire.SessionResponse) -> None:
         """Gives each session its rows of a step, as one batch."""

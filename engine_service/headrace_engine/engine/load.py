@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from headrace_engine.engine.model import Model
@@ -46,7 +47,7 @@ class LoadWatch:
     def __init__(self, read: Callable[[], Iterable[ModelLoad]]) -> None:
         self._read = read
         self._known: dict[str, ModelLoad] = {}
-        self._pending: dict[str, ModelLoad] = {}
+        self._pending: OrderedDict[str, ModelLoad] = OrderedDict()
 
     @property
     def pending(self) -> bool:
@@ -64,4 +65,4 @@ class LoadWatch:
 
     def take(self) -> ModelLoad:
         """Fetch one; there is one."""
-        return self._pending.pop(next(iter(self._pending)))
+        return self._pending.popitem(last=False)[1]

@@ -6,6 +6,7 @@ import logging
 import re
 import secrets
 from collections.abc import Iterator
+from typing import TypeVar
 
 from headrace_engine.engine.alarms import Alarms
 from headrace_engine.engine.leases import Leases
@@ -15,6 +16,9 @@ from headrace_engine.engine.start_keys import Key, StartKeys
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.errors import NotFound
 from headrace_engine.result_types import FinishReason
+
+G = TypeVar("G")
+K = TypeVar("K")
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +47,8 @@ class RequestBook:
         self.deadlines: Alarms[Request] = Alarms(clock, _end_late)
         self.room = ResultRoom()
         self._requests: dict[str, Request] = {}
+        self._owned: dict[str, dict[str, Request]] = {}
+        self._by_id: dict[tuple[str, str], dict[int, Request]] = {}
         self._serial = 0
 
     def __iter__(self) -> Iterator[Request]:
@@ -59,7 +65,10 @@ class RequestBook:
 
     def add(self, request: Request) -> None:
         """Keep a request, as long as its lease runs; it ends at its deadline."""
-        self._requests[_id(request.accepted.handle)] = request
+        accepted, handle = request.accepted, _id(request.accepted.handle)
+        self._requests[handle] = request
+        self._owned.setdefault(request.owner, {})[handle] = request
+        self._by_id.setdefault((request.owner, accepted.request_id), {})[accepted.handover] = request
         self.leases.watch(request)
         if request.deadline is not None:
             self.deadlines.set(request.serial, request.deadline, request)
@@ -83,7 +92,8 @@ class RequestBook:
         if parts is not None and parts["instance"] != self._instance_id:
             text = f"handle {handle}: the engine instance that held it is gone, and its results with it"
             raise NotFound(text, reason="ENGINE_LOST", metadata={"handle": handle})
-        raise NotFound(f"no request has the handle {handle!r}: unknown or released", metadata={"handle": handle})
+        text = f"no request has the handle {handle!r}: it was released, is another owner's, or never was"
+        raise NotFound(text, metadata={"handle": handle})
 
     def find_or_none(self, handle: str, owner: str) -> Request | None:
         """The request of a handle, or None where `find` would raise."""
@@ -100,14 +110,10 @@ class RequestBook:
             NotFound: there is none. Where one was released and its key is remembered, the metadata has its "handle" and
                 "handover": a start with this key belongs here.
         """
-        found = [
-            request
-            for request in self._requests.values()
-            if request.owner == owner and request.accepted.request_id == request_id
-        ]
+        found = self._by_id.get((owner, request_id))
         if not found:
             raise self._no_request(request_id, owner)
-        return max(found, key=lambda request: request.accepted.handover)
+        return found[max(found)]
 
     async def find_either(self, handle: str | None, request_id: str | None, owner: str) -> Request:
         """The request of a handle, or without one that of the id that its client gave it, once its start is over.
@@ -122,12 +128,12 @@ class RequestBook:
 
     def of_owner(self, owner: str, model_name: str = "") -> list[Request]:
         """The owner's requests, to one model or ("") to all, in order of arrival."""
-        owned = (request for request in self._requests.values() if request.owner == owner)
+        owned = self._owned.get(owner, {}).values()
         return [request for request in owned if model_name in ("", request.accepted.model_name)]
 
     def release(self, request: Request) -> None:
         """Forget a request and free its logs; readers that wait raise NotFound."""
-        del self._requests[_id(request.accepted.handle)]
+        self._forget(request)
         self.keys.release(Key(request.owner, request.accepted.request_id, request.accepted.handover))
         request.released = True
         self.leases.forget(request)
@@ -139,10 +145,16 @@ class RequestBook:
             if sequence.room is not None:
                 sequence.room.give_back()
 
+    def _forget(self, request: Request) -> None:
+        accepted, handle = request.accepted, _id(request.accepted.handle)
+        del self._requests[handle]
+        _drop(self._owned, request.owner, handle)
+        _drop(self._by_id, (request.owner, accepted.request_id), accepted.handover)
+
     def _no_request(self, request_id: str, owner: str) -> NotFound:
         released = self.keys.latest(owner, request_id)
         if released is None:
-            return NotFound(f"no request has the id {request_id!r}: unknown or released")
+            return NotFound(f"no request has the id {request_id!r}: it was released, is another owner's, or never was")
         metadata = {"handle": released.handle, "handover": str(released.handover)}
         return NotFound(f"the request with the id {request_id!r} was released", metadata=metadata)
 
@@ -157,6 +169,13 @@ class RequestBook:
 
 def _end_late(request: Request, now: float) -> None:
     request.end(FinishReason.DEADLINE)
+
+
+def _drop(groups: dict[G, dict[K, Request]], group: G, key: K) -> None:
+    """Take a request out of its group, and the group with the last one."""
+    del groups[group][key]
+    if not groups[group]:
+        del groups[group]
 
 
 def _id(handle: str) -> str:

@@ -132,6 +132,11 @@ class ResultLog:
         """Tell someone of every change from now on."""
         self._followers[follower] = None
 
+    @property
+    def followers(self) -> int:
+        """Those who are told of every change."""
+        return len(self._followers)
+
     def unfollow(self, follower: Follower) -> None:
         """Tell them no more."""
         self._followers.pop(follower, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,8 @@ from headrace_engine.engine.requests import Request
 from headrace_engine.engine.session_channels import Channel, ChannelNumbers, Place, Refused, Timers
 from headrace_engine.engine.session_reader import Reader
 from headrace_engine.engine.session_update import UPDATE_BYTES, SessionUpdate
-from headrace_engine.errors import HeadraceError, Unavailable
+from headrace_engine.engine.shares import Shares
+from headrace_engine.errors import HeadraceError, ResourceExhausted, Unavailable
 
 DEFAULT_WINDOW = 4096
 """Tokens that may be told beyond the acknowledged position where the attach does not say."""
@@ -39,6 +41,7 @@ class EngineSession:
         find: the request of a handle and an owner; raises NotFound.
         load: tells what models do, to sessions that want it.
         closed: called by `close`.
+        shares: what all sessions read.
         update_bytes: bytes that an update is filled up to.
     """
 
@@ -48,13 +51,15 @@ class EngineSession:
         load: LoadWatch,
         timers: Timers,
         closed: Callable[[EngineSession], None],
+        shares: Shares[EngineSession],
         update_bytes: int = UPDATE_BYTES,
     ) -> None:
         self._find, self._load, self._timers, self._closed = find, load, timers, closed
+        self._shares = shares
         self._update_bytes = update_bytes
         self._numbers = ChannelNumbers()
         self._channels: dict[int, Channel] = {}
-        self._news: dict[Channel, None] = {}
+        self._news: OrderedDict[Channel, None] = OrderedDict()
         self._wake = asyncio.Event()
         self._opening = False
         self._pong: int | None = None
@@ -93,11 +98,11 @@ class EngineSession:
         channel: Channel
         try:
             request = self._find(place.handle, owner)
+            self._check_share()
             channel = Reader(place, request, from_position, window, self._mark, self._timers)
         except HeadraceError as error:
             channel = Refused(place, error)
-        self._channels[place.channel] = channel
-        self._mark(channel)
+        self._add(channel)
 
     def detach(self, number: int) -> None:
         """Read a channel no more. One that is unknown may have ended just now."""
@@ -105,6 +110,7 @@ class EngineSession:
         if channel is not None:
             channel.close()
             self._news.pop(channel, None)
+            self._shares.give_back(self)
 
     def ack(self, number: int, position: int, window: int | None, path: str) -> None:
         """A channel was read up to a position. One that is unknown may have ended just now.
@@ -135,8 +141,7 @@ class EngineSession:
         channel = self._channels.get(number)
         if channel is not None:
             self.detach(number)
-            self._channels[number] = refused = Refused(channel.place, error)
-            self._mark(refused)
+            self._add(Refused(channel.place, error))
 
     def fail(self, error: Exception) -> None:
         """Let `next` raise an error."""
@@ -154,6 +159,7 @@ class EngineSession:
     def close(self) -> None:
         """Give everything back."""
         self.leave()
+        self._shares.give_back(self, len(self._channels))
         self._channels.clear()
         self._news.clear()
         for alarm in (self._silence_alarm, self._load_alarm, self._leave_alarm):
@@ -183,6 +189,16 @@ class EngineSession:
                 return None
             await self._wake.wait()
 
+    def _check_share(self) -> None:
+        if not self._shares.has_room(self):
+            text = self._shares.refusal(self, "sequences", "this session reads")
+            raise ResourceExhausted(f"{text}: detach some, or try again later", retry_after=1.0)
+
+    def _add(self, channel: Channel) -> None:
+        self._channels[channel.place.channel] = channel
+        self._shares.take(self)
+        self._mark(channel)
+
     def _mark(self, channel: Channel) -> None:
         self._news[channel] = None
         self._wake.set()
@@ -190,11 +206,10 @@ class EngineSession:
     def _collect(self) -> SessionUpdate:
         update = SessionUpdate(self._update_bytes)
         self._tell_own(update)
-        news, self._news = self._news, {}
-        left = iter(news)
-        for channel in left:
-            if update.size >= update.limit or channel.tell(update):
-                self._news = dict.fromkeys([*left, channel])  # What did not fit goes behind the others.
+        while self._news and update.size < update.limit:
+            channel, _ = self._news.popitem(last=False)
+            if channel.tell(update):
+                self._news[channel] = None  # What did not fit goes behind the others.
                 break
         for failure in update.errors:
             self.detach(failure.channel)

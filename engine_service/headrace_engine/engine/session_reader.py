@@ -17,10 +17,13 @@ from headrace_engine.engine.session_update import (
     StatusChange,
     WindowState,
 )
-from headrace_engine.errors import InvalidArgument, NotFound
+from headrace_engine.errors import InvalidArgument, NotFound, ResourceExhausted
 from headrace_engine.result_types import GenerateStatus, PrefixReuse
 
 _GENERATING = GenerateStatus.GENERATING
+
+MAX_FOLLOWERS = 1024
+"""Readers of one sequence in all sessions: each of its tokens is told to every one of them."""
 
 WINDOW_INTERVAL = 1.0
 """Seconds between two words about a window that stays closed."""
@@ -38,6 +41,7 @@ class Reader:
     Raises:
         NotFound: there is no such sequence.
         OutOfRange: the position is outside the log.
+        ResourceExhausted: the sequence has MAX_FOLLOWERS already.
     """
 
     def __init__(
@@ -51,6 +55,9 @@ class Reader:
     ) -> None:
         self._log = request.sequence(place.index).log
         self._log.check_position(from_position)
+        if self._log.followers >= MAX_FOLLOWERS:
+            text = f"{MAX_FOLLOWERS} readers of sessions read this sequence, as many as may"
+            raise ResourceExhausted(f"{text}: detach some, or try again later", retry_after=1.0)
         self.place, self._channel, self._request = place, place.channel, request
         self._position = self._acked = from_position
         self._window = self._open_window = window

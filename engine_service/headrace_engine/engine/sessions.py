@@ -10,6 +10,10 @@ from headrace_engine.engine.requests import Request
 from headrace_engine.engine.session import EngineSession
 from headrace_engine.engine.session_channels import Timers
 from headrace_engine.engine.session_update import ModelLoad
+from headrace_engine.engine.shares import Shares
+
+MAX_READERS = 262_144
+"""Sequences that all sessions together may read at a time."""
 
 
 class Sessions:
@@ -29,6 +33,7 @@ class Sessions:
     ) -> None:
         self._find, self._loads, self._timers = find, loads, timers
         self._open: set[EngineSession] = set()
+        self._shares: Shares[EngineSession] = Shares(MAX_READERS)
         self._drained = False
 
     def __len__(self) -> int:
@@ -37,7 +42,7 @@ class Sessions:
     def open(self) -> EngineSession:
         """A new session; whoever opens it closes it."""
         timers = self._timers or asyncio.get_running_loop()
-        session = EngineSession(self._find, LoadWatch(self._loads), timers, self._open.discard)
+        session = EngineSession(self._find, LoadWatch(self._loads), timers, self._open.discard, self._shares)
         self._open.add(session)
         if self._drained:
             session.drain()

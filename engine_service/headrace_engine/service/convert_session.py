@@ -28,6 +28,9 @@ WINDOW_STATE = Codec(told.WindowState, session_pb2.WindowState)
 MODEL_LOAD = Codec(told.ModelLoad, session_pb2.ModelLoad)
 
 
+PORTION = 256
+"""Attaches, detaches and acks after which others have a turn."""
+
 M = TypeVar("M", bound=Message)
 Lost = Callable[[int, Exception], None]
 """Takes the number of a channel, and what went wrong with it."""
@@ -46,20 +49,34 @@ def check_options(message: SessionRequest) -> None:
 
 
 def apply(message: SessionRequest, session: EngineSession) -> None:
+    """Do what a message says; as `apply_in_portions`, without a stop."""
+    for _ in apply_in_portions(message, session):
+        pass
+
+
+def apply_in_portions(message: SessionRequest, session: EngineSession) -> Iterator[None]:
     """Do what a message says, in the order of its fields; its options were looked at before.
+
+    It stops after each portion, so that others have a turn.
 
     Raises:
         InvalidArgument: it breaks the rules of the stream.
     """
-    for number, attach in enumerate(message.attach):
+    for number, attach in enumerate(message.attach, 1):
         place = Place(attach.channel, attach.handle, attach.index)
         window = attach.window if attach.HasField("window") else None
-        session.attach(place, attach.from_position, window, attach.owner, f"attach[{number}]")
-    for channel in message.detach:
+        session.attach(place, attach.from_position, window, attach.owner, f"attach[{number - 1}]")
+        if number % PORTION == 0:
+            yield
+    for number, channel in enumerate(message.detach, 1):
         session.detach(channel)
-    for number, ack in enumerate(message.acks):
+        if number % PORTION == 0:
+            yield
+    for number, ack in enumerate(message.acks, 1):
         window = ack.window if ack.HasField("window") else None
-        session.ack(ack.channel, ack.position, window, f"acks[{number}]")
+        session.ack(ack.channel, ack.position, window, f"acks[{number - 1}]")
+        if number % PORTION == 0:
+            yield
     if message.HasField("ping"):
         session.ping(message.ping.number)
 

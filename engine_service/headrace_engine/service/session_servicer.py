@@ -16,7 +16,7 @@ from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.session import EngineSession
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.service.convert_session import apply, check_options, session_response
+from headrace_engine.service.convert_session import apply_in_portions, check_options, session_response
 from headrace_engine.service.failures import closing, fault
 from headrace_engine.service.logs import logger
 
@@ -65,7 +65,8 @@ async def _hear(messages: AsyncIterator[SessionRequest], session: EngineSession)
         elif message.HasField("options"):
             raise InvalidArgument.field("options", "is set; only the first message of a session may have it")
         first = False
-        apply(message, session)
+        for _ in apply_in_portions(message, session):
+            await asyncio.sleep(0)
 
 
 def _open(message: SessionRequest, session: EngineSession) -> None:

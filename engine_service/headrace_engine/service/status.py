@@ -93,7 +93,7 @@ def _details(error: HeadraceError) -> Iterator[Message]:
         info = RetryInfo()
         write_seconds(max(error.retry_after, 0.001), info.retry_delay)
         yield info
-    if isinstance(error, ResourceExhausted) and error.reason == "QUEUE_FULL":
+    if isinstance(error, ResourceExhausted) and error.max_waiting is not None:
         yield QueueInfo(waiting_ahead=error.waiting_ahead, max_waiting=error.max_waiting)
     if isinstance(error, FailedPrecondition) and error.state is not None:
         name = error.metadata.get("model_name", "")
@@ -126,13 +126,13 @@ def to_error(status: Status) -> HeadraceError:
     retry = read_seconds(RetryInfo.FromString(found["RetryInfo"]).retry_delay) if "RetryInfo" in found else None
     kind = _CLASSES.get(status.code, errors.Internal)
     if kind is ResourceExhausted:
-        queue = QueueInfo.FromString(found.get("QueueInfo", b""))
+        queue = QueueInfo.FromString(found["QueueInfo"]) if "QueueInfo" in found else None
         return ResourceExhausted(
             status.message,
             reason=info.reason,
             retry_after=retry,
-            waiting_ahead=queue.waiting_ahead,
-            max_waiting=queue.max_waiting,
+            waiting_ahead=queue.waiting_ahead if queue else 0,
+            max_waiting=queue.max_waiting if queue else None,
         )
     violations = [
         FieldViolation(each.field, each.description)

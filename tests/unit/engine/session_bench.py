@@ -12,6 +12,7 @@ from headrace_engine.engine.result_log import ResultLog
 from headrace_engine.engine.session import EngineSession
 from headrace_engine.engine.session_channels import Place
 from headrace_engine.engine.session_update import ModelLoad, Rows, SessionUpdate
+from headrace_engine.engine.shares import Shares
 from headrace_engine.engine.token_details import Asked
 from headrace_engine.errors import NotFound
 from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, TokenDetails, TokenTensors, TopLogprobs
@@ -68,6 +69,7 @@ class SessionBench:
     loads: list[ModelLoad] = field(default_factory=list)
     timers: FakeTimers = field(default_factory=FakeTimers)
     closed: int = 0
+    shares: Shares[EngineSession] = field(default_factory=lambda: Shares(10**6))
 
     def __post_init__(self) -> None:
         self.session = EngineSession(
@@ -75,6 +77,7 @@ class SessionBench:
             LoadWatch(lambda: self.loads),
             self.timers,
             self._count_close,
+            self.shares,
             self.update_bytes,
         )
 

@@ -145,15 +145,33 @@ async def test_the_same_handle_leads_through_any_gateway_with_the_same_list(worl
     assert (await other.requests.GetRequest(wire.GetRequestRequest(handle=handle))).request.request.request_id == "r1"
 
 
-async def test_index_and_position_reach_the_engine_and_all_clients_are_one_owner(front, engine):
-    handle = await start(front, owner="ann")
-    request = wire.GeneratedElementsRequest(handle=handle, index=3, from_position=2, owner="ann")
+async def test_index_and_position_reach_the_engine(front):
+    handle = await start(front)
+    request = wire.GeneratedElementsRequest(handle=handle, index=3, from_position=2)
     messages = [message async for message in front.requests.GeneratedElements(request)]
     assert [message.elements.position for message in messages if message.HasField("elements")] == [2]
     assert messages[0].index == 3
-    other = await front.requests.GetRequest(wire.GetRequestRequest(handle=handle, owner="bob"))
-    assert other.request.request.handle == handle
-    assert engine.asked("GetRequest")[-1].request.owner == ""
+
+
+async def test_f14_a_call_that_names_an_owner_is_refused_by_that_field(front, engine):
+    """Without keys nothing shows who a client is, so the name would be dropped without a word."""
+    calls = {
+        "StartRequest": wire.StartRequestRequest(model_name="smol", text="a", owner="ann"),
+        "Generate": wire.GenerateRequest(model_name="smol", text="a", owner="ann"),
+        "StopRequest": wire.StopRequestRequest(handle="e1/a/b", owner="ann"),
+        "ReleaseRequest": wire.ReleaseRequestRequest(handle="no handle", owner="ann"),
+        "SyncRequest": wire.SyncRequestRequest(model_name="smol", owner="ann"),
+        "GetRequest": wire.GetRequestRequest(request_id="r1", owner="ann"),
+        "ListRequests": wire.ListRequestsRequest(owner="ann"),
+        "GeneratedElements": wire.GeneratedElementsRequest(handle="e1/a/b", owner="ann"),
+    }
+    for method, request in calls.items():
+        call = getattr(front.requests, method)(request)
+        failure = await failing(call if hasattr(call, "__await__") else call.read())
+        assert failure.told == (grpc.StatusCode.INVALID_ARGUMENT, "NOT_SUPPORTED"), method
+        assert failure.fields == ["owner"]
+        assert '"ann"' in failure.message
+        assert not engine.asked(method)
 
 
 async def test_bc182_an_engine_lost_in_mid_stream_is_told_after_what_came(world, engine):

@@ -52,7 +52,7 @@ class TestByRequestId:
     async def test_another_owners_is_unknown(self, two):
         _, second, front = two
         second.hold("r7", owner="ann")
-        failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(request_id="r7", owner="bob")))
+        failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(request_id="r7")))
         assert failure.told == (NOT_FOUND, "UNKNOWN_REQUEST")
 
     async def test_of_a_released_one_its_handle_and_handover_are_told(self, two):

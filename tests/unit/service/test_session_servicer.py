@@ -345,7 +345,7 @@ async def test_a_defect_behind_a_session_ends_it_with_a_number_and_a_trace(strea
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("headrace_engine.service.session_servicer.apply", broken)
+    monkeypatch.setattr("headrace_engine.service.session_servicer.apply_in_portions", broken)
     await stream.say(OPEN)
     error = await stream.failure()
     assert (error.code(), reason_of(error)) == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")

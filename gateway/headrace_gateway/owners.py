@@ -1,0 +1,18 @@
+"""Owners of requests. Without API keys all clients of a gateway are one owner, the one without a name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace_gateway import status
+
+
+def refuse_owner(message: Any) -> None:
+    """Refuses a message that names an owner: nothing shows that its sender is that one.
+
+    Raises:
+        CallError: NOT_SUPPORTED.
+    """
+    if "owner" in message.DESCRIPTOR.fields_by_name and message.owner:
+        text = f'= "{status.shown(message.owner)}" is not supported: all clients of a gateway are one owner'
+        raise status.invalid_field("owner", text, reason="NOT_SUPPORTED")

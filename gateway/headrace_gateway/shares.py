@@ -1,0 +1,74 @@
+"""How much of something that all share one of them may hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+Party = TypeVar("Party")
+
+
+class Shares(Generic[Party]):
+    """What is taken of a common limit, and by whom.
+
+    A party may hold three times as many as it leaves free, and always one as long as one is free. So the last quarter
+    is out of reach of whoever came first, what he gives back is first had by those who hold less, and parties that all
+    want more than there is come to equal shares. No party has a share set aside that it does not use.
+
+    Args:
+        limit: of all parties together.
+
+    Attributes:
+        taken: by all parties together.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+        self._held: Counter[Party] = Counter()
+
+    @property
+    def parties(self) -> int:
+        """Those that hold something."""
+        return len(self._held)
+
+    def held(self, party: Party) -> int:
+        """What a party holds."""
+        return self._held[party]
+
+    def has_room(self, party: Party, count: int = 1) -> bool:
+        """Whether so many more are within the party's share."""
+        return within_share(self._held[party] + count, self.limit - self.taken - count)
+
+    def refusal(self, party: Party, what: str, verb: str) -> str:
+        """Why it has no room, for a person: `verb` says what the party does with so many of `what`."""
+        left = self.limit - self.taken
+        return f"{verb} {self._held[party]} {what}; of {self.limit} for all {left} are left, which others need"
+
+    def take(self, party: Party, count: int = 1) -> None:
+        """The party holds so many more."""
+        self._held[party] += count
+        self.taken += count
+
+    def give_back(self, party: Party, count: int = 1) -> None:
+        """The party holds so many fewer."""
+        self._held[party] -= count
+        self.taken -= count
+        if not self._held[party]:
+            del self._held[party]
+
+    @contextmanager
+    def holding(self, party: Party) -> Iterator[None]:
+        """The party holds one more while this lasts."""
+        self.take(party)
+        try:
+            yield
+        finally:
+            self.give_back(party)
+
+
+def within_share(held: int, free: int) -> bool:
+    """Whether a party may hold so many, where so many are then left to all others."""
+    return free >= 0 and held <= max(1, 3 * free)
