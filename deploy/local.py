@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import logging
 import os
 import select
@@ -27,6 +28,9 @@ from tied import tie
 MODEL = "smol"
 SAMPLE = "Why is the sky blue?"
 GATEWAY_PORT, ENGINE_PORT = 7070, 7071
+_END_LIMIT = 60.0
+"""Seconds from a signal until everything is ended by force."""
+
 MAX_LENGTH = 2048
 MAX_NEW_TOKENS = 200
 
@@ -86,6 +90,7 @@ class Signals:
     def _take(self, number: int, frame: FrameType | None) -> None:
         if not self._came:
             self._came = True
+            faulthandler.dump_traceback_later(_END_LIMIT, exit=True)  # Whatever hangs; the servers are tied to it.
             raise Signalled(number)
         if number == signal.SIGINT:
             tell("headrace:", "ended at once")

@@ -28,6 +28,9 @@ _LONGER = 3
 _GRACE = 10.0
 """Seconds after which a server that was asked to end is killed."""
 
+_LAST_GRACE = 5.0
+"""Seconds that the system may take to end a server that was killed."""
+
 _TIED = str(Path(__file__).with_name("tied.py"))
 _WARNINGS, _ERRORS = ("warning",), ("error", "critical")
 _ABOUT = ("event", "level", "timestamp", "engine", "logger")
@@ -98,7 +101,7 @@ class Server:
         if not self._ended.wait(seconds):
             tell(self.name, f"did not end in {_GRACE:.0f} s: killing it")
             self._process.kill()
-            self._ended.wait()
+            self._ended.wait(_LAST_GRACE)  # What the system holds, a file system that hangs say, outlives even that.
 
     def _wait(self) -> None:
         self._process.wait()

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import secrets
-import signal
 import socket
 
 import grpc
@@ -20,6 +19,7 @@ from headrace.v1 import (
 
 from headrace_gateway import reflection
 from headrace_gateway.calls import LiveCalls, StatusInterceptor
+from headrace_gateway.ending import GRACE, Ending
 from headrace_gateway.engine_servicer import EngineServicer
 from headrace_gateway.engines import CONNECTION_OPTIONS
 from headrace_gateway.health import GatewayHealth
@@ -163,14 +163,14 @@ async def serve(options: GatewayOptions) -> None:
     Raises:
         ListenError: it cannot listen.
     """
-    gateway = Gateway(options)
-    stop = asyncio.Event()
+    gateway, stop = Gateway(options), asyncio.Event()
     await gateway.start()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+
+    def hear() -> None:
+        if stop.is_set():
+            gateway.calls.hurry()
+        stop.set()
+
+    Ending(options.drain_limit + GRACE, hear).take()
     await stop.wait()
-    draining = asyncio.create_task(gateway.drain())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, gateway.calls.hurry)
-    await draining
+    await gateway.drain()

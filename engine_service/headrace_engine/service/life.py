@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any, TypeVar
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.engine import Engine
+from headrace_engine.engine.kept_models import Replaced
 from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, InvalidArgument
 from headrace_engine.service.announcer import Announcer
 from headrace_engine.service.arguments import Arguments
+from headrace_engine.service.ending import GRACE, Ending
 from headrace_engine.service.listening import ListenError
 from headrace_engine.service.logs import logger
 from headrace_engine.service.server import EngineServer
 
 FLUSH = 5.0
 """Seconds that streams have to deliver what is in the logs once every request has ended."""
+
+_Result = TypeVar("_Result")
 
 _log = logger(__name__)
 
@@ -29,39 +34,52 @@ class Service:
         self._engine = engine
         self._server = EngineServer(engine, reflection=arguments.reflection)
         self._stop = asyncio.Event()
+        self._ending = Ending(arguments.drain_limit + GRACE, self._take_signal)
         self._signals = 0
         self._drain: asyncio.Task[None] | None = None
         self._exit_status = 0
 
     async def run(self) -> int:
         """Serve until told to stop."""
-        self._take_signals()
+        self._ending.take()
         try:
             address = self._server.listen(self._arguments.listen)
-            replaced = await self._engine.start(self._arguments.models)
+            replaced = await self._unless_stopped(self._engine.start(self._arguments.models))
         except (ListenError, HeadraceError) as error:
             return await self._give_up(error)
         try:
-            for one in replaced:
-                _log.warning("stored_model_replaced", model=one.model_name, changes=one.changes)
-            await self._server.start()
-            _log.info("listening", address=address, backend=self._arguments.engine.backend)
-            await self._run_background()
+            if replaced is not None:
+                await self._serve(address, replaced)
         finally:
             await self._shut_down()
         return 1 if self._cut else self._exit_status
+
+    async def _serve(self, address: str, replaced: list[Replaced]) -> None:
+        for one in replaced:
+            _log.warning("stored_model_replaced", model=one.model_name, changes=one.changes)
+        await self._server.start()
+        _log.info("listening", address=address, backend=self._arguments.engine.backend)
+        await self._run_background()
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, _Result]) -> _Result | None:
+        """The result of work; None: a signal came first, and it was cut."""
+        working, stopped = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
+        await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if working.done():
+            return working.result()
+        working.cancel()
+        await asyncio.wait([working])
+        return None
 
     async def _give_up(self, error: ListenError | HeadraceError) -> int:
         """Say in one line why there is nothing to serve."""
         event = "listen_failed" if isinstance(error, ListenError) else "start_refused"
         _log.error(event, reason=str(error))
+        self._ending.begin()
         await self._engine.close()
         await self._server.stop(None)
         return 1
-
-    def _take_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._take_signal)
 
     def _take_signal(self) -> None:
         self._signals += 1
@@ -97,6 +115,7 @@ class Service:
                 self._stop.set()
 
     async def _shut_down(self) -> None:
+        self._ending.begin()
         self._say_what_is_awaited()
         await self._server.refuse()
         if not self._cut:

@@ -1,0 +1,107 @@
+"""The end of the process: signals are heard and the end comes in time, whatever hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+import structlog
+
+GRACE = 10.0
+"""Seconds beside the drain limit in which everything must be closed."""
+
+CUT_GRACE = 3.0
+"""The same after a second signal, from then on."""
+
+LAST_WORD = 1.0
+"""Seconds for the log's last line, which may be read by nobody; the system ends the process a second after that."""
+
+_LONG = 1e6
+_STDERR = 2
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+log = structlog.get_logger()
+
+
+class Ending:
+    """Hears SIGTERM and SIGINT in a thread of its own, and ends the process when it takes too long to end by itself.
+
+    An event loop that hangs hears no signal, and threads that hang keep a process from ending. So there are two
+    watches once the end has begun: that thread, and a timer of the system's that needs no lock of the interpreter.
+
+    Args:
+        limit: seconds that the process may take to end after the first signal.
+        told: called in the event loop at each signal.
+    """
+
+    def __init__(self, limit: float, told: Callable[[], None]) -> None:
+        self._limit, self._told = limit, told
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadline: float | None = None
+        self._ours, self._theirs = socket.socketpair()
+        self._theirs.setblocking(False)
+
+    def take(self) -> None:
+        """Take the signals from now on; called in the main thread, when its event loop runs."""
+        self._loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: None)  # That it came is written into the socket.
+            signal.siginterrupt(number, False)
+        signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._hear, name="gateway-ending", daemon=True).start()
+
+    def begin(self, seconds: float | None = None) -> None:
+        """The process is to end within so many seconds from now, or sooner, as it was told before; None: its limit."""
+        seconds = self._limit if seconds is None else seconds
+        deadline = time.monotonic() + seconds
+        if self._deadline is not None and self._deadline <= deadline:
+            return
+        self._deadline = deadline
+        if seconds < _LONG:
+            faulthandler.dump_traceback_later(seconds + 2 * LAST_WORD, exit=True, file=_STDERR)
+        with suppress(BlockingIOError):  # So much to read wakes the thread as well.
+            self._theirs.send(b"\0")
+
+    def _hear(self) -> None:
+        heard = 0
+        while True:
+            for _ in range(self._signals()):
+                heard += 1
+                self.begin(None if heard == 1 else CUT_GRACE)
+                self._tell()
+
+    def _tell(self) -> None:
+        assert self._loop is not None, "signals are heard once they are taken"
+        with suppress(RuntimeError):  # It is closed: the end has come.
+            self._loop.call_soon_threadsafe(self._told)
+
+    def _signals(self) -> int:
+        """How many came. Where the time is over it does not return."""
+        left = _LONG if self._deadline is None else self._deadline - time.monotonic()
+        if left <= 0:
+            self._end()
+        try:
+            self._ours.settimeout(min(_LONG, left))
+            return sum(number in SIGNALS for number in self._ours.recv(64))
+        except TimeoutError:
+            return 0
+
+    def _end(self) -> NoReturn:
+        threads = sorted(thread.name for thread in threading.enumerate())
+        telling = threading.Thread(target=_say, args=(threads,), daemon=True)
+        telling.start()
+        telling.join(LAST_WORD)
+        os._exit(1)
+
+
+def _say(threads: list[str]) -> None:
+    log.error("not_ended_in_time", threads=threads)
