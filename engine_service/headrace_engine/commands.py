@@ -42,6 +42,7 @@ class CorePlan:
         num_host_blocks: blocks of the host tier, for what the pool evicts.
         prefix_cache_ttl: seconds after which unused cached blocks are dropped; None = never.
         memory_ratio: share of memory, as in the runtime config; None = the backend's default.
+        vocab_size: rows to take of the tables of the vocabulary, those that the tokenizer has ids for; 0 = all.
         weight_quant_group_size: weights that share a scale; 0 = one a row, None = the backend's default.
         stream_interval: seconds after a word of tokens in which further ones wait for those of the next step.
     """
@@ -66,6 +67,7 @@ class CorePlan:
     prefix_cache_ttl: float | None = None
     memory_ratio: float | None = None
     rope_scaling: RopeScaling | None = None
+    vocab_size: int = 0
     weight_quant: WeightQuant = WeightQuant.NONE
     weight_quant_group_size: int | None = None
     activation_quant: ActivationQuant = ActivationQuant.NONE

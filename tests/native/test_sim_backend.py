@@ -169,3 +169,20 @@ def test_heads_without_a_kernel_are_refused(tmp_path: Path) -> None:
         InvalidArgument, match="has heads of 16 entries, which the cuda backend does not support; allowed: 64, 80"
     ):
         ready(sim.make_runner(plan_for(path)))
+
+
+@pytest.mark.parametrize("quant", [WeightQuant.NONE, WeightQuant.INT8])
+def test_a4_rows_beyond_the_tokenizer_are_left_out(tmp_path: Path, quant: WeightQuant) -> None:
+    """Also where their number suits no tile; the others have the logits that they had."""
+    path, known, drawn = make_tiny_llama(tmp_path, **SHAPE), 301, []
+    for vocab_size in (0, known):
+        runner = ready(sim.make_runner(plan_for(path, vocab_size=vocab_size, weight_quant=quant)))
+        sequences = Sequences(runner, [prompt for seed in range(5) for prompt in prompts(1, seed)])
+        sequences.generate(1)
+        drawn.append([sampled.token_id or 0 for (sampled,) in sequences.drawn])
+        runner.close()
+    whole, cut = drawn
+    assert all(token_id < known for token_id in cut)
+    kept = [(one, other) for one, other in zip(whole, cut, strict=True) if one < known]
+    assert len(kept) >= 2
+    assert all(one == other for one, other in kept)

@@ -42,7 +42,7 @@ class CacheKey:
 
 def cache_key(files: ModelFiles, storage: Storage, layout: object) -> CacheKey:
     """The key of a model that is stored in some way, in some layout of packed matrices."""
-    padded = padded_head_dim(files.spec)
+    padded = (padded_head_dim(files.spec), files.spec.vocab_size)
     how = (_VERSION, layout, str(files.path.resolve()), storage.dtype, storage.quant, storage.group, padded)
     parts = [files.revision]
     for file in sorted({info.stored.file.resolve() for info in files.tensors.values()}):

@@ -104,16 +104,17 @@ class Admission:
         prompt = await self._prompt(request, model, self._open(model))
         prepared = self._open(model)  # It may have been stopped while a long prompt was tokenised.
         effective = model.effective
-        limits = _limits(effective, len(prompt.ids))
+        holes = prepared.holes
+        limits = replace(_limits(effective, len(prompt.ids)), holes=holes)
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
         check_processors(generation.effective.logits_processors, effective)
         bad_words = await prepared.text.spell(generation.effective.bad_words, request.owner)
         grammar, suspicious = await prepared.guiding.check(generation.effective.response_format, request.owner)
         decoding = await prepared.text.decoding(generation, request.owner)
         self._open(model)  # Words may be as many as a long prompt's, and grammars as large.
-        rules = rules_of(generation.effective, bad_words, effective.vocab_size)
+        rules = rules_of(generation.effective, bad_words, effective.vocab_size, holes)
         ahead = check_queue(model, generation.effective.priority or 0)
-        resumed = check_delivered(request, generation, effective.vocab_size, len(prompt.ids))
+        resumed = check_delivered(request, generation, effective.vocab_size, len(prompt.ids), holes)
         left = [len(one.delivered_ids) for one in resumed if not one.ended]
         if left:
             work = work_of(generation, len(prompt.ids), min(left))
@@ -139,11 +140,12 @@ class Admission:
         vocab_size, max_length = model.effective.vocab_size, model.effective.config.max_length or 0
         if isinstance(asked, str | Chat):
             ids = (await prepared.text.tokenize(asked, special, max_length, request.owner)).token_ids
+            prepared.text.check_known(ids)
             check_prompt(ids, vocab_size, max_length, model.name)
             return _Prompt(tuple(ids), prepared.text.suspicions(asked, special))
         if special is not None:
             raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
-        check_prompt(asked, vocab_size, max_length, model.name)
+        check_prompt(asked, vocab_size, max_length, model.name, prepared.holes)
         return _Prompt(tuple(asked), ())
 
     def _reserve(self, owner: str, model: Model, max_new: int, sequences: NewSequences) -> None:

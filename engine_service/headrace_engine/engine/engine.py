@@ -242,7 +242,7 @@ class Engine:
     async def detokenize(self, model_name: str, token_ids: Sequence[int], skip_special_tokens: bool) -> Detokenized:
         """The text of ids, and the bytes of each."""
         prepared = self._models.prepared(model_name)
-        check_ids("token_ids", token_ids, prepared.files.spec.vocab_size)
+        check_ids("token_ids", token_ids, prepared.files.spec.vocab_size, prepared.holes)
         return await prepared.text.detokenize(token_ids, skip_special_tokens)
 
     def _refuse_while_draining(self) -> None:

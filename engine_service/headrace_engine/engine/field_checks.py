@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,13 +105,19 @@ def check(config: Any, fields: Mapping[str, Field], prefix: str) -> None:
     )
 
 
-def check_ids(field: str, ids: Iterable[int], vocab_size: int) -> None:
+def check_ids(field: str, ids: Iterable[int], vocab_size: int, holes: Collection[int] = ()) -> None:
     """Refuse ids that the model does not have.
+
+    Args:
+        vocab_size: ids are below it.
+        holes: those below it that stand for nothing.
 
     Raises:
         InvalidArgument: naming the first such id and the range.
     """
     for token_id in ids:
+        if token_id in holes:
+            raise InvalidArgument.field(field, f"holds {token_id}, which stands for nothing in the model's tokenizer")
         if not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
             text = f"holds {token_id!r}, which is no id: ids are 0 to {vocab_size - 1}"
             raise InvalidArgument.field(field, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NoReturn
 
@@ -21,7 +21,13 @@ from headrace_engine.request_types import ConfigWarning
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a model allows, for one prompt. `max_lease` in seconds; `caching`: it has a prefix cache."""
+    """What a model allows, for one prompt.
+
+    Attributes:
+        holes: ids below vocab_size that stand for nothing.
+        max_lease: seconds.
+        caching: it has a prefix cache.
+    """
 
     model_name: str
     vocab_size: int
@@ -29,6 +35,7 @@ class Limits:
     prompt_length: int
     max_lease: float = math.inf
     caching: bool = True
+    holes: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +69,9 @@ def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, 
     """
     check(sent, GENERATION, "config.")
     refuse(lease_violations(sent.lease, limits.max_lease, "config.lease"))
-    check_ids("config.eos_token_id", sent.eos_token_id, limits.vocab_size)
-    check_logit_fields(sent, limits.vocab_size)
-    check_stop_fields(sent, limits.vocab_size)
+    check_ids("config.eos_token_id", sent.eos_token_id, limits.vocab_size, limits.holes)
+    check_logit_fields(sent, limits.vocab_size, limits.holes)
+    check_stop_fields(sent, limits.vocab_size, limits.holes)
     _check_eos_switches(sent)
     max_length, max_new = _upper_lengths(sent, defaults, limits)
     joined = _join(sent, _lowered(defaults, limits.prompt_length, max_new))
@@ -141,7 +148,9 @@ def has_candidates(config: GenerationConfig) -> bool:
     return (config.best_of or 1) > (config.n or 1)
 
 
-def check_prompt(ids: Sequence[int], vocab_size: int, max_length: int, model_name: str) -> None:
+def check_prompt(
+    ids: Sequence[int], vocab_size: int, max_length: int, model_name: str, holes: Collection[int] = ()
+) -> None:
     """Refuse a prompt that is empty, holds ids that are none, or leaves no room for one token.
 
     Raises:
@@ -155,7 +164,7 @@ def check_prompt(ids: Sequence[int], vocab_size: int, max_length: int, model_nam
             f"has {len(ids)} tokens; model {model_name!r} takes at most {max_length - 1} (max_length {max_length})",
             reason="PROMPT_TOO_LONG",
         )
-    check_ids("prompt", ids, vocab_size)
+    check_ids("prompt", ids, vocab_size, holes)
 
 
 def _upper_lengths(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from headrace_engine.engine.field_checks import check_ids
 from headrace_engine.errors import InvalidArgument
@@ -12,7 +12,7 @@ from headrace_engine.generation_config import GenerationConfig, LogitRules
 _NO_RULES = LogitRules()
 
 
-def check_logit_fields(sent: GenerationConfig, vocab_size: int) -> None:
+def check_logit_fields(sent: GenerationConfig, vocab_size: int, holes: Collection[int] = ()) -> None:
     """Refuse empty bad words, ids that the model does not have, and biases that are no numbers.
 
     Raises:
@@ -22,31 +22,35 @@ def check_logit_fields(sent: GenerationConfig, vocab_size: int) -> None:
         field = f"config.bad_words_ids[{number}]"
         if not ids:
             raise InvalidArgument.field(field, "is empty: name at least one id")
-        check_ids(field, ids, vocab_size)
+        check_ids(field, ids, vocab_size, holes)
     for number, word in enumerate(sent.bad_words):
         if not word:
             raise InvalidArgument.field(f"config.bad_words[{number}]", "is empty: every text contains it")
-    check_ids("config.allowed_token_ids", sent.allowed_token_ids, vocab_size)
-    check_ids("config.logit_bias", sent.logit_bias, vocab_size)
+    check_ids("config.allowed_token_ids", sent.allowed_token_ids, vocab_size, holes)
+    check_ids("config.logit_bias", sent.logit_bias, vocab_size, holes)
     for token_id, bias in sent.logit_bias.items():
         if not math.isfinite(bias):
             text = f"= {bias} for id {token_id} is not finite; use bad_words_ids or allowed_token_ids to rule ids out"
             raise InvalidArgument.field("config.logit_bias", text)
 
 
-def rules_of(effective: GenerationConfig, spelled: Sequence[tuple[int, ...]], vocab_size: int) -> LogitRules | None:
+def rules_of(
+    effective: GenerationConfig, spelled: Sequence[tuple[int, ...]], vocab_size: int, holes: Collection[int] = ()
+) -> LogitRules | None:
     """What the core is told; None: nothing changes the logits.
 
     Args:
         spelled: the ids that spell the config's bad_words.
+        holes: ids that stand for nothing, and are never drawn.
     """
+    words = (word for word in (*effective.bad_words_ids, *spelled) if _may_come(word, vocab_size))
     suppressed = effective.suppress_repetition_in_generation
     rules = LogitRules(
         repetition_penalty=1.0 if suppressed else effective.repetition_penalty or 1.0,
         presence_penalty=effective.presence_penalty or 0.0,
         frequency_penalty=effective.frequency_penalty or 0.0,
         no_repeat_ngram_size=effective.no_repeat_ngram_size or 0,
-        bad_words=tuple(word for word in (*effective.bad_words_ids, *spelled) if _may_come(word, vocab_size)),
+        bad_words=(*words, *((hole,) for hole in sorted(holes))),
         logit_bias=effective.logit_bias,
         allowed_token_ids=effective.allowed_token_ids,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -73,16 +73,16 @@ def model_defaults(
     return GenerationConfig(eos_token_id=eos_ids, **taken), tuple(_not_applied(*item) for item in left.items())
 
 
-def check_default_ids(defaults: GenerationConfig, vocab_size: int) -> None:
+def check_default_ids(defaults: GenerationConfig, vocab_size: int, holes: Collection[int] = ()) -> None:
     """Refuse defaults about ids that the model does not have, and stops that are none.
 
     Raises:
         BadModel: naming the field.
     """
     try:
-        check_stop_fields(defaults, vocab_size)
+        check_stop_fields(defaults, vocab_size, holes)
         for name in ("allowed_token_ids", "logit_bias"):
-            check_ids(name, tuple(getattr(defaults, name)), vocab_size)
+            check_ids(name, tuple(getattr(defaults, name)), vocab_size, holes)
     except InvalidArgument as error:
         raise BadModel(f"generation_config.json: {error.message.removeprefix('config.')}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,12 +24,15 @@ from headrace_engine.models.loaders.hub import is_name
 from headrace_engine.models.tokenizer import load_tokenizer
 from headrace_engine.request_types import ConfigWarning
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A model that can be started.
 
     Attributes:
+        holes: ids below those of the model that stand for nothing.
         not_applied: what the model's own generation config asks and this build does not do.
     """
 
@@ -37,6 +41,7 @@ class Prepared:
     effective: EffectiveConfig
     guiding: Guiding
     not_applied: tuple[ConfigWarning, ...] = ()
+    holes: frozenset[int] = frozenset()
 
     @property
     def max_length(self) -> int:
@@ -63,9 +68,13 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
     processor = TextProcessor(bundle, config.chat_template, pools)
     if config.chat_template:
         processor.check_template()
-    defaults, not_applied = model_defaults(files.generation, files.eos_ids)
-    check_default_ids(defaults, files.spec.vocab_size)
+    files = files.with_rows(bundle.vocab_size)
+    defaults, not_applied = model_defaults(files.generation, bundle.eos_ids)
+    check_default_ids(defaults, files.spec.vocab_size, bundle.holes)
     effective_runtime = effective_config(replace(config, format=files.format))
+    told = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
+    for warning in told:
+        _log.warning("model_suspicious: %s: %s", config.model_name, warning.message)
     effective = EffectiveConfig(
         config=effective_runtime,
         architecture=files.spec.architecture,
@@ -74,10 +83,10 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
         vocab_size=files.spec.vocab_size,
         model_max_length=files.spec.max_length,
         generation_defaults=replace(filled(defaults), lease=effective_runtime.default_lease),
-        warnings=(*not_applied, *(ConfigWarning("config.model_path", text) for text in files.warnings)),
+        warnings=(*not_applied, *told),
     )
     guiding = Guiding(bundle, files.spec.vocab_size, pools)
-    return Prepared(files, processor, effective, guiding, not_applied)
+    return Prepared(files, processor, effective, guiding, not_applied, bundle.holes)
 
 
 def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
@@ -104,7 +113,7 @@ def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:
         files = _open(config, options)
     except InvalidArgument as error:
         raise _as_inspection(error) from error
-    defaults, refusal = _install_check(files)
+    defaults, vocab_size, refusal = _install_check(files)
     spec = files.spec
     return ModelDescription(
         format=files.format,
@@ -112,7 +121,7 @@ def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:
         config_json=files.config_json,
         generation_config=defaults,
         max_length=spec.max_length,
-        vocab_size=spec.vocab_size,
+        vocab_size=vocab_size,
         num_parameters=files.num_parameters,
         weight_bytes=files.weight_bytes,
         kv_bytes_per_token=2 * spec.num_layers * spec.kv_width * files.bytes_per_value,
@@ -122,17 +131,19 @@ def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:
     )
 
 
-def _install_check(files: ModelFiles) -> tuple[GenerationConfig, HeadraceError | None]:
-    """The generation defaults as far as they can be read, and why an install would be refused."""
-    defaults = GenerationConfig()
+def _install_check(files: ModelFiles) -> tuple[GenerationConfig, int, HeadraceError | None]:
+    """The generation defaults and number of ids as far as they can be read, and why an install would be refused."""
+    defaults, vocab_size = GenerationConfig(), files.spec.vocab_size
     try:
         defaults, _ = model_defaults(files.generation, files.eos_ids)
-        check_default_ids(defaults, files.spec.vocab_size)
-        load_tokenizer(files)
+        bundle = load_tokenizer(files)
+        vocab_size = bundle.vocab_size
+        defaults = replace(defaults, eos_token_id=bundle.eos_ids)
+        check_default_ids(defaults, vocab_size, bundle.holes)
         _check_length(RuntimeConfig(), files)
     except HeadraceError as error:
-        return defaults, error
-    return defaults, None
+        return defaults, vocab_size, error
+    return defaults, vocab_size, None
 
 
 def _as_inspection(error: InvalidArgument) -> InvalidArgument:

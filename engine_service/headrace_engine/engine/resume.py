@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from headrace_engine.engine.field_checks import UINT32, Field, check, check_ids, table
@@ -65,7 +66,7 @@ def check_handover(request: StartRequest) -> None:
 
 
 def check_delivered(
-    request: StartRequest, generation: Generation, vocab_size: int, prompt_length: int
+    request: StartRequest, generation: Generation, vocab_size: int, prompt_length: int, holes: Collection[int] = ()
 ) -> list[ResumedSequence]:
     """What was delivered of each sequence, by index; nothing where the request is no hand-over.
 
@@ -79,18 +80,16 @@ def check_delivered(
         if resumed.index >= count:
             text = f"= {resumed.index} is out of range; the request has {count} sequence(s), from index 0 on"
             raise InvalidArgument.field(f"{path}.index", text)
-        _check_one(resumed, path, generation, vocab_size, prompt_length)
+        _check_one(resumed, path, generation, prompt_length)
+        check_ids(f"{path}.delivered_ids", resumed.delivered_ids, vocab_size, holes)
         found[resumed.index] = replace(resumed, delivered_ids=tuple(resumed.delivered_ids))
     return found
 
 
-def _check_one(
-    resumed: ResumedSequence, place: str, generation: Generation, vocab_size: int, prompt_length: int
-) -> None:
+def _check_one(resumed: ResumedSequence, place: str, generation: Generation, prompt_length: int) -> None:
     path, ids = f"{place}.delivered_ids", resumed.delivered_ids
     if len(ids) > generation.max_new:
         raise InvalidArgument.field(path, f"has {len(ids)} ids; the request generates at most {generation.max_new}")
-    check_ids(path, ids, vocab_size)
     ends = [place for place, token_id in enumerate(ids[:-1]) if token_id in generation.eos_ids]
     if ends:
         text = f"goes on after id {ids[ends[0]]} at position {ends[0]}, which ends the sequence"

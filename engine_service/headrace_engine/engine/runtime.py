@@ -146,6 +146,7 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
         prefix_cache_ttl=config.prefix_cache_ttl,
         memory_ratio=config.memory_ratio,
         rope_scaling=config.rope_scaling,
+        vocab_size=files.spec.vocab_size,
         weight_quant=_effective(config, "weight_quant"),
         weight_quant_group_size=config.weight_quant_group_size,
         activation_quant=_effective(config, "activation_quant"),

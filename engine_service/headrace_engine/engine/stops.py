@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace_engine.engine.field_checks import check_ids
@@ -69,7 +69,7 @@ class Stops:
     min_new: int
 
 
-def check_stop_fields(sent: GenerationConfig, vocab_size: int) -> None:
+def check_stop_fields(sent: GenerationConfig, vocab_size: int, holes: Collection[int] = ()) -> None:
     """Refuse empty stops, ids that the model does not have, and more than can be looked for.
 
     Raises:
@@ -82,8 +82,8 @@ def check_stop_fields(sent: GenerationConfig, vocab_size: int) -> None:
         field = f"config.stop_words_ids[{number}]"
         if not ids:
             raise InvalidArgument.field(field, "is empty: name at least one id")
-        check_ids(field, ids, vocab_size)
-    check_ids("config.stop_token_ids", sent.stop_token_ids, vocab_size)
+        check_ids(field, ids, vocab_size, holes)
+    check_ids("config.stop_token_ids", sent.stop_token_ids, vocab_size, holes)
     for name, unit in (("stop_words", "characters"), ("stop_words_ids", "ids")):
         size = sum(map(len, getattr(sent, name)))
         if size > MAX_SYMBOLS:

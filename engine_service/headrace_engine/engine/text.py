@@ -56,6 +56,10 @@ class TextProcessor:
         if self._rendering is not None:
             self._rendering.close()
 
+    def check_known(self, ids: Sequence[int]) -> None:
+        """Refuse the ids of a text where the model has no row for one of them; see TokenizerBundle."""
+        self._bundle.check_known(ids)
+
     def detokenizer(self, skip_special_tokens: bool) -> Detokenizer:
         """A fresh incremental decoder."""
         return Detokenizer(self._bundle.token_bytes, self._skipped(skip_special_tokens))

@@ -78,9 +78,9 @@ class _Pieces:
 
     def __init__(self, bundle: TokenizerBundle, size: int, *, short: bool) -> None:
         known = bundle.pieces if not short else _short(bundle)
-        self.tokens = [*known, *[b""] * (size - len(bundle.pieces)), b"<end>"]
+        self.tokens = [*known[:size], *[b""] * (size - len(known)), b"<end>"]
         self.eos_token_id = size
-        self.special_token_ids = [*sorted(bundle.special_ids), size]
+        self.special_token_ids = [*(token_id for token_id in sorted(bundle.special_ids) if token_id < size), size]
         self._bundle = bundle
 
     def __call__(self, text: str | bytes) -> list[int]:

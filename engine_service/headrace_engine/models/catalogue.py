@@ -24,6 +24,7 @@ def open_model(
     revision: str = "",
     hub: str = "",
     rope_scaling: RopeScaling | None = None,
+    vocab_size: int = 0,
 ) -> ModelFiles:
     """Finds a model and checks everything that its headers tell; no weight is read.
 
@@ -32,6 +33,7 @@ def open_model(
         file_prefix: the beginning of the names of the model's files, where a directory holds several.
         revision: branch, tag or commit on the hub; "" means its main branch. Not for local files.
         hub: address of the hub; "" means the default one. Not for local files.
+        vocab_size: rows to take of the tables of its vocabulary; 0: all.
         rope_scaling: goes into the spec in place of the model's own; None leaves that.
 
     Raises:
@@ -48,7 +50,9 @@ def open_model(
         name = "revision" if revision else "hub"
         raise InvalidArgument.field(f"config.{name}", f"= {revision or hub!r} is for hub names, but {path} is local")
     files = _open_local(local, format, file_prefix)
-    return files if rope_scaling is None else replace(files, spec=apply_rope_scaling(files.spec, rope_scaling))
+    if rope_scaling is not None:
+        files = replace(files, spec=apply_rope_scaling(files.spec, rope_scaling))
+    return files.with_rows(vocab_size) if vocab_size else files
 
 
 def _fetch(path: str, wanted: ModelFormat, file_prefix: str, revision: str, address: str) -> Path:

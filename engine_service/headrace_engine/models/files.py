@@ -7,7 +7,7 @@ Canonical names are `embed`, `final_norm`, `head` (absent where the head is tied
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ class ModelFiles:
         tensors: by canonical name.
         warnings: sentences about what was left aside or looks like a mistake.
         revision: the commit where the path tells it, else a digest of names, sizes and headers.
-        eos_ids: ids that end a sequence, by the model's own files.
+        named_ends: ids that end a sequence, by the file that names them.
         bos_id: id that begins a sequence, where the files name one.
         tokenizer_path: the directory or GGUF file that holds the tokenizer.
         tool_template: another chat template for chats that bring tools; None: there is one for all.
@@ -102,9 +102,25 @@ class ModelFiles:
     tokenizer_path: Path
     warnings: tuple[str, ...] = ()
     chat_template: str | None = None
-    eos_ids: tuple[int, ...] = ()
+    named_ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     bos_id: int | None = None
     tool_template: str | None = None
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Ids that end a sequence, by any of these files; what the tokenizer names comes beside them."""
+        return tuple(dict.fromkeys(token_id for ids in self.named_ends.values() for token_id in ids))
+
+    def with_rows(self, count: int) -> ModelFiles:
+        """The same model with the first rows alone of the tables of its vocabulary.
+
+        Raises:
+            BadModel: it has fewer.
+        """
+        if count > self.spec.vocab_size:
+            raise BadModel(f"{self.path}: has {self.spec.vocab_size} rows of a vocabulary; {count} are needed")
+        cut = {name: _first_rows(self.tensors[name], count) for name in ("embed", "head") if name in self.tensors}
+        return replace(self, spec=replace(self.spec, vocab_size=count), tensors={**self.tensors, **cut})
 
     @property
     def architecture(self) -> str:
@@ -125,3 +141,9 @@ class ModelFiles:
     def bytes_per_value(self) -> int:
         """Bytes of one activation in the model's own number format; block formats count as 16-bit."""
         return 4 if self.tensors["embed"].stored.storage in ("F32", "F64") else 2
+
+
+def _first_rows(info: TensorInfo, count: int) -> TensorInfo:
+    stored = info.stored
+    rows, *inner = stored.shape
+    return replace(info, stored=replace(stored, shape=(count, *inner), nbytes=stored.nbytes // rows * count))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.vocabulary import gguf, huggingface
 from headrace_engine.models.vocabulary.built import BuiltTokenizer
 from headrace_engine.models.vocabulary.guarded import guarded, reason_of
+from headrace_engine.models.vocabulary.ids import ids_of
 from headrace_engine.models.vocabulary.pieces import missing_bytes, piece_bytes
 from headrace_engine.models.vocabulary.plain import plain_tokenizer
 
@@ -50,6 +51,10 @@ class TokenizerBundle:
         template_variables: texts that chat templates use by name, such as bos_token.
         bos_text: the token that begins a sequence; "" where there is none.
         adds_bos: encode puts it before a text when it adds special tokens.
+        eos_ids: ids that end a request, by any of the model's files.
+        vocab_size: ids that both the tokenizer and the model have are below it.
+        holes: ids below it that one of them does not have.
+        warnings: sentences about what the files do not agree on.
         max_token_bytes: no id takes in more bytes of a text than this.
         missing_bytes: bytes that a text may hold and no id spells; like the original tokenizer, encode leaves them out.
     """
@@ -68,6 +73,10 @@ class TokenizerBundle:
     max_token_bytes: int
     missing_bytes: frozenset[int] = frozenset()
     tool_template: str | None = None
+    eos_ids: tuple[int, ...] = ()
+    vocab_size: int = 0
+    holes: frozenset[int] = frozenset()
+    warnings: tuple[str, ...] = ()
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text. Names of special tokens inside it become those tokens.
@@ -116,6 +125,17 @@ class TokenizerBundle:
             return self.encode_plain(text)
         return [*self.encode_plain(text[: found.offsets[first][0]]), *found.ids[first:]]
 
+    def check_known(self, ids: Sequence[int]) -> None:
+        """Refuse the ids of a text where the model has no row for one of them.
+
+        Raises:
+            InvalidArgument: naming the token.
+        """
+        absent = next((token_id for token_id in ids if token_id >= self.vocab_size or token_id in self.holes), None)
+        if absent is not None:
+            text = f"holds {shown(self.tokenizer.id_to_token(absent))}, which is token {absent} of the tokenizer alone"
+            raise InvalidArgument.field("prompt", f"{text}: the model's ids are 0 to {self.vocab_size - 1}")
+
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that an id stands for, not always whole characters; b"" for an id that has no piece."""
         return self.pieces[token_id] if 0 <= token_id < len(self.pieces) else b""
@@ -155,8 +175,10 @@ def load_tokenizer(files: ModelFiles) -> TokenizerBundle:
 
 
 def _bundle(files: ModelFiles, built: BuiltTokenizer, source: str) -> TokenizerBundle:
-    pieces = piece_bytes(built.tokenizer, source)
-    _check_vocabulary(files, pieces)
+    _check_vocabulary(files, built.tokenizer)
+    ids = ids_of(files, built)
+    spelled = enumerate(piece_bytes(built.tokenizer, source))
+    pieces = tuple(b"" if token_id in ids.holes else piece for token_id, piece in spelled)
     added = built.tokenizer.get_added_tokens_decoder()
     special = {token_id: token.content for token_id, token in sorted(added.items()) if token.special}
     bos_text = built.named.get("bos_token", "")
@@ -176,6 +198,10 @@ def _bundle(files: ModelFiles, built: BuiltTokenizer, source: str) -> TokenizerB
         max_token_bytes=_max_token_bytes(built.tokenizer, pieces),
         missing_bytes=missing_bytes(built.tokenizer, frozenset(pieces)),
         tool_template=files.tool_template,
+        eos_ids=ids.ends,
+        vocab_size=ids.size,
+        holes=ids.holes,
+        warnings=ids.warnings,
     )
 
 
@@ -205,8 +231,13 @@ def _max_token_bytes(tokenizer: Tokenizer, pieces: tuple[bytes, ...]) -> int:
     return max(map(len, pieces)) * (_COMPOSED if tokenizer.normalizer else 1)
 
 
-def _check_vocabulary(files: ModelFiles, pieces: tuple[bytes, ...]) -> None:
-    size = files.spec.vocab_size
-    if len(pieces) > size:
-        text = f"the tokenizer has {len(pieces)} ids (the last is {shown(pieces[-1])}), but the model only {size}"
-        raise BadModel(f"{files.tokenizer_path.name}: {text}: they belong to different models")
+def _check_vocabulary(files: ModelFiles, tokenizer: Tokenizer) -> None:
+    """Tokens that were added may lie beyond the model's rows, those of the vocabulary may not."""
+    size, vocabulary = files.spec.vocab_size, tokenizer.get_vocab(with_added_tokens=False)
+    added = tokenizer.get_added_tokens_decoder()
+    last = max((token_id for token_id in vocabulary.values() if token_id not in added), default=-1)
+    if last >= size:
+        text = f"the tokenizer has {last + 1} ids (the last is {shown(tokenizer.id_to_token(last))})"
+        raise BadModel(
+            f"{files.tokenizer_path.name}: {text}, but the model only {size}: they belong to different models"
+        )

@@ -62,7 +62,8 @@ class BegunVocabulary:
             self._files.set_result(files)
             from headrace_engine.guided.vocabulary import Vocabulary  # Loading the parser takes a moment as well.
 
-            self._maker.set_result(Vocabulary(load_tokenizer(files), files.spec.vocab_size))
+            bundle = load_tokenizer(files)
+            self._maker.set_result(Vocabulary(bundle, bundle.vocab_size))
         except BaseException as error:  # Who asks is told, whatever it is.
             told = error if isinstance(error, Exception) else RuntimeError(in_words(error))
             if not self._files.done():

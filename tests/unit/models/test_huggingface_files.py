@@ -150,11 +150,19 @@ class TestGenerationConfig:
         assert files.eos_ids == (2,)
         assert files.generation == {}
 
-    def test_a_model_without_eos_opens_with_a_warning(self, copy: Copy, llama: Path) -> None:
+    def test_a_model_without_eos_opens(self, copy: Copy, llama: Path) -> None:
+        """Whether its tokenizer names one is seen later."""
         path = copy(llama)
         (path / "generation_config.json").unlink()
         edit_json(path / "config.json", eos_token_id=None)
-        assert any("eos_token_id" in warning for warning in open_model(str(path)).warnings)
+        assert open_model(str(path)).eos_ids == ()
+
+    def test_a3_both_files_name_ends(self, copy: Copy, llama: Path) -> None:
+        path = copy(llama)
+        edit_json(path / "generation_config.json", eos_token_id=0)
+        files = open_model(str(path))
+        assert files.named_ends == {"generation_config.json": (0,), "config.json": (2,)}
+        assert files.eos_ids == (0, 2)
 
 
 class TestTiedHead:

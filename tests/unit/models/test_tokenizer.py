@@ -225,8 +225,7 @@ class TestBytes:
         tokenizer.add_tokens([AddedToken("<é ü>", special=False, normalized=False)])
         tokenizer.save(str(path / "tokenizer.json"))
         files = open_model(str(path))
-        with pytest.raises(BadModel, match="385 ids"):
-            load_tokenizer(files)
+        assert "'<é ü>' (384)" in load_tokenizer(files).warnings[0]
         edit_json(path / "tokenizer_config.json", chat_template="x")
         model = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
         model["added_tokens"][-1]["id"] = 383
@@ -284,3 +283,38 @@ def test_the_models_own_chat_template_comes_along(tiny: TokenizerBundle) -> None
 def test_half_a_surrogate_pair_is_refused(tiny: TokenizerBundle) -> None:
     with pytest.raises(InvalidArgument, match="surrogate"):
         tiny.encode("a\ud800b")
+
+
+def test_odd_a_vocabulary_beyond_the_rows_is_another_models(copy: Copy, llama: Path) -> None:
+    """Added tokens may lie there; what the tokenizer makes of any text may not."""
+    path = copy(llama)
+    tokenizer = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer["model"]["vocab"]["more"] = 384
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    with pytest.raises(BadModel, match=r"has 385 ids \(the last is 'more'\), but the model only 384"):
+        load(path)
+
+
+def test_a4_what_only_fills_up_a_gguf_vocabulary_is_no_id(sentencepiece_gguf: Path, llama: Path) -> None:
+    bundle = load(sentencepiece_gguf)
+    assert open_model(str(sentencepiece_gguf)).spec.vocab_size == 384
+    assert 300 < bundle.vocab_size < 384
+    assert bundle.holes == frozenset()
+    assert len(bundle.pieces) == 384
+    assert load(llama).vocab_size == 384
+
+
+def test_n01_a_gguf_that_does_not_name_its_splitting_is_told(tmp_path: Path, llama: Path) -> None:
+    metadata = {"tokenizer.ggml.pre": None}
+    bundle = load(write_gguf(tmp_path / "model.gguf", llama, metadata=metadata))
+    assert any("tokenizer.ggml.pre does not name" in warning for warning in bundle.warnings)
+    assert load(write_gguf(tmp_path / "named.gguf", llama)).warnings == ()
+
+
+def test_a3_the_tokenizers_own_end_counts(copy: Copy, llama: Path) -> None:
+    path = copy(llama)
+    edit_json(path / "generation_config.json", eos_token_id=0)
+    edit_json(path / "config.json", eos_token_id=None)
+    bundle = load(path)
+    assert bundle.eos_ids == (0, 2)
+    assert "different ends: 0 by generation_config.json, 2 by the tokenizer ('<|im_end|>')" in bundle.warnings[0]

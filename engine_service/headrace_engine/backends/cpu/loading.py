@@ -27,6 +27,7 @@ from headrace_engine.backends.cpu.threads import ComputeThreads, choose_threads
 from headrace_engine.backends.cpu.weights import CpuWeights, Packer
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import CPU_SHARE, amount, positions_that_fit
+from headrace_engine.backends.planned import open_planned
 from headrace_engine.backends.processors import NO_PROCESSES, Process
 from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
 from headrace_engine.commands import CorePlan
@@ -34,7 +35,6 @@ from headrace_engine.config import ComputeDtype, ComputeUnit, WeightQuant
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import OutOfMemory
 from headrace_engine.model_types import ModelPhase
-from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Cpu, PackedMatrix, Program, Value, choose_isa, load, weight_version
@@ -129,7 +129,7 @@ def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Proce
         NativeUnavailable: the native core's library is not there, or the machine cannot run it.
     """
     check_plan(plan)
-    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix, rope_scaling=plan.rope_scaling)
+    files = open_planned(plan)
     spec = files.spec
     rotary = rotary_tables(spec.rope, positions_that_fit(plan, spec, memory_limit(), CPU_SHARE))
     dtype = choose_dtype(plan, files)

@@ -28,12 +28,12 @@ from headrace_engine.backends.cuda.row_ops import FusedRowCodeOps, RowCodeOps
 from headrace_engine.backends.cuda.row_products import CodeProducts, PlainProducts
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.backends.kv_size import CUDA_RATIO, amount, positions_that_fit
+from headrace_engine.backends.planned import open_planned
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import InvalidArgument, OutOfMemory
-from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native.device_kv import KvBlocks
@@ -138,7 +138,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
     plain = plain_ops(os.environ)
     if plain:
         _log.warning("cuda_plain_ops: %s are computed by torch, as the environment says", ", ".join(sorted(plain)))
-    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix, rope_scaling=plan.rope_scaling)
+    files = open_planned(plan)
     spec = files.spec
     if spec.head_dim not in HEAD_DIMS:
         allowed = ", ".join(map(str, HEAD_DIMS))

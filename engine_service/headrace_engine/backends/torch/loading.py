@@ -11,6 +11,7 @@ from torch import Tensor
 from headrace_engine.backend_choices import check_choices
 from headrace_engine.backends.host import compute_threads, memory_limit
 from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, amount, positions_that_fit
+from headrace_engine.backends.planned import open_planned
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.device import TORCH_DTYPES, choose_device, choose_dtype
 from headrace_engine.backends.torch.kv_pool import KvPool, token_bytes
@@ -21,7 +22,6 @@ from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import OutOfMemory
-from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.spec import DecoderSpec
@@ -95,7 +95,7 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     """
     check_choices(plan, "torch")
     unit, device = choose_device(plan)
-    files = open_model(plan.path, format=plan.format, file_prefix=plan.file_prefix, rope_scaling=plan.rope_scaling)
+    files = open_planned(plan)
     spec = files.spec
     rotary = RotaryTable(spec.rope, positions_on(plan, spec, device), device)
     dtype = choose_dtype(plan, files, unit)

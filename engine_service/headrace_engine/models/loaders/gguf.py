@@ -56,9 +56,6 @@ def open_file(path: Path) -> ModelFiles:
     family, spec = _spec(header)
     tensors, warnings = _bind(header, family, spec)
     tokenizer = ConfigFields(header.metadata, path.name, "tokenizer.ggml.")
-    eos_ids = _end_ids(tokenizer, spec.vocab_size)
-    if not eos_ids:
-        warnings.append(f"{path.name} names no eos_token_id: requests end by their length only")
     return ModelFiles(
         format=ModelFormat.GGUF,
         path=path,
@@ -70,7 +67,7 @@ def open_file(path: Path) -> ModelFiles:
         tokenizer_path=path,
         warnings=tuple(warnings),
         chat_template=_template(header, "tokenizer.chat_template"),
-        eos_ids=eos_ids,
+        named_ends={path.name: _end_ids(tokenizer, spec.vocab_size)},
         bos_id=_token_id(tokenizer, "bos_token_id", spec.vocab_size),
         tool_template=_template(header, "tokenizer.chat_template.tool_use"),
     )

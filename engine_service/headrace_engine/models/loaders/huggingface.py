@@ -54,9 +54,7 @@ def open_directory(directory: Path, file_prefix: str = "") -> ModelFiles:
     checkpoint = read_checkpoint(directory, file_prefix)
     bound = _bind(spec, checkpoint)
     generation = _generation(directory)
-    eos_ids = end_ids((ConfigFields(generation, _GENERATION), config), spec.vocab_size)
-    if not eos_ids:
-        warnings.append(f"neither {_GENERATION} nor {CONFIG} names an eos_token_id: requests end by their length only")
+    sources = (ConfigFields(generation, _GENERATION), config)
     template, tool_template = read_chat_templates(directory)
     return ModelFiles(
         format=ModelFormat.HF,
@@ -69,7 +67,7 @@ def open_directory(directory: Path, file_prefix: str = "") -> ModelFiles:
         tokenizer_path=directory,
         warnings=(*warnings, *bound.warnings),
         chat_template=template,
-        eos_ids=eos_ids,
+        named_ends={source.source: end_ids(source, spec.vocab_size) for source in sources},
         bos_id=one_id(config, "bos_token_id", spec.vocab_size),
         tool_template=tool_template,
     )

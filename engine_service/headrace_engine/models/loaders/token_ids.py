@@ -5,21 +5,19 @@ from __future__ import annotations
 from headrace_engine.models.config_fields import ConfigFields
 
 
-def end_ids(sources: tuple[ConfigFields, ...], vocab_size: int) -> tuple[int, ...]:
-    """The ids of `eos_token_id`, one or a list, in the first source that names any.
+def end_ids(source: ConfigFields, vocab_size: int) -> tuple[int, ...]:
+    """The ids of `eos_token_id`, one or a list.
 
     Raises:
         BadModel: one is no id of the vocabulary.
     """
-    for source in sources:
-        value = source.get("eos_token_id")
-        ids = value if isinstance(value, list) else [value]
-        if value is None:
-            continue
-        if not all(_is_id(token_id, vocab_size) for token_id in ids):
-            raise source.error("eos_token_id", f"must be an id or a list of ids below {vocab_size}")
-        return tuple(dict.fromkeys(ids))
-    return ()
+    value = source.get("eos_token_id")
+    if value is None:
+        return ()
+    ids = value if isinstance(value, list) else [value]
+    if not all(_is_id(token_id, vocab_size) for token_id in ids):
+        raise source.error("eos_token_id", f"must be an id or a list of ids below {vocab_size}")
+    return tuple(dict.fromkeys(ids))
 
 
 def one_id(source: ConfigFields, name: str, vocab_size: int) -> int | None:

@@ -9,10 +9,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class BuiltTokenizer:
-    """A tokenizers.Tokenizer, and the text of its special tokens by the name that chat templates use."""
+    """A tokenizers.Tokenizer, and what else a model's files say of it.
+
+    Attributes:
+        named: text of its special tokens by the name that chat templates use.
+        unused: ids that only fill the vocabulary up.
+        warnings: sentences about what looks like a mistake.
+    """
 
     tokenizer: Any
     named: Mapping[str, str]
+    unused: frozenset[int] = frozenset()
+    warnings: tuple[str, ...] = ()
 
 
 def set_ends(tokenizer: Any, bos: str | None, eos: str | None) -> None:

@@ -64,7 +64,8 @@ def build_tokenizer(path: Path) -> BuiltTokenizer:
         tokenizer, adds_bos = builders[kind](vocabulary)
         _add_tokens(tokenizer, vocabulary)
         _set_ends(tokenizer, vocabulary, adds_bos)
-    return BuiltTokenizer(tokenizer, vocabulary.named)
+    unused = frozenset(index for index, kind in enumerate(vocabulary.types) if kind == _UNUSED)
+    return BuiltTokenizer(tokenizer, vocabulary.named, unused, _guessed(vocabulary.fields))
 
 
 def _unfitting(path: Path, error: BaseException) -> BadModel:
@@ -109,6 +110,14 @@ def _byte_level(vocabulary: Vocabulary) -> tuple[Any, bool]:
     tokenizer.pre_tokenizer = pre_tokenizer(splitting)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer, splitting.adds_bos
+
+
+def _guessed(fields: ConfigFields) -> tuple[str, ...]:
+    if fields.text("model") != "gpt2" or fields.get("pre") not in (None, "default"):
+        return ()
+    return (
+        f"{fields.source}: {fields.prefix}pre does not name how texts are split: as GPT-2's are, which may be wrong",
+    )
 
 
 def _splitting(fields: ConfigFields) -> Splitting:

@@ -1,0 +1,22 @@
+"""The model that a core is to run."""
+
+from __future__ import annotations
+
+from headrace_engine.commands import CorePlan
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.files import ModelFiles
+
+
+def open_planned(plan: CorePlan) -> ModelFiles:
+    """The files that a plan names, with the rows of the vocabulary that it asks for.
+
+    Raises:
+        BadModel: they are not in order.
+    """
+    return open_model(
+        plan.path,
+        format=plan.format,
+        file_prefix=plan.file_prefix,
+        rope_scaling=plan.rope_scaling,
+        vocab_size=plan.vocab_size,
+    )
