@@ -10,6 +10,7 @@ from headrace.aio_transport import AsyncMessageStream
 from headrace.aio_waiting import AsyncClock
 from headrace.deadline import Deadline
 from headrace.errors import HeadraceError, InternalServerError
+from headrace.faults import is_fault
 from headrace.pump import LOOK_EVERY
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
@@ -49,7 +50,9 @@ class AsyncPump:
         try:
             while await self._wait_for_room():
                 await self._attempt()
-        except Exception as bug:
+        except BaseException as bug:
+            if not is_fault(bug):
+                raise
             # Whoever waits in Get() must hear of it; a task that dies silently would leave it there for ever.
             logger.exception("reading results failed")
             self._feed.fail(InternalServerError(f"reading results failed: {bug!r}"))

@@ -12,6 +12,7 @@ from headrace.aio_transport import AsyncMessageChannel, AsyncTransport
 from headrace.aio_waiting import AsyncClock, Signal
 from headrace.deadline import Deadline
 from headrace.errors import HeadraceError, InternalServerError, UnavailableError
+from headrace.faults import is_fault
 from headrace.recovery import Recovery
 from headrace.retry import RetryPolicy
 from headrace.session import ClientSession, refuses_sessions
@@ -96,7 +97,9 @@ class AsyncSessionDriver:
             while True:
                 await self._wait_for_work()
                 await self._attempt()
-        except Exception as bug:
+        except BaseException as bug:
+            if not is_fault(bug):
+                raise
             # Whoever waits in Get() must hear of it; a task that dies silently would leave it there for ever.
             logger.exception("the session failed")
             self._session.fail(InternalServerError(f"the session failed: {bug!r}"))
@@ -143,7 +146,9 @@ class AsyncSessionDriver:
         try:
             await self._say(channel)
             self._verdict = UnavailableError("the server is silent")
-        except Exception as bug:
+        except BaseException as bug:
+            if not is_fault(bug):
+                raise
             logger.exception("the session failed")
             self._verdict = InternalServerError(f"the session failed: {bug!r}")
         channel.cancel(lost=True)

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
+from headrace.faults import is_fault
+
 logger = logging.getLogger(__name__)
 
 Task = Callable[[], None]
@@ -67,5 +69,7 @@ def _work_off(tasks: SimpleQueue[Task | None]) -> None:
 def _do(task: Task) -> None:
     try:
         task()
-    except Exception:
+    except BaseException as bug:
+        if not is_fault(bug):
+            raise
         logger.exception("cleaning up after a dropped object failed")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from headrace.deadline import Deadline
 from headrace.errors import HeadraceError, InternalServerError
+from headrace.faults import is_fault
 from headrace.feed import Feed
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
@@ -66,7 +67,9 @@ class Pump:
         try:
             while self._wait_for_room():
                 self._attempt()
-        except Exception as bug:
+        except BaseException as bug:
+            if not is_fault(bug):
+                raise
             # Whoever waits in Get() must hear of it; a thread that dies silently would leave it there for ever.
             logger.exception("reading results failed")
             self._feed.fail(InternalServerError(f"reading results failed: {bug!r}"))

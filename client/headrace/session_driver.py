@@ -10,6 +10,7 @@ from typing import cast
 
 from headrace.deadline import Deadline
 from headrace.errors import HeadraceError, InternalServerError, UnavailableError
+from headrace.faults import is_fault
 from headrace.feed import Feed
 from headrace.recovery import Recovery
 from headrace.retry import Clock, RetryPolicy
@@ -97,7 +98,9 @@ class SessionDriver:
     def _guard(self, run: Callable[[], None]) -> None:
         try:
             run()
-        except Exception as bug:
+        except BaseException as bug:
+            if not is_fault(bug):
+                raise
             # Whoever waits in Get() must hear of it; a thread that dies silently would leave it there for ever.
             logger.exception("the session failed")
             with self.lock:

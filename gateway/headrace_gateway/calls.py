@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from functools import partial
@@ -16,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from headrace.log_budget import LogBudget
 
 from headrace_gateway import status
+from headrace_gateway.faults import defect, is_fault
 from headrace_gateway.forward import Context
 from headrace_gateway.owners import refuse_owner
 from headrace_gateway.shares import Shares
@@ -175,8 +175,10 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                     failure = self._cancelled()
                 except grpc.aio.BaseError:
                     raise
-                except Exception as error:
-                    failure = _defect(method, error)
+                except BaseException as error:
+                    if not is_fault(error):
+                        raise
+                    failure = defect(_name(method), error)
                 return await _answer(method, request, context, failure)
 
         return guarded
@@ -235,13 +237,6 @@ async def _answer(method: str, request: Any, context: Context, failure: CallErro
         facts |= {"omitted": omitted} if omitted else {}
         log.info("request_refused", method=_name(method), code=failure.code.name, reason=failure.reason, **facts)
     await context.abort(failure.code, failure.status.message, failure.trailing_metadata)
-
-
-def _defect(method: str, error: Exception) -> CallError:
-    """The log gets the places and the exception's type, not its text, which may quote what a user sent."""
-    frames = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
-    log.error("defect", method=_name(method), error=type(error).__name__, frames=frames)
-    return status.fault(type(error).__name__)
 
 
 def _name(method: str) -> str:

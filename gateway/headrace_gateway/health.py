@@ -9,6 +9,7 @@ from typing import Any
 from grpc_health.v1 import health, health_pb2
 
 from headrace_gateway.engines import serving
+from headrace_gateway.faults import defect, is_fault
 from headrace_gateway.pool import EnginePool
 
 REQUESTS = "headrace.v1.RequestService"
@@ -57,7 +58,12 @@ class GatewayHealth:
     async def _follow(self) -> None:
         while True:
             changed = self._pool.changed()
-            await self._show()
+            try:
+                await self._show()
+            except BaseException as error:  # Nobody else would hear of it, and health would stay as it is.
+                if not is_fault(error):
+                    raise
+                defect("health", error)
             await changed.wait()
 
     async def _show(self) -> None:

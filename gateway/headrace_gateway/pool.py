@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from headrace_gateway import status
 from headrace_gateway.engines import Engine
+from headrace_gateway.faults import defect, is_fault
 from headrace_gateway.options import EngineAddress
 
 
@@ -90,7 +91,12 @@ class EnginePool:
     async def _follow(self, engine: Engine) -> None:
         while True:
             engine.wake.clear()
-            await engine.refresh()
+            try:
+                await engine.refresh()
+            except BaseException as error:  # Nobody else would hear of it, and the engine would be asked no more.
+                if not is_fault(error):
+                    raise
+                defect("refresh", error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._interval):
                     await engine.wake.wait()

@@ -15,6 +15,7 @@ from headrace.v1 import session_pb2 as wire
 
 from headrace_gateway import __version__, status
 from headrace_gateway.engines import Engine
+from headrace_gateway.faults import defect, is_fault
 from headrace_gateway.forward import failure_of
 from headrace_gateway.session_limits import SessionLimits
 from headrace_gateway.silence import Silence
@@ -87,6 +88,10 @@ class EngineLink:
             self._engine.suspect("its session is silent")
         except ValueError as error:
             log.error("engine_session_malformed", engine=self._engine.name, problem=str(error))
+        except BaseException as error:  # Nobody else would hear of it, and all who read there would wait for ever.
+            if not is_fault(error):
+                raise
+            return defect("Session", error)
         return status.engine_unreachable(self._engine.name, reached=True)
 
     async def _stream(self) -> None:

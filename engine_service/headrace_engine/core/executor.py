@@ -9,7 +9,7 @@ from contextlib import suppress
 from headrace_engine.core.flight import Crashed, Flight, Landed
 from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceStep
 from headrace_engine.core.schedule import Launched
-from headrace_engine.errors import in_words
+from headrace_engine.errors import in_words, is_fault
 from headrace_engine.generation_config import SamplingParams
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,9 @@ class Executor:
             return
         try:
             self._runner.copy_blocks(copies)
-        except Exception as error:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             raise StepFailed(f"copying blocks: {in_words(error)}") from error
 
     def launch(self, steps: Sequence[SequenceStep]) -> Flight:
@@ -44,14 +46,18 @@ class Executor:
             return Landed([])
         try:
             return self._runner.launch(steps)
-        except Exception as error:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             return Crashed(error)
 
     def land(self, step: Launched) -> list[Sampled | None] | None:
         """One result a step, in order; None where nothing was wanted. None in the place of all: the step has failed."""
         try:
             return _answers(step.flight.wait(), step.steps)
-        except Exception:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             _log.exception("step_failed: %d rows are tried one by one", len(step.steps))
             return None
 
@@ -70,11 +76,13 @@ class Executor:
             StepFailed: not even a step of one known token can be computed.
         """
         results: list[Sampled | None] = []
-        failed: list[tuple[SequenceStep, Exception]] = []
+        failed: list[tuple[SequenceStep, BaseException]] = []
         for step in steps:
             try:
                 results += self._run([step])
-            except Exception as error:
+            except BaseException as error:
+                if not is_fault(error):
+                    raise
                 results.append(Sampled(None, error=f"the step failed: {in_words(error)}"))
                 failed.append((step, error))
         if failed and len(failed) == len(steps):
@@ -84,7 +92,7 @@ class Executor:
     def _run(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
         return _answers(self._runner.run(steps), steps)
 
-    def _probe(self, step: SequenceStep, error: Exception) -> None:
+    def _probe(self, step: SequenceStep, error: BaseException) -> None:
         """Tell failing sequences from a failing device, where every row failed.
 
         The last block of a row is its own and not full before the step, so the row that failed can lend it.
@@ -97,7 +105,9 @@ class Executor:
         )
         try:
             self._run([harmless])
-        except Exception:
+        except BaseException as other:
+            if not is_fault(other):
+                raise
             raise StepFailed(in_words(error)) from error
 
 

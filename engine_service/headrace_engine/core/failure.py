@@ -9,7 +9,7 @@ from headrace_engine.messages import CoreFailed
 _REASONS = frozenset({"BAD_MODEL", "BAD_PROCESSOR", "OUT_OF_MEMORY", "INVALID_FIELD", "NOT_SUPPORTED"})
 
 
-def failure(error: Exception) -> CoreFailed:
+def failure(error: BaseException) -> CoreFailed:
     """The message for an exception: the caller's or the model's fault by its reason, all else ENGINE_FAULT."""
     if isinstance(error, HeadraceError) and error.reason in _REASONS:
         field = error.violations[0].field if error.violations else ""

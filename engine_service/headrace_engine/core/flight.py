@@ -21,7 +21,7 @@ class Flight(Protocol):
         """What `Runner.run` returns for the step, once it is computed. Called once.
 
         Raises:
-            Exception: whatever went wrong; nobody knows what the step has computed.
+            BaseException: whatever went wrong; nobody knows what the step has computed.
         """
         ...
 
@@ -42,7 +42,7 @@ class Landed:
 class Crashed:
     """A step that could not be launched."""
 
-    error: Exception
+    error: BaseException
     landed: ClassVar[bool] = True
 
     def wait(self) -> list[Sampled]:

@@ -7,7 +7,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from headrace_engine.commands import AddSequence
-from headrace_engine.guided.guide import Guide
+from headrace_engine.errors import in_words, is_fault
+from headrace_engine.guided.guide import Guide, GuideFailed
 
 MOMENT = 0.005
 """Seconds that a core with nothing else to do waits for a guide before it looks for commands again."""
@@ -80,6 +81,9 @@ class Guides:
 
 
 def _checked(error: BaseException) -> Exception:
+    """Why there is no guide. The library panics with what is no `Exception`: that costs its sequence alone."""
     if isinstance(error, Exception):
         return error
-    raise error
+    if not is_fault(error):
+        raise error
+    return GuideFailed(f"response_format: its grammar cannot be compiled: {in_words(error)}")

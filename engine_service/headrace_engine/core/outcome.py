@@ -10,6 +10,7 @@ from headrace_engine.core.schedule import Row, Schedule
 from headrace_engine.core.scheduler import Scheduler
 from headrace_engine.core.sequence import Sequence, SequenceStatus
 from headrace_engine.core.step_output import prompt_piece, step_output
+from headrace_engine.errors import in_words, is_fault
 from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.messages import CoreStat, Ended, PromptPiece
 from headrace_engine.result_types import FinishReason
@@ -108,3 +109,7 @@ class Outcome:
             guide.take([token_id])
         except GuideFailed as error:
             self.end(sequence, FinishReason.ERROR, str(error))
+        except BaseException as error:  # A panic of the library, say.
+            if not is_fault(error):
+                raise
+            self.end(sequence, FinishReason.ERROR, f"response_format: its grammar failed: {in_words(error)}")

@@ -18,7 +18,7 @@ from headrace_engine.engine.runtime import core_plan, ready_effective
 from headrace_engine.engine.statistics import StepHistory
 from headrace_engine.engine.surroundings import Surroundings
 from headrace_engine.engine.verbs import Verbs
-from headrace_engine.errors import HeadraceError, Internal, in_words
+from headrace_engine.errors import HeadraceError, Internal, in_words, is_fault
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 
@@ -168,7 +168,9 @@ class Model:
         except HeadraceError as error:
             self.fail(error)
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             failure = Internal(f"model {self.name!r}: {in_words(error)}")
             self.fail(failure)
             raise failure from error

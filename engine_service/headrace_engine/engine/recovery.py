@@ -14,7 +14,7 @@ from headrace_engine.engine.core_client import CoreClient
 from headrace_engine.engine.outputs import Outputs
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.statistics import Clock
-from headrace_engine.errors import HeadraceError, Internal, NotFound, in_words
+from headrace_engine.errors import HeadraceError, Internal, NotFound, in_words, is_fault
 from headrace_engine.model_types import CoreLoss
 from headrace_engine.result_types import FinishReason
 
@@ -92,14 +92,16 @@ class Recovery:
             await self._core.close()
             await self._model.launch()
             await self._hand_over()
-        except Exception as error:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             self._task = None
             self._judge(error)
         else:
             self._task = None
             self._model.core_changed()
 
-    def _judge(self, error: Exception) -> None:
+    def _judge(self, error: BaseException) -> None:
         """A core did not become ready: one that crashed is another loss, one that told why would tell it again."""
         if isinstance(error, Internal):
             self._replace(error)

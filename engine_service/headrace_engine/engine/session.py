@@ -63,7 +63,7 @@ class EngineSession:
         self._wake = asyncio.Event()
         self._opening = False
         self._pong: int | None = None
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._left = self._drained = self._ending = False
         self._heard = timers.time()
         self._silence_alarm: Any = timers.call_later(PING_TIMEOUT, self._check_silence)
@@ -143,7 +143,7 @@ class EngineSession:
             self.detach(number)
             self._add(Refused(channel.place, error))
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Let `next` raise an error."""
         self._failure = self._failure or error
         self._wake.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
+from headrace_engine.errors import InvalidArgument, shown
 from headrace_engine.models.tokenizer import TokenizerBundle
 
 WORD_COST = 100
@@ -48,8 +49,16 @@ def spellings(bundle: TokenizerBundle, words: Iterable[str]) -> tuple[tuple[int,
 
     A word that begins with white space is meant with it: it gets no other. Names of special tokens are those tokens.
     """
-    found = (spelled for word in words for spelled in _spellings(bundle, word))
+    found = (spelled for word in words for spelled in _spelled(bundle, word))
     return tuple(dict.fromkeys(spelled for spelled in found if spelled))
+
+
+def _spelled(bundle: TokenizerBundle, word: str) -> tuple[tuple[int, ...], ...]:
+    try:
+        return tuple(_spellings(bundle, word))
+    except InvalidArgument as error:
+        text = f"has {shown(word)}, which {error.message.removeprefix('prompt ')}"
+        raise InvalidArgument.field("config.bad_words", text) from error
 
 
 def _spellings(bundle: TokenizerBundle, word: str) -> Iterable[tuple[int, ...]]:

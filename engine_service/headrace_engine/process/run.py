@@ -17,7 +17,7 @@ from headrace_engine.core.link import Link, LinkClosed
 from headrace_engine.core.paced_link import PacedLink
 from headrace_engine.core.runner import Runner
 from headrace_engine.core.warmup import start_up
-from headrace_engine.errors import HeadraceError, InvalidArgument
+from headrace_engine.errors import HeadraceError, InvalidArgument, is_fault
 from headrace_engine.process.devices import has_cuda
 from headrace_engine.process.vocabulary import BegunVocabulary
 
@@ -79,7 +79,9 @@ def run_core(
         _serve(plan, link, make, begun)
     except LinkClosed:
         _log.info("core_orphaned: the front half is gone")
-    except Exception as error:
+    except BaseException as error:
+        if not is_fault(error):
+            raise
         if not isinstance(error, HeadraceError):
             _log.exception("core_failed")
         _tell(link, error)
@@ -95,7 +97,7 @@ def _serve(plan: CorePlan, link: Link, make: RunnerFactory, begun: BegunVocabula
         Core(plan, sizes, runner, paced, vocabulary.maker).serve()
 
 
-def _tell(link: Link, error: Exception) -> None:
+def _tell(link: Link, error: BaseException) -> None:
     try:
         link.send(failure(error))
     except LinkClosed:

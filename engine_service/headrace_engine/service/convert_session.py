@@ -16,7 +16,7 @@ from headrace_engine.engine import session_update as told
 from headrace_engine.engine.field_checks import NOT_YET
 from headrace_engine.engine.session import PING_INTERVAL, PING_TIMEOUT, EngineSession
 from headrace_engine.engine.session_channels import Place
-from headrace_engine.errors import InvalidArgument
+from headrace_engine.errors import InvalidArgument, is_fault
 from headrace_engine.service.codec import Codec, write_seconds
 from headrace_engine.service.convert_results import END_RECORD, PREFIX_REUSE, fill_details
 from headrace_engine.service.status import fill_status
@@ -32,7 +32,7 @@ PORTION = 256
 """Attaches, detaches and acks after which others have a turn."""
 
 M = TypeVar("M", bound=Message)
-Lost = Callable[[int, Exception], None]
+Lost = Callable[[int, BaseException], None]
 """Takes the number of a channel, and what went wrong with it."""
 
 
@@ -81,7 +81,7 @@ def apply_in_portions(message: SessionRequest, session: EngineSession) -> Iterat
         session.ping(message.ping.number)
 
 
-def _raise(channel: int, error: Exception) -> None:
+def _raise(channel: int, error: BaseException) -> None:
     raise error
 
 
@@ -115,7 +115,9 @@ def _turned(codec: Codec[Any, M], facts: Iterable[Any], lost: Lost) -> Iterator[
     for fact in facts:
         try:
             yield codec.to_wire(fact)
-        except Exception as error:  # A defect, but one request's: all others are read in the same stream.
+        except BaseException as error:  # A defect, but one request's: all others are read in the same stream.
+            if not is_fault(error):
+                raise
             lost(fact.channel, error)
 
 

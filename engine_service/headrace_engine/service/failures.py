@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from headrace.log_budget import LogBudget
 from headrace.v1.status_pb2 import Status
 
-from headrace_engine.errors import FieldViolation, HeadraceError, Internal, InvalidArgument
+from headrace_engine.errors import FieldViolation, HeadraceError, Internal, InvalidArgument, is_fault
 from headrace_engine.service.logs import logger, trace
 from headrace_engine.service.status import MAX_FACT, code_of, shorten, to_status
 
@@ -92,7 +92,7 @@ async def call_unary(name: str, method: UnaryMethod, request: Any) -> Any:
     """
     try:
         return await method(request, None)
-    except (Exception, asyncio.CancelledError) as error:
+    except BaseException as error:
         _fail(name, request, error)
 
 
@@ -107,13 +107,13 @@ async def call_stream(name: str, method: StreamMethod, request: Any) -> AsyncGen
         async with closing(method(request, None)) as answers:
             async for answer in answers:
                 yield answer
-    except (Exception, asyncio.CancelledError) as error:
+    except BaseException as error:
         _fail(name, request, error)
 
 
-def _fail(name: str, request: Any, error: Exception | asyncio.CancelledError) -> NoReturn:
+def _fail(name: str, request: Any, error: BaseException) -> NoReturn:
     """Log a failure once, and raise what its client gets."""
-    if isinstance(error, asyncio.CancelledError) and _cancelled_from_outside():
+    if not is_fault(error) and not (isinstance(error, asyncio.CancelledError) and not _cancelled_from_outside()):
         raise error
     facts = _facts(request)
     log = _log.bind(method=name, **facts)

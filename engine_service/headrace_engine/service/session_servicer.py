@@ -15,7 +15,7 @@ from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.session import EngineSession
-from headrace_engine.errors import InvalidArgument
+from headrace_engine.errors import InvalidArgument, is_fault
 from headrace_engine.service.convert_session import apply_in_portions, check_options, session_response
 from headrace_engine.service.failures import closing, fault
 from headrace_engine.service.logs import logger
@@ -32,7 +32,7 @@ async def serve_session(engine: Engine, requests: AsyncIterator[SessionRequest])
     """
     session = engine.sessions.open()
 
-    def lose(channel: int, error: Exception) -> None:
+    def lose(channel: int, error: BaseException) -> None:
         session.lose(channel, fault(_log.bind(method="Session"), error, {}))
 
     listening = asyncio.create_task(_listen(requests, session))
@@ -50,7 +50,9 @@ async def _listen(requests: AsyncIterator[SessionRequest], session: EngineSessio
     try:
         async with closing(requests) as messages:
             await _hear(messages, session)
-    except Exception as error:
+    except BaseException as error:
+        if not is_fault(error):
+            raise
         session.fail(error)
     else:
         session.leave()

@@ -145,3 +145,40 @@ def test_a_guided_text_is_none_that_would_have_come_anyway() -> None:
     bench = Bench()
     free, guided = bench.add([1], 12), bench.add([1], 12, grammar=NUMBERS, eos_ids=EOS)
     assert expected(bench.requests[free]) != expected(bench.requests[guided])
+
+
+class Panic(BaseException):
+    """What native libraries raise."""
+
+
+def test_f2_a_panic_while_a_grammar_is_compiled_ends_its_sequence_alone() -> None:
+    class Panicking:
+        def guide(self, grammar: str, eos_ids: tuple[int, ...]) -> Guide:
+            raise Panic("index out of bounds")
+
+    bench = Bench()
+    bench.core._guides._open_maker = Panicking
+    key, other = bench.add([1], 12, grammar=WORD), bench.add([2], 3)
+    bench.run()
+    assert bench.ended[key].reason is FinishReason.ERROR
+    assert "Panic: index out of bounds" in bench.ended[key].error
+    assert bench.is_complete(other)
+    bench.assert_idle()
+
+
+def test_f2_a_panic_in_the_middle_of_a_text_ends_its_sequence_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    take = Guide.take
+
+    def fail(guide: Guide, token_ids: list[int]) -> None:
+        if token_ids:
+            raise Panic("index out of bounds")
+        take(guide, token_ids)
+
+    monkeypatch.setattr(Guide, "take", fail)
+    key, other = bench.add([1], 12, grammar=LETTERS), bench.add([2], 3)
+    bench.run()
+    assert bench.ended[key].reason is FinishReason.ERROR
+    assert "Panic: index out of bounds" in bench.ended[key].error
+    assert bench.is_complete(other)
+    bench.assert_idle()

@@ -11,6 +11,7 @@ from headrace.v1 import engine_service_pb2 as facts_wire
 from headrace.v1 import model_service_pb2 as model_wire
 from headrace.v1 import request_service_pb2 as wire
 from headrace.v1 import status_pb2
+from headrace_gateway import pool as pool_module
 from unit.gateway.conftest import ended, until
 from unit.gateway.failures import failing, failure_of
 from unit.gateway.scripted_answers import element, packed, refuse
@@ -179,6 +180,44 @@ async def test_bc163_a_defect_of_the_gateway_is_a_status_and_no_silence(front, m
     assert failure.told == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
     assert type(error).__name__ in failure.message
     assert "canary-text" not in failure.message
+
+
+class Panic(BaseException):
+    """What native libraries raise."""
+
+
+@pytest.mark.parametrize("kind", ["StopRequest", "GeneratedElements"])
+async def test_f2_a_panic_is_a_status_and_no_silence(front, monkeypatch, kind):
+    def broken(handle):
+        raise Panic("canary-text")
+
+    monkeypatch.setattr(front.gateway.pool, "named", broken)
+    failure = await failing(calls(front)[kind](timeout=60))
+    assert failure.told == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
+    assert "canary-text" not in failure.message
+
+
+async def test_f2_a_defect_in_polling_an_engine_is_told_and_polling_goes_on(front, monkeypatch):
+    (engine,) = front.gateway.pool.engines
+    refresh, polled, told = engine.refresh, asyncio.Event(), []
+
+    async def broken():
+        engine.refresh = again
+        raise Panic("canary-text")
+
+    async def again():
+        await refresh()
+        polled.set()
+
+    def tell(where, error):
+        told.append((where, type(error)))
+        engine.wake.set()
+
+    monkeypatch.setattr(pool_module, "defect", tell)
+    monkeypatch.setattr(engine, "refresh", broken)
+    engine.wake.set()
+    await asyncio.wait_for(polled.wait(), 60)
+    assert told == [("refresh", Panic)]
 
 
 async def test_bc161_streams_started_and_dropped_unread_leave_nothing_behind(front, engine):

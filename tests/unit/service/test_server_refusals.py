@@ -179,3 +179,25 @@ async def test_unknown_fields_are_refused(front, kind):
 async def test_a_choice_that_was_not_made_is_refused_by_name(front, method, request_, field):
     error = await failure_of(getattr(front.requests, method)(request_))
     assert fields_of(error) == [field]
+
+
+class Panic(BaseException):
+    """What native libraries raise."""
+
+
+async def test_f2_a_panic_in_a_call_is_answered_as_a_fault(front, log):
+    """GRPC sends no status for what is no `Exception`, and its client would wait for ever."""
+    front.engine.failures["start_request"] = Panic("index out of bounds")
+    error = await failure_of(front.requests.StartRequest(request_service_pb2.StartRequestRequest(text="hi")))
+    assert (error.code(), reason_of(error)) == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
+    (event,) = [event for event in log if event["log_level"] == "error"]
+    assert event["kind"] == "Panic"
+    assert event["error_id"] in error.details()
+
+
+async def test_f2_a_panic_in_a_stream_is_answered_as_a_fault(front):
+    front.engine.script = [tokens(0, 5), Panic("index out of bounds")]
+    call = front.requests.GeneratedElements(request_service_pb2.GeneratedElementsRequest(handle="h"))
+    assert list((await call.read()).elements.token_ids) == [5]
+    error = await failure_of(call.read())
+    assert (error.code(), reason_of(error)) == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace_engine.config import ModelFormat
-from headrace_engine.errors import BadModel, InvalidArgument
+from headrace_engine.errors import BadModel, InvalidArgument, is_fault
 from headrace_engine.models.layout import name_some
 from headrace_engine.models.loaders.choice import one_file
 from headrace_engine.models.loaders.shards import is_pickle, pickle_refusal
@@ -46,7 +46,9 @@ def fetch(name: str, wanted: ModelFormat, file_prefix: str, revision: str, addre
         return _download(huggingface_hub, name, wanted, file_prefix, revision, address or None)
     except BadModel:
         raise
-    except Exception as error:  # the client lets errors of several HTTP libraries through
+    except BaseException as error:  # of several HTTP libraries, and panics of native ones
+        if not is_fault(error):
+            raise
         return _cached(huggingface_hub, name, revision, error)
 
 
@@ -81,17 +83,19 @@ def _weights(name: str, files: Sequence[str], wanted: ModelFormat, file_prefix: 
     raise BadModel(f"{name}: the hub has neither safetensors nor a GGUF file of it, but {name_some(files)}")
 
 
-def _cached(client: Any, name: str, revision: str, error: Exception) -> Path:
+def _cached(client: Any, name: str, revision: str, error: BaseException) -> Path:
     """What was fetched before, for a host that is cut off."""
     try:
         return Path(client.snapshot_download(name, revision=revision or None, local_files_only=True))
-    except Exception:
+    except BaseException as other:
+        if not is_fault(other):
+            raise
         text = f"no such file or directory, and the hub does not give it: {_summary(error)}"
         advice = "Check name, revision and network (HF_TOKEN for gated models), or give a local directory"
         raise BadModel(f"{name}: {text}. {advice}") from error
 
 
-def _summary(error: Exception) -> str:
+def _summary(error: BaseException) -> str:
     """The first lines of an error that may go on for many."""
     lines = [line.strip(" .") for line in str(error).splitlines() if line.strip(" .")]
     return ". ".join(lines[:2]) or type(error).__name__

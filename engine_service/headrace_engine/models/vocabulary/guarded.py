@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headrace_engine.errors import HeadraceError
+from headrace_engine.errors import HeadraceError, is_fault
 
 _LONGEST_REASON = 300
 
@@ -25,14 +25,9 @@ def guarded(refusal: Callable[[BaseException], HeadraceError]) -> Iterator[None]
     except (HeadraceError, ImportError):
         raise
     except BaseException as error:
-        if not isinstance(error, Exception) and not is_panic(error):
+        if not is_fault(error):
             raise
         raise refusal(error) from error
-
-
-def is_panic(error: BaseException) -> bool:
-    """Whether native code panicked; the type of that can be imported from nowhere."""
-    return type(error).__name__ == "PanicException"
 
 
 def reason_of(error: BaseException) -> str:
