@@ -12,6 +12,7 @@ from functools import partial
 from hashlib import sha256
 
 from headrace_engine.engine.advice import why_not_running
+from headrace_engine.engine.awaited_starts import AwaitedStarts
 from headrace_engine.engine.field_checks import is_set
 from headrace_engine.engine.forecast import check_deadline, work_of
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
@@ -67,6 +68,7 @@ class Admission:
         self._find_model = find_model
         self._check_open = check_open
         self._clock = clock
+        self._awaited = AwaitedStarts()
 
     async def start(self, request: StartRequest) -> AcceptedRequest:
         """Accept a request; one with a request_id once, however often it is sent.
@@ -81,11 +83,11 @@ class Admission:
         key = Key(request.owner, request.request_id, request.handover)
         earlier = self._book.keys.begun(key, request.content)
         if earlier is not None:
-            return replace(await asyncio.shield(earlier), joined=True)
-        # A task of its own: a call that is cut leaves the start going, so that its retry finds the request.
+            return replace(await self._awaited.wait(earlier), joined=True)
+        # A task of its own: a call that is cut leaves the start going for a while, so that its retry finds it.
         start = asyncio.create_task(self.accept(request))
         self._book.keys.begin(key, request.content, start)
-        return await asyncio.shield(start)
+        return await self._awaited.wait(start)
 
     async def accept(self, request: StartRequest) -> AcceptedRequest:
         """Validate a request, give it to the core, and answer what became of it.

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from headrace_engine.engine import awaited_starts
 from headrace_engine.engine.start_keys import KEY_MEMORY, LARGE
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.engine.work_pools import INLINE_SIZE
@@ -203,6 +204,33 @@ class TestKeys:
         await core.told.wait()
         view, _ = await bench.engine.get_request(request_id="r1")
         assert view.sequences[0].status is GenerateStatus.INIT
+
+    async def test_f8_a_cut_start_is_given_up_when_no_retry_comes(
+        self, bench: Bench, tokenising: Tokenising, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is not begun where it still waits, and its key is free for a start with other content."""
+        monkeypatch.setattr(awaited_starts, "RETRY_TIME", 0.01)
+        core = await run_wide(bench)
+        start = asyncio.create_task(self.start(bench, prompt=LONG))
+        await settle()
+        start.cancel()
+        with pytest.raises(NotFound):  # It waits for what becomes of the start.
+            await bench.engine.get_request(request_id="r1")
+        tokenising.go()
+        assert not (await self.start(bench, content=b"other")).joined
+        assert len(core.added) == 1
+
+    async def test_f8_a_cut_start_goes_on_while_somebody_else_waits_for_it(
+        self, bench: Bench, tokenising: Tokenising, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(awaited_starts, "RETRY_TIME", 0.0)
+        await run_wide(bench)
+        first, second = (asyncio.create_task(self.start(bench, prompt=LONG)) for _ in range(2))
+        await settle()
+        first.cancel()
+        await settle()
+        tokenising.go()
+        assert (await second).joined
 
     async def test_a_start_without_an_id_that_is_cut_starts_nothing(self, bench: Bench, tokenising: Tokenising) -> None:
         core = await run_wide(bench)

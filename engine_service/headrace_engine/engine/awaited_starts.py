@@ -1,0 +1,34 @@
+"""Starts that are being prepared, and who waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from headrace_engine.request_types import AcceptedRequest
+
+RETRY_TIME = 10.0
+"""Seconds for which a start that nobody waits for any more goes on, so that a retry finds it."""
+
+
+class AwaitedStarts:
+    """Gives up what nobody asks for any more: nothing was accepted yet, so a later retry loses nothing but time."""
+
+    def __init__(self) -> None:
+        self._callers: Counter[asyncio.Future[AcceptedRequest]] = Counter()
+
+    async def wait(self, start: asyncio.Future[AcceptedRequest]) -> AcceptedRequest:
+        """The answer of a start. A caller that is cut leaves it to others, and to a retry for a while."""
+        self._callers[start] += 1
+        try:
+            return await asyncio.shield(start)
+        finally:
+            self._callers[start] -= 1
+            if not self._callers[start]:
+                del self._callers[start]
+                if not start.done():
+                    asyncio.get_running_loop().call_later(RETRY_TIME, self._give_up, start)
+
+    def _give_up(self, start: asyncio.Future[AcceptedRequest]) -> None:
+        if start not in self._callers:
+            start.cancel()
