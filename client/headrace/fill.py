@@ -53,13 +53,16 @@ def fill(message: Message, fields: Mapping[str, Any], path: str = "") -> None:
 
     Raises:
         TypeError: a name that is no field; close ones are listed.
-        InvalidRequestError: a value of the wrong kind, or out of the range that the wire can carry.
+        InvalidRequestError: a value of the wrong kind, or out of the range that the wire can carry; also one with a
+            key that it may not have.
     """
     names: Mapping[str, Any] = message.DESCRIPTOR.fields_by_name
     given = {name: value for name, value in fields.items() if value is not None}
     for name in fields:
+        if name not in names and path:
+            raise _unknown_key(path, name, names)
         if name not in names:
-            raise unknown_name(f'{path or message.DESCRIPTOR.name} has no field "{name}"', name, names)
+            raise unknown_name(f'{message.DESCRIPTOR.name} has no field "{name}"', name, names)
     _check_alternatives(message.DESCRIPTOR, given, path)
     for name, value in given.items():
         _set(message, names[name], value, f"{path}.{name}" if path else name)
@@ -67,11 +70,23 @@ def fill(message: Message, fields: Mapping[str, Any], path: str = "") -> None:
 
 def unknown_name(complaint: str, name: str, known: Iterable[str]) -> TypeError:
     """The error for a name that nobody knows, with the names that come close."""
+    return TypeError(complaint + _advice(name, known))
+
+
+def _unknown_key(path: str, name: object, known: Iterable[str]) -> InvalidRequestError:
+    """The error for a mapping with a key that it may not have."""
+    names = list(known)
+    text = f"{name!r} is none of its keys, {', '.join(names)}" if names else f"it has no keys, and not {name!r}"
+    text += _advice(name, names) if isinstance(name, str) else ""
+    violation = {"field": f"{path}.{name}", "description": text}
+    return InvalidRequestError(f"{argument(path)}: {text}", details={"field_violations": [violation]})
+
+
+def _advice(name: str, known: Iterable[str]) -> str:
     names = list(known)
     ours = our_name(name, names)
     close = [ours] if ours is not None else difflib.get_close_matches(name, names, n=3)
-    advice = f"; did you mean {' or '.join(close)}?" if close else ""
-    return TypeError(complaint + advice)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def invalid(path: str, value: object, allowed: str) -> InvalidRequestError:
@@ -141,8 +156,8 @@ def fill_one(target: Message, value: Any, path: str) -> None:
     """Sets a whole message, as the table above says of fields that are messages.
 
     Raises:
-        TypeError: a name that is no field; close ones are listed.
-        InvalidRequestError: a value of the wrong kind, or out of the range that the wire can carry.
+        InvalidRequestError: a value of the wrong kind, out of the range that the wire can carry, or with a key that it
+            may not have.
     """
     descriptor: Any = target.DESCRIPTOR
     if isinstance(value, Message) and value.DESCRIPTOR is descriptor:
@@ -168,9 +183,14 @@ def _fill_tagged(target: Message, value: Mapping[str, Any], path: str) -> None:
     if not isinstance(kind, str) or kind not in names:
         raise invalid(f"{path}.type", kind, f"one of {', '.join(names)}")
     if kind not in rest and names[kind].message_type is not None:
-        rest = {kind: rest}
-    elif kind not in rest:
+        fill_one(getattr(target, kind), rest, f"{path}.{kind}")
+        return
+    _check_alternatives(target.DESCRIPTOR, {key: item for key, item in rest.items() if item is not None}, path)
+    if rest.get(kind) is None:
         raise invalid(path, value, f'given with the key "{kind}"')
+    for key in rest:
+        if key != kind:
+            raise _unknown_key(path, key, ("type", kind))
     fill(target, rest, path)
 
 
@@ -239,7 +259,7 @@ def _bytes(value: Any, path: str) -> bytes:
 
 def _text(name: str, value: Any, path: str) -> str:
     if name.endswith(("_json", "json_schema")) and not isinstance(value, str):
-        return to_json(value, path)
+        value = to_json(value, path)
     if not isinstance(value, str):
         raise invalid(path, value, "a string")
     try:
@@ -259,6 +279,8 @@ def to_json(value: Any, path: str) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):
         raise invalid(path, value, "a value that JSON can hold") from None
+    except RecursionError:
+        raise invalid(path, value, "a value that is not nested so deep") from None
 
 
 def _enum(kind: EnumDescriptor, value: Any, path: str) -> int:

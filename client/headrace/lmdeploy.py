@@ -71,6 +71,9 @@ _DEFAULTS: GenerationFields = {
     "ignore_eos": False, "skip_special_tokens": True,
 }  # fmt: skip
 
+_WRAPPER = ("name", "schema", "description", "strict")
+"""Keys of what LMDeploy wraps a schema in."""
+
 
 class GenerationConfig(ConfigBuilder):
     """How to generate, as LMDeploy writes it; `build()` gives keywords for `start_request` and `generate`.
@@ -108,12 +111,20 @@ class GenerationConfig(ConfigBuilder):
         """A value as it is written here, from how LMDeploy writes it."""
         if field != "response_format" or not isinstance(value, Mapping):
             return value
-        kind, schema = value.get("type"), value.get("json_schema")
-        if kind == "regex_schema":
-            return {"type": "regex", "regex": value.get("regex_schema")}
-        if kind == "json_schema" and isinstance(schema, Mapping) and "schema" in schema:
-            return {"type": "json_schema", "json_schema": schema["schema"]}
-        return value
+        return _response_format(value)
+
+
+def _response_format(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    kind, schema = value.get("type"), value.get("json_schema")
+    if kind == "regex_schema":
+        rest = {key: item for key, item in value.items() if key != "regex_schema"}
+        return {**rest, "type": "regex", "regex": value.get("regex_schema")}
+    if kind == "json_schema" and isinstance(schema, Mapping) and "schema" in schema:
+        other = next((key for key in schema if key not in _WRAPPER), None)
+        if other is not None:
+            raise invalid("response_format.json_schema", other, f"one of {', '.join(_WRAPPER)}")
+        return {**value, "json_schema": schema["schema"]}
+    return value
 
 
 def _single(ids: Any) -> Any:

@@ -130,7 +130,7 @@ def test_a_wrong_entry_is_named_by_its_place() -> None:
 def test_a_wrong_name_is_a_type_error_with_what_comes_close() -> None:
     with pytest.raises(TypeError, match='no field "temprature"; did you mean temperature'):
         config(temprature=1)
-    with pytest.raises(TypeError, match='lease has no field "runing"; did you mean running'):
+    with pytest.raises(InvalidRequestError, match=r"lease: 'runing' is none of its keys, .*; did you mean running"):
         config(lease={"runing": 1})
     with pytest.raises(TypeError, match=r'no field "zzz"$'):
         config(zzz=None)
@@ -160,6 +160,11 @@ def test_names_from_elsewhere_stand_for_fields_that_there_are() -> None:
 def test_long_lists_of_ids_go_in_whole() -> None:
     ids = list(range(200_000))
     assert list(config(allowed_token_ids=ids).allowed_token_ids) == ids
+
+
+NESTED: Any = []
+for _ in range(100_000):
+    NESTED = [NESTED]
 
 
 class TestResponseFormat:
@@ -201,9 +206,32 @@ class TestResponseFormat:
             ({"regex": "a", "choice": ["b"]}, "one of these, not several"),
             ({"type": "regex", "regex": "a", "choice": ["b"]}, "one of these, not several"),
             ("json_object", "a mapping"),
+            (
+                {"type": "regex", "regex": "a", "choices": ["b"]},
+                "response_format: 'choices' is none of its keys, type, regex",
+            ),
+            ({"type": "regex", "regex": None}, 'given with the key "regex"'),
+            ({"type": "regex", "regex": 5}, r"response_format\.regex = 5: must be a string"),
+            ({"type": "regex", "regex": "a", 1: 2}, "response_format: 1 is none of its keys"),
+            (
+                {"type": "json_object", "strict": True},
+                r"response_format\.json_object: it has no keys, and not 'strict'",
+            ),
+            ({"type": "choice", "choice": ["a"], "text": "b"}, "'text' is none of its keys, type, choice"),
+            ({"type": "choice", "choices": ["a", 5]}, r"choices\[1\] = 5: must be a string"),
+            ({"type": "choice", "choices": "ab"}, "must be a list"),
+            ({"type": "grammar", "text": "a", "syntax": "XML"}, "syntax = 'XML': must be one of LARK, EBNF"),
+            (
+                {"type": "grammar", "text": "a", "sintax": "LARK"},
+                "'sintax' is none of its keys, .*; did you mean syntax",
+            ),
+            ({"jsonschema": {}}, "'jsonschema' is none of its keys, .*; did you mean json_schema"),
+            ({"type": "json_schema", "json_schema": {"title": "\ud800"}}, "text without lone surrogates"),
+            ({"type": "json_schema", "json_schema": NESTED}, "not nested so deep"),
         ],
+        ids=range(20),
     )
-    def test_what_is_refused(self, given: Any, words: str) -> None:
+    def test_b8_what_is_refused(self, given: Any, words: str) -> None:
         with pytest.raises(InvalidRequestError, match=words):
             config(response_format=given)
 
