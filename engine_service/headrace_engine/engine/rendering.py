@@ -7,16 +7,10 @@ the machine a year: there that costs nobody but who asked for it.
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import socket
-import subprocess
 import sys
-import weakref
 from collections.abc import Mapping
-from contextlib import suppress
 from threading import Lock
-from typing import BinaryIO, cast
 
 from headrace_engine.engine.rendering_messages import (
     MAX_MEMORY,
@@ -25,16 +19,14 @@ from headrace_engine.engine.rendering_messages import (
     Order,
     Refusal,
     Setup,
-    read,
-    write,
 )
-from headrace_engine.errors import Internal, InvalidArgument, Unavailable
+from headrace_engine.engine.side_process import SideProcess
+from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.request_types import Chat
 
 _log = logging.getLogger(__name__)
 
 _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.engine.rendering_process")
-_STDERR = 2
 
 
 class Renderer:
@@ -60,7 +52,7 @@ class Renderer:
     ) -> None:
         self._setup = Setup(source, with_tools, variables, special_texts, field)
         self._turn = Lock()
-        self._process: _Process | None = None
+        self._process: SideProcess | None = None
         self._refusal: Refusal | None = None  # Of the template.
         self._closed = False
 
@@ -124,7 +116,7 @@ class Renderer:
         return Answer() if order is None else self._ask(order, "chat")
 
     def _begin(self) -> None:
-        self._process = _Process()
+        self._process = SideProcess(_PROGRAM, "renders chats")
         try:
             self._ask(self._setup, self._setup.field)
         except InvalidArgument as error:
@@ -141,7 +133,7 @@ class Renderer:
         process = self._process
         assert process is not None, "a process is there when it is asked"
         try:
-            answer = None if self._closed else process.ask(message)
+            answer = None if self._closed else process.ask(message, Answer)
         except (OSError, EOFError):
             answer = None
         except UnicodeEncodeError as error:
@@ -181,60 +173,3 @@ class _Ended(Exception):
             how = f"took more than {MAX_SECONDS:.0f} s of processor time"
         text = f"cannot be rendered: the chat template {how}"
         return InvalidArgument.field(self._blamed, text, reason="BAD_TEMPLATE")
-
-
-class _Process:
-    """A process that renders, and the socket to it."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                # A session of its own keeps the terminal's signals from it. What it prints is no answer.
-                self._process = subprocess.Popen(
-                    [*_PROGRAM, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=_STDERR,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                ours.close()
-                raise Internal(f"the process that renders chats cannot be started: {error}") from error
-        self._stream = cast(BinaryIO, ours.makefile("rwb"))
-        self._owner = os.getpid()
-        self.end = weakref.finalize(self, _end, self._owner, self._process, ours, self._stream)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it is gone: where memory runs out, the system ends it before others."""
-        return self._process.poll() is not None
-
-    @property
-    def status(self) -> int:
-        """Its exit status, once it has ended."""
-        return self._process.wait()
-
-    def ask(self, message: Setup | Order) -> Answer:
-        """Its answer.
-
-        Raises:
-            OSError, EOFError: it ended.
-            UnicodeEncodeError: the message holds a text that is none.
-        """
-        write(self._stream, message)
-        return read(self._stream, Answer)
-
-    def kill(self) -> None:
-        """Let it end, whatever it does; from any thread."""
-        if os.getpid() == self._owner:
-            self._process.kill()
-
-
-def _end(owner: int, process: subprocess.Popen[bytes], connection: socket.socket, stream: BinaryIO) -> None:
-    """Let go of a process. A fork of the one that started it has nothing to end."""
-    if os.getpid() == owner:
-        process.kill()
-        process.wait()
-    with connection, suppress(OSError):  # What was not sent cannot be sent any more.
-        stream.close()

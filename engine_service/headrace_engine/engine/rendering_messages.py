@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, TypeVar
-
-import msgspec
 
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.request_types import Chat
@@ -17,10 +13,6 @@ MAX_SECONDS = 5.0
 
 MAX_MEMORY = 1 << 30
 """Bytes of address space of the process that renders."""
-
-_Message = TypeVar("_Message", "Setup", "Order", "Answer")
-_LENGTH = struct.Struct("<I")
-_ENCODER = msgspec.msgpack.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +64,3 @@ class Answer:
 
     pieces: tuple[tuple[str, bool], ...] = ()
     refusal: Refusal | None = None
-
-
-def write(stream: BinaryIO, message: Setup | Order | Answer) -> None:
-    """Send a message.
-
-    Raises:
-        OSError: the other side is gone.
-        UnicodeEncodeError: it holds a text that is none.
-    """
-    data = _ENCODER.encode(message)
-    stream.write(_LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
-def read(stream: BinaryIO, kind: type[_Message]) -> _Message:
-    """The next message.
-
-    Raises:
-        EOFError: the other side is gone.
-    """
-    (length,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
-    return msgspec.msgpack.decode(_exactly(stream, length), type=kind)
-
-
-def _exactly(stream: BinaryIO, count: int) -> bytes:
-    data = stream.read(count)
-    if len(data) < count:
-        raise EOFError
-    return data

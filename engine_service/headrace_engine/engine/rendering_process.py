@@ -5,16 +5,10 @@ It confines itself: what a template may take is bounded by the system, whatever 
 
 from __future__ import annotations
 
-import os
-import resource
-import signal
-import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from headrace_engine.engine.chat_template import ChatTemplate
 from headrace_engine.engine.rendering_messages import (
@@ -24,32 +18,16 @@ from headrace_engine.engine.rendering_messages import (
     Order,
     Refusal,
     Setup,
-    read,
-    write,
 )
 from headrace_engine.engine.shield import Shield
+from headrace_engine.engine.side_process import clock, read, serve, write
 from headrace_engine.engine.text_size import check_size
 from headrace_engine.errors import InvalidArgument
 
 
 def main(descriptor: int) -> None:
     """Answer until the engine hangs up."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # The engine ends it.
-    _confine()
-    with (
-        socket.socket(fileno=descriptor) as connection,
-        connection.makefile("rwb") as file,
-        suppress(OSError, EOFError),
-    ):
-        _serve(cast(BinaryIO, file))
-
-
-def _confine() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
-    os.nice(5)  # Streams go first.
-    with suppress(OSError):  # Where memory runs out, this process goes before others.
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    serve(descriptor, MAX_MEMORY, _serve)
 
 
 def _serve(stream: BinaryIO) -> None:
@@ -76,19 +54,10 @@ def _serve(stream: BinaryIO) -> None:
 
 def _bounded(work: Callable[[], Answer]) -> Answer:
     try:
-        with _clock():
+        with clock(MAX_SECONDS):
             return work()
     except InvalidArgument as error:
         return Answer(refusal=Refusal.of(error))
-
-
-@contextmanager
-def _clock() -> Iterator[None]:
-    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 if __name__ == "__main__":

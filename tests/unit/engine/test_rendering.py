@@ -252,7 +252,7 @@ class TestProcesses:
         by.close()
         by.close()
         assert children() == before
-        monkeypatch.setattr(rendering, "_Process", None)  # There is to be no other one.
+        monkeypatch.setattr(rendering, "SideProcess", None)  # There is to be no other one.
         with pytest.raises(Unavailable):
             render(by)
 
