@@ -188,6 +188,10 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{GUIDED}::test_bc143_what_cannot_be_compiled_is_refused",
             "unit/guided/test_guided_texts.py::*",
             "unit/guided/test_guided_limits.py::*",
+            "unit/guided/test_guided_cost.py::*",
+            "unit/guided/test_guided_schemas.py::*",
+            "unit/engine/test_formats.py::*",
+            "unit/engine/test_random_formats.py::*",
         ),
         "enable_tensors_from_model_inference: raw little-endian bytes, shape, dtype": (
             f"{TOLD}::test_vectors_come_with_every_token",

@@ -98,6 +98,9 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "GenerateInterrupted: LEASE_EXPIRED": (
             f"{LEASES}::test_a_request_without_readers_is_stopped_and_then_released",
         ),
+        "GenerateInterrupted: RESPONSE_FORMAT_LIMIT": (
+            "unit/core/test_guided.py::test_a_text_beyond_the_parsers_limits_ends_its_sequence_alone",
+        ),
         "GenerateInterrupted: DRAINED": (
             f"{MODELS}::test_stop_lets_running_requests_end_until_the_drain_limit",
             f"{LOAD}::test_an_engine_ends_what_outlasts_its_drain_limit",

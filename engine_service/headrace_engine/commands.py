@@ -92,6 +92,9 @@ class AddSequence:
         rules: what else changes its logits; None: nothing.
         processors: change its logits after the rules, in this order.
         grammar: what its text must match, as `guided` compiles it; "": anything.
+        grammar_bytes: that it was found to take once it is compiled.
+        grammar_seconds: processor time that it was found to take to compile.
+        owner: who started the request: grammars of several owners are compiled in turn.
         priority: higher is served first.
         interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would put it back for lack of blocks.
         prompt_logprobs: tell the log-probabilities of the prompt's tokens, with so many alternatives; None: do not.
@@ -113,6 +116,9 @@ class AddSequence:
     rules: LogitRules | None = None
     processors: tuple[LogitsProcessor, ...] = ()
     grammar: str = ""
+    grammar_bytes: int = 0
+    grammar_seconds: float = 0.0
+    owner: str = ""
     priority: int = 0
     use_prefix_cache: bool = True
     cache_salt: str = ""

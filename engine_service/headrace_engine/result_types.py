@@ -42,17 +42,26 @@ class FinishReason(StrEnum):
     INTERRUPTED = "INTERRUPTED"
     DRAINED = "DRAINED"
     LEASE_EXPIRED = "LEASE_EXPIRED"
+    RESPONSE_FORMAT_LIMIT = "RESPONSE_FORMAT_LIMIT"
     ENGINE_LOST = "ENGINE_LOST"
     ERROR = "ERROR"
 
     @property
     def status(self) -> GenerateStatus:
         """The terminal status that goes with this reason."""
-        if self in (FinishReason.INTERRUPTED, FinishReason.DRAINED, FinishReason.LEASE_EXPIRED):
+        if self in _INTERRUPTED:
             return GenerateStatus.INTERRUPTED
         if self in (FinishReason.ENGINE_LOST, FinishReason.ERROR):
             return GenerateStatus.INTERNAL_ERROR
         return GenerateStatus.FINISHED
+
+
+_INTERRUPTED = frozenset({
+    FinishReason.INTERRUPTED,
+    FinishReason.DRAINED,
+    FinishReason.LEASE_EXPIRED,
+    FinishReason.RESPONSE_FORMAT_LIMIT,
+})  # fmt: skip
 
 
 class StopKind(StrEnum):

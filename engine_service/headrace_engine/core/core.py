@@ -124,7 +124,7 @@ class Core:
         """Let sequences wait for their turn whose guides are made. With nothing to do, wait a moment for one."""
         for request, guide in self._guides.ready(block=not self._computes):
             if isinstance(guide, Exception):
-                self._outcome.refuse(request.key, str(guide))
+                self._outcome.refuse(request.key, guide)
             else:
                 self._enter(request, guide)
 

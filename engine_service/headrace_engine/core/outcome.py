@@ -45,9 +45,10 @@ class Outcome:
             self._scheduler.end(sequence)
         self._ended.append(Ended(sequence.key, reason, error))
 
-    def refuse(self, key: int, error: str) -> None:
+    def refuse(self, key: int, error: Exception) -> None:
         """Tell why a sequence was never let in."""
-        self._ended.append(Ended(key, FinishReason.ERROR, error))
+        reason = FinishReason.RESPONSE_FORMAT_LIMIT if isinstance(error, GuideFailed) else FinishReason.ERROR
+        self._ended.append(Ended(key, reason, str(error)))
 
     def interrupt(self, keys: Iterable[int]) -> None:
         """Tell that the scheduler has ended these."""
@@ -107,8 +108,8 @@ class Outcome:
     def _guide(self, sequence: Sequence, guide: Guide, token_id: int) -> None:
         try:
             guide.take([token_id])
-        except GuideFailed as error:
-            self.end(sequence, FinishReason.ERROR, str(error))
+        except GuideFailed:
+            self.end(sequence, FinishReason.RESPONSE_FORMAT_LIMIT)
         except BaseException as error:  # A panic of the library, say.
             if not is_fault(error):
                 raise

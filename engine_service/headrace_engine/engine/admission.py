@@ -111,7 +111,7 @@ class Admission:
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
         check_processors(generation.effective.logits_processors, effective)
         bad_words = await prepared.text.spell(generation.effective.bad_words, request.owner)
-        grammar, suspicious = await prepared.guiding.check(generation.effective.response_format, request.owner)
+        guided, suspicious = await prepared.guiding.check(generation.effective.response_format, request.owner)
         decoding = await prepared.text.decoding(generation, request.owner)
         self._open(model)  # Words may be as many as a long prompt's, and grammars as large.
         rules = rules_of(generation.effective, bad_words, effective.vocab_size, holes)
@@ -130,7 +130,8 @@ class Admission:
         self._reserve(request.owner, model, generation.max_new, sequences)
         serial, leases = self._book.new_serial(), self._book.leases
         self._book.add(Request(request.owner, serial, model, accepted, sequences.shown, leases, sequences.contest))
-        begin(model, sequences, generation, message(prompt.ids, generation, rules, grammar))
+        common = message(prompt.ids, generation, rules, guided)
+        begin(model, sequences, generation, replace(common, owner=request.owner))
         return accepted
 
     def _open(self, model: Model) -> Prepared:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from threading import Lock
-from typing import TYPE_CHECKING
 
+from headrace_engine.engine.format_checker import FormatChecker
+from headrace_engine.engine.format_messages import Verdict, Words
 from headrace_engine.engine.work_pools import WorkPools
+from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import ResponseFormat
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_types import ConfigWarning
 
-if TYPE_CHECKING:
-    from headrace_engine.guided.vocabulary import Vocabulary
+MAX_REMEMBERED = 4 << 20
+"""Bytes of formats and what became of them that are remembered for the next request with the same."""
+
+_FIELD = "config.response_format"
+_ENTRY = 512
+"""Bytes of an entry beside its texts."""
 
 
 class Guiding:
-    """Compiles what requests bring, in threads of its own: many large formats hold up each other and nothing else.
+    """Checks what requests bring, in threads of its own: many large formats hold up each other and nothing else.
 
-    Only to find out whether that can be done: the core compiles again, with all ids.
+    Only to find out whether that can be done: the core compiles again.
 
     Args:
         bundle: the model's tokenizer.
@@ -26,13 +33,12 @@ class Guiding:
     """
 
     def __init__(self, bundle: TokenizerBundle, vocab_size: int, pools: WorkPools | None = None) -> None:
-        self._bundle, self._vocab_size = bundle, vocab_size
-        self._vocabulary: Vocabulary | None = None
-        self._making = Lock()
+        self._checker = FormatChecker(Words(bundle.pieces, bundle.special_ids, vocab_size))
+        self._remembered = _Remembered(MAX_REMEMBERED)
         self._pools = pools or WorkPools()
 
-    async def check(self, wanted: ResponseFormat | None, owner: str = "") -> tuple[str, tuple[ConfigWarning, ...]]:
-        """The grammar of a format, "" without one, and what is suspicious about it.
+    async def check(self, wanted: ResponseFormat | None, owner: str = "") -> tuple[Verdict, tuple[ConfigWarning, ...]]:
+        """The grammar of a format, with what it takes, and what is suspicious about it; an empty one without a format.
 
         Args:
             owner: for whom: owners have turns where many formats are checked.
@@ -42,20 +48,56 @@ class Guiding:
             ResourceExhausted: QUEUE_FULL, too many formats wait.
         """
         if wanted is None:
-            return "", ()
-        return await self._pools.formats.run(owner, self._compile, wanted)
+            return Verdict(), ()
+        found = self._remembered.find(wanted)
+        if found is None:
+            found = await self._pools.formats.run(owner, self.look, wanted)
+        if isinstance(found, InvalidArgument):
+            raise found
+        return found, tuple(ConfigWarning(_FIELD, text) for text in found.warnings)
 
-    def _compile(self, wanted: ResponseFormat) -> tuple[str, tuple[ConfigWarning, ...]]:
-        from headrace_engine.guided.grammar import FIELD, advice, grammar_of  # Most engines never need the library.
+    def look(self, wanted: ResponseFormat) -> Verdict | InvalidArgument:
+        """What becomes of a format. Blocking; from any thread."""
+        found = self._remembered.find(wanted)
+        if found is None:
+            try:
+                found = self._checker.check(wanted)
+            except InvalidArgument as error:
+                found = error.with_traceback(None)
+            self._remembered.add(wanted, found)
+        return found
 
-        grammar = grammar_of(wanted)
-        warnings = self._known().check(grammar, advice(wanted))
-        return grammar, tuple(ConfigWarning(FIELD, text) for text in warnings)
+    def close(self) -> None:
+        """End the process that checks."""
+        self._checker.close()
 
-    def _known(self) -> Vocabulary:
-        from headrace_engine.guided.vocabulary import Vocabulary
 
-        with self._making:
-            if self._vocabulary is None:
-                self._vocabulary = Vocabulary(self._bundle, self._vocab_size, short=True)
-            return self._vocabulary
+class _Remembered:
+    """What became of formats, the latest used of them. Safe to use from several threads."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[ResponseFormat, Verdict | InvalidArgument] = OrderedDict()
+        self._lock = Lock()
+        self.size = 0
+
+    def find(self, wanted: ResponseFormat) -> Verdict | InvalidArgument | None:
+        with self._lock:
+            if wanted in self._entries:
+                self._entries.move_to_end(wanted)
+            return self._entries.get(wanted)
+
+    def add(self, wanted: ResponseFormat, found: Verdict | InvalidArgument) -> None:
+        with self._lock:
+            if wanted not in self._entries:
+                self._entries[wanted] = found
+                self.size += _bytes(wanted, found)
+            while self.size > self._max_bytes:
+                self.size -= _bytes(*self._entries.popitem(last=False))
+
+
+def _bytes(wanted: ResponseFormat, found: Verdict | InvalidArgument) -> int:
+    """Bytes of an entry: a character takes at most four, and a string of a choice some more."""
+    texts = [wanted.text, *wanted.choices]
+    texts += [found.message] if isinstance(found, InvalidArgument) else [found.grammar, *found.warnings]
+    return _ENTRY + sum(64 + len(text) * (1 if text.isascii() else 4) for text in texts)

@@ -43,6 +43,11 @@ class Prepared:
     not_applied: tuple[ConfigWarning, ...] = ()
     holes: frozenset[int] = frozenset()
 
+    def close(self) -> None:
+        """End the processes that render its chats and check its formats."""
+        self.text.close()
+        self.guiding.close()
+
     @property
     def max_length(self) -> int:
         """Tokens that no sequence exceeds: as configured, else the model's own limit."""

@@ -174,10 +174,10 @@ class ModelRegistry:
                 model.end_all(FinishReason.DRAINED)
 
     async def close(self) -> None:
-        """End every core, and every process that renders chats."""
+        """End every core, and every process that renders chats or checks formats."""
         for model in self.all():
             if model.prepared is not None:
-                model.prepared.text.close()
+                model.prepared.close()
         await asyncio.gather(*(model.close() for model in self._models.values()), *self._leaving)
         self._kept.close()
 

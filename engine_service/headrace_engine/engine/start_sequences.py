@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from headrace_engine.commands import AddSequence
 from headrace_engine.engine.candidates import Candidate, Contest, ShownLog
+from headrace_engine.engine.format_messages import Verdict
 from headrace_engine.engine.generation import Generation, has_candidates
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.prepare import Prepared
@@ -112,7 +113,7 @@ def new_sequences(
     return replace(found, contest=contest)
 
 
-def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules | None, grammar: str) -> AddSequence:
+def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules | None, guided: Verdict) -> AddSequence:
     """What all sequences of a request have in common."""
     config = generation.effective
     return AddSequence(
@@ -125,7 +126,9 @@ def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules |
         min_new=generation.min_new,
         rules=rules,
         processors=config.logits_processors,
-        grammar=grammar,
+        grammar=guided.grammar,
+        grammar_bytes=guided.size,
+        grammar_seconds=guided.seconds,
         priority=config.priority or 0,
         use_prefix_cache=config.use_prefix_cache is not False,
         cache_salt=config.cache_salt or "",

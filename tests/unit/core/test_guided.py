@@ -84,9 +84,12 @@ def test_bc158_a_grammar_in_the_making_holds_up_nobody_else() -> None:
     made, vocabulary = threading.Event(), tiny_vocabulary()
 
     class Slow:
-        def guide(self, grammar: str, eos_ids: tuple[int, ...]) -> Guide:
+        def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int, seconds: float) -> Guide:
             assert made.wait(20)
             return vocabulary.guide(grammar, eos_ids)
+
+        def has_room(self, grammar: str, size: int) -> bool:
+            return True
 
     bench = Bench()
     bench.core._guides._open_maker = Slow
@@ -117,9 +120,21 @@ def test_a_grammar_that_cannot_be_compiled_ends_its_sequence_alone() -> None:
     bench = Bench()
     key, other = bench.add([1], 12, grammar="nonsense"), bench.add([2], 3)
     bench.run()
-    assert bench.ended[key].reason is FinishReason.ERROR
-    assert bench.ended[key].error
+    assert bench.ended[key].reason is FinishReason.RESPONSE_FORMAT_LIMIT
     assert bench.is_complete(other)
+
+
+def test_what_makes_guides_may_fail() -> None:
+    """The model's files are gone, say: that is no fault of a format."""
+    bench = Bench()
+
+    def fail() -> None:
+        raise OSError("no such file")
+
+    bench.core._guides._open_maker = fail
+    key = bench.add([1], 12, grammar=WORD)
+    bench.run()
+    assert (bench.ended[key].reason, bench.ended[key].error) == (FinishReason.ERROR, "no such file")
 
 
 def test_a_text_beyond_the_parsers_limits_ends_its_sequence_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +149,7 @@ def test_a_text_beyond_the_parsers_limits_ends_its_sequence_alone(monkeypatch: p
     monkeypatch.setattr(Guide, "take", fail)
     key, other = bench.add([1], 12, grammar=LETTERS), bench.add([2], 3)
     bench.run()
-    assert (bench.ended[key].reason, bench.ended[key].error) == (FinishReason.ERROR, "too much")
+    assert bench.ended[key].reason is FinishReason.RESPONSE_FORMAT_LIMIT
     assert len(bench.tokens[key]) == 1
     assert bench.is_complete(other)
     bench.assert_idle()
@@ -153,8 +168,11 @@ class Panic(BaseException):
 
 def test_f2_a_panic_while_a_grammar_is_compiled_ends_its_sequence_alone() -> None:
     class Panicking:
-        def guide(self, grammar: str, eos_ids: tuple[int, ...]) -> Guide:
+        def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int, seconds: float) -> Guide:
             raise Panic("index out of bounds")
+
+        def has_room(self, grammar: str, size: int) -> bool:
+            return True
 
     bench = Bench()
     bench.core._guides._open_maker = Panicking

@@ -34,9 +34,9 @@ class SlowVocabulary(Vocabulary):
         super().__init__(bundle, VOCAB_SIZE)
         self.go = threading.Event()
 
-    def guide(self, grammar: str, eos_ids: tuple[int, ...]) -> Guide:
+    def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int = 0, seconds: float = 0.0) -> Guide:
         assert self.go.wait(20)
-        return super().guide(grammar, eos_ids)
+        return super().guide(grammar, eos_ids, size, seconds)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_group_is_ready_when_the_last_of_its_guides_is_made_and_is_waited_for(
     firsts = iter(range(2))
     compiles = vocabulary.guide
 
-    def guide(grammar: str, eos_ids: tuple[int, ...]) -> Guide:
+    def guide(grammar: str, eos_ids: tuple[int, ...], size: int, seconds: float) -> Guide:
         return Vocabulary.guide(vocabulary, grammar, eos_ids) if next(firsts, 2) < 2 else compiles(grammar, eos_ids)
 
     monkeypatch.setattr(vocabulary, "guide", guide)

@@ -7,12 +7,10 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided import vocabulary as vocabulary_module
 from headrace_engine.guided.grammar import MAX_BYTES, grammar_of
 from headrace_engine.guided.guide import GuideFailed
-from headrace_engine.guided.vocabulary import MAX_KEPT, Vocabulary
 from headrace_engine.models.tokenizer import TokenizerBundle
 from llguidance import LLMatcher, LLParserLimits
 from tiny_models import VOCAB_SIZE
@@ -31,7 +29,7 @@ def tool(number: int) -> dict[str, Any]:
 class TestLimits:
     def test_a_format_has_a_size(self, walker: Walker) -> None:
         longest = "a" * MAX_BYTES
-        assert walker.vocabulary.check(grammar_of(ResponseFormat(ResponseFormatKind.REGEX, longest))) == []
+        assert not walker.why_not(ResponseFormat(ResponseFormatKind.REGEX, longest))
         assert str(MAX_BYTES) in refusal(walker, ResponseFormat(ResponseFormatKind.REGEX, longest + "a"))
 
     @pytest.mark.parametrize("depth", [13, 14])
@@ -54,7 +52,7 @@ class TestLimits:
     ) -> None:
         monkeypatch.setattr(vocabulary_module, "LIMITS", LLParserLimits(**limits))
         narrow = Walker(walker.bundle, VOCAB_SIZE, (IM_END,))
-        with pytest.raises(GuideFailed, match="response_format"):
+        with pytest.raises(GuideFailed):
             for seed in range(10):
                 narrow.draw(schema_format(TREE), seed)
 
@@ -64,29 +62,11 @@ class TestLimits:
         kept = Walker(walker.bundle, VOCAB_SIZE, (IM_END,))
         wanted = schema_format({"anyOf": [tool(number) for number in range(128)]})
         walk = kept.draw(wanted, 0)
+        compiled = compiler.call_count
         call = json.loads(walk.text)
         assert call["arguments"].keys() == {f"parameter_{number}" for number in range(4)}
-        kept.draw(wanted, 1)
-        assert compiler.call_count == 1
-
-    def test_no_more_grammars_are_kept_than_that(self, walker: Walker, monkeypatch: pytest.MonkeyPatch) -> None:
-        compiled: list[str] = []
-
-        def noting(tokenizer: Any, grammar: str, **options: Any) -> LLMatcher:
-            compiled.append(grammar)
-            return LLMatcher(tokenizer, grammar, **options)
-
-        monkeypatch.setattr(vocabulary_module, "LLMatcher", noting)
-        vocabulary = Vocabulary(walker.bundle, VOCAB_SIZE)
-        grammars = [
-            grammar_of(ResponseFormat(ResponseFormatKind.REGEX, f"a{{{number}}}")) for number in range(MAX_KEPT + 1)
-        ]
-        for grammar in grammars:
-            vocabulary.check(grammar)
-            vocabulary.check(grammars[0])
-        assert compiled == grammars, "what was used lately is kept"
-        vocabulary.check(grammars[1])
-        assert compiled == [*grammars, grammars[1]], "what was used least is not"
+        kept.vocabulary.guide(grammar_of(wanted), ())
+        assert compiler.call_count == compiled
 
 
 class TestEnds:
@@ -114,26 +94,6 @@ class TestEnds:
         wanted = ResponseFormat(ResponseFormatKind.REGEX, "(?s).*")
         assert max(ids_of(padded.guide(wanted))) < VOCAB_SIZE
         assert 32 * len(padded.guide(wanted).allowed) >= VOCAB_SIZE + more
-
-
-@pytest.mark.parametrize(
-    "grammar",
-    [
-        *(grammar_of(wanted) for wanted in (ResponseFormat(ResponseFormatKind.JSON_OBJECT), schema_format(TREE))),
-        *(grammar_of(ResponseFormat(ResponseFormatKind.REGEX, text)) for text in ("a|b", "(a|b", "a{60000}")),
-        'start: <|im_start|> "x"', 'start: <|nothing|> "x"', "start: <[383]>", "start: <[1000]>", 'start: "a" | other',
-    ],
-    ids=range(10),
-)  # fmt: skip
-def test_without_all_ids_the_same_grammars_can_be_compiled(bundle: TokenizerBundle, grammar: str) -> None:
-    def verdict(vocabulary: Vocabulary) -> str | list[str]:
-        try:
-            return vocabulary.check(grammar)
-        except InvalidArgument as error:
-            return error.message
-
-    short, whole = Vocabulary(bundle, VOCAB_SIZE, short=True), Vocabulary(bundle, VOCAB_SIZE)
-    assert verdict(short) == verdict(whole)
 
 
 def test_a_guide_that_starts_late_is_where_one_that_followed_is(walker: Walker) -> None:

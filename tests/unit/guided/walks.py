@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
-from headrace_engine.guided.grammar import advice, grammar_of
+from headrace_engine.guided.check import check
+from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.models.tokenizer import TokenizerBundle
@@ -48,14 +49,13 @@ class Walker:
         self.vocabulary = Vocabulary(bundle, size)
 
     def guide(self, wanted: ResponseFormat) -> Guide:
-        grammar = grammar_of(wanted)
-        assert self.vocabulary.check(grammar) == []
-        return self.vocabulary.guide(grammar, self.eos_ids)
+        assert check(self.vocabulary, wanted).warnings == ()
+        return self.vocabulary.guide(grammar_of(wanted), self.eos_ids)
 
     def why_not(self, wanted: ResponseFormat) -> str:
         """Why a format is refused; "" where it is not."""
         try:
-            self.vocabulary.check(grammar_of(wanted))
+            check(self.vocabulary, wanted)
         except InvalidArgument as error:
             return error.message
         return ""
@@ -99,7 +99,7 @@ def schema_format(schema: Any) -> ResponseFormat:
 def refusal(walker: Walker, wanted: ResponseFormat) -> str:
     """Why a format is refused."""
     with pytest.raises(InvalidArgument) as caught:
-        walker.vocabulary.check(grammar_of(wanted), advice(wanted))
+        check(walker.vocabulary, wanted)
     assert caught.value.reason == "BAD_RESPONSE_FORMAT"
     assert [violation.field for violation in caught.value.violations] == ["config.response_format"]
     return caught.value.message

@@ -1,0 +1,108 @@
+"""JSON Schemas as the parser's library reads them, and what is to be said about them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from headrace_engine.guided.refusal import refused
+from headrace_engine.guided.schema_ends import Ends
+from headrace_engine.guided.schema_walk import depth_of, schemas_of
+
+MAX_DEPTH = 100
+"""Lists and objects of a schema that may lie in each other, as in the JSON of chats."""
+
+_KEYWORDS = frozenset({
+    "$schema", "$id", "$ref", "$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "$vocabulary", "$comment",
+    "definitions", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "type",
+    "enum", "const", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "properties", "patternProperties",
+    "additionalProperties", "unevaluatedProperties", "propertyNames", "required", "minProperties", "maxProperties",
+    "dependentRequired", "dependentSchemas", "dependencies", "items", "prefixItems", "additionalItems",
+    "unevaluatedItems", "contains", "minContains", "maxContains", "minItems", "maxItems", "uniqueItems", "minimum",
+    "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "format",
+    "contentEncoding", "contentMediaType", "contentSchema", "x-guidance",
+})  # fmt: skip
+"""What a schema may begin with. Without any of them it is most often one in a wrapper, and would allow anything.
+
+Some of them are refused later, by name and with what to write instead (`refusal.py`).
+"""
+
+_SHOWN = 20
+"""Formats that are named in warnings."""
+
+FORMATS = frozenset(
+    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"}
+)
+"""Formats of strings that texts are held to; JSON Schema calls all others annotations."""
+
+
+def read_schema(text: str) -> tuple[str, list[str]]:
+    """Return a schema as the library is to read it, and what is suspicious about it.
+
+    Raises:
+        InvalidArgument: BAD_RESPONSE_FORMAT: it is none, or nothing fits it.
+    """
+    schema = _parsed(text)
+    if schema is True:
+        return "{}", []  # The same, which the library reads.
+    _check_kind(schema)
+    if depth_of(schema) > MAX_DEPTH:
+        raise refused(
+            f"json_schema has objects and lists nested {depth_of(schema)} deep; allowed: at most {MAX_DEPTH} "
+            "(with $defs and $ref a schema stays flat)"
+        )
+    endless = _endless(schema)
+    unchecked = _drop_unchecked(schema)
+    return (json.dumps(schema) if unchecked else text), [*_unchecked_texts(unchecked), *endless]
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise refused(f"json_schema is not JSON: {error}") from None
+
+
+def _check_kind(schema: Any) -> None:
+    if schema is False:
+        raise refused("json_schema = false allows nothing; allowed: true, or an object")
+    if not isinstance(schema, dict):
+        raise refused("json_schema must be an object or a boolean, as JSON Schema says")
+    if schema and not schema.keys() & _KEYWORDS:
+        has = ", ".join(sorted(schema))
+        raise refused(
+            f"json_schema has no keyword of JSON Schema, only {has}: give the schema itself, without a wrapper"
+        )
+
+
+def _endless(schema: dict[str, Any]) -> list[str]:
+    """Warnings of parts that nothing fits."""
+    empty = Ends(schema).empty()
+    if "#" in empty:
+        inner = next((pointer for pointer in empty if pointer != "#"), "#")
+        raise refused(f"json_schema allows nothing: {_why_empty(inner)}")
+    return [f"json_schema: {_why_empty(pointer)}; a text that begins it has no end" for pointer in empty[:1]]
+
+
+def _why_empty(pointer: str) -> str:
+    return f"nothing fits {pointer}, which requires itself, or what nothing fits"
+
+
+def _drop_unchecked(schema: dict[str, Any]) -> list[str]:
+    """Take the formats out that the library does not know; returns them, each once."""
+    found: dict[str, None] = {}
+    for pointer, one in schemas_of(schema):
+        if "x-guidance" in one:
+            raise refused(f"json_schema has x-guidance (at {pointer}), which has no effect here: leave it out")
+        name = one.get("format")
+        if isinstance(name, str) and name not in FORMATS:
+            found[name] = None
+            del one["format"]
+    return list(found)
+
+
+def _unchecked_texts(names: list[str]) -> list[str]:
+    known = ", ".join(sorted(FORMATS - {"unknown"}))
+    texts = [f"json_schema: format {name[:100]} is not checked; known: {known}" for name in names[:_SHOWN]]
+    rest = len(names) - _SHOWN
+    return [*texts, f"json_schema: {rest} more formats are not checked"] if rest > 0 else texts
