@@ -16,13 +16,14 @@ from headrace_engine.engine.awaited_starts import AwaitedStarts
 from headrace_engine.engine.field_checks import is_set
 from headrace_engine.engine.forecast import check_deadline, work_of
 from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
+from headrace_engine.engine.kept_size import brought
 from headrace_engine.engine.logit_rules import rules_of
 from headrace_engine.engine.logits_processors import check_processors
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.overload import check_queue, time_to_come_back
 from headrace_engine.engine.prepare import Prepared
 from headrace_engine.engine.request_book import RequestBook
-from headrace_engine.engine.requests import Request
+from headrace_engine.engine.requests import Luggage, Request
 from headrace_engine.engine.result_room import Need
 from headrace_engine.engine.resume import check_delivered, check_handover
 from headrace_engine.engine.start_keys import Key
@@ -127,7 +128,7 @@ class Admission:
         sequences.share(prompt_log(prompt.ids, generation, effective.vocab_size))
         warnings = (*prompt.warnings, *generation.warnings, *suspicious, *_not_applied(prepared, request.config))
         accepted = self._accepted(request, prompt, generation, warnings, ahead)
-        self._reserve(request.owner, model, generation.max_new, sequences)
+        self._reserve(request.owner, model, generation, len(prompt.ids), sequences)
         serial, leases = self._book.new_serial(), self._book.leases
         self._book.add(Request(request.owner, serial, model, accepted, sequences.shown, leases, sequences.contest))
         common = message(prompt.ids, generation, rules, guided)
@@ -151,17 +152,23 @@ class Admission:
         check_prompt(asked, vocab_size, max_length, model.name, prepared.holes)
         return _Prompt(tuple(asked), ())
 
-    def _reserve(self, owner: str, model: Model, max_new: int, sequences: NewSequences) -> None:
-        """Room for all that the request can bring."""
+    def _reserve(
+        self, owner: str, model: Model, generation: Generation, prompt_length: int, sequences: NewSequences
+    ) -> None:
+        """Room for all that the request brings, and can bring."""
         limit, tenant = model.effective.config.max_result_bytes or 0, (owner, model.name)
         computed, prompt = sequences.computed, sequences.prompt
-        need = Need(max_new, len(computed), computed[0].log.asked, count_field=sequences.count_field)
+        own = brought(generation.effective, prompt_length, generation.max_new, len(computed))
+        need = Need(generation.max_new, len(computed), computed[0].log.asked, count_field=sequences.count_field)
+        need = replace(need, brought=own.bytes, brought_field=own.largest)
         if prompt is not None:
             need = replace(need, prompt_bytes=prompt.nbytes, prompt_tops=prompt.top_count)
         rooms = self._book.room.reserve(tenant, need, limit, time_to_come_back(model))
-        for log, room in zip([*computed, prompt], rooms, strict=False):
-            assert log is not None, "there is a room less where there is no log of the prompt"
-            log.room = room
+        luggage = Luggage(rooms.brought, len(computed), own.ended_bytes)
+        for sequence, room in zip(computed, rooms.logs, strict=True):
+            sequence.room, sequence.luggage = room, luggage
+        if prompt is not None:
+            prompt.room = rooms.prompt
 
     def _accepted(
         self,

@@ -56,7 +56,7 @@ class Contest:
         ranked = sorted(self.candidates, key=self._rank)
         self.candidates = []
         for shown, candidate in zip(self._shown, ranked, strict=False):
-            shown.room, candidate.room = candidate.room, None
+            shown.room, candidate.room, shown.luggage = candidate.room, None, candidate.luggage
             if shown.log.end is None:
                 _show(shown, candidate, now)
         for candidate in ranked:

@@ -144,6 +144,8 @@ class RequestBook:
             sequence.log.release()
             if sequence.room is not None:
                 sequence.room.give_back()
+            if sequence.luggage is not None:
+                sequence.luggage.give_back()
 
     def _forget(self, request: Request) -> None:
         accepted, handle = request.accepted, _id(request.accepted.handle)

@@ -1,4 +1,4 @@
-"""How much room the logs of one owner may take on one model."""
+"""How much room the requests of one owner may take on one model: their logs, and what they brought."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class Need:
         tokens: of the longest log.
         count: logs.
         asked: about each token.
+        brought: by the request: config, prompt, stops, rules.
+        brought_field: what takes most of that.
         prompt_bytes: of the log of the prompt; 0: there is none.
         prompt_tops: most likely ids that are told with each token of it.
         count_field: field of the config that says how many logs there are.
@@ -43,11 +45,13 @@ class Need:
     prompt_bytes: int = 0
     prompt_tops: int = 0
     count_field: str = "n"
+    brought: int = 0
+    brought_field: str = "config"
 
     @property
     def bytes(self) -> int:
         """Of all of them."""
-        return self.count * log_bytes(self.tokens, self.asked) + self.prompt_bytes
+        return self.count * log_bytes(self.tokens, self.asked) + self.prompt_bytes + self.brought
 
     @property
     def text(self) -> str:
@@ -76,6 +80,9 @@ class Need:
         That is what takes most of what could be left out, where nothing else needs to change or no token would fit.
         """
         text = f"may need {self.bytes} bytes for {self.text}, and max_result_bytes is {limit}"
+        if self.brought and self.brought > limit - Need(1, self.count).bytes:
+            why = f"takes most of {self.brought} bytes that the request brings: it {text}; send less of it"
+            return InvalidArgument.field(self.brought_field, why)
         most, plain = self.most(limit), Need(self.tokens, self.count)
         if self.extras and (plain.bytes <= limit or not most):
             size, name, value = self.extras[0]
@@ -104,7 +111,11 @@ class Reservation:
 
     def settle(self, tokens: int) -> None:
         """The log of a sequence has ended with so many tokens: what it did not need is free."""
-        self._resize(min(self._size, log_bytes(tokens, self._asked)))
+        self.shrink(log_bytes(tokens, self._asked))
+
+    def shrink(self, size: int) -> None:
+        """No more than this is needed from now on."""
+        self._resize(min(self._size, size))
 
     def give_back(self) -> None:
         """The log is gone. Giving back twice is once."""
@@ -113,6 +124,15 @@ class Reservation:
     def _resize(self, size: int) -> None:
         self._room.change(self._tenant, size - self._size)
         self._size = size
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What is reserved for one request: for each log, for that of the prompt, and for what it brings."""
+
+    logs: list[Reservation]
+    prompt: Reservation
+    brought: Reservation
 
 
 class ResultRoom:
@@ -125,8 +145,8 @@ class ResultRoom:
         """Bytes that are reserved."""
         return self._taken.get(tenant, 0)
 
-    def reserve(self, tenant: Tenant, need: Need, limit: int, retry_after: float) -> list[Reservation]:
-        """Room for all logs of a request, that of the prompt last, or for none.
+    def reserve(self, tenant: Tenant, need: Need, limit: int, retry_after: float) -> Rooms:
+        """Room for all logs of a request and for what it brings, or for none.
 
         Args:
             limit: bytes that the owner's logs on the model may take in all.
@@ -148,8 +168,8 @@ class ResultRoom:
                 retry_after=retry_after,
             )
         log_size = log_bytes(need.tokens, need.asked)
-        rooms = [Reservation(self, tenant, log_size, need.asked) for _ in range(need.count)]
-        return [*rooms, Reservation(self, tenant, need.prompt_bytes)] if need.prompt_bytes else rooms
+        logs = [Reservation(self, tenant, log_size, need.asked) for _ in range(need.count)]
+        return Rooms(logs, Reservation(self, tenant, need.prompt_bytes), Reservation(self, tenant, need.brought))
 
     def change(self, tenant: Tenant, size: int) -> None:
         """Take so many bytes more, or fewer."""

@@ -7,11 +7,12 @@ import zlib
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
 
+from headrace_engine.engine.kept_size import held_bytes
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.errors import AlreadyExists
 from headrace_engine.request_types import AcceptedRequest
@@ -20,8 +21,8 @@ KEY_MEMORY = 600.0
 """Seconds after release for which the key of a request still answers a retry."""
 
 
-LARGE = 1 << 16
-"""Bytes from which an answer is packed quickly rather than well: that holds up the event loop."""
+SMALL = 4096
+"""Bytes of a config that is told again after the release. Of a larger one the digest of the content must do."""
 
 
 class Key(NamedTuple):
@@ -91,7 +92,7 @@ class StartKeys:
         start = self._starts.get(key[:2], {}).get(key.handover)
         if start is None:
             return
-        released = _Released(self._clock(), key.handover, start.content, self._packer.pack(start.answer.result()))
+        released = _Released(self._clock(), key.handover, start.content, self._packer.pack(_short(start.answer)))
         self._free(key)
         owned = key[:2]
         self._released[owned] = (*self._released.get(owned, ()), released)
@@ -154,6 +155,14 @@ class StartKeys:
             self._starts.pop(key[:2], None)
 
 
+def _short(answer: asyncio.Future[AcceptedRequest]) -> AcceptedRequest:
+    """An answer without a long config: its request is gone, and nobody's room has place for it."""
+    accepted = answer.result()
+    if accepted.effective_config is None or held_bytes(accepted.effective_config) <= SMALL:
+        return accepted
+    return replace(accepted, effective_config=None, warnings=())
+
+
 def _was_accepted(answer: asyncio.Future[AcceptedRequest]) -> bool:
     return answer.done() and not answer.cancelled() and answer.exception() is None
 
@@ -171,9 +180,7 @@ class _Packer:
     def pack(self, answer: AcceptedRequest) -> bytes:
         encoded = msgspec.msgpack.encode(answer)
         self._first = self._first or encoded
-        # Large ones are long lists of a caller, which the best packing shrinks as little, in four times the time.
-        level = zlib.Z_BEST_SPEED if len(encoded) > LARGE else zlib.Z_DEFAULT_COMPRESSION
-        packing = zlib.compressobj(level, zdict=self._first)
+        packing = zlib.compressobj(zdict=self._first)
         return packing.compress(encoded) + packing.flush()
 
     def unpack(self, packed: bytes) -> AcceptedRequest:

@@ -29,6 +29,21 @@ class Decoder(Protocol):
         """The text of what still waits, at the end."""
 
 
+@dataclass(slots=True)
+class Spent:
+    """The decoder of a sequence that has ended. All that it still knows is which stop ended it."""
+
+    stop: StopMatch | None
+
+    def push(self, token_id: int) -> str:
+        """Nothing comes after the end."""
+        return ""
+
+    def flush(self) -> str:
+        """Nothing waits."""
+        return ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Ending:
     """How a text ends: with so many characters of what was decoded, and then this."""

@@ -87,7 +87,7 @@ async def test_what_never_fits_is_no_matter_of_waiting(bench: Bench) -> None:
 
 def test_what_was_settled_grows_no_more() -> None:
     room = ResultRoom()
-    (reservation,) = room.reserve(("", "m"), Need(5), 10_000, 1.0)
+    (reservation,) = room.reserve(("", "m"), Need(5), 10_000, 1.0).logs
     reservation.settle(7)
     assert room.taken(("", "m")) == log_bytes(5)
     reservation.settle(1)
@@ -98,7 +98,7 @@ def test_what_was_settled_grows_no_more() -> None:
 def test_most_likely_ids_take_room_of_their_own() -> None:
     room = ResultRoom()
     asked = Asked(True, top_count=20)
-    (reservation,) = room.reserve(("", "m"), Need(5, asked=asked), 10_000, 1.0)
+    (reservation,) = room.reserve(("", "m"), Need(5, asked=asked), 10_000, 1.0).logs
     assert room.taken(("", "m")) == log_bytes(5, asked) == log_bytes(5) + 5 * 20 * 8
     reservation.settle(1)
     assert room.taken(("", "m")) == log_bytes(1, asked)
@@ -108,13 +108,13 @@ def test_most_likely_ids_take_room_of_their_own() -> None:
 
 def test_vectors_and_the_prompt_take_room_of_their_own() -> None:
     room, asked = ResultRoom(), Asked(hidden_size=64)
-    *logs, prompt = room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 20_000, 1.0)
+    rooms = room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 20_000, 1.0)
     assert log_bytes(5, asked) == log_bytes(5) + 5 * 2 * 64 * 4
     assert room.taken(("", "m")) == 2 * log_bytes(5, asked) + 96
-    for log in logs:
+    for log in rooms.logs:
         log.give_back()
     assert room.taken(("", "m")) == 96
-    prompt.give_back()
+    rooms.prompt.give_back()
     with pytest.raises(InvalidArgument, match="ask for at most 4 tokens"):
         room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 2 * log_bytes(5, asked) + 95, 1.0)
 
