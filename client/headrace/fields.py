@@ -199,12 +199,14 @@ class InstallFields(TypedDict, total=False):
         rope_scaling: {"type": "MODEL" (default), "LINEAR", "DYNAMIC", "YARN" or "LLAMA3", …factors}.
         logn_attention: scale queries by the logarithm of the length. Default: as in the model.
         chat_template: Jinja template instead of the model's own.
-        max_waiting: requests that may wait, 0 to 1048576. Default 256.
+        max_waiting: sequences that may wait, 0 to 1048576. Default 256. One caller may have three times as many waiting
+            as are left.
         drain_limit: seconds that `stop_model` lets requests run; at least 0. Default 30.
         default_lease: lease of requests that set none.
         max_lease: the longest lease a request may set, in seconds; above 0. Default 3600.
         default_seed: seed of requests that set none. Default: drawn anew.
-        max_result_bytes: bytes of one owner's results; at least 1. Default 256 MiB.
+        max_result_bytes: bytes that one owner's requests may take: results, and what they brought; at least 1.
+            Default 256 MiB.
         adapters: LoRA adapters, each {"name": …, "path": …}.
         lora_max_num: adapters that may be loaded at once.
         lora_max_rank: largest rank of an adapter.

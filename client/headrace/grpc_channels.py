@@ -15,12 +15,15 @@ from headrace.methods import CONVERSATIONS, METHODS, Method
 from headrace.transport import CallError, client_closed
 from headrace.v1 import status_pb2
 
-MAX_MESSAGE_BYTES = 64 * 2**20
-"""Largest message, both ways; servers have the same limit."""
+MAX_MESSAGE_BYTES = 16 * 2**20
+"""Largest message to a server; servers have the same limit."""
+
+MAX_ANSWER_BYTES = 64 * 2**20
+"""Largest message from a server."""
 
 CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     # A peer that vanished is noticed within 30 s; reading gives up 30 s later, which makes a minute in all.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),

@@ -77,6 +77,7 @@ class StartRequest:
         handover: 0 = the first start; a hand-over from another engine counts up.
         resume: what that engine delivered; None: none did.
         content: digest of the message without `attempt` and `resume`; equal content means an equal request.
+        caller: who sent it.
     """
 
     model_name: str
@@ -88,6 +89,12 @@ class StartRequest:
     resume: tuple[ResumedSequence, ...] | None = None
     owner: str = ""
     content: bytes = b""
+    caller: str = ""
+
+    @property
+    def party(self) -> str:
+        """For whom its share of what all share is counted: its owner, else who sent it."""
+        return self.owner or self.caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,11 @@ from headrace_gateway.rewrite import readdress
 
 log = structlog.get_logger()
 
-MESSAGE_BYTES = 64 << 20
-"""Largest message, in bytes, that the gateway takes from either side."""
+ANSWER_BYTES = 64 << 20
+"""Largest message, in bytes, that the gateway takes from an engine."""
 
 CONNECTION_OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", ANSWER_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),  # what counts: gRPC waits a minute for the answer to a ping otherwise
@@ -41,6 +40,7 @@ CONNECTION_OPTIONS = (
 
 _CHANNEL_OPTIONS = [
     *CONNECTION_OPTIONS,
+    ("grpc.max_receive_message_length", ANSWER_BYTES),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import time
 from collections.abc import AsyncGenerator
 from typing import Any, cast
@@ -14,6 +16,11 @@ from headrace_gateway.rewrite import readdress
 
 PASSED_METADATA = frozenset({"authorization", "traceparent"})
 
+CALLER_KEY = "headrace-caller"
+"""What an engine tells this gateway's clients apart by, for their shares of what all share: a client cannot set it."""
+
+_SALT = secrets.token_bytes(16)
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _BROKEN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
@@ -23,7 +30,8 @@ _LOST_STATUS = "Internal error from Core"
 class Forward:
     """Calls engines on behalf of one call of a client.
 
-    A call to an engine carries what is left of the client's deadline, if it has one, and the client's key and trace.
+    A call to an engine carries what is left of the client's deadline, if it has one, the client's key and trace, and a
+    name for the client's connection.
     Cancelling the task that waits for it cancels it at the engine too.
 
     Args:
@@ -34,7 +42,8 @@ class Forward:
         left = cast("float | None", context.time_remaining())  # None: the client set no deadline
         self._expires = None if left is None else time.monotonic() + left
         sent = context.invocation_metadata() or ()
-        self.metadata = tuple((key, value) for key, value in sent if key in PASSED_METADATA)
+        passed = tuple((key, value) for key, value in sent if key in PASSED_METADATA)
+        self.metadata = (*passed, (CALLER_KEY, _anonymous(context.peer())))
 
     def remaining(self) -> float | None:
         """Seconds until the client's deadline; None without one."""
@@ -72,6 +81,11 @@ class Forward:
             raise failure_of(engine, error) from error
         finally:
             call.cancel()
+
+
+def _anonymous(peer: str) -> str:
+    """A name of a client's connection that tells nothing else of it."""
+    return hashlib.blake2b(peer.encode(), key=_SALT, digest_size=12).hexdigest()
 
 
 def failure_of(engine: Engine, error: grpc.aio.AioRpcError) -> status.CallError:

@@ -37,9 +37,13 @@ _HOUR_MS = 3_600_000
 _LAST_WORDS_SECONDS = 1.0
 _ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
+REQUEST_BYTES = 16 << 20
+"""Largest message, in bytes, that the gateway takes from a client; engines have the same limit."""
+
 _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),  # a second process on the port must fail, not share it
     *CONNECTION_OPTIONS,
+    ("grpc.max_receive_message_length", REQUEST_BYTES),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients ping through a long prefill
     ("grpc.max_connection_age_ms", _HOUR_MS),
     ("grpc.max_connection_age_grace_ms", _HOUR_MS),

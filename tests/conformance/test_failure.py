@@ -9,10 +9,10 @@ from places import MODEL, SMALL_POOL_MODEL, Folders, Place
 
 
 def test_overload_is_an_answer_with_a_time_to_come_back(client: Client, folders: Folders) -> None:
-    client.install_model("narrow", path=str(folders.tiny), max_batch=1, max_waiting=2, max_length=256, num_threads=1)
+    client.install_model("narrow", path=str(folders.tiny), max_batch=1, max_waiting=3, max_length=256, num_threads=1)
     client.start_model("narrow")
     accepted = 0
-    with pytest.raises(OverloadedError, match="max_waiting 2") as refusal:
+    with pytest.raises(OverloadedError, match="max_waiting 3") as refusal:
         for _ in range(6):
             client.start_request("narrow", ids=[1, 2], ignore_eos=True)
             accepted += 1
@@ -20,7 +20,7 @@ def test_overload_is_an_answer_with_a_time_to_come_back(client: Client, folders:
     assert refusal.value.reason == "QUEUE_FULL"
     assert refusal.value.retry_after is not None
     assert refusal.value.retry_after > 0
-    assert refusal.value.details["max_waiting"] == 2
+    assert refusal.value.details["max_waiting"] == 3
     for request in client.list_requests("narrow"):
         client.release_request(request.handle)
     client.start_request("narrow", ids=[1, 2], max_new_tokens=1)

@@ -20,7 +20,7 @@ from headrace_engine.engine.kept_size import brought
 from headrace_engine.engine.logit_rules import rules_of
 from headrace_engine.engine.logits_processors import check_processors
 from headrace_engine.engine.model import Model
-from headrace_engine.engine.overload import check_queue, time_to_come_back
+from headrace_engine.engine.overload import Arrival, check_queue, time_of_room
 from headrace_engine.engine.prepare import Prepared
 from headrace_engine.engine.request_book import RequestBook
 from headrace_engine.engine.requests import Luggage, Request
@@ -111,14 +111,14 @@ class Admission:
         limits = replace(_limits(effective, len(prompt.ids)), holes=holes)
         generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
         check_processors(generation.effective.logits_processors, effective)
-        bad_words = await prepared.text.spell(generation.effective.bad_words, request.owner)
-        guided, suspicious = await prepared.guiding.check(generation.effective.response_format, request.owner)
-        decoding = await prepared.text.decoding(generation, request.owner)
+        bad_words = await prepared.text.spell(generation.effective.bad_words, request.party)
+        guided, suspicious = await prepared.guiding.check(generation.effective.response_format, request.party)
+        decoding = await prepared.text.decoding(generation, request.party)
         self._open(model)  # Words may be as many as a long prompt's, and grammars as large.
         rules = rules_of(generation.effective, bad_words, effective.vocab_size, holes)
-        ahead = check_queue(model, generation.effective.priority or 0)
         resumed = check_delivered(request, generation, effective.vocab_size, len(prompt.ids), holes)
         left = [len(one.delivered_ids) for one in resumed if not one.ended]
+        ahead = check_queue(model, Arrival(request.party, generation.effective, len(left)))
         if left:
             work = work_of(generation, len(prompt.ids), min(left))
             check_deadline(model, generation.effective.deadline, self._clock() - arrival, work)
@@ -132,7 +132,7 @@ class Admission:
         serial, leases = self._book.new_serial(), self._book.leases
         self._book.add(Request(request.owner, serial, model, accepted, sequences.shown, leases, sequences.contest))
         common = message(prompt.ids, generation, rules, guided)
-        begin(model, sequences, generation, replace(common, owner=request.owner))
+        begin(model, sequences, generation, replace(common, owner=request.party))
         return accepted
 
     def _open(self, model: Model) -> Prepared:
@@ -143,7 +143,7 @@ class Admission:
         asked, special = request.prompt, request.add_special_tokens
         vocab_size, max_length = model.effective.vocab_size, model.effective.config.max_length or 0
         if isinstance(asked, str | Chat):
-            ids = (await prepared.text.tokenize(asked, special, max_length, request.owner)).token_ids
+            ids = (await prepared.text.tokenize(asked, special, max_length, request.party)).token_ids
             prepared.text.check_known(ids)
             check_prompt(ids, vocab_size, max_length, model.name)
             return _Prompt(tuple(ids), prepared.text.suspicions(asked, special))
@@ -163,7 +163,8 @@ class Admission:
         need = replace(need, brought=own.bytes, brought_field=own.largest)
         if prompt is not None:
             need = replace(need, prompt_bytes=prompt.nbytes, prompt_tops=prompt.top_count)
-        rooms = self._book.room.reserve(tenant, need, limit, time_to_come_back(model))
+        again = partial(time_of_room, model, self._book.of_owner(owner, model.name), self._clock())
+        rooms = self._book.room.reserve(tenant, need, limit, again)
         luggage = Luggage(rooms.brought, len(computed), own.ended_bytes)
         for sequence, room in zip(computed, rooms.logs, strict=True):
             sequence.room, sequence.luggage = room, luggage

@@ -115,6 +115,6 @@ def _show(shown: Sequence, candidate: Sequence, now: float) -> None:
         return
     times = candidate.times
     times.kept, times.handovers, times.finished = shown.times.kept, shown.times.handovers, now
-    shown.times = times
+    shown.times, shown.decoder = times, candidate.decoder
     log.take(candidate.log)
     log.finish(replace(end, stat=times.stat(end.position)))

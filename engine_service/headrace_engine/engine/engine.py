@@ -141,11 +141,7 @@ class Engine:
         return await self._models.inspect(place)
 
     async def start_request(self, request: StartRequest) -> AcceptedRequest:
-        """Accept a request. Idempotent by (owner, request_id, handover).
-
-        Raises:
-            InvalidArgument, NotFound, FailedPrecondition, ResourceExhausted, AlreadyExists, Unavailable: why not.
-        """
+        """Accept a request, or raise why not. Idempotent by (owner, request_id, handover)."""
         return await self._admission.start(request)
 
     async def stop_request(self, handle: str, owner: str) -> tuple[SequenceView, ...]:
@@ -234,16 +230,20 @@ class Engine:
             draining=self._draining,
         )
 
-    async def tokenize(self, model_name: str, prompt: str | Chat, add_special_tokens: bool | None = None) -> Tokenized:
-        """The ids of a prompt, as start_request would use them, and the text they were made from."""
+    async def tokenize(
+        self, model_name: str, prompt: str | Chat, add_special_tokens: bool | None = None, party: str = ""
+    ) -> Tokenized:
+        """The ids of a prompt, as start_request would use them, and the text they were made from; for a party."""
         prepared = self._models.prepared(model_name)
-        return await prepared.text.tokenize(prompt, add_special_tokens, prepared.max_length)
+        return await prepared.text.tokenize(prompt, add_special_tokens, prepared.max_length, party)
 
-    async def detokenize(self, model_name: str, token_ids: Sequence[int], skip_special_tokens: bool) -> Detokenized:
-        """The text of ids, and the bytes of each."""
+    async def detokenize(
+        self, model_name: str, token_ids: Sequence[int], skip_special_tokens: bool, party: str = ""
+    ) -> Detokenized:
+        """The text of ids, and the bytes of each; for a party."""
         prepared = self._models.prepared(model_name)
         check_ids("token_ids", token_ids, prepared.files.spec.vocab_size, prepared.holes)
-        return await prepared.text.detokenize(token_ids, skip_special_tokens)
+        return await prepared.text.detokenize(token_ids, skip_special_tokens, party)
 
     def _refuse_while_draining(self) -> None:
         if self._draining:

@@ -12,7 +12,7 @@ from headrace_engine.commands import AddSequence
 from headrace_engine.engine.requests import Sequence
 from headrace_engine.engine.statistics import Clock, SequenceTimes, StepHistory
 from headrace_engine.engine.token_details import Top
-from headrace_engine.engine.waiting_line import WaitingLine
+from headrace_engine.engine.waiting_line import Waiting, WaitingLine
 from headrace_engine.errors import Internal
 from headrace_engine.messages import Ended, PromptPiece, Scheduled, StepBegun, StepOutput
 from headrace_engine.result_types import FinishReason, PrefixReuse
@@ -28,6 +28,7 @@ class Outputs:
         history: is told of every step.
 
     Attributes:
+        line: those that were in no step yet.
         mean_duration: seconds from arrival to end, mean of the newest requests.
         mean_service: seconds from the first step to the end, mean of the newest requests; None before the first end.
     """
@@ -37,7 +38,7 @@ class Outputs:
         self._live: dict[int, Sequence] = {}
         self._keys = count(1)
         self._commands: dict[Sequence, AddSequence] = {}
-        self._waiting = WaitingLine()
+        self.line = self._waiting = WaitingLine()
         self._reused: deque[float] = deque(maxlen=_REMEMBERED)
         self._in_step: list[int] = []
         self._idle = asyncio.Event()
@@ -98,7 +99,7 @@ class Outputs:
         """Expect output for a sequence that a core is told to compute."""
         self._live[sequence.key] = sequence
         self._commands[sequence] = command
-        self._waiting.add(sequence.key, command.priority)
+        self._waiting.add(sequence.key, _waiting(command))
         self._idle.clear()
 
     def put_back(self, sequences: Iterable[Sequence]) -> None:
@@ -106,7 +107,7 @@ class Outputs:
         for sequence in sequences:
             self._waiting.discard(sequence.key)
             sequence.key = self.new_key()
-            self._waiting.add(sequence.key, self._commands[sequence].priority)
+            self._waiting.add(sequence.key, _waiting(self._commands[sequence]))
         self._live = {sequence.key: sequence for sequence in self._live.values()}
 
     def begin_step(self, step: StepBegun) -> None:
@@ -204,6 +205,10 @@ class Outputs:
         sequence = self._live.get(ended.key)
         if sequence is not None:
             self.finish(sequence, ended.reason, ended.error)
+
+
+def _waiting(command: AddSequence) -> Waiting:
+    return Waiting(command.priority, command.owner, command.group or command.key)
 
 
 def _is_first(command: AddSequence) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headrace_engine.engine.token_details import NOTHING, Asked
@@ -145,12 +146,12 @@ class ResultRoom:
         """Bytes that are reserved."""
         return self._taken.get(tenant, 0)
 
-    def reserve(self, tenant: Tenant, need: Need, limit: int, retry_after: float) -> Rooms:
+    def reserve(self, tenant: Tenant, need: Need, limit: int, retry_after: Callable[[], float]) -> Rooms:
         """Room for all logs of a request and for what it brings, or for none.
 
         Args:
             limit: bytes that the owner's logs on the model may take in all.
-            retry_after: seconds in which an end may free some.
+            retry_after: tells the seconds in which an end or a release should free some.
 
         Raises:
             InvalidArgument: it is more than the limit alone, so that waiting helps nothing.
@@ -160,12 +161,13 @@ class ResultRoom:
         if size > limit:
             raise need.refusal(limit)
         if taken + size > limit:
+            delay = retry_after()
             raise ResourceExhausted(
                 f"the results of this owner on model {tenant[1]!r} may take {limit} bytes (max_result_bytes), {taken} "
                 f"are taken and this request may need {size} ({need.text}). Release what was read, ask "
-                f"for fewer tokens, or try again in {retry_after:.1f} s",
+                f"for fewer tokens, or try again in {delay:.1f} s",
                 reason="RESULTS_FULL",
-                retry_after=retry_after,
+                retry_after=delay,
             )
         log_size = log_bytes(need.tokens, need.asked)
         logs = [Reservation(self, tenant, log_size, need.asked) for _ in range(need.count)]

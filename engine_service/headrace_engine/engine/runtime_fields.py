@@ -67,7 +67,13 @@ RUNTIME = table(
         "logn_attention", honoured=(False,), text="scale queries by the logarithm of the length; unset: as in the model"
     ),
     Field("chat_template", text="Jinja template instead of the model's own"),
-    Field("max_waiting", 0, 2**20, default=256, text="requests that may wait; beyond, starts are refused"),
+    Field(
+        "max_waiting",
+        0,
+        2**20,
+        default=256,
+        text="sequences that may wait, a caller's at most three times what is left; beyond, starts are refused",
+    ),
     Field("drain_limit", 0, default=30.0, text="seconds that StopModel lets requests run"),
     Field("default_lease", text="lease of requests that set none; unset: 60 s running, 10 min ended"),
     Field(
@@ -79,7 +85,13 @@ RUNTIME = table(
         text="longest lease that a request may set, in seconds",
     ),
     Field("default_seed", 0, UINT64, text="seed of requests that set none; unset: drawn anew"),
-    Field("max_result_bytes", 1, UINT64, default=256 * 2**20, text="bytes that one owner's results may take"),
+    Field(
+        "max_result_bytes",
+        1,
+        UINT64,
+        default=256 * 2**20,
+        text="bytes that one owner's requests may take: results, and what they brought",
+    ),
     Field("adapters", honoured=(), most=MAX_ENTRIES, text="LoRA adapters that requests may name"),
     Field("lora_max_num", 0, honoured=(), text="adapters that may be loaded at once"),
     Field("lora_max_rank", 0, honoured=(), text="largest rank of an adapter"),

@@ -30,9 +30,7 @@ class WordFinder:
 
     def __init__(self, words: Iterable[Sequence[Symbol]], silent: Collection[Symbol] = ()) -> None:
         self._symbols = array("I", [0])  # by state, the symbol that leads there
-        self._first = array(
-            "I", [1]
-        )  # by state, the first of those that follow it; the last of them is before the next
+        self._first = array("I", [1])  # by state, the first of those that follow it; they end with the next
         self._found = array("I", [0])  # by state, the place of its word and 1; 0: none ends there
         self.waiting = array("I", [0])
         parents = self._build(sorted((array("I", map(_code, word)), place) for place, word in enumerate(words)))
@@ -116,9 +114,7 @@ class WordFinder:
             fall = self._step(self._falls[parent], self._symbols[state]) if parent else 0
             self._falls[state] = fall
             self._found[state] = self._found[state] or self._found[fall]
-            if (
-                self._first[state] == self._first[state + 1]
-            ):  # A whole word that begins no longer one waits for nothing.
+            if self._first[state] == self._first[state + 1]:  # A word that begins no longer one waits for nothing.
                 self.waiting[state] = self.waiting[fall]
 
 

@@ -23,7 +23,7 @@ _MODEL_FLAGS = {
     "max_batch": "sequences in one step",
     "max_length": "tokens of the longest sequence, prompt and generated",
     "max_prefill_tokens": "tokens computed in one step",
-    "max_waiting": "requests that may wait",
+    "max_waiting": "sequences that may wait",
     "num_threads": "compute threads on a CPU",
     "num_blocks": "blocks of the KV pool",
     "memory_ratio": "share of memory to use",

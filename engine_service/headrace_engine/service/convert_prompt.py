@@ -15,6 +15,7 @@ from headrace_engine.engine.fields import GENERATION
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
+from headrace_engine.service.callers import caller
 from headrace_engine.service.codec import Codec
 from headrace_engine.service.convert_config import GENERATION_CONFIG
 from headrace_engine.service.convert_results import REQUEST_STAT
@@ -56,6 +57,7 @@ def generate_request(message: GenerateRequest | StartRequestRequest) -> StartReq
         config=_config(message),
         add_special_tokens=_add_special_tokens(message),
         owner=message.owner,
+        caller=caller(),
     )
 
 

@@ -13,6 +13,7 @@ from headrace.v1.stat_pb2 import EngineStat
 from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.addressing import check_addressed
+from headrace_engine.service.callers import caller
 from headrace_engine.service.codec import read_seconds
 from headrace_engine.service.convert_prompt import tokenize_prompt
 from headrace_engine.service.convert_results import engine_stats, server_info_response
@@ -57,14 +58,14 @@ class EngineServicer(EngineServiceServicer):
     async def Tokenize(self, request: wire.TokenizeRequest, context: Any) -> wire.TokenizeResponse:
         """The ids that a prompt has."""
         prompt, add_special_tokens = await by_size(self._engine.pools, tokenize_prompt, request)
-        answer = await self._engine.tokenize(request.model_name, prompt, add_special_tokens)
+        answer = await self._engine.tokenize(request.model_name, prompt, add_special_tokens, caller())
         return wire.TokenizeResponse(token_ids=answer.token_ids, rendered_text=answer.rendered_text)
 
     async def Detokenize(self, request: wire.DetokenizeRequest, context: Any) -> wire.DetokenizeResponse:
         """The text that ids have."""
         refuse_more("token_ids", len(request.token_ids), MAX_IDS, "ids")
         skip = request.skip_special_tokens if request.HasField("skip_special_tokens") else True
-        answer = await self._engine.detokenize(request.model_name, list(request.token_ids), skip)
+        answer = await self._engine.detokenize(request.model_name, list(request.token_ids), skip, caller())
         return wire.DetokenizeResponse(text=answer.text, pieces=answer.pieces)
 
     def _stats(self, model_name: str) -> list[EngineStat]:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import grpc
 from headrace.v1.status_pb2 import Status
 
+from headrace_engine.service.callers import note_caller
 from headrace_engine.service.failures import CallFailed, all_decoded, call_stream, call_unary, closing, decoded
 from headrace_engine.service.status import grpc_code, shorten
 
@@ -55,6 +56,7 @@ def _wrap(handler: Any, path: str) -> grpc.RpcMethodHandler[Any, Any]:
 
 def _unary(name: str, method: Any, decode: Decode) -> Any:
     async def handle(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        note_caller(context)
         try:
             return await call_unary(name, method, decode(data))
         except CallFailed as failure:
@@ -67,6 +69,7 @@ def _stream(name: str, method: Any, decode: Decode) -> Any:
     """A handler that writes by itself: one that yields is left to the garbage collector when its client is gone."""
 
     async def handle(data: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        note_caller(context)
         try:
             async with closing(call_stream(name, method, decode(data))) as answers:
                 async for answer in answers:

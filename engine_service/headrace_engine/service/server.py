@@ -31,14 +31,19 @@ SERVICES = (
 DETAILS = (status_pb2.DESCRIPTOR, error_details_pb2.DESCRIPTOR)
 """What reflection knows besides: failures carry these, and a tool that shows one asks what they are."""
 
-MAX_MESSAGE_BYTES = 64 << 20
+MAX_REQUEST_BYTES = 16 << 20
+"""Bytes of a message to an engine: a prompt of 4 million tokens as text, or of 5 million as ids, and a config of 1 MiB.
+gRPC reads a message before anybody can refuse it, so this is what each call costs at most."""
+
+MAX_ANSWER_BYTES = 64 << 20
+"""Bytes of an answer: the ids, texts and bytes of a whole prompt."""
 
 _HOUR_MS = 3_600_000
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # else a second server shares the port and half of the clients
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),  # what counts: gRPC waits a minute for the answer to a ping otherwise

@@ -11,6 +11,7 @@ from headrace.v1 import generation_pb2
 from headrace_engine.engine.field_checks import Field, refuse
 from headrace_engine.engine.work_pools import WorkPools
 from headrace_engine.errors import FieldViolation, InvalidArgument
+from headrace_engine.service.callers import caller
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -33,8 +34,8 @@ MAX_IDS = 1 << 20
 
 async def by_size(pools: WorkPools, turn: Callable[[M], T], message: M) -> T:
     """Turn a message with a prompt: here if it is short, else in a worker thread, where it holds up no other call."""
-    owner, size = getattr(message, "owner", ""), max(_ids(message), message.ByteSize())
-    return await pools.on_text(owner, size, turn, message, inline=INLINE_BYTES)
+    party, size = getattr(message, "owner", "") or caller(), max(_ids(message), message.ByteSize())
+    return await pools.on_text(party, size, turn, message, inline=INLINE_BYTES)
 
 
 def refuse_large_config(config: Any, fields: Mapping[str, Field]) -> None:

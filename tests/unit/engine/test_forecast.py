@@ -9,7 +9,7 @@ import pytest
 from headrace_engine.engine.forecast import Work, forecast, work_of
 from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.step_times import MEMORY, StepTimes
-from headrace_engine.engine.waiting_line import WaitingLine
+from headrace_engine.engine.waiting_line import Waiting, WaitingLine
 from headrace_engine.errors import DeadlineExceeded
 from headrace_engine.generation_config import GenerationConfig, SamplingParams
 from headrace_engine.messages import CoreStat
@@ -76,7 +76,7 @@ class TestWaitingLine:
     def test_those_of_the_same_or_a_higher_priority_are_ahead(self) -> None:
         line = WaitingLine()
         for key, priority in enumerate([0, 5, -1, 0]):
-            line.add(key, priority)
+            line.add(key, Waiting(priority))
         assert [line.ahead_of(priority) for priority in (-5, -1, 0, 1, 5, 6)] == [4, 4, 3, 1, 1, 0]
         line.discard(1)
         line.discard(1)

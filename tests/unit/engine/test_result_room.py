@@ -87,7 +87,7 @@ async def test_what_never_fits_is_no_matter_of_waiting(bench: Bench) -> None:
 
 def test_what_was_settled_grows_no_more() -> None:
     room = ResultRoom()
-    (reservation,) = room.reserve(("", "m"), Need(5), 10_000, 1.0).logs
+    (reservation,) = room.reserve(("", "m"), Need(5), 10_000, lambda: 1.0).logs
     reservation.settle(7)
     assert room.taken(("", "m")) == log_bytes(5)
     reservation.settle(1)
@@ -98,17 +98,17 @@ def test_what_was_settled_grows_no_more() -> None:
 def test_most_likely_ids_take_room_of_their_own() -> None:
     room = ResultRoom()
     asked = Asked(True, top_count=20)
-    (reservation,) = room.reserve(("", "m"), Need(5, asked=asked), 10_000, 1.0).logs
+    (reservation,) = room.reserve(("", "m"), Need(5, asked=asked), 10_000, lambda: 1.0).logs
     assert room.taken(("", "m")) == log_bytes(5, asked) == log_bytes(5) + 5 * 20 * 8
     reservation.settle(1)
     assert room.taken(("", "m")) == log_bytes(1, asked)
     with pytest.raises(InvalidArgument, match="ask for at most 3 tokens"):
-        room.reserve(("", "m"), Need(100, asked=asked), log_bytes(3, asked), 1.0)
+        room.reserve(("", "m"), Need(100, asked=asked), log_bytes(3, asked), lambda: 1.0)
 
 
 def test_vectors_and_the_prompt_take_room_of_their_own() -> None:
     room, asked = ResultRoom(), Asked(hidden_size=64)
-    rooms = room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 20_000, 1.0)
+    rooms = room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 20_000, lambda: 1.0)
     assert log_bytes(5, asked) == log_bytes(5) + 5 * 2 * 64 * 4
     assert room.taken(("", "m")) == 2 * log_bytes(5, asked) + 96
     for log in rooms.logs:
@@ -116,7 +116,7 @@ def test_vectors_and_the_prompt_take_room_of_their_own() -> None:
     assert room.taken(("", "m")) == 96
     rooms.prompt.give_back()
     with pytest.raises(InvalidArgument, match="ask for at most 4 tokens"):
-        room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 2 * log_bytes(5, asked) + 95, 1.0)
+        room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 2 * log_bytes(5, asked) + 95, lambda: 1.0)
 
 
 class TestWhatIsToBlame:
@@ -127,7 +127,7 @@ class TestWhatIsToBlame:
     @staticmethod
     def refusal(need: Need, limit: int) -> tuple[str, str]:
         with pytest.raises(InvalidArgument) as caught:
-            ResultRoom().reserve(("", "m"), need, limit, 1.0)
+            ResultRoom().reserve(("", "m"), need, limit, lambda: 1.0)
         (violation,) = caught.value.violations
         assert f"may need {need.bytes} bytes" in violation.description
         assert f"max_result_bytes is {limit}" in violation.description

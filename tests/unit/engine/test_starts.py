@@ -247,10 +247,10 @@ class TestQueue:
 
     async def test_beyond_max_waiting_a_start_is_refused_with_a_time_to_come_back(self, bench: Bench) -> None:
         core = await bench.run(max_batch=2, max_waiting=3)
-        accepted = [await bench.start() for _ in range(2 + 3)]
+        accepted = [await bench.start(caller=caller) for caller in "aabbc"]
         core.step(scheduled={added.key: 0 for added in core.added[:2]})
         with pytest.raises(ResourceExhausted) as caught:
-            await bench.start()
+            await bench.start(caller="d")
         error = caught.value
         assert (error.reason, error.waiting_ahead, error.max_waiting) == ("QUEUE_FULL", 3, 3)
         assert error.retry_after is not None

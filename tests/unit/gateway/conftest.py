@@ -86,10 +86,15 @@ class World:
         gateway = Gateway(options, limits)
         await gateway.start()
         self._stack.push_async_callback(gateway.close)
-        front = Front(gateway)
-        self._stack.push_async_callback(front.channel.close)
+        front = self.connection(gateway)
         if settled:
             await gateway.pool.settle()
+        return front
+
+    def connection(self, gateway: Gateway) -> Front:
+        """A connection of its own to a gateway."""
+        front = Front(gateway)
+        self._stack.push_async_callback(front.channel.close)
         return front
 
 

@@ -105,6 +105,16 @@ async def test_key_and_trace_are_passed_on_and_nothing_else(front, engine):
         await ended(asyncio.gather(task, return_exceptions=True))
 
 
+async def test_a6_an_engine_can_tell_clients_apart_that_cannot_say_who_they_are(world, front, engine):
+    """By their connections, whose addresses stay here."""
+    request = wire.StartRequestRequest(model_name="smol", text="a")
+    for each in (front, front, world.connection(front.gateway)):
+        await each.requests.StartRequest(request, metadata=(("headrace-caller", "me"),))
+    callers = [heard.metadata["headrace-caller"] for heard in engine.asked("StartRequest")]
+    assert callers[0] == callers[1] != callers[2]
+    assert all(len(caller) == 24 and caller.isalnum() for caller in callers)
+
+
 async def test_bc178_a_dropped_generate_is_cancelled_at_the_engine_in_mid_stream(front, engine):
     async def one_token(request, context):
         await context.write(wire.GenerateResponse(index=0))
@@ -283,11 +293,11 @@ async def test_bc167_messages_far_above_four_mebibytes_pass_both_ways(front, eng
     assert len(engine.asked("StartRequest")[-1].request.token_ids.ids) == 1_500_000
 
 
-async def test_a_message_above_the_limit_is_refused_by_name(front):
-    call = front.requests.Generate(wire.GenerateRequest(model_name="smol", text="x" * (65 << 20)))
+async def test_n3_a_message_above_the_limit_is_refused_by_name(front):
+    call = front.requests.Generate(wire.GenerateRequest(model_name="smol", text="x" * (17 << 20)))
     failure = await failing(call)
     assert failure.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert str(64 << 20) in failure.message
+    assert str(16 << 20) in failure.message
 
 
 async def test_bc195_a_zero_sent_on_purpose_and_a_false_arrive_as_sent(front, engine):

@@ -214,11 +214,15 @@ class ScriptedEngine:
     def server_info(self) -> ServerInfo:
         return ServerInfo(self.name, self.instance_id, "1.0", "build 7", ("text",), 99.5, ("CPU",), 1, self.draining)
 
-    async def tokenize(self, model_name: str, prompt: str | Chat, add_special_tokens: bool | None = None) -> Tokenized:
+    async def tokenize(
+        self, model_name: str, prompt: str | Chat, add_special_tokens: bool | None = None, party: str = ""
+    ) -> Tokenized:
         self._called("tokenize", model_name, prompt, add_special_tokens)
         return Tokenized([1, 2], "text")
 
-    async def detokenize(self, model_name: str, token_ids: Sequence[int], skip_special_tokens: bool) -> Detokenized:
+    async def detokenize(
+        self, model_name: str, token_ids: Sequence[int], skip_special_tokens: bool, party: str = ""
+    ) -> Detokenized:
         self._called("detokenize", model_name, list(token_ids), skip_special_tokens)
         return Detokenized("é", [b"\xc3", b"\xa9"])
 

@@ -86,8 +86,19 @@ async def test_start_request_reaches_the_engine_and_its_answer_the_client(front)
     answer = await front.requests.StartRequest(request)
     ((name, (got,)),) = front.engine.calls
     assert name == "start_request"
-    assert got == StartRequest("smol", "hi", request_id="r1", owner="ann", content=got.content)
+    assert got == StartRequest("smol", "hi", request_id="r1", owner="ann", content=got.content, caller=got.caller)
     assert (answer.request.handle, answer.request.request_id, answer.request.seed) == (HANDLE, "r1", 7)
+
+
+async def test_a6_a_caller_is_told_by_its_gateway_else_by_its_connection(front):
+    """As a share is counted for it; a gateway is the one connection of all its clients."""
+    request = request_service_pb2.StartRequestRequest(model_name="smol", text="hi")
+    await front.requests.StartRequest(request)
+    await front.requests.StartRequest(request, metadata=(("headrace-caller", "c" * 100),))
+    direct, through = (got for _, (got,) in front.engine.calls)
+    assert direct.caller.startswith(("ipv4:", "ipv6:"))
+    assert through.caller == "c" * 64
+    assert direct.party == direct.caller
 
 
 async def test_get_request_keeps_the_presence_of_its_position(front):
