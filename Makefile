@@ -33,10 +33,12 @@ run: $(VENV)/.installed $(VENV)/.model  ## serve SmolLM2 here and stream an answ
 	@exec $(BIN)/python deploy/local.py --parent=$$PPID \
 	    $(if $(value PROMPT),--prompt="$$RUN_PROMPT") \
 	    $(if $(value PORT),--port="$$RUN_PORT") \
-	    $(if $(value ENGINE_PORT),--engine-port="$$RUN_ENGINE_PORT")
+	    $(if $(value ENGINE_PORT),--engine-port="$$RUN_ENGINE_PORT") \
+	    $(if $(value MODELS),--models="$$RUN_MODELS")
 run: export RUN_PROMPT = $(value PROMPT)
 run: export RUN_PORT = $(value PORT)
 run: export RUN_ENGINE_PORT = $(value ENGINE_PORT)
+run: export RUN_MODELS = $(value MODELS)
 
 test: $(VENV)/.tests $(VENV)/.model  ## run every test, with the time of each part
 	@deploy/timed_parts.sh $(PARTS)

@@ -13,7 +13,7 @@ from bench_models import BenchModels
 from contestants import Contestant, Form
 from headrace import Client, ResultQueue
 from headrace.types import GeneratedElements
-from servers import Server, gateway_server, running
+from servers import ANY_ROOT, Server, gateway_server, running
 from workloads import Answer, Prompts
 
 BATCH, LENGTH = 16, 704
@@ -156,7 +156,7 @@ def service(*engine: str) -> Iterator[Service]:
     """
     program = engine or ("-m", "headrace_engine")
     with (
-        running(*program, "--name", "e1", "--listen", "127.0.0.1:0") as server,
+        running(*program, "--name", "e1", "--listen", "127.0.0.1:0", *ANY_ROOT) as server,
         gateway_server({"e1": server.address}) as gateway,
         Client(gateway.address) as client,
     ):

@@ -40,7 +40,7 @@ from machine import cpu_seconds, measure
 from page import measurement
 from readers import LENGTH, MODEL, Readings, Share, read
 from scripted_engine import STAMP, STEPS_FILE, id_of
-from servers import Server, gateway_server, running
+from servers import ANY_ROOT, Server, gateway_server, running
 from service_report import Row, Run, print_run, write_run
 
 REQUESTS = 256
@@ -123,7 +123,7 @@ def servers() -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         steps_file = Path(folder) / "steps"
         os.environ[STEPS_FILE] = str(steps_file)
-        engine = stack.enter_context(running(_ENGINE, "--name", "e1", "--listen", "127.0.0.1:0"))
+        engine = stack.enter_context(running(_ENGINE, "--name", "e1", "--listen", "127.0.0.1:0", *ANY_ROOT))
         gateway = stack.enter_context(gateway_server({"e1": engine.address}))
         with Client(gateway.address) as client:
             client.install_model(MODEL, path=model_file(), max_batch=REQUESTS, max_length=LENGTH + 8)

@@ -56,4 +56,4 @@ ENV PATH=/opt/headrace/bin:$PATH \
 USER 10001:10001
 EXPOSE 7071
 ENTRYPOINT ["headrace-engine"]
-CMD ["--listen", "0.0.0.0:7071", "--state-dir", "/var/lib/headrace"]
+CMD ["--listen", "0.0.0.0:7071", "--state-dir", "/var/lib/headrace", "--model-root", "/models"]

@@ -31,6 +31,9 @@ GATEWAY_PORT, ENGINE_PORT = 7070, 7071
 _END_LIMIT = 60.0
 """Seconds from a signal until everything is ended by force."""
 
+MODELS = Path(__file__).resolve().parents[1] / "models"
+"""Where `make models` puts what it fetches."""
+
 MAX_LENGTH = 2048
 MAX_NEW_TOKENS = 200
 
@@ -205,7 +208,10 @@ def run(options: argparse.Namespace) -> None:
     engine = engine if options.engine_port is None else options.engine_port
     gateway = gateway if options.port is None else options.port
     refuse_taken({"PORT": gateway, "ENGINE_PORT": engine})
-    model = ("--model", f"{MODEL}={model_path()}", "--max-length", str(MAX_LENGTH))
+    if not (options.models.is_dir() or options.models == MODELS):
+        raise LocalError(f"MODELS: {options.models} is no directory")
+    root = ("--model-root", str(options.models.absolute()))
+    model = (*root, "--model", f"{MODEL}={model_path()}", "--max-length", str(MAX_LENGTH))
     with servers(engine, gateway, model) as (address, gone):
         with Client(address) as client:
             threading.Thread(target=_cut, args=(gone, client), daemon=True).start()
@@ -252,6 +258,13 @@ def _options() -> argparse.Namespace:
         type=_port,
         metavar="PORT",
         help=f"port of the engine; default {ENGINE_PORT}, and with --prompt any free one",
+    )
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=MODELS,
+        metavar="DIR",
+        help="folder that models may be installed from; default models/ beside the Makefile",
     )
     parser.add_argument("--parent", type=int, metavar="PID", help="end when this process, the parent, ends")
     return parser.parse_args()

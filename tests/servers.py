@@ -20,6 +20,9 @@ from gate import Gate
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 _TIED = str(Path(__file__).parents[1] / "deploy" / "tied.py")
+ANY_ROOT = ("--model-root", "/")
+"""Lets callers of an engine name any path."""
+
 _CORE_PROGRAMS = ("headrace_engine.process", "gated_core.py")
 
 
@@ -99,8 +102,12 @@ def running(*command: str) -> Iterator[Server]:
 
 
 def engine_server(name: str, *arguments: str) -> contextlib.AbstractContextManager[Server]:
-    """An engine service."""
-    return running("-m", "headrace_engine", "--name", name, "--listen", "127.0.0.1:0", *arguments)
+    """An engine service; callers may install what lies anywhere, unless the arguments name model roots."""
+    return running("-m", "headrace_engine", "--name", name, "--listen", "127.0.0.1:0", *_with_root(arguments))
+
+
+def _with_root(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    return arguments if "--model-root" in arguments else (*ANY_ROOT, *arguments)
 
 
 @contextlib.contextmanager
@@ -109,7 +116,7 @@ def gated_engine_server(name: str, gate: Gate, *arguments: str) -> Iterator[Serv
 
     No token waits for those of a step that does.
     """
-    patient = ("--core-ping-limit", "600", "--stream-interval", "0")
+    patient = ("--core-ping-limit", "600", "--stream-interval", "0", *ANY_ROOT)
     program = str(Path(__file__).with_name("gated_engine.py"))
     with running(program, str(gate.path), "--name", name, "--listen", "127.0.0.1:0", *patient, *arguments) as server:
         try:

@@ -67,7 +67,7 @@ class ModelCalls:
 
         Args:
             name: name for all later calls.
-            path: directory, file or hub name, on the engine's host.
+            path: directory or file on the engine's host, inside one of its model roots or relative to one, or hub name.
             engine_ids: engines to address; () = all.
             no_wait: return at once, and follow with `watch_model`.
             timeout: seconds to wait; None: until it is done.

@@ -94,7 +94,7 @@ def test_a_prompt_arrives_as_it_was_typed(recorder: Path, prompt: str) -> None:
     assert _handed_over(recorder, PROMPT=prompt) == [f"--prompt={prompt}"]
 
 
-@pytest.mark.parametrize("setting", ["PROMPT", "PORT", "ENGINE_PORT"])
+@pytest.mark.parametrize("setting", ["PROMPT", "PORT", "ENGINE_PORT", "MODELS"])
 def test_nothing_in_a_setting_is_run(recorder: Path, tmp_path: Path, setting: str) -> None:
     trace = tmp_path / "ran"
     for text in (f"$(shell touch {trace})", f"$$(touch {trace})", f"`touch {trace}`", f'"; touch {trace}; "'):
@@ -189,6 +189,10 @@ def test_what_is_no_port_is_refused_in_one_line(port: str) -> None:
 
 def test_one_port_for_both_is_refused() -> None:
     assert "both 7171" in _refusal("--port=7171", "--engine-port=7171")
+
+
+def test_f9_a_folder_of_models_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert _refusal(f"--models={tmp_path}/absent") == f"headrace: MODELS: {tmp_path}/absent is no directory\n"
 
 
 def test_a_prompt_that_is_no_text_is_refused() -> None:

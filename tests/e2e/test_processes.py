@@ -15,7 +15,7 @@ import psutil
 import pytest
 from headrace import Client, HeadraceError, UnavailableError
 from headrace.types import FinishReason, ModelState
-from servers import core_of, engine_server, free_port, gateway_server, health_of
+from servers import core_of, engine_server, free_port, gateway_server, health_of, running
 from waiting import wait_until
 
 CANARY = "xylophonecanary"
@@ -124,6 +124,36 @@ def test_model_roots_bound_what_can_be_installed(tiny: Path, tmp_path: Path) -> 
             client.install_model("tiny", path=str(tiny), num_threads=1)
         with pytest.raises(HeadraceError, match="root"):
             client.inspect_model(f"{tmp_path}/../{tiny.name}/../..")
+
+
+def test_f9_callers_learn_nothing_of_the_host_outside_the_roots(tiny: Path) -> None:
+    """Behind the gateway: what is there, what is not, and what may not be read are refused by one text."""
+    root = ("--model-root", str(tiny.parent), "--model", f"mine={tiny}", "--num-threads", "1")
+    with engine_server("e1", *root) as engine, gateway_server({"e1": engine.address}) as gateway:
+        with Client(gateway.address) as client:
+            told = set()
+            for path in ("/root", "/etc", "/etc/shadow", "/absent", "~/x", "../..", "/proc/self/mem"):
+                with pytest.raises(HeadraceError) as caught:
+                    client.inspect_model(path)
+                if path != "~/x":
+                    told.add(str(caught.value).replace(path, "PATH"))
+                with pytest.raises(HeadraceError):
+                    client.install_model("other", path=path)
+            assert len(told) == 1
+            assert client.inspect_model(tiny.name).vocab_size == 384
+            client.install_model("other", path=tiny.name, num_threads=1)
+            [other] = client.get_model("other")
+            assert other.effective is not None
+            assert other.effective.config["model_path"] == tiny.name
+
+
+def test_f9_without_a_root_callers_install_by_no_path(tiny: Path) -> None:
+    line = ("-m", "headrace_engine", "--name", "e1", "--listen", "127.0.0.1:0", "--model", f"mine={tiny}")
+    with running(*line) as engine, Client(engine.address) as client:
+        wait_until(lambda: client.get_model("mine")[0].state is ModelState.RUNNING, "the model does not start")
+        with pytest.raises(HeadraceError, match="--model-root DIR"):
+            client.install_model("other", path=str(tiny))
+        client.install_model("mine", path=str(tiny))
 
 
 @pytest.mark.parametrize("module", ["headrace_engine", "headrace_gateway"])

@@ -50,6 +50,11 @@ class Model:
         return self.config.model_name
 
     @property
+    def by_operator(self) -> bool:
+        """Its path is the operator's, and need not lie in a model root."""
+        return self._around.options.model_roots is None
+
+    @property
     def core_epoch(self) -> int:
         """Starts of a core under its name, from 1; 0 before the first."""
         return self.outputs.history.cores

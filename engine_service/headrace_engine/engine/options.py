@@ -31,7 +31,8 @@ class EngineOptions:
 
     Attributes:
         name: names the engine in handles, statistics and logs.
-        model_roots: folders that model paths must lie in; empty: any path of this host.
+        model_roots: folders that model paths of callers must lie in, and that relative ones are relative to; empty:
+            callers name no paths; None: they are the caller's own, any path of this host.
         state_dir: folder that keeps the installed configs and wanted states over restarts; None keeps nothing.
         backend: name of the runner that cores use: "cpu", "torch", or "auto": torch on CUDA devices, cpu elsewhere.
         native_ops: let the backend use the native core where it can.
@@ -49,7 +50,7 @@ class EngineOptions:
     """
 
     name: str = "engine"
-    model_roots: tuple[Path, ...] = ()
+    model_roots: tuple[Path, ...] | None = None
     state_dir: Path | None = None
     backend: str = "auto"
     native_ops: bool = False

@@ -11,8 +11,9 @@ from headrace_engine.engine.backend_fields import check_storage
 from headrace_engine.engine.generation import filled
 from headrace_engine.engine.guiding import Guiding
 from headrace_engine.engine.model_defaults import check_default_ids, model_defaults
+from headrace_engine.engine.model_paths import Place, check_prefix, locate
 from headrace_engine.engine.options import EngineOptions
-from headrace_engine.engine.runtime import check_config, check_root, effective_config
+from headrace_engine.engine.runtime import check_config, effective_config
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.engine.work_pools import WorkPools
 from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, InvalidArgument
@@ -66,7 +67,6 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
     """
     # A config that was kept over a restart may be older than this build and its options.
     check_config(config, options.backend)
-    check_root(config.model_path, options)
     files = _open(config, options)
     _check_files(config, files, options)
     bundle = load_tokenizer(files)
@@ -102,7 +102,6 @@ def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
         InvalidArgument: the config is wrong.
     """
     check_config(config, options.backend)
-    check_root(config.model_path, options)
     if not options.allow_hub or not is_name(config.model_path) or _exists(config.model_path):
         _check_files(config, _open(config, options), options)
 
@@ -160,11 +159,18 @@ def _as_inspection(error: InvalidArgument) -> InvalidArgument:
 def _open(config: RuntimeConfig, options: EngineOptions) -> ModelFiles:
     if not options.allow_hub and config.hub:
         raise InvalidArgument.field("config.hub", f"= {config.hub!r}: this engine uses no hub")
-    if not options.allow_hub and not _exists(config.model_path):
+    check_prefix(config.file_prefix)
+    place = locate(config.model_path, options)
+    if not options.allow_hub and not _exists(place.path):
         raise BadModel(f"{config.model_path}: no such file or directory, and this engine uses no hub")
+    return _open_place(place, config)
+
+
+def _open_place(place: Place, config: RuntimeConfig) -> ModelFiles:
     try:
         return open_model(
-            config.model_path,
+            place.path,
+            hub_only=place.is_hub_name,
             format=config.format or ModelFormat.AUTO,
             file_prefix=config.file_prefix,
             revision=config.revision,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.advice import way_out
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.kept_models import KeptModels, Replaced
 from headrace_engine.engine.model import Model
+from headrace_engine.engine.model_paths import check_path, resolve_roots
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.prepare import Prepared, check_model, describe
-from headrace_engine.engine.runtime import check_config, check_root
+from headrace_engine.engine.runtime import check_config
 from headrace_engine.engine.state_store import SavedModel, StateStore
 from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.engine.surroundings import Surroundings
@@ -44,6 +45,9 @@ class ModelRegistry:
         self._options = options
         self._pools = pools
         self._surroundings = Surroundings(options, launcher, pools, clock, self._changed)
+        self._operators = replace(self._surroundings, options=replace(options, model_roots=None))
+        self._declared: dict[str, RuntimeConfig] = {}
+        resolve_roots(options)
         self._models: dict[str, Model] = {}
         self._histories = defaultdict[str, StepHistory](lambda: StepHistory(clock))
         self._watchers = Watchers()
@@ -90,8 +94,9 @@ class ModelRegistry:
             AlreadyExists: the name has another config.
         """
         check_config(config, self._options.backend)
-        check_root(config.model_path, self._options)
         model = self._models.get(config.model_name)
+        if model is None or model.config != config:
+            check_path(config.model_path, self._around(config).options)
         if model is None or model.state is ModelState.FAILED:
             model = self._add(config)
         elif model.config != config:
@@ -134,7 +139,7 @@ class ModelRegistry:
         """What lies at a path."""
         if not config.model_path:
             raise InvalidArgument.field("model_path", "is not set: give a directory, file or hub name")
-        check_root(config.model_path, self._options, "model_path")
+        check_path(config.model_path, self._options, "model_path")
         return await self._pools.on_files(config.model_path, describe, config, self._options)
 
     async def restore(self, declared: Sequence[RuntimeConfig]) -> list[Replaced]:
@@ -151,11 +156,12 @@ class ModelRegistry:
             InvalidArgument, BadModel: what is wrong with a declared config, before anything is done.
             FailedPrecondition: what was kept cannot be read, or another engine uses it.
         """
+        self._declared = {config.model_name: config for config in declared}
         for config in declared:
-            await self._pools.on_files(config.model_path, check_model, config, self._options)
+            await self._pools.on_files(config.model_path, check_model, config, self._operators.options)
         kept, replaced = self._kept.open(declared)
         for saved in kept:
-            model = self._new(saved.config)
+            model = self._new(saved.config, by_operator=saved.by_operator)
             if saved.wanted is ModelState.RUNNING:
                 model.wanted = ModelState.RUNNING
         for model in self.all():
@@ -185,15 +191,20 @@ class ModelRegistry:
         failed = self._models.get(config.model_name)
         if failed is not None:
             self._let_go(failed)
-        model = self._new(config)
+        model = self._new(config, by_operator=failed is not None and failed.by_operator and failed.config == config)
         self._save()
         return model
 
-    def _new(self, config: RuntimeConfig) -> Model:
+    def _new(self, config: RuntimeConfig, *, by_operator: bool) -> Model:
         name = config.model_name
         self._releases.pop(name, None)
-        model = self._models[name] = Model(config, self._surroundings, self._histories[name])
+        around = self._operators if by_operator else self._around(config)
+        model = self._models[name] = Model(config, around, self._histories[name])
         return model
+
+    def _around(self, config: RuntimeConfig) -> Surroundings:
+        """What a model is given: one that the operator declared may lie anywhere."""
+        return self._operators if self._declared.get(config.model_name) == config else self._surroundings
 
     def _release(self, model_name: str) -> _Release:
         model = self.get(model_name)
@@ -226,4 +237,4 @@ class ModelRegistry:
         self._save()
 
     def _save(self) -> None:
-        self._kept.keep(SavedModel(model.config, model.wanted) for model in self._models.values())
+        self._kept.keep(SavedModel(model.config, model.wanted, model.by_operator) for model in self._models.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 from headrace_engine.commands import CorePlan
@@ -13,6 +12,7 @@ from headrace_engine.engine.backend_fields import check_backend
 from headrace_engine.engine.field_checks import NOT_YET, check, is_set, refuse
 from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.engine.logits_processors import processor_files
+from headrace_engine.engine.model_paths import check_prefix
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.runtime_fields import RUNTIME
 from headrace_engine.errors import InvalidArgument
@@ -37,6 +37,7 @@ def check_config(config: RuntimeConfig, backend: str = "auto") -> None:
         raise InvalidArgument.field("config.model_name", f"= {config.model_name!r} is no name; {allowed}")
     if not config.model_path:
         raise InvalidArgument.field("config.model_path", "is not set: give a directory, file or hub name")
+    check_prefix(config.file_prefix)
     check(config, RUNTIME, "config.")
     _check_block_size(config)
     check_backend(config, backend)
@@ -87,26 +88,6 @@ def _check_rope_scaling(scaling: RopeScaling | None) -> None:
         return
     text = f"= {scaling.type} {NOT_YET}; allowed: MODEL, LINEAR, LLAMA3"
     raise InvalidArgument.unsupported("config.rope_scaling.type", text)
-
-
-def check_root(path: str, options: EngineOptions, field: str = "config.model_path") -> None:
-    """Refuse a local path outside the engine's model roots.
-
-    Args:
-        field: path of the field that gave it.
-
-    Raises:
-        InvalidArgument: the path lies outside, or is none.
-    """
-    try:
-        local = Path(path).expanduser()
-        if not options.model_roots or not (local.is_absolute() or local.exists()):
-            return
-        resolved = local.resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # too long, an unknown home directory, or a zero byte
-        raise InvalidArgument.field(field, f"= {path!r} is no path: {error}") from error
-    if not any(resolved.is_relative_to(root.resolve()) for root in options.model_roots):
-        raise InvalidArgument.field(field, f"= {path!r} lies outside this engine's model roots")
 
 
 def _effective(config: RuntimeConfig, name: str) -> Any:

@@ -8,7 +8,7 @@ from headrace_engine.engine.fields import MAX_ENTRIES
 
 RUNTIME = table(
     Field("model_name", text="name that all calls use, unique in one engine"),
-    Field("model_path", text="directory, file or hub name, on the engine's host"),
+    Field("model_path", text="directory, file or hub name, on the engine's host, inside its model roots"),
     Field("file_prefix", text="base name when one directory holds several models"),
     Field("revision", text="branch, tag or commit of a hub name"),
     Field("hub", text="hub that resolves a hub name; unset: the engine's"),

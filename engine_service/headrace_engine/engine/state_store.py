@@ -24,10 +24,15 @@ LOCK = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A model that the engine returns to."""
+    """A model that the engine returns to.
+
+    Attributes:
+        by_operator: its path is the operator's, who may name any, and not a caller's.
+    """
 
     config: RuntimeConfig
     wanted: ModelState
+    by_operator: bool = False
 
 
 class StateStore:

@@ -25,6 +25,7 @@ def open_model(
     hub: str = "",
     rope_scaling: RopeScaling | None = None,
     vocab_size: int = 0,
+    hub_only: bool = False,
 ) -> ModelFiles:
     """Finds a model and checks everything that its headers tell; no weight is read.
 
@@ -34,6 +35,7 @@ def open_model(
         revision: branch, tag or commit on the hub; "" means its main branch. Not for local files.
         hub: address of the hub; "" means the default one. Not for local files.
         vocab_size: rows to take of the tables of its vocabulary; 0: all.
+        hub_only: the path is a name on a hub, whatever lies on this host under it.
         rope_scaling: goes into the spec in place of the model's own; None leaves that.
 
     Raises:
@@ -44,11 +46,11 @@ def open_model(
         text = f"= {format} is not supported yet; supported are AUTO, HF and GGUF"
         raise InvalidArgument.unsupported("config.format", text)
     local = Path(path).expanduser().absolute()
-    if not local.exists():
+    if hub_only or not local.exists():
         local = _fetch(path, format, file_prefix, revision, hub)
     elif revision or hub:
         name = "revision" if revision else "hub"
-        raise InvalidArgument.field(f"config.{name}", f"= {revision or hub!r} is for hub names, but {path} is local")
+        raise InvalidArgument.field(f"config.{name}", f"= {revision or hub!r} is for hub names, but the path is local")
     files = _open_local(local, format, file_prefix)
     if rope_scaling is not None:
         files = replace(files, spec=apply_rope_scaling(files.spec, rope_scaling))

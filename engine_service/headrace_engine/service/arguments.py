@@ -148,7 +148,12 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         "--state-dir", type=Path, metavar="DIR", help="keep installed models over restarts; one engine at a time"
     )
     parser.add_argument(
-        "--model-root", type=Path, action="append", default=[], metavar="DIR", help="model paths must lie in one"
+        "--model-root",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="folder that callers may install models from; repeatable; without one they name no paths",
     )
     parser.add_argument("--no-hub", dest="hub", action="store_false", help="take model paths as paths only")
     parser.add_argument(

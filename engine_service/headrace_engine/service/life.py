@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.kept_models import Replaced
+from headrace_engine.engine.options import EngineOptions
 from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, InvalidArgument
 from headrace_engine.service.announcer import Announcer
 from headrace_engine.service.arguments import Arguments
@@ -58,7 +59,8 @@ class Service:
         for one in replaced:
             _log.warning("stored_model_replaced", model=one.model_name, changes=one.changes)
         await self._server.start()
-        _log.info("listening", address=address, backend=self._arguments.engine.backend)
+        options = self._arguments.engine
+        _log.info("listening", address=address, backend=options.backend, model_roots=_told_roots(options))
         await self._run_background()
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, _Result]) -> _Result | None:
@@ -132,3 +134,10 @@ class Service:
             _log.info("draining", requests=requests, limit_s=self._arguments.drain_limit)
         else:
             _log.info("stopping")
+
+
+def _told_roots(options: EngineOptions) -> list[str] | str:
+    """Where callers may install models from, for the log."""
+    if not options.model_roots:
+        return "none: callers install no models by path; --model-root DIR allows that"
+    return [str(root.absolute()) for root in options.model_roots]

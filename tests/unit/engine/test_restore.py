@@ -119,6 +119,7 @@ async def test_a_model_that_cannot_be_restored_says_why_and_holds_up_no_other(be
     await bench.run("outside")
     entries = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
     entries[1]["config"]["model_path"] = "/nowhere/at/all"
+    entries[1]["by_operator"] = False
     (tmp_path / FILE).write_text(json.dumps(entries), encoding="utf-8")
     await restart(bench, tmp_path, model_roots=(bench.model_path,))
     assert await rest(bench) == {"fine": ModelState.RUNNING, "outside": ModelState.FAILED}

@@ -22,7 +22,6 @@ from headrace_engine.config import (
 from headrace_engine.engine.options import STREAM_INTERVAL, EngineOptions
 from headrace_engine.engine.runtime import (
     check_config,
-    check_root,
     core_plan,
     effective_config,
     ready_config,
@@ -108,52 +107,6 @@ class TestCheck:
     @pytest.mark.parametrize("kind", [RopeScalingType.LINEAR, RopeScalingType.LLAMA3])
     def test_a_rope_scaling_that_is_built_is_accepted(self, kind: RopeScalingType) -> None:
         check_config(replace(PLAIN, rope_scaling=RopeScaling(kind, factor=2.0)))
-
-
-class TestRoot:
-    @pytest.fixture
-    def options(self, tmp_path: Path) -> EngineOptions:
-        (tmp_path / "models" / "smol").mkdir(parents=True)
-        (tmp_path / "models-too").mkdir()
-        (tmp_path / "models" / "way-out").symlink_to(tmp_path / "models-too")
-        return EngineOptions(model_roots=(tmp_path / "models",))
-
-    @pytest.mark.parametrize("path", ["models", "models/smol", "models/smol/../smol", "models/new"])
-    def test_a_path_inside_is_allowed(self, tmp_path: Path, options: EngineOptions, path: str) -> None:
-        check_root(str(tmp_path / path), options)
-
-    @pytest.mark.parametrize("path", ["models-too", "models/..", "models/../models-too/x", "models/way-out"])
-    def test_a_path_outside_is_refused(self, tmp_path: Path, options: EngineOptions, path: str) -> None:
-        with pytest.raises(InvalidArgument, match="outside this engine's model roots") as caught:
-            check_root(f"{tmp_path}/{path}", options)
-        assert caught.value.violations[0].field == "config.model_path"
-
-    def test_a_relative_path_is_one_where_it_leads_somewhere(
-        self, tmp_path: Path, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        check_root("models/smol", options)
-        check_root("owner/model", options)  # a name on a hub
-        with pytest.raises(InvalidArgument, match="outside"):
-            check_root("models-too", options)
-
-    def test_a_path_in_a_home_directory_is_no_way_around_the_roots(
-        self, tmp_path: Path, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("HOME", str(tmp_path / "models-too"))
-        with pytest.raises(InvalidArgument, match="outside"):
-            check_root("~", options)
-        monkeypatch.setenv("HOME", str(tmp_path / "models"))
-        check_root("~/smol", options)
-
-    @pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "/models/a\0b", "z" * 300])
-    def test_what_is_no_path_is_refused(self, options: EngineOptions, path: str) -> None:
-        with pytest.raises(InvalidArgument, match="is no path") as caught:
-            check_root(path, options, "model_path")
-        assert caught.value.violations[0].field == "model_path"
-
-    def test_without_roots_any_path_is_allowed(self) -> None:
-        check_root("/anywhere", EngineOptions())
 
 
 class TestEffective:

@@ -108,6 +108,7 @@ def test_port_0_logs_the_real_port_and_the_engine_answers_there(run):
     program = run(REAL, "--listen", "127.0.0.1:0", "--name", "e7")
     listening = program.event("listening")
     assert listening["engine"] == "e7"
+    assert listening["model_roots"] == "none: callers install no models by path; --model-root DIR allows that"
     assert health(listening["address"]) == health_pb2.HealthCheckResponse.NOT_SERVING
     assert health(listening["address"], "headrace.v1.ModelService") == health_pb2.HealthCheckResponse.SERVING
     with grpc.insecure_channel(listening["address"]) as channel:
@@ -116,6 +117,11 @@ def test_port_0_logs_the_real_port_and_the_engine_answers_there(run):
     program.process.send_signal(signal.SIGINT)
     assert program.end() == 0
     assert program.names() == ["listening", "stopping", "stopped"]
+
+
+def test_f9_the_log_names_the_model_roots(run, tmp_path):
+    program = run(REAL, "--listen", "127.0.0.1:0", "--model-root", str(tmp_path), "--model-root", "/models")
+    assert program.event("listening")["model_roots"] == [str(tmp_path), "/models"]
 
 
 def test_sigterm_tells_health_first_and_lets_streams_finish(run):
