@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PROMPT ?=  ## run: print the answer to this alone, and end
 PORT ?=  ## run: port of the gateway; 7070, and any free one with PROMPT or 0
 ENGINE_PORT ?=  ## run: port of the engine; 7071, and any free one with PROMPT or 0
+MODELS ?=  ## run: folder that clients may install models from; models/ here
 TORCH_INDEX ?=  ## a package index to take torch from, such as https://download.pytorch.org/whl/cpu
 # CUDA kernels are built where there is a card to run them.
 CORE_CUDA ?= $(if $(shell command -v nvidia-smi),AUTO,OFF)
@@ -14,7 +15,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # What users type is text: `value` takes it as it stands, and make, which would expand it, does not export it.
-unexport PROMPT PORT ENGINE_PORT
+unexport PROMPT PORT ENGINE_PORT MODELS
 
 STEP := $(PYTHON) deploy/step.py
 PIP := $(BIN)/pip install --quiet

@@ -48,7 +48,7 @@ def test_a_gateway_that_dies_ends_what_waits_for_its_answer(
         answer(client, prompt)
 
     monkeypatch.setattr(local, "answer", killed_before)
-    options = argparse.Namespace(prompt=None, port=0, engine_port=0)
+    options = argparse.Namespace(prompt=None, port=0, engine_port=0, models=tmp_path)
     with pytest.raises(LocalError, match=r"^gateway ended: killed by SIGKILL$"):
         local.run(options)
     assert [child for child in _children() if child not in before] == []

@@ -192,7 +192,7 @@ def test_one_port_for_both_is_refused() -> None:
 
 
 def test_f9_a_folder_of_models_that_is_none_is_refused(tmp_path: Path) -> None:
-    assert _refusal(f"--models={tmp_path}/absent") == f"headrace: MODELS: {tmp_path}/absent is no directory\n"
+    assert f"MODELS: {tmp_path}/absent is no directory" in _refusal(f"--models={tmp_path}/absent")
 
 
 def test_a_prompt_that_is_no_text_is_refused() -> None:
