@@ -201,6 +201,10 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{RESTARTS}::test_bc175_a_core_that_hangs_is_killed_and_replaced",
             "unit/engine/test_heartbeat.py::*",
         ),
+        "MODEL_STARTING: on its way to RUNNING, and waited for": (
+            f"{MODELS}::test_b4_a_model_on_its_way_to_running_is_waited_for",
+            "e2e/test_returning.py::*",
+        ),
         "CORE_RESTARTING": (f"{RESTARTS}::test_bc207_requests_are_refused_until_the_new_core_is_at_work",),
         "a core ends with its service": (f"{PROCESSES}::test_a_killed_service_takes_its_core_along",),
         "SIGTERM drains: what runs ends or is handed on, what is new is refused, exit status 0": (

@@ -137,8 +137,8 @@ class OverloadedError(HeadraceError):
 class UnavailableError(HeadraceError):
     """Nobody can serve the call now; trying again makes sense, and was done for as long as the time given allowed.
 
-    Reasons: NO_ENGINE, DRAINING, ENGINE_UNREACHABLE, CORE_RESTARTING, SESSION_SILENT; UNAVAILABLE where no server
-    answered at all; CLIENT_CLOSED where this client was closed.
+    Reasons: NO_ENGINE, DRAINING, ENGINE_UNREACHABLE, CORE_RESTARTING, MODEL_STARTING, SESSION_SILENT; UNAVAILABLE where
+    no server answered at all; CLIENT_CLOSED where this client was closed.
     """
 
     default_reason = "UNAVAILABLE"

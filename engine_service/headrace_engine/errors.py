@@ -8,13 +8,15 @@ HeadraceError
 ├── FailedPrecondition    WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, BAD_PROCESSOR,
 │                         OUT_OF_MEMORY
 ├── ResourceExhausted     QUEUE_FULL, RATE_LIMITED, RESULTS_FULL
-├── Unavailable           NO_ENGINE, DRAINING, ENGINE_UNREACHABLE, CORE_RESTARTING
+├── Unavailable           NO_ENGINE, DRAINING, ENGINE_UNREACHABLE, CORE_RESTARTING,
+│                         MODEL_STARTING
 ├── DeadlineExceeded      DEADLINE_NOT_MET
 └── Internal              ENGINE_FAULT
 """
 
 from __future__ import annotations
 
+import json
 import reprlib
 from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
@@ -207,6 +209,11 @@ def in_words(error: BaseException) -> str:
             raise
         text = "it cannot be said how"
     return sendable(f"{type(error).__name__}: {text}")
+
+
+def quoted(name: str) -> str:
+    """A name as all messages show one, in double quotes."""
+    return json.dumps(name, ensure_ascii=False)
 
 
 def sendable(text: str) -> str:

@@ -49,6 +49,10 @@ _CHANNEL_OPTIONS = [
     ("grpc.enable_retries", 0),  # they lose calls that begin just as a connection breaks: those never end
 ]
 
+_ON_THE_WAY = frozenset(
+    {model_pb2.MODEL_STATE_INSTALLING, model_pb2.MODEL_STATE_INITIAL, model_pb2.MODEL_STATE_STARTING}
+)
+
 
 @dataclass(frozen=True)
 class EngineView:
@@ -89,6 +93,12 @@ class EngineView:
         """The model takes requests now, as far as known: it is RUNNING, and its core is not being replaced."""
         info = self.models.get(model_name)
         return info is not None and serving(info)
+
+    def coming(self, model_name: str) -> bool:
+        """The model is on its way to RUNNING there, as far as known."""
+        info = self.models.get(model_name)
+        wanted = info is not None and info.wanted_state == model_pb2.MODEL_STATE_RUNNING
+        return wanted and self.state(model_name) in _ON_THE_WAY
 
     def may_have(self, model_name: str) -> bool:
         """The model is there, or was when it last answered, or nobody can tell."""

@@ -23,10 +23,11 @@ def names_of(config: generation_pb2.GenerationConfig) -> tuple[str, ...]:
 def processing(engines: Collection[Engine], model_name: str, names: Collection[str]) -> list[Engine]:
     """Those engines that run the model with all processors of these names, as far as known.
 
-    Where one engine alone runs it, that one: it says better than anybody what it lacks, and why.
+    Where one engine alone runs it, or is going to, that one: it says better than anybody what it lacks, and why.
     """
     running = [engine for engine in engines if engine.view.runs(model_name)]
-    if not names or len(running) == 1:
+    alone = len(running) == 1 and not any(engine.view.coming(model_name) for engine in engines)
+    if not names or alone:
         return running
     return [engine for engine in running if _had(engine, model_name).issuperset(names)]
 

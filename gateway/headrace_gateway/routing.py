@@ -25,12 +25,16 @@ MOVES_ON = frozenset(
         "UNKNOWN_MODEL",
         "DRAINING",
         "CORE_RESTARTING",
+        "MODEL_STARTING",
         "QUEUE_FULL",
         "RESULTS_FULL",
         "DEADLINE_NOT_MET",
     }
 )
 """Reasons of refusals that started nothing and that another engine may not have."""
+
+_NOT_READ = frozenset({"UNKNOWN_MODEL", "MODEL_NOT_RUNNING", "MODEL_STARTING"})
+"""Reasons of an engine that has no tokenizer of the model now."""
 
 _PASSING = (
     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -140,14 +144,16 @@ class Router:
         if not having:
             await self._pool.refresh()
             having = self._having(model_name)
+        refusal: CallError | None = None
         for engine in having:
             engine.turn = next(self._turns)
             try:
                 return await ask(engine)
             except CallError as error:
-                if error.reached and error.reason != "UNKNOWN_MODEL":
+                if error.reached and error.reason not in _NOT_READ:
                     raise
-        raise no_place(self._pool.engines, model_name)
+                refusal = error if error.reached and error.reason != "UNKNOWN_MODEL" else refusal
+        raise refusal or no_place(self._pool.engines, model_name)
 
     def _having(self, model_name: str) -> list[Engine]:
         having = [engine for engine in self._pool.reachable() if model_name in engine.view.models]
@@ -185,23 +191,32 @@ def _digest(name: str, key: str) -> int:
 def no_place(engines: Collection[Engine], model_name: str, processors: Sequence[str] = ()) -> CallError:
     """Why no engine takes a request to the model.
 
-    Where an engine ran the model, with these logits processors, when it last answered, and where none answers, trying
-    again makes sense; otherwise the model has to be started or installed, or the request be another.
+    Where an engine ran the model, with these logits processors, when it last answered, or is about to run it, and where
+    none answers, trying again makes sense; otherwise the model has to be started or installed, or the request be
+    another.
     """
+    coming = [engine.view.state(model_name) for engine in engines if engine.view.coming(model_name)]
     taken = any(engine.view.takes(model_name) for engine in engines)
     if taken and not processing(engines, model_name, processors):
-        return no_processing(engines, model_name, processors)
+        # One that does not run yet may have them.
+        return (
+            status.model_starting(model_name, coming[0]) if coming else no_processing(engines, model_name, processors)
+        )
     views = [engine.view.models.get(model_name) for engine in engines if engine.view.reachable]
     present = [view for view in views if view is not None]
     if not any(engine.view.reachable for engine in engines):
         return status.no_engine(model_name, "no engine answers")
     if any(engine.view.runs(model_name) for engine in engines):
         return status.no_engine(model_name, "the engine that ran it does not answer, or is stopping")
+    if coming:
+        return status.model_starting(model_name, max(coming, key=_nearness))
     if present:
         nearest = max(present, key=lambda view: _nearness(view.state))
         return status.model_not_running(model_name, nearest.state, nearest.failure.message)
     if any(model_name in engine.view.models for engine in engines):
         return status.no_engine(model_name, "the engine that has it does not answer")
+    if any(engine.view.may_have(model_name) for engine in engines if not engine.view.reachable):
+        return status.no_engine(model_name, "an engine that may have it was not reached yet")
     return status.unknown_model(model_name)
 
 

@@ -146,11 +146,13 @@ def unknown_model(model_name: str) -> CallError:
 
 _WAYS = {
     model_pb2.MODEL_STATE_INSTALLING: "wait until it is INITIAL (WatchModel), then start it (StartModel)",
-    model_pb2.MODEL_STATE_STARTING: "wait until it is RUNNING (WatchModel)",
-    model_pb2.MODEL_STATE_STOPPING: "wait until it is STOPPED (WatchModel), then start it (StartModel)",
-    model_pb2.MODEL_STATE_FAILED: "install it again, with another config where that helps (InstallModel)",
+    model_pb2.MODEL_STATE_STOPPING: (
+        "it takes no more requests. Wait until it is STOPPED (WatchModel), then start it (StartModel)"
+    ),
 }
 """What to do until a model takes requests, where that is not just to start it."""
+
+_REPLACE = "Install it again, with another config where that helps (InstallModel)"
 
 
 def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str = "") -> CallError:
@@ -159,13 +161,24 @@ def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str
     Args:
         failure: why it failed, where the state is FAILED.
     """
-    name = model_pb2.ModelState.Name(state).removeprefix("MODEL_STATE_")
-    because = f"{failure.removesuffix('.')}; " if failure else ""
     way = _WAYS.get(state, "start it first (StartModel)")
-    message = f'model "{model_name}" is {name}: {because}{way}'
+    if state == model_pb2.MODEL_STATE_FAILED:
+        way = f"{failure.removesuffix('.') or 'it failed'}. {_REPLACE}, then start it (StartModel)"
+    message = f'model "{shown(model_name)}" is {_state_name(state)}: {way}'
     detail = model_pb2.ModelStateInfo(model_name=model_name, state=state)
     code = grpc.StatusCode.FAILED_PRECONDITION
     return refusal(code, "MODEL_NOT_RUNNING", message, detail, model_name=model_name)
+
+
+def model_starting(model_name: str, state: model_pb2.ModelState) -> CallError:
+    """An engine is about to run the model."""
+    way = "it takes requests once it is RUNNING. Try again, or watch it (WatchModel)"
+    message = f'model "{shown(model_name)}" is {_state_name(state)}: {way}'
+    return _unavailable("MODEL_STARTING", message, model_name=model_name)
+
+
+def _state_name(state: model_pb2.ModelState) -> str:
+    return model_pb2.ModelState.Name(state).removeprefix("MODEL_STATE_")
 
 
 def no_engine(model_name: str, why: str) -> CallError:

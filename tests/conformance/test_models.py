@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headrace import Client, ConflictError, InvalidRequestError, NotFoundError, RequestReleasedError, StateError
+from headrace import (
+    Client,
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    RequestReleasedError,
+    RetryPolicy,
+    StateError,
+)
 from headrace.model_types import ModelInfo
 from headrace.types import FinishReason, GenerateStatus, ModelState
 from places import MODEL, Folders, Place
@@ -235,6 +243,19 @@ def test_a_model_that_does_not_run_takes_no_requests(client: Client, second: str
         client.start_request(second, ids=[1, 2])
     assert refusal.value.reason == "MODEL_NOT_RUNNING"
     assert refusal.value.details["state"] == "INITIAL"
+
+
+def test_b4_a_model_on_its_way_to_running_is_waited_for(place: Place, client: Client, folders: Folders) -> None:
+    client.install_model(NAME, path=str(folders.tiny), max_length=64, num_threads=1, no_wait=True)
+    client.start_model(NAME, no_wait=True)
+    with place.connect(retry=RetryPolicy(give_up_after=200)) as patient:
+        handle, queue = patient.start_request(NAME, ids=[1, 2], max_new_tokens=1, ignore_eos=True)
+        element = queue.Get()
+        assert element is not None
+        assert len(element.ids_from_generate) == 1
+        patient.release_request(handle)
+    assert client.get_model(NAME)[0].state is ModelState.RUNNING
+    _forget(client, NAME)
 
 
 def test_stop_lets_running_requests_end_until_the_drain_limit(client: Client, folders: Folders) -> None:

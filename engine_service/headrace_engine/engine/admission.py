@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 
-from headrace_engine.engine.advice import why_not_running
+from headrace_engine.engine.advice import starting, why_not_running
 from headrace_engine.engine.awaited_starts import AwaitedStarts
 from headrace_engine.engine.field_checks import is_set
 from headrace_engine.engine.forecast import check_deadline, work_of
@@ -36,7 +36,7 @@ from headrace_engine.engine.start_sequences import (
     prompt_log,
 )
 from headrace_engine.engine.statistics import Clock, SequenceTimes
-from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
+from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable, quoted
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig, ModelState
 from headrace_engine.request_types import AcceptedRequest, Chat, ConfigWarning, StartRequest
@@ -99,7 +99,7 @@ class Admission:
             FailedPrecondition: MODEL_NOT_RUNNING.
             ResourceExhausted: QUEUE_FULL, RESULTS_FULL.
             DeadlineExceeded: DEADLINE_NOT_MET.
-            Unavailable: DRAINING, CORE_RESTARTING.
+            Unavailable: DRAINING, CORE_RESTARTING, MODEL_STARTING.
         """
         _check_start(request)
         arrival = self._clock()
@@ -206,11 +206,13 @@ def _prepared(model: Model) -> Prepared:
     if model.serving and model.prepared is not None:
         return model.prepared
     if model.state is ModelState.RUNNING:
-        text = f"the core of model {model.name!r} is being restarted"
+        text = f"the core of model {quoted(model.name)} is being restarted"
         metadata = {"model_name": model.name}
         raise Unavailable(text, reason="CORE_RESTARTING", retry_after=1.0, metadata=metadata)
+    if model.coming:
+        raise starting(model.name, model.state)
     raise FailedPrecondition(
-        f"model {model.name!r} is {model.state}: {why_not_running(model.state, model.wanted, model.failure)}",
+        f"model {quoted(model.name)} is {model.state}: {why_not_running(model.state, model.failure)}",
         reason="MODEL_NOT_RUNNING",
         state=model.state,
         metadata={"model_name": model.name},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace_engine.errors import FailedPrecondition, HeadraceError
+from headrace_engine.errors import FailedPrecondition, HeadraceError, Unavailable, quoted
 from headrace_engine.model_types import ModelState
 
 
@@ -12,7 +12,7 @@ def wrong_state(
     verb: str, name: str, state: ModelState, failure: HeadraceError | None, allowed: Sequence[ModelState]
 ) -> FailedPrecondition:
     """A verb that is possible from other states only."""
-    text = f"{verb}: model {name!r} is {state}{way_out(state, failure)}"
+    text = f"{verb}: model {quoted(name)} is {state}{way_out(state, failure)}"
     if state is not ModelState.FAILED:  # There the way out is all there is to do.
         text += f". The call is possible from {', '.join(allowed)}"
     return FailedPrecondition(text, state=state, metadata={"model_name": name})
@@ -20,21 +20,25 @@ def wrong_state(
 
 def given_up(name: str, state: ModelState) -> FailedPrecondition:
     """A verb that another call ended before it was done."""
-    text = f"model {name!r} is {state}: another call ended this one"
+    text = f"model {quoted(name)} is {state}: another call ended this one"
     return FailedPrecondition(text, state=state, metadata={"model_name": name})
 
 
-def why_not_running(state: ModelState, wanted: ModelState, failure: HeadraceError | None) -> str:
+def why_not_running(state: ModelState, failure: HeadraceError | None) -> str:
     """What follows "model is FAILED: " and its like: why it takes no requests, and what to wait for or to do."""
     if state is ModelState.FAILED:
         return f"{_text(failure)}. {_REPLACE}, then start it (StartModel)"
     if state is ModelState.STOPPING:
         return "it takes no more requests. Wait until it is STOPPED (WatchModel), then start it (StartModel)"
-    if wanted is ModelState.RUNNING:
-        return "wait until it is RUNNING (WatchModel)"
     if state is ModelState.INSTALLING:
         return "wait until it is INITIAL (WatchModel), then start it (StartModel)"
     return "start it first (StartModel)"
+
+
+def starting(name: str, state: ModelState) -> Unavailable:
+    """A model that is on its way to RUNNING: whoever waits is served."""
+    text = f"model {quoted(name)} is {state}: it takes requests once it is RUNNING. Try again, or watch it (WatchModel)"
+    return Unavailable(text, reason="MODEL_STARTING", retry_after=1.0, metadata={"model_name": name})
 
 
 def way_out(state: ModelState, failure: HeadraceError | None) -> str:

@@ -22,7 +22,7 @@ from headrace_engine.engine.sessions import Sessions
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.engine.statistics_view import devices_of, engine_stat
 from headrace_engine.engine.work_pools import WorkPools
-from headrace_engine.errors import Unavailable
+from headrace_engine.errors import Unavailable, quoted
 from headrace_engine.model_types import EngineStat, ModelDescription, ModelView, ServerInfo
 from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized
 from headrace_engine.result_types import Elements, FinishReason, ReadResult, SequenceView
@@ -247,4 +247,4 @@ class Engine:
 
     def _refuse_while_draining(self) -> None:
         if self._draining:
-            raise Unavailable(f"engine {self.name!r} is shutting down", retry_after=1.0)
+            raise Unavailable(f"engine {quoted(self.name)} is shutting down", retry_after=1.0)

@@ -14,7 +14,7 @@ from headrace_engine.engine.leases import lease_violations, resolved_lease
 from headrace_engine.engine.logit_rules import check_logit_fields
 from headrace_engine.engine.stops import check_stop_fields
 from headrace_engine.engine.suspicions import Asked, greedy_by, suspicions
-from headrace_engine.errors import FieldViolation, InvalidArgument
+from headrace_engine.errors import FieldViolation, InvalidArgument, quoted
 from headrace_engine.generation_config import GenerationConfig, SamplingParams
 from headrace_engine.request_types import ConfigWarning
 
@@ -161,7 +161,8 @@ def check_prompt(
     if len(ids) > max_length - 1:
         raise InvalidArgument.field(
             "prompt",
-            f"has {len(ids)} tokens; model {model_name!r} takes at most {max_length - 1} (max_length {max_length})",
+            f"has {len(ids)} tokens; model {quoted(model_name)} takes at most {max_length - 1} "
+            f"(max_length {max_length})",
             reason="PROMPT_TOO_LONG",
         )
     check_ids("prompt", ids, vocab_size, holes)
@@ -171,7 +172,7 @@ def _upper_lengths(sent: GenerationConfig, defaults: GenerationConfig, limits: L
     """The effective max_length, and the tokens that may be generated."""
     engine, prompt, owner = limits.max_length, limits.prompt_length, f"max_length {limits.max_length} of model"
     if sent.max_length is not None and sent.max_length > engine:
-        text = f"allowed: 1 to {engine} ({owner} {limits.model_name!r}); the prompt has {prompt} tokens"
+        text = f"allowed: 1 to {engine} ({owner} {quoted(limits.model_name)}); the prompt has {prompt} tokens"
         _refuse("max_length", f"= {sent.max_length} is out of range; {text}")
     max_length = sent.max_length or min(defaults.max_length or engine, engine)
     if max_length <= prompt:
@@ -179,7 +180,7 @@ def _upper_lengths(sent: GenerationConfig, defaults: GenerationConfig, limits: L
         _refuse("max_length", f"= {max_length} {text}", "PROMPT_TOO_LONG")
     room = engine - prompt
     if sent.max_new_tokens is not None and sent.max_new_tokens > room:
-        text = f"prompt {prompt} + {sent.max_new_tokens} > {owner} {limits.model_name!r}"
+        text = f"prompt {prompt} + {sent.max_new_tokens} > {owner} {quoted(limits.model_name)}"
         remedy = f"Ask for at most {room}, or install the model with a larger max_length"
         _refuse("max_new_tokens", f"= {sent.max_new_tokens} does not fit: {text}. {remedy}")
     wanted = sent.max_new_tokens or defaults.max_new_tokens or room

@@ -18,9 +18,11 @@ from headrace_engine.engine.runtime import core_plan, ready_effective
 from headrace_engine.engine.statistics import StepHistory
 from headrace_engine.engine.surroundings import Surroundings
 from headrace_engine.engine.verbs import Verbs
-from headrace_engine.errors import HeadraceError, Internal, in_words, is_fault
+from headrace_engine.errors import HeadraceError, Internal, in_words, is_fault, quoted
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
+
+_ON_THE_WAY = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING)
 
 
 class Model:
@@ -63,6 +65,11 @@ class Model:
     def serving(self) -> bool:
         """It takes requests now: it is RUNNING, and its core is at work."""
         return self.state is ModelState.RUNNING and self._recovery.loss is None
+
+    @property
+    def coming(self) -> bool:
+        """It is on its way to RUNNING, by a call, by the command line, or because it was RUNNING before a restart."""
+        return self.wanted is ModelState.RUNNING and self.state in _ON_THE_WAY
 
     def view(self, *, with_effective: bool = True) -> ModelView:
         """The model as it stands."""
@@ -176,7 +183,7 @@ class Model:
         except BaseException as error:
             if not is_fault(error):
                 raise
-            failure = Internal(f"model {self.name!r}: {in_words(error)}")
+            failure = Internal(f"model {quoted(self.name)}: {in_words(error)}")
             self.fail(failure)
             raise failure from error
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.engine.advice import way_out
+from headrace_engine.engine.advice import starting, way_out
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.kept_models import KeptModels, Replaced
 from headrace_engine.engine.model import Model
@@ -21,7 +21,7 @@ from headrace_engine.engine.statistics import Clock, StepHistory
 from headrace_engine.engine.surroundings import Surroundings
 from headrace_engine.engine.watchers import Watchers
 from headrace_engine.engine.work_pools import WorkPools
-from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, quoted
 from headrace_engine.model_types import ModelDescription, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 
@@ -69,7 +69,7 @@ class ModelRegistry:
         model = self._models.get(model_name)
         if model is None:
             known = ", ".join(sorted(self._models)) or "none"
-            text = f"no model is named {model_name!r}; installed: {known}"
+            text = f"no model is named {quoted(model_name)}; installed: {known}"
             raise NotFound(text, reason="UNKNOWN_MODEL", metadata={"model_name": model_name})
         return model
 
@@ -79,10 +79,13 @@ class ModelRegistry:
         Raises:
             NotFound: UNKNOWN_MODEL.
             FailedPrecondition: it is being installed, or that failed.
+            Unavailable: MODEL_STARTING.
         """
         model = self.get(model_name)
         if model.prepared is None:
-            text = f"model {model_name!r} is {model.state}{way_out(model.state, model.failure)}"
+            if model.coming:
+                raise starting(model_name, model.state)
+            text = f"model {quoted(model_name)} is {model.state}{way_out(model.state, model.failure)}"
             raise FailedPrecondition(text, reason="MODEL_NOT_RUNNING", state=model.state)
         return model.prepared
 
@@ -100,7 +103,7 @@ class ModelRegistry:
         if model is None or model.state is ModelState.FAILED:
             model = self._add(config)
         elif model.config != config:
-            text = f"model {config.model_name!r} is installed with another config: release it first"
+            text = f"model {quoted(config.model_name)} is installed with another config: release it first"
             raise AlreadyExists(text, metadata={"model_name": config.model_name})
         await model.install(no_wait=no_wait)
         return model.view()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headrace_engine.engine.token_details import NOTHING, Asked
-from headrace_engine.errors import InvalidArgument, ResourceExhausted
+from headrace_engine.errors import InvalidArgument, ResourceExhausted, quoted
 
 TOKEN_BYTES = 128
 """Bytes reserved for a token: 28 of numbers (id, checksum, end of its text, place of its text, time, log-probability),
@@ -163,8 +163,8 @@ class ResultRoom:
         if taken + size > limit:
             delay = retry_after()
             raise ResourceExhausted(
-                f"the results of this owner on model {tenant[1]!r} may take {limit} bytes (max_result_bytes), {taken} "
-                f"are taken and this request may need {size} ({need.text}). Release what was read, ask "
+                f"the results of this owner on model {quoted(tenant[1])} may take {limit} bytes (max_result_bytes), "
+                f"{taken} are taken and this request may need {size} ({need.text}). Release what was read, ask "
                 f"for fewer tokens, or try again in {delay:.1f} s",
                 reason="RESULTS_FULL",
                 retry_after=delay,

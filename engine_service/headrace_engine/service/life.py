@@ -58,10 +58,7 @@ class Service:
     async def _serve(self, address: str, replaced: list[Replaced]) -> None:
         for one in replaced:
             _log.warning("stored_model_replaced", model=one.model_name, changes=one.changes)
-        await self._server.start()
-        options = self._arguments.engine
-        _log.info("listening", address=address, backend=options.backend, model_roots=_told_roots(options))
-        await self._run_background()
+        await self._run_all(address)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, _Result]) -> _Result | None:
         """The result of work; None: a signal came first, and it was cut."""
@@ -94,11 +91,15 @@ class Service:
         """A second signal came."""
         return self._signals > 1
 
-    async def _run_background(self) -> None:
-        """Announce and install, until told to stop."""
+    async def _run_all(self, address: str) -> None:
+        """Announce, install and serve, until told to stop."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(Announcer(self._engine).run())]
             tasks += [group.create_task(self._bring_up(config)) for config in self._arguments.models]
+            await asyncio.sleep(0)  # Whoever asks first finds those models on their way, and not unknown.
+            await self._server.start()
+            options = self._arguments.engine
+            _log.info("listening", address=address, backend=options.backend, model_roots=_told_roots(options))
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
@@ -107,6 +108,9 @@ class Service:
         """Install and start a model. One that cannot be read ends the program; one that fails later stays."""
         installed = False
         try:
+            # First it is said where the model is to get, without waiting in between, so that callers wait for it.
+            await self._engine.install_model(config, no_wait=True)
+            await self._engine.start_model(config.model_name, no_wait=True)
             await self._engine.install_model(config)
             installed = True
             await self._engine.start_model(config.model_name)

@@ -28,7 +28,7 @@ TABLE = {
     "RESOURCE_EXHAUSTED": (errors.OverloadedError, ["QUEUE_FULL", "RATE_LIMITED", "RESULTS_FULL"]),
     "UNAVAILABLE": (
         errors.UnavailableError,
-        ["NO_ENGINE", "DRAINING", "ENGINE_UNREACHABLE", "CORE_RESTARTING", "SESSION_SILENT"],
+        ["NO_ENGINE", "DRAINING", "ENGINE_UNREACHABLE", "CORE_RESTARTING", "SESSION_SILENT", "MODEL_STARTING"],
     ),
     "UNAUTHENTICATED": (errors.AuthError, ["BAD_API_KEY"]),
     "PERMISSION_DENIED": (errors.AuthError, ["NOT_ALLOWED"]),

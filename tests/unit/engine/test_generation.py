@@ -166,7 +166,7 @@ class TestUpperLengths:
     def test_bc031_a_max_new_tokens_that_does_not_fit_says_what_to_ask_for(self) -> None:
         error = refused({"max_new_tokens": 91})
         assert error.message == (
-            "max_new_tokens = 91 does not fit: prompt 10 + 91 > max_length 100 of model 'smol'. "
+            'max_new_tokens = 91 does not fit: prompt 10 + 91 > max_length 100 of model "smol". '
             "Ask for at most 90, or install the model with a larger max_length"
         )
         assert error.violations[0].field == "config.max_new_tokens"
@@ -288,7 +288,7 @@ class TestPrompt:
     def test_bc028_a_prompt_that_leaves_no_room_is_refused_with_the_numbers(self, length: int) -> None:
         error = self.check((1,) * length)
         assert error.reason == "PROMPT_TOO_LONG"
-        assert f"has {length} tokens; model 'smol' takes at most 99 (max_length 100)" in error.message
+        assert f'has {length} tokens; model "smol" takes at most 99 (max_length 100)' in error.message
 
     @pytest.mark.parametrize("length", [1, ENGINE_MAX - 1])
     def test_bc028_up_to_one_less_than_max_length_is_accepted(self, length: int) -> None:

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 from headrace_engine.errors import (
+    FailedPrecondition,
+    HeadraceError,
     NotFound,
     Unavailable,
 )
@@ -68,7 +70,7 @@ class TestTable:
             return
         error = await refused(call(NAME, no_wait=True))
         assert (error.reason, error.state) == ("WRONG_STATE", state)
-        assert f"{NAME!r} is {state}" in error.message
+        assert f'"{NAME}" is {state}' in error.message
         assert error.metadata == {"model_name": NAME}
         assert bench.state is state
 
@@ -82,8 +84,14 @@ class TestTable:
     @pytest.mark.parametrize("state", [state for state in STATES if state is not ModelState.RUNNING])
     async def test_only_a_running_model_takes_requests(self, bench: Bench, held: Held, state: ModelState) -> None:
         await bring(bench, held, state)
-        error = await refused(bench.start())
-        assert (error.reason, error.state) == ("MODEL_NOT_RUNNING", state)
+        with pytest.raises(HeadraceError) as caught:
+            await bench.start()
+        error = caught.value
+        if state is ModelState.STARTING:
+            assert (error.reason, error.retry_after) == ("MODEL_STARTING", 1.0)
+        else:
+            assert isinstance(error, FailedPrecondition)
+            assert (error.reason, error.state) == ("MODEL_NOT_RUNNING", state)
         assert error.metadata == {"model_name": NAME}
 
     @pytest.mark.parametrize(
@@ -92,7 +100,7 @@ class TestTable:
             (ModelState.INSTALLING, "wait until it is INITIAL (WatchModel), then start it (StartModel)"),
             (ModelState.INITIAL, "start it first (StartModel)"),
             (ModelState.STOPPED, "start it first (StartModel)"),
-            (ModelState.STARTING, "wait until it is RUNNING (WatchModel)"),
+            (ModelState.STARTING, "it takes requests once it is RUNNING. Try again, or watch it (WatchModel)"),
             (
                 ModelState.STOPPING,
                 "it takes no more requests. Wait until it is STOPPED (WatchModel), then start it (StartModel)",
@@ -106,13 +114,19 @@ class TestTable:
     )
     async def test_the_refusal_says_what_to_do(self, bench: Bench, held: Held, state: ModelState, advice: str) -> None:
         await bring(bench, held, state)
-        assert (await refused(bench.start())).message == f"model {NAME!r} is {state}: {advice}"
+        with pytest.raises(HeadraceError) as caught:
+            await bench.start()
+        assert caught.value.message == f'model "{NAME}" is {state}: {advice}'
 
-    async def test_a_model_that_will_be_started_is_waited_for(self, bench: Bench, held: Held) -> None:
+    async def test_b4_a_model_that_will_be_started_is_an_outage(self, bench: Bench, held: Held) -> None:
         await bring(bench, held, ModelState.INSTALLING)
         await bench.engine.start_model(NAME, no_wait=True)
-        said = (await refused(bench.start())).message
-        assert said == f"model {NAME!r} is INSTALLING: wait until it is RUNNING (WatchModel)"
+        way = "it takes requests once it is RUNNING. Try again, or watch it (WatchModel)"
+        for call in (bench.start(), bench.engine.tokenize(NAME, "Hello")):
+            with pytest.raises(Unavailable) as caught:
+                await call
+            assert (caught.value.reason, caught.value.retry_after) == ("MODEL_STARTING", 1.0)
+            assert caught.value.message == f'model "{NAME}" is INSTALLING: {way}'
 
     @pytest.mark.parametrize(
         ("state", "advice"),
@@ -126,7 +140,7 @@ class TestTable:
     ) -> None:
         await bring(bench, held, state)
         said = (await refused(bench.engine.start_model(NAME))).message
-        assert said.startswith(f"StartModel: model {NAME!r} is {state}: {advice}")
+        assert said.startswith(f'StartModel: model "{NAME}" is {state}: {advice}')
         assert ("The call is possible from INSTALLING, INITIAL" in said) is (state is not ModelState.FAILED)
 
 

@@ -174,7 +174,7 @@ class TestRefused:
         for _ in range(2):
             error = await refused(bench, (5,) * length)
             assert error.reason == "PROMPT_TOO_LONG"
-            assert f"has {length} tokens; model 'smol' takes at most 63 (max_length 64)" in error.message
+            assert f'has {length} tokens; model "smol" takes at most 63 (max_length 64)' in error.message
 
     async def test_a_text_with_too_many_tokens(self, bench: Bench) -> None:
         await bench.run()

@@ -16,6 +16,7 @@ from headrace.v1 import request_service_pb2 as wire
 
 RUNNING = model_pb2.MODEL_STATE_RUNNING
 INITIAL = model_pb2.MODEL_STATE_INITIAL
+STARTING = model_pb2.MODEL_STATE_STARTING
 STOPPED = model_pb2.MODEL_STATE_STOPPED
 RELEASED = model_pb2.MODEL_STATE_RELEASED
 FINISHED = request_pb2.GENERATE_STATUS_FINISHED
@@ -86,6 +87,7 @@ class Known:
         self.released: dict[tuple[str, int], Held] = {}
         self.instance_id = secrets.token_hex(4)
         self.restarting: set[str] = set()
+        self.wanted: dict[str, Any] = {}
         self.processors: tuple[str, ...] = ()
         self.running = self.waiting = 0
         self.draining = False
@@ -151,6 +153,7 @@ class ModelAnswers(Known):
 
     def _info(self, name: str) -> model_pb2.ModelInfo:
         info = model_pb2.ModelInfo(model_name=name, engine="self", state=self.models[name])
+        info.wanted_state = self.wanted.get(name, info.state)
         if name in self.restarting:
             info.progress.phase = model_pb2.MODEL_PHASE_LOADING
         if info.state == RUNNING:

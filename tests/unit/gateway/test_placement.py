@@ -135,9 +135,15 @@ async def test_a_model_that_runs_nowhere_is_told_with_its_state(front, first, se
     ("state", "way"),
     [
         (model_pb2.MODEL_STATE_INSTALLING, "wait until it is INITIAL (WatchModel), then start it (StartModel)"),
-        (model_pb2.MODEL_STATE_STARTING, "wait until it is RUNNING (WatchModel)"),
-        (model_pb2.MODEL_STATE_STOPPING, "wait until it is STOPPED (WatchModel), then start it (StartModel)"),
-        (model_pb2.MODEL_STATE_FAILED, "install it again, with another config where that helps (InstallModel)"),
+        (
+            model_pb2.MODEL_STATE_STOPPING,
+            "it takes no more requests. Wait until it is STOPPED (WatchModel), then start it (StartModel)",
+        ),
+        (
+            model_pb2.MODEL_STATE_FAILED,
+            "it failed. Install it again, with another config where that helps (InstallModel), "
+            "then start it (StartModel)",
+        ),
     ],
 )
 async def test_a_model_that_runs_nowhere_is_told_with_what_to_do(front, first, second, state, way):
@@ -147,13 +153,44 @@ async def test_a_model_that_runs_nowhere_is_told_with_what_to_do(front, first, s
     assert failure.message == f'model "smol" is {name}: {way}'
 
 
+@pytest.mark.parametrize("state", ["INSTALLING", "INITIAL", "STARTING"])
+async def test_b4_a_model_on_its_way_to_running_is_an_outage(front, first, second, state):
+    first.models["smol"] = second.models["smol"] = model_pb2.ModelState.Value(f"MODEL_STATE_{state}")
+    first.wanted["smol"] = RUNNING
+    for call in (
+        front.requests.StartRequest(request()),
+        front.requests.Generate(wire.GenerateRequest(model_name="smol")),
+    ):
+        failure = await failing(call)
+        assert failure.told == (UNAVAILABLE, "MODEL_STARTING")
+        assert failure.retry_seconds == 1.0
+        assert failure.message == (
+            f'model "smol" is {state}: it takes requests once it is RUNNING. Try again, or watch it (WatchModel)'
+        )
+
+
+async def test_b4_an_engine_that_restarted_unseen_is_an_outage(front, first, second):
+    """The gateway still takes the model for RUNNING; the engines' own refusals are told."""
+
+    async def refused(request_, context):
+        await refuse(context, UNAVAILABLE, "MODEL_STARTING")
+
+    first.script["StartRequest"] = second.script["StartRequest"] = refused
+    assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "MODEL_STARTING")
+
+
+async def test_b4_what_an_engine_not_reached_yet_may_have_is_no_unknown_model(world):
+    front = await world.gateway(e1=await world.engine(other=RUNNING), e2="127.0.0.1:1")
+    assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "NO_ENGINE")
+
+
 async def test_a_model_that_failed_says_why():
     info = model_pb2.ModelInfo(model_name="smol", state=model_pb2.MODEL_STATE_FAILED)
     info.failure.message = "no memory: lower max_length."
     engine = Engine(EngineAddress.parse("e1=127.0.0.1:1"), 1.0, lambda: None)
     engine.view = EngineView(reachable=True, models={"smol": info})
     refusal = no_place([engine], "smol")
-    assert refusal.status.message.startswith('model "smol" is FAILED: no memory: lower max_length; install it again')
+    assert refusal.status.message.startswith('model "smol" is FAILED: no memory: lower max_length. Install it again')
     await engine.channel.close()
 
 

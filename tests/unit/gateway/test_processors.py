@@ -6,7 +6,7 @@ import grpc
 import pytest
 from headrace.v1 import request_service_pb2 as wire
 from unit.gateway.failures import failing
-from unit.gateway.scripted_answers import RUNNING, STOPPED, refuse
+from unit.gateway.scripted_answers import RUNNING, STARTING, STOPPED, refuse
 
 INVALID = (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
 FIELD = "config.logits_processors"
@@ -123,3 +123,21 @@ async def test_a_full_engine_is_not_replaced_by_one_without_the_processor(front,
 async def test_processors_of_an_engine_that_was_started_anew_are_seen_at_once(front, second):
     second.processors = ("new",)
     assert await placed(front, "new") == "e2"
+
+
+async def test_b4_an_engine_that_is_starting_may_have_what_the_running_one_lacks(world, first, second):
+    first.models["smol"], first.wanted["smol"] = STARTING, RUNNING
+    front = await world.gateway(e1=first, e2=second)
+    failure = await failing(start(front, "steer"))
+    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "MODEL_STARTING")
+    assert not second.asked("StartRequest")
+    assert await placed(front, "damp") == "e2"
+    first.models["smol"] = RUNNING
+    assert await placed(front, "steer") == "e1"
+
+
+async def test_b4_one_that_runs_alone_for_good_says_itself_what_it_lacks(world, first, second):
+    first.models["smol"] = STOPPED
+    front = await world.gateway(e1=first, e2=second)
+    assert await placed(front, "steer") == "e2"
+    assert second.asked("StartRequest")

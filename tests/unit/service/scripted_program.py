@@ -39,7 +39,8 @@ class Program(ScriptedEngine):
     async def start_model(self, model_name: str, *, no_wait: bool = False) -> ModelView:
         if model_name == "large":
             raise OutOfMemory("lower max_length")
-        self.set_state(ModelState.RUNNING, model_name)
+        if not no_wait:
+            self.set_state(ModelState.RUNNING, model_name)
         return self.get_model(model_name)
 
     async def drain(self, limit: float) -> None:
