@@ -40,6 +40,17 @@ def plain_reason(details: str, target: str) -> str:
     return text.removeprefix(f"{target}: ")
 
 
+def is_local(target: str) -> bool:
+    """Whether what is sent to a target leaves this machine never."""
+    host = target.rpartition(":")[0].strip("[]")
+    if target.startswith("unix:") or host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _parse(address: str, text: str) -> str:
     if address.startswith("unix:") and len(address) > len("unix:"):
         return address

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from headrace.aio_waiting import being_cancelled
 from headrace.grpc_channels import Channel, Channels, Failover, check_size, closed
+from headrace.mismatch import is_doubtful
 from headrace.transport import CallError, broke_off
 
 _LOST_STATUS = "Internal error from Core"
@@ -37,7 +38,7 @@ class AsyncGrpcTransport:
         try:
             return cast(Message, await call)
         except grpc.RpcError as error:
-            raise self._calls.failed(channel, error) from None
+            raise await _failed(self._calls, channel, error) from None
         except asyncio.CancelledError:
             raise _cut() from None
 
@@ -75,7 +76,7 @@ class AsyncGrpcStream:
         try:
             answer = await self._call.read()
         except grpc.RpcError as error:
-            raise self._failover.failed(self._channel, error) from None
+            raise await _failed(self._failover, self._channel, error) from None
         except asyncio.CancelledError:
             raise _cut() from None
         if answer is grpc.aio.EOF:
@@ -139,6 +140,13 @@ class AsyncGrpcChannel(AsyncGrpcStream):
         if self._sending is not None:
             self._sending.cancel()
         super().cancel()
+
+
+async def _failed(failover: Failover, channel: Channel, error: grpc.RpcError) -> CallError:
+    """What a failed call raises. Where the server may be looked at first, that is in a thread."""
+    if not is_doubtful(cast(grpc.Call, error).details() or ""):
+        return failover.failed(channel, error)
+    return await asyncio.to_thread(failover.failed, channel, error)
 
 
 def _begin(channel: Channel, method: str, *questions: Message, **options: Any) -> Any:

@@ -58,8 +58,8 @@ def _ask(conversation: Conversation, line: str) -> bool:
 
 
 def _check_running(models: list[ModelInfo], name: str) -> None:
-    """Refuses a model that takes no requests, before the first message is written."""
-    if any(model.state is ModelState.RUNNING for model in models):
+    """Refuses a model that takes no requests and is not about to, before the first message is written."""
+    if any(model.state is ModelState.RUNNING or _coming(model) for model in models):
         return
     known = [model for model in models if model.state is not ModelState.UNKNOWN] or models
     for model in known:
@@ -67,6 +67,12 @@ def _check_running(models: list[ModelInfo], name: str) -> None:
         raise StateError(
             f'model "{name}" is {model.state}{why}', reason="MODEL_NOT_RUNNING", details={"state": str(model.state)}
         )
+
+
+def _coming(model: ModelInfo) -> bool:
+    """Whether it will run by itself, which the first question waits for."""
+    on_the_way = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING)
+    return model.wanted_state is ModelState.RUNNING and model.state in on_the_way
 
 
 def _obey(command: str, conversation: Conversation) -> None:

@@ -33,6 +33,8 @@ _WAYS_OUT = {
     "STOPPED": "headrace start {model} starts it",
     "RUNNING": "headrace stop {model} stops it",
     "NO_ENGINE": "headrace models lists which engines have which models",
+    "TLS_MISMATCH": "the command line speaks no TLS; the Python client does",
+    "MODEL_STARTING": _LOOK,
     "UNAVAILABLE": "is a server there? --address HOST:PORT, or $HEADRACE_ADDRESS, names another",
 }
 
@@ -57,7 +59,7 @@ def way_out(error: HeadraceError, model: str, state: str = "") -> str | None:
 
 
 def sentence(error: HeadraceError, model: str, state: str = "") -> str:
-    """A failure as one line: "model 'smol' is RUNNING. [WRONG_STATE] (headrace stop smol stops it)"."""
+    """A failure as one line: `model "smol" is RUNNING. [WRONG_STATE] (headrace stop smol stops it)`."""
     way = way_out(error, model, state)
     line = " ".join(in_commands(_without_call(str(error)), model).splitlines())
     return line if way is None else f"{line} ({way})"

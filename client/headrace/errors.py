@@ -9,7 +9,7 @@ HeadraceError
 ├── StateError              the model's state, files or size do not allow the call
 ├── OverloadedError         too much waits already; `retry_after` says when to come back
 ├── UnavailableError        nobody can serve the call now; trying again makes sense
-├── AuthError               no API key, a wrong one, or one that does not allow the call
+├── AuthError               no API key, a wrong one, or one that does not allow the call; or TLS does not fit
 ├── DeadlineError           time ran out, or would have (also a TimeoutError)
 └── InternalServerError     a defect of the engine
 
@@ -145,7 +145,11 @@ class UnavailableError(HeadraceError):
 
 
 class AuthError(HeadraceError):
-    """The API key is missing, wrong, or does not allow the call. Reasons: BAD_API_KEY, NOT_ALLOWED."""
+    """The API key is missing, wrong, or does not allow the call, or client and server do not fit each other.
+
+    Reasons: BAD_API_KEY, NOT_ALLOWED; TLS_MISMATCH where no connection can ever be made, since one side speaks TLS and
+    the other does not, or the server's certificate is not accepted.
+    """
 
     default_reason = "BAD_API_KEY"
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any, cast
 
 import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError, Message
 
-from headrace.addresses import parse_addresses, plain_reason
+from headrace.addresses import is_local, parse_addresses, plain_reason
 from headrace.errors import InvalidRequestError
 from headrace.fork import ForkGuard
 from headrace.methods import CONVERSATIONS, METHODS, Method
+from headrace.mismatch import Mismatch
 from headrace.transport import CallError, client_closed
 from headrace.v1 import status_pb2
 
@@ -41,6 +44,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.enable_retries", 0),
 )
 
+logger = logging.getLogger(__name__)
+
 _STATUS_TRAILER = "grpc-status-details-bin"
 _fork_guard = ForkGuard("gRPC")
 
@@ -51,7 +56,8 @@ class Channels:
     Args:
         library: `grpc` or `grpc.aio`.
         addresses: "host:port", several separated by commas, the preferred one first.
-        api_key: sent with each call; None: none.
+        api_key: sent with each call; None: none. Without encryption it is for this machine alone: elsewhere there is a
+            warning in the log.
         credentials: of the connections; None: no encryption.
 
     Raises:
@@ -64,6 +70,9 @@ class Channels:
     ) -> None:
         targets = parse_addresses(addresses)
         _fork_guard.enter()
+        far = [target for target in targets if not is_local(target)]
+        if api_key and credentials is None and far:
+            logger.warning("api_key goes to %s unencrypted, where others can read it: pass credentials", far[0])
         self.metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
         self.calls = Failover(library, targets, credentials)
         self.streams = Failover(library, targets, credentials)
@@ -110,9 +119,11 @@ class Failover:
         self._targets = targets
         self._credentials = credentials
         self._channels: list[Channel | None] = [None] * len(targets)
+        self._mismatches = {target: Mismatch(target, credentials) for target in targets}
         self._current = 0
         self._closed = False
         self._lock = threading.Lock()
+        self._wrong: dict[str, str] = {}
 
     def channel(self) -> Channel:
         """The channel for the next call; connects when it is first used."""
@@ -126,8 +137,13 @@ class Failover:
             return channel
 
     def failed(self, channel: Channel, error: grpc.RpcError) -> CallError:
-        """What a failed call raises; moves on to the next address if this one cannot serve."""
+        """What a failed call raises; moves on to the next address if this one cannot serve.
+
+        Where the server cannot be reached it may be looked at for some seconds, to find out whether it ever can.
+        """
         call = cast(grpc.Call, error)
+        if call.code() is grpc.StatusCode.UNAVAILABLE and not self._closed and not _answered(call):
+            self._note(channel.target, self._mismatches[channel.target].reason(call.details() or ""))
         if self._closed:
             # gRPC says of a call that its own side cut no more than that it was cancelled.
             return closed()
@@ -135,7 +151,19 @@ class Failover:
             self.leave(channel)
         with self._lock:
             next_target = self._targets[self._current]
-        return CallError(_status_of(call, channel.target), instead="" if next_target == channel.target else next_target)
+            wrong = dict(self._wrong)
+        if call.code() is grpc.StatusCode.UNAVAILABLE and len(wrong) == len(self._targets):
+            return CallError(_never(wrong))
+        status = _status_of(call, channel.target)
+        if channel.target not in wrong:
+            status.message += "".join(f"; {target}: {reason}" for target, reason in wrong.items())
+        return CallError(status, instead="" if next_target == channel.target else next_target)
+
+    def _note(self, target: str, reason: str) -> None:
+        with self._lock:
+            self._wrong.pop(target, None)
+            if reason:
+                self._wrong[target] = reason
 
     def leave(self, channel: Channel) -> None:
         """Moves on to the next address, if it is still this one that is in use."""
@@ -150,6 +178,19 @@ class Failover:
             self._closed = True
             channels = [channel for channel in self._channels if channel is not None]
         return [channel.close() for channel in channels]
+
+
+def _answered(call: grpc.Call) -> bool:
+    """Whether a server sent this failure."""
+    return any(key == _STATUS_TRAILER for key, _ in call.trailing_metadata() or ())
+
+
+def _never(wrong: dict[str, str]) -> status_pb2.Status:
+    """None of the addresses can ever be connected to."""
+    info = status_pb2.ErrorInfo(reason="TLS_MISMATCH", domain="headrace")
+    detail = AnyMessage(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=info.SerializeToString())
+    message = "; ".join(f"no connection to {target}: {reason}" for target, reason in wrong.items())
+    return status_pb2.Status(code=grpc.StatusCode.UNAUTHENTICATED.value[0], message=message, details=[detail])
 
 
 def _status_of(call: grpc.Call, target: str) -> status_pb2.Status:

@@ -19,7 +19,8 @@ class GrpcTransport:
 
     Args:
         addresses: "host:port", several separated by commas, the preferred one first.
-        api_key: sent with each call as "authorization: Bearer KEY".
+        api_key: sent with each call as "authorization: Bearer KEY". Without credentials that is unencrypted: a
+            warning in the log says so, unless the server is on this machine.
         credentials: of the connection, from `grpc.ssl_channel_credentials`; None: no encryption.
 
     Raises:

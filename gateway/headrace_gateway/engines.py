@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import grpc
 import structlog
+from headrace.mismatch import speaks_tls
 from headrace.v1 import (
     engine_service_pb2,
     engine_service_pb2_grpc,
@@ -189,9 +190,17 @@ class Engine:
         try:
             view = await self._look()
         except grpc.aio.AioRpcError as error:
-            view = replace(self.view, reachable=False, problem=f"{error.code().name}: {error.details()}")
+            view = replace(self.view, reachable=False, problem=await self._problem(error))
         self.load.counted(begun)
         self._see(view)
+
+    async def _problem(self, error: grpc.aio.AioRpcError) -> str:
+        """Why a poll failed, for the log."""
+        problem = f"{error.code().name}: {error.details()}"
+        closed = "Socket closed" in problem  # Which is all that one hears of a server that expects TLS.
+        if closed and await asyncio.to_thread(speaks_tls, str(self.address)):
+            problem += "; it speaks TLS, and this gateway reaches engines without"
+        return problem
 
     async def _look(self) -> EngineView:
         info = await self.facts.GetServerInfo(engine_service_pb2.GetServerInfoRequest(), timeout=self._timeout)

@@ -212,12 +212,12 @@ def test_a_line_on_a_pipe_is_never_wrapped(server: ScriptedServer, capsys: pytes
     ("error", "line"),
     [
         (
-            StateError("model 'smol' is INITIAL: start it first (start_model)", reason="MODEL_NOT_RUNNING"),
-            "model 'smol' is INITIAL: start it first (headrace start smol). [MODEL_NOT_RUNNING]",
+            StateError('model "smol" is INITIAL: start it first (start_model)', reason="MODEL_NOT_RUNNING"),
+            'model "smol" is INITIAL: start it first (headrace start smol). [MODEL_NOT_RUNNING]',
         ),
         (
-            StateError("release_model: model 'smol' is RUNNING", reason="WRONG_STATE", details={"state": "RUNNING"}),
-            "model 'smol' is RUNNING. [WRONG_STATE] (headrace stop smol stops it)",
+            StateError('release_model: model "smol" is RUNNING', reason="WRONG_STATE", details={"state": "RUNNING"}),
+            'model "smol" is RUNNING. [WRONG_STATE] (headrace stop smol stops it)',
         ),
         (
             NotFoundError('no model "smol" on any engine: install it first (install_model)', reason="UNKNOWN_MODEL"),

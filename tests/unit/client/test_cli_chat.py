@@ -264,3 +264,14 @@ def test_at_a_terminal_an_answer_that_failed_leaves_the_conversation_as_it_was(
     assert "the engine is gone" in err
     assert "(the message was taken back)" in err
     assert history(server, 1) == [("user", "Hi again")]
+
+
+def test_b4_a_chat_begins_with_a_model_that_is_about_to_run(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coming = info(model_pb2.MODEL_STATE_STARTING, wanted_state=model_pb2.MODEL_STATE_RUNNING)
+    server.expect("GetModel", model_service_pb2.GetModelResponse(engines=[coming]))
+    script_answer(server, "Hello.")
+    type_lines(monkeypatch, "Hi")
+    assert run(server, "chat", "smol") == 0
+    assert capsys.readouterr().out == "Hello.\n"

@@ -1,0 +1,137 @@
+"""Connections that can never be made: one side speaks TLS and the other does not, or the certificate is not accepted.
+
+gRPC tells all of these as UNAVAILABLE, in words alone, and of several addresses of a name only the last one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from contextlib import suppress
+from typing import Any, cast
+
+import grpc
+
+_PROBE_SECONDS = 2.0
+"""For each address of a server that is looked at; one that is further away is told as it was before."""
+
+_LASTS = 1.0
+"""Seconds for which what was found holds: many calls fail with one connection."""
+
+_UNREACHED = "failed to connect to all addresses"
+
+_SIGNS = (
+    ("Hostname Verification Check failed", "its certificate is for another name than {host}: connect by a name that "
+     "it holds, or give the server a certificate for {host}"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is of an unknown authority, or no longer valid: pass the "
+     "authority's root certificate (credentials=grpc.ssl_channel_credentials(root_certificates))"),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS: leave out credentials"),
+)  # fmt: skip
+_SPEAKS_TLS = "it speaks TLS: pass credentials (credentials=grpc.ssl_channel_credentials())"
+
+
+class Mismatch:
+    """Finds out why a server cannot be reached for good.
+
+    Args:
+        target: "host:port", or another target of gRPC.
+        credentials: of the connection; None: no encryption.
+    """
+
+    def __init__(self, target: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self._target = target
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._found = ""
+        self._until = 0.0
+
+    def reason(self, details: str) -> str:
+        """What is wrong and what to do; "": nothing that would last.
+
+        May look at the server for some seconds.
+
+        Args:
+            details: gRPC's words for the failure.
+        """
+        host = self._target.rpartition(":")[0]
+        if not host or host.startswith("unix"):
+            return ""
+        told = _told(details, host)
+        if told or not is_doubtful(details):
+            return told
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._found = self._look(details, host)
+                self._until = time.monotonic() + _LASTS
+            return self._found
+
+    def _look(self, details: str, host: str) -> str:
+        several = not _is_address(host)
+        if self._credentials is None:
+            doubtful = several or "Socket closed" in details
+            return _SPEAKS_TLS if doubtful and speaks_tls(self._target) else ""
+        if not several:
+            return ""
+        told = (_told(self._ask(address, host), host) for address in _addresses(self._target))
+        return next(filter(None, told), "")
+
+    def _ask(self, address: str, host: str) -> str:
+        """What gRPC says of one address of the server alone."""
+        options = (("grpc.ssl_target_name_override", host), ("grpc.enable_retries", 0))
+        with grpc.secure_channel(address, cast(grpc.ChannelCredentials, self._credentials), options) as channel:
+            check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+            try:
+                check(b"", timeout=_PROBE_SECONDS)
+            except grpc.RpcError as error:
+                return cast(grpc.Call, error).details() or ""
+        return ""
+
+
+def is_doubtful(details: str) -> bool:
+    """Whether these words of gRPC leave open why a server was not reached, so that it is worth a look."""
+    return _UNREACHED in details
+
+
+def speaks_tls(target: str) -> bool:
+    """Whether a server at "host:port" answers a greeting of TLS at one of its addresses."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    for family, place in _places(target):
+        with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as plain:
+            plain.settimeout(_PROBE_SECONDS)
+            plain.connect(place)
+            with context.wrap_socket(plain, server_hostname=target.rpartition(":")[0].strip("[]")):
+                return True
+    return False
+
+
+def _told(details: str, host: str) -> str:
+    return next((advice.format(host=host) for sign, advice in _SIGNS if sign in details), "")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _addresses(target: str) -> list[str]:
+    """Each address of a name as a target of its own."""
+    kinds = {socket.AF_INET: "ipv4:{}:{}", socket.AF_INET6: "ipv6:[{}]:{}"}
+    return [kinds[family].format(place[0], place[1]) for family, place in _places(target)]
+
+
+def _places(target: str) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    host, _, port = target.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except (OSError, ValueError):
+        return []
+    inet = (socket.AF_INET, socket.AF_INET6)
+    return [(family, (str(place[0]), int(place[1]))) for family, _, _, _, place in found if family in inet]
