@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -71,10 +72,23 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         processors = names_of(request.config)
         stream, first = await self._router.place(request.model_name, begin, processors=processors)
         async with aclosing(stream):
+            await self._pass_on(first, stream, context)
+
+    async def _pass_on(self, first: Any, stream: AsyncIterator[Any], context: Context) -> None:
+        """What a Generate brings. Once tokens were delivered, no failure invites to send the whole call again."""
+        tokens = 0
+        try:
             if first is not None:
                 await context.write(first)
             async for message in stream:
                 await context.write(message)
+                tokens += len(message.elements.token_ids)
+        except CallError as error:
+            raise status.after_tokens(error, tokens) from error
+        except asyncio.CancelledError:
+            if not self._calls.was_cut():
+                raise
+            raise status.after_tokens(status.draining(), tokens) from None
 
     async def GeneratedElements(self, request: wire.GeneratedElementsRequest, context: Context) -> None:
         """Passes the stream on. A reader slower than the engine holds it back, so nothing piles up in between."""

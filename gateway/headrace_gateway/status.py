@@ -195,6 +195,24 @@ def engine_unreachable(name: str, *, reached: bool) -> CallError:
     return error
 
 
+def after_tokens(error: CallError, tokens: int) -> CallError:
+    """The failure of a Generate that has delivered so many tokens: another one begins anew, whoever is asked."""
+    if not tokens or not any(detail.type_url.endswith(".RetryInfo") for detail in error.status.details):
+        return error
+    told = status_pb2.Status(code=error.status.code)
+    told.details.extend(detail for detail in error.status.details if not detail.type_url.endswith(".RetryInfo"))
+    told.message = (
+        f"{_cause(error)}. This call broke off after {tokens} tokens and cannot go on: a new one begins from its "
+        "start; StartRequest gives what can be read on"
+    )
+    return CallError(told)
+
+
+def _cause(error: CallError) -> str:
+    """What happened, without the advice that follows a semicolon or a colon."""
+    return error.status.message.partition(";")[0].partition(": ")[0]
+
+
 def draining() -> CallError:
     """The gateway is about to stop."""
     return _unavailable("DRAINING", "this gateway is stopping and takes nothing new: use another one, or try again")

@@ -10,6 +10,8 @@ from headrace.v1.request_service_pb2_grpc import RequestServiceServicer
 from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine.engine import Engine
+from headrace_engine.errors import HeadraceError
+from headrace_engine.result_types import ReadResult
 from headrace_engine.service.codec import read_seconds
 from headrace_engine.service.convert_prompt import generate_request, start_request
 from headrace_engine.service.convert_results import (
@@ -100,9 +102,21 @@ class RequestServicer(RequestServiceServicer):
     async def Generate(self, request: wire.GenerateRequest, context: Any) -> AsyncIterator[wire.GenerateResponse]:
         """Start, read and release in one call. Leaving stops the request."""
         asked = await by_size(self._engine.pools, generate_request, request)
-        async with closing(self._engine.generate(asked)) as items:
-            async for accepted, index, result in items:
-                yield generate_response(accepted, index, result)
+        tokens = 0
+        try:
+            async with closing(self._engine.generate(asked)) as items:
+                async for accepted, index, result in items:
+                    yield generate_response(accepted, index, result)
+                    tokens += _length(result)
+        except HeadraceError as error:
+            if tokens and error.retry_after is not None:
+                error.message += f". This call broke off after {tokens} tokens: a new one begins from its start"
+                error.retry_after = None
+            raise
+
+
+def _length(result: ReadResult | None) -> int:
+    return len(result.elements.token_ids) if result is not None and result.elements is not None else 0
 
 
 def _given(request: wire.GetRequestRequest, name: str) -> int | None:

@@ -322,3 +322,48 @@ async def test_fields_that_the_gateway_does_not_know_reach_the_engine_which_refu
     await front.models.InstallModel(install)
     assert engine.asked("StartRequest")[0].request.SerializeToString().endswith(unknown)
     assert unknown in engine.asked("InstallModel")[0].request.SerializeToString()
+
+
+def _delivering(*messages):
+    """A Generate that brings these messages and goes on for ever."""
+
+    async def generate(request, context):
+        for message in messages:
+            await context.write(message)
+        await asyncio.Event().wait()
+
+    return generate
+
+
+ACCEPTED = wire.GenerateResponse(request={"handle": "e1/i/1"})
+THREE = wire.GenerateResponse(elements={"token_ids": [1, 2, 3]})
+
+
+async def _broken(front, engine, messages, cut):
+    """How a Generate fails that is cut after these messages."""
+    engine.script["Generate"] = _delivering(*messages)
+    call = front.requests.Generate(wire.GenerateRequest(model_name="smol"))
+    for _ in messages:
+        await call.read()
+    await cut()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    return failure_of(caught.value)
+
+
+async def test_b6_a_generate_that_broke_after_tokens_invites_to_no_retry(front, engine):
+    failure = await _broken(front, engine, [ACCEPTED, THREE], engine.stop)
+    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
+    assert "RetryInfo" not in failure.details
+    assert 'engine "e1" does not answer. This call broke off after 3 tokens and cannot go on' in failure.message
+
+
+async def test_b6_a_generate_that_broke_before_the_first_token_may_be_sent_again(front, engine):
+    assert (await _broken(front, engine, [ACCEPTED], engine.stop)).retry_seconds == 1.0
+
+
+async def test_b6_a_generate_cut_by_a_drain_invites_to_no_retry(front, engine):
+    failure = await _broken(front, engine, [ACCEPTED, THREE], lambda: front.gateway.calls.drain(0))
+    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    assert "RetryInfo" not in failure.details
+    assert "after 3 tokens" in failure.message

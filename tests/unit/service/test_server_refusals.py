@@ -9,7 +9,7 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from headrace.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
-from headrace_engine.errors import FieldViolation, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
+from headrace_engine.errors import FieldViolation, InvalidArgument, NotFound, OutOfRange, ResourceExhausted, Unavailable
 from unit.service.conftest import fields_of, reason_of, status_of
 from unit.service.scripted_engine import tokens
 from unit.service.test_server import failure_of
@@ -201,3 +201,15 @@ async def test_f2_a_panic_in_a_stream_is_answered_as_a_fault(front):
     assert list((await call.read()).elements.token_ids) == [5]
     error = await failure_of(call.read())
     assert (error.code(), reason_of(error)) == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
+
+
+@pytest.mark.parametrize("script", [[], [tokens(0, 5)]], ids=["before", "after"])
+async def test_b6_a_generate_invites_to_a_retry_only_before_its_first_token(front, script):
+    front.engine.script = [*script, Unavailable("away", retry_after=1.0)]
+    call = front.requests.Generate(request_service_pb2.GenerateRequest(text="hi"))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async for _ in call:
+            pass
+    kinds = [detail.type_url.rpartition(".")[2] for detail in status_of(caught.value).details]
+    assert ("RetryInfo" in kinds) == (not script)
+    assert ("broke off after 1 tokens" in caught.value.details()) == bool(script)
