@@ -95,11 +95,17 @@ def is_doubtful(details: str) -> bool:
     return _UNREACHED in details
 
 
-def speaks_tls(target: str) -> bool:
-    """Whether a server at "host:port" answers a greeting of TLS at one of its addresses."""
+def any_certificate() -> ssl.SSLContext:
+    """Greets a server only to see whether it speaks TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
+    return context
+
+
+def speaks_tls(target: str) -> bool:
+    """Whether a server at "host:port" answers a greeting of TLS at one of its addresses."""
+    context = any_certificate()
     for family, place in _places(target):
         with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as plain:
             plain.settimeout(_PROBE_SECONDS)

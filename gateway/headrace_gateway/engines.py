@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import grpc
 import structlog
-from headrace.mismatch import speaks_tls
+from headrace.mismatch import any_certificate
 from headrace.v1 import (
     engine_service_pb2,
     engine_service_pb2_grpc,
@@ -22,7 +22,7 @@ from headrace.v1 import (
 
 from headrace_gateway import API_VERSION, status
 from headrace_gateway.load import EngineLoad
-from headrace_gateway.options import EngineAddress
+from headrace_gateway.options import Address, EngineAddress
 from headrace_gateway.rewrite import readdress
 
 log = structlog.get_logger()
@@ -198,7 +198,7 @@ class Engine:
         """Why a poll failed, for the log."""
         problem = f"{error.code().name}: {error.details()}"
         closed = "Socket closed" in problem  # Which is all that one hears of a server that expects TLS.
-        if closed and await asyncio.to_thread(speaks_tls, str(self.address)):
+        if closed and await _speaks_tls(self.address, self._timeout):
             problem += "; it speaks TLS, and this gateway reaches engines without"
         return problem
 
@@ -228,6 +228,16 @@ class Engine:
 def serving(model: model_pb2.ModelInfo) -> bool:
     """The model takes requests: it is RUNNING, and has no progress, which would be that of a core replacing another."""
     return model.state == model_pb2.MODEL_STATE_RUNNING and not model.HasField("progress")
+
+
+async def _speaks_tls(address: Address, seconds: float) -> bool:
+    """Whether a server answers a greeting of TLS, which this gateway's channels do not send."""
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(seconds):
+            _, writer = await asyncio.open_connection(address.host, address.port, ssl=any_certificate())
+            writer.close()
+            return True
+    return False
 
 
 def _misfit(info: engine_service_pb2.GetServerInfoResponse) -> str:

@@ -109,4 +109,5 @@ def test_b4_a_restarted_engine_shows_no_hard_error(
         before = starts.started
         wait_until(lambda: starts.started >= before + 3 or starts.failures, "nothing was started afterwards", 120)
     assert starts.failures == []
-    assert starts.codes <= {"OK", "UNAVAILABLE"}
+    # CANCELLED is of calls that were under way when the engine went; clients take it for an outage, too.
+    assert starts.codes <= {"OK", "UNAVAILABLE", "CANCELLED"}

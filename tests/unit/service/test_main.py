@@ -39,13 +39,19 @@ class Running:
             env={**os.environ, "PYTHONPATH": path},
         )
         self.events: list[dict[str, Any]] = []
+        self._passed: list[dict[str, Any]] = []
 
     def event(self, name: str) -> dict[str, Any]:
-        """The next event of a name; everything logged must be an event."""
+        """The next event of a name, or one that came while another was waited for; everything logged is an event."""
+        for event in self._passed:
+            if event["event"] == name:
+                self._passed.remove(event)
+                return event
         for line in self.process.stderr:
             self.events.append(json.loads(line))
             if self.events[-1]["event"] == name:
                 return self.events[-1]
+            self._passed.append(self.events[-1])
         raise AssertionError(f"no {name} in {self.events}")
 
     def end(self) -> int:
