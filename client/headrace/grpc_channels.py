@@ -155,8 +155,7 @@ class Failover:
         if call.code() is grpc.StatusCode.UNAVAILABLE and len(wrong) == len(self._targets):
             return CallError(_never(wrong))
         status = _status_of(call, channel.target)
-        if channel.target not in wrong:
-            status.message += "".join(f"; {target}: {reason}" for target, reason in wrong.items())
+        status.message += "".join(f"; {target}: {reason}" for target, reason in wrong.items())
         return CallError(status, instead="" if next_target == channel.target else next_target)
 
     def _note(self, target: str, reason: str) -> None:
