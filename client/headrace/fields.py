@@ -89,7 +89,7 @@ class GenerationFields(TypedDict, total=False):
         skip_special_tokens: leave special tokens out of the text. Default True.
         use_prefix_cache: read and fill the prefix cache. Default True.
         cache_salt: share cached prefixes only with the same salt; at most 1024 bytes. Default "".
-        priority: higher is served first. Default 0.
+        priority: higher is served first, before prompts under way too; equal ones share each step. Default 0.
         deadline: seconds from arrival after which the request ends with DEADLINE; above 0; refused (DEADLINE_NOT_MET)
             where by measured rates it cannot be met. Default: none.
         interrupt_policy: when memory runs out: "RESUME" (default) or "RETURN".

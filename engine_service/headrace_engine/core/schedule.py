@@ -28,6 +28,11 @@ class Limits:
     lookahead: int = 16
     caching: bool = True
 
+    @property
+    def most(self) -> int:
+        """Sequences that may run: each has a token of every step."""
+        return min(self.max_batch, self.max_tokens)
+
 
 @dataclass(slots=True)
 class Row:
@@ -48,6 +53,7 @@ class Schedule:
 
     Attributes:
         budget: tokens that may still be added.
+        prompts: of rows that go on with a prompt, the ids before them, and those that they compute.
         scheduled: sequences that are in a step for the first time.
         preempted: keys of sequences that gave their blocks up, and wait for others.
         interrupted: keys of sequences that gave their blocks up, and have ended.
@@ -56,17 +62,23 @@ class Schedule:
 
     budget: int
     rows: list[Row] = field(default_factory=list)
+    prompts: list[tuple[int, int]] = field(default_factory=list)
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     interrupted: list[int] = field(default_factory=list)
     copies: BlockCopies = NO_COPIES
 
     def add(self, sequence: Sequence) -> None:
-        """Compute as much of the sequence as is due and the budget allows."""
-        count = min(sequence.due, self.budget)
-        if count:
-            self.budget -= count
-            self.rows.append(Row(sequence, count))
+        """Compute the one id of the sequence that is due, if the budget allows."""
+        if self.budget:
+            self.budget -= 1
+            self.rows.append(Row(sequence, 1))
+
+    def add_prompt(self, sequence: Sequence, count: int) -> None:
+        """Compute the next ids of a prompt, or of what was computed before."""
+        self.budget -= count
+        self.prompts.append((sequence.position, count))
+        self.rows.append(Row(sequence, count))
 
 
 @dataclass(slots=True)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Collection, Iterable
 from itertools import count
-from operator import attrgetter
 
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.block_pool import BlockPool, BooksError
 from headrace_engine.core.groups import Groups
 from headrace_engine.core.host_tier import HostTier
+from headrace_engine.core.pace import Allowance, Pace
 from headrace_engine.core.prefix_cache import Scope
 from headrace_engine.core.schedule import Limits, Row, Schedule
 from headrace_engine.core.sequence import Sequence, SequenceStatus
+from headrace_engine.core.sharing import Entrance, Sharing
+from headrace_engine.core.starter import Starter
 from headrace_engine.core.tables import BlockTables
 from headrace_engine.core.tally import Tally
-from headrace_engine.core.waiting import Passed, WaitingQueue
+from headrace_engine.core.waiting import WaitingQueue
 from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.guided.guide import Guide
-from headrace_engine.messages import CoreStat, Scheduled
+from headrace_engine.messages import CoreStat
 
 
 class Scheduler:
@@ -30,16 +30,26 @@ class Scheduler:
     last in rank gives way. Sequences of one request go on from the prompt that they share in the same step.
     """
 
-    def __init__(self, pool: BlockPool, limits: Limits, scope: Scope, host: HostTier | None = None) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        limits: Limits,
+        scope: Scope,
+        host: HostTier | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self._pace = pace or Pace(block=pool.block_size)
+        self._steps = 0
         self._pool = pool
         self._host = host or HostTier(0)
         self._tables = BlockTables(pool, self._host, scope, caching=limits.caching)
         self._limits = limits
         self._arrivals = count()
         self._sequences: dict[int, Sequence] = {}
-        self._waiting = WaitingQueue()
+        self._waiting = WaitingQueue(limits.patience)
         self._running: list[Sequence] = []  # In the order of rank.
         self._tally = Tally()
+        self._starter = Starter(pool, self._tables, limits, self._waiting, self._running, self._tally)
         self._groups = Groups(pool.block_size)
 
     @property
@@ -65,8 +75,8 @@ class Scheduler:
             raise ValueError(f"key {request.key} is in use")
         sequence = Sequence(request, next(self._arrivals), self._tables.cursor(request), guide)
         self._sequences[request.key] = sequence
-        self._waiting.push(sequence)
         self._groups.join(sequence)
+        self._waiting.push(sequence)
         return sequence
 
     def find(self, key: int) -> Sequence | None:
@@ -87,22 +97,20 @@ class Scheduler:
         return not awaited and self._tables.can_extend_all(self._running)
 
     def schedule(self) -> Schedule:
-        """The next step: generations first, then prompts under way, then new sequences.
+        """The next step: generations first, then prompts, those under way and new ones, as `Sharing` shares it.
 
         While a step is under way, ask `can_look_ahead` first.
 
         Raises:
             BooksError: there is work and none of it can be done.
         """
+        self._steps += 1
         schedule = Schedule(self._limits.max_tokens)
         for sequence in self._groups.take_restarts():
             self._put_back(sequence, schedule)
         self._generate(schedule)
-        most = schedule.budget
-        self._continue(schedule, self._go_together(schedule, most))
-        if self._waiting:
-            self._admit(schedule, self._waiting)
-            self._go_together(schedule, most)
+        if schedule.budget and (self._waiting or len(schedule.rows) < len(self._running)):
+            self._compute_prompts(schedule)
         schedule.copies = self._tables.take_copies()
         if self.busy and not (schedule.rows or any(sequence.under_way for sequence in self._running)):
             raise BooksError(f"{len(self._waiting)} sequences wait and none can start")
@@ -180,7 +188,26 @@ class Scheduler:
         self._waiting.push(sequence)
         schedule.preempted.append(sequence.key)
 
-    def _go_together(self, schedule: Schedule, most: int) -> list[Sequence]:
+    def _compute_prompts(self, schedule: Schedule) -> None:
+        """Rows of prompts. Those of a group go on together, before others take of the budget."""
+        most, generating = schedule.budget, len(schedule.rows)
+        prompts = [sequence for sequence in self._running if sequence.remaining > 1 and sequence.due]
+        alone = not generating and len(prompts) <= 1 and len(prompts) + self._waiting.free == 1
+        allowance = self._pace.allow(most, generating, alone=alone)
+        gone = self._go_together(schedule, allowance, most)
+        if self._waiting:
+            entrance = Entrance(allowance, [each for each in prompts if each not in gone])
+            prompts += self._starter.start(self._waiting, schedule, allowance, self._steps, entrance)
+            gone |= self._go_together(schedule, allowance, most)
+        rivals = [each for each in prompts if each.due and each not in gone]
+        for sequence, ids in Sharing(allowance, self._pool.block_size, self._steps).share(rivals).items():
+            self._compute(sequence, ids, schedule)
+
+    def _compute(self, sequence: Sequence, ids: int, schedule: Schedule) -> None:
+        schedule.add_prompt(sequence, ids)
+        sequence.advanced = self._steps
+
+    def _go_together(self, schedule: Schedule, allowance: Allowance, most: int) -> set[Sequence]:
         """Let groups whose shared prompt was computed go on, each in one step while that is possible.
 
         Args:
@@ -189,63 +216,15 @@ class Scheduler:
         Returns:
             Those that were given a row.
         """
-        gone: list[Sequence] = []
+        gone: set[Sequence] = set()
         for group in self._groups.ready():
-            if group.rest <= schedule.budget or schedule.budget == most:
+            if group.rest <= allowance.ids or allowance.ids == most:
                 self._groups.open(group)
-                schedule.add(group.leader)
-                self._admit(schedule, self._waiting.ahead(group.followers))
-                gone += group.members
+                followers = self._waiting.ahead(group.followers)
+                begun = self._starter.start(followers, schedule, allowance, self._steps)
+                for member in (group.leader, *begun):
+                    if ids := min(member.due, allowance.ids):
+                        allowance.take(member.position, ids)
+                        self._compute(member, ids, schedule)
+                gone.update(group.members)
         return gone
-
-    def _continue(self, schedule: Schedule, gone: Collection[Sequence]) -> None:
-        """Further chunks of prompts that have begun, but for those that have gone on already.
-
-        Nothing starts without a token of the budget to itself, so there is one in every later step too.
-        """
-        for sequence in self._running:
-            if sequence.remaining > 1 and schedule.budget and sequence not in gone:
-                schedule.add(sequence)
-
-    def _admit(self, schedule: Schedule, waiting: Iterable[Sequence]) -> None:
-        """Start waiting sequences while there is room, past those that need more than there is.
-
-        Every running sequence that will still grow has one block held back for it. Without that reserve, a new
-        sequence would push another one out, or be pushed out itself, within a few steps.
-        """
-        reserve = sum(map(self._tables.grows, self._running))
-        passed = Passed(self._limits)
-        for sequence in waiting:
-            if sequence.held:
-                continue
-            if self._is_closed(schedule, reserve) or passed.bars(sequence):
-                return
-            cached = self._tables.find_cached(sequence)
-            grown = reserve + self._tables.grows(sequence)
-            if self._tables.can_open(sequence, cached, grown):
-                self._start(sequence, cached, schedule)
-                passed.note_overtaking()
-                reserve = grown
-            else:
-                passed.add(sequence)
-
-    def _is_closed(self, schedule: Schedule, reserve: int) -> bool:
-        """Whether no sequence may start in this step."""
-        full = len(self._running) == self._limits.max_batch or not schedule.budget
-        return full or not self._pool.can_allocate(reserve + 1)
-
-    def _start(self, sequence: Sequence, cached: list[int], schedule: Schedule) -> None:
-        self._waiting.remove(sequence)
-        self._tables.open(sequence, cached)
-        sequence.status = SequenceStatus.RUNNING
-        insort(self._running, sequence, key=attrgetter("rank"))
-        if not sequence.started:
-            self._note_start(sequence, cached, schedule)
-        schedule.add(sequence)
-
-    def _note_start(self, sequence: Sequence, cached: list[int], schedule: Schedule) -> None:
-        sequence.started = True
-        found = min(sequence.computed, sequence.prompt_length)
-        fetched = self._tables.count_fetched(cached, found)
-        schedule.scheduled.append(Scheduled(sequence.key, found, fetched))
-        self._tally.note_start(sequence, self._tables.count_fetched(cached, sequence.computed))

@@ -47,6 +47,7 @@ class Sequence:
         started: it was in a step before.
         preemptions: times that it gave up its blocks for others.
         overtaken: sequences behind it in the queue that started before it.
+        advanced: number of the step in which it started, or last computed ids of its prompt.
         logits: what its ids make of its rules, from its first draw on; None: it has none, or has drawn nothing here.
         processed: the ids that its logits processors were given last.
         scored: the first prompt token whose log-probability nobody was told; token 0 has none.
@@ -70,6 +71,7 @@ class Sequence:
     started: bool = False
     preemptions: int = 0
     overtaken: int = 0
+    advanced: int = 0
     logits: LogitState | None = None
     processed: array[int] = field(default_factory=lambda: array("i"))
     scored: int = field(init=False)
@@ -111,14 +113,19 @@ class Sequence:
         return self.length - self.prompt_length
 
     @property
+    def position(self) -> int:
+        """Ids that are computed, or under way."""
+        return self.computed + self.under_way
+
+    @property
     def remaining(self) -> int:
         """Ids to compute, behind those under way, before the next one can be drawn; 0: none is to be drawn any more."""
-        return self.length - self.computed - self.under_way
+        return self.length - self.position
 
     @property
     def due(self) -> int:
         """Of the remaining ids, those that may be computed now."""
-        return self.remaining if self.pause is None else max(0, self.pause - self.computed - self.under_way)
+        return self.remaining if self.pause is None else max(0, self.pause - self.position)
 
     @property
     def awaited(self) -> bool:
@@ -182,7 +189,7 @@ class Sequence:
 
     def step(self, count: int) -> SequenceStep:
         """Its share of a step that computes the next count ids; the last of them draws a token."""
-        draws, start = count == self.remaining, self.computed + self.under_way
+        draws, start = count == self.remaining, self.position
         step = SequenceStep(
             token_ids=self.ids[start : start + count] if self.drawing is None else _UNKNOWN,
             start=start,

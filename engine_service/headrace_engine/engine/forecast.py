@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headrace_engine.commands import AddSequence
 from headrace_engine.engine.generation import Generation, has_candidates
 from headrace_engine.engine.model import Model
+from headrace_engine.engine.outputs import is_first
 from headrace_engine.errors import DeadlineExceeded
+
+_RIVALS = 3
+"""Tokens of shorter prompts that are computed for one of a prompt that has waited long for its turn."""
+
+_PATIENCE = 16
+"""Steps after which the core lets a prompt go on that has computed nothing, whatever its priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +71,43 @@ def forecast(model: Model, work: Work) -> Forecast:
     config, outputs, steps = model.effective.config, model.outputs, model.outputs.history.step_times
     most, batch = config.max_prefill_tokens or 1, config.max_batch or 1
     running = outputs.live - outputs.waiting
-    missing = running + outputs.ahead_of(work.priority) + work.sequences - batch
+    ahead = [each for each in outputs.commands_waiting() if _is_ahead(each, work)]
+    missing = running + len(ahead) + work.sequences - batch
     new = 1 - outputs.best_reuse
-    # Who waits for a place in the batch waits for others to end: their prompts are in that time.
-    prompts = 0 if missing > 0 else math.floor(outputs.prompts_ahead_of(work.priority) * new)
     own = max(1, math.floor(work.known * new)) if work.reuses else work.known
+    # Who waits for a place in the batch waits for others to end: their prompts are in that time.
+    prompts = 0 if missing > 0 else _before(ahead, work, new, own, most)
     return Forecast(
         queue=max(0, missing) * (outputs.mean_service or 0.0) / batch,
         prompt=steps.time_of_all(prompts + own, most),
         generation=(work.generated - 1) * steps.time_of(min(running + work.sequences, batch)),
     )
+
+
+def _is_ahead(other: AddSequence, work: Work) -> bool:
+    """Whether a sequence that waits is served before a request that arrives now: of its priority, what is no longer."""
+    length = len(other.prompt) + len(other.generated)
+    return other.priority > work.priority or (other.priority == work.priority and length <= work.known)
+
+
+def _before(ahead: Iterable[AddSequence], work: Work, new: float, own: int, most: int) -> int:
+    """Prompt tokens that are computed before the last one of a request, at least.
+
+    Beside those of its priority it has a share of each step, and beside higher ones a block of some.
+
+    Args:
+        new: share of a prompt that is not found in the prefix cache, at least.
+        own: tokens of it that are computed.
+        most: tokens of a step.
+    """
+    higher = equal = 0
+    for other in filter(is_first, ahead):
+        if other.priority > work.priority:
+            higher += len(other.prompt)
+        else:
+            equal += len(other.prompt)
+    shared = min(math.floor(equal * new), _RIVALS * own)
+    return shared + min(math.floor(higher * new), _PATIENCE * most)
 
 
 def check_deadline(model: Model, deadline: float | None, spent: float, work: Work) -> None:

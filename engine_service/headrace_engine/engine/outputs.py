@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, count, repeat
 
 from headrace_engine.commands import AddSequence
@@ -60,7 +60,7 @@ class Outputs:
     @property
     def tokens_to_prefill(self) -> int:
         """Prompt tokens of sequences without a token, less what the cache gave, or the first of a request will give."""
-        live = ((each.times, _is_first(self._commands[each])) for each in self._live.values())
+        live = ((each.times, is_first(self._commands[each])) for each in self._live.values())
         found = (times for times, first in live if times.first_token is None and (first or times.scheduled is not None))
         return sum(times.prompt_length - (times.cached_length or 0) for times in found)
 
@@ -73,11 +73,9 @@ class Outputs:
         """Waiting sequences that are served before one of this priority that arrives now."""
         return self._waiting.ahead_of(priority)
 
-    def prompts_ahead_of(self, priority: int) -> int:
-        """Prompt tokens of those, that of a request once: its first sequence computes it."""
-        waiting = (self._commands[self._live[key]] for key in self._waiting)
-        first = (each for each in waiting if each.priority >= priority and _is_first(each))
-        return sum(len(each.prompt) for each in first)
+    def commands_waiting(self) -> Iterator[AddSequence]:
+        """What made the core compute each sequence that was in no step yet."""
+        return (self._commands[self._live[key]] for key in self._waiting)
 
     def new_key(self) -> int:
         """A key for a sequence, never used before for this model."""
@@ -211,7 +209,7 @@ def _waiting(command: AddSequence) -> Waiting:
     return Waiting(command.priority, command.owner, command.group or command.key)
 
 
-def _is_first(command: AddSequence) -> bool:
+def is_first(command: AddSequence) -> bool:
     """Whether a sequence is the first of its request, whose prompt the others find computed."""
     return command.group in (0, command.key)
 

@@ -166,14 +166,26 @@ class TestRefusals:
         measure(core, bench, 64, 1.0)
         await bench.start((5,) * 128)
         await bench.start((5,) * 128, config={"priority": -1})
-        assert "3 s for 64 prompt tokens" in (await missed(bench, 64, deadline=2.0)).message
-        await bench.start((5,) * 64, config={"deadline": 2.0, "priority": 1})
+        assert "4 s for 128 prompt tokens" in (await missed(bench, 128, deadline=3.0)).message
+        await bench.start((5,) * 128, config={"deadline": 3.0, "priority": 1})
+
+    async def test_a1_longer_prompts_are_not_waited_for(self, bench: Bench) -> None:
+        """Nor are shorter ones for more than what they have of the steps beside it; those of a higher priority are."""
+        core = await run(bench, max_prefill_tokens=64)
+        measure(core, bench, 64, 1.0)
+        await bench.start((5,) * 400)
+        await bench.start((5,) * 64, config={"deadline": 1.5})
+        for _ in range(8):
+            await bench.start((5,) * 64)
+        assert "4 s for 64 prompt tokens" in (await missed(bench, 64, deadline=3.0)).message
+        await bench.start((5,) * 400, config={"priority": 1})
+        assert "10 s for 64 prompt tokens" in (await missed(bench, 64, deadline=9.5)).message
 
     async def test_a_prompt_ahead_is_computed_once_for_all_sequences_of_its_request(self, bench: Bench) -> None:
         core = await run(bench, max_prefill_tokens=64)
         measure(core, bench, 64, 1.0)
         await bench.start((5,) * 128, config={"n": 4})
-        assert "3 s for 64 prompt tokens" in (await missed(bench, 64, deadline=2.0)).message
+        assert "4 s for 128 prompt tokens" in (await missed(bench, 128, deadline=3.0)).message
         outputs = bench.engine._models.get(NAME).outputs
         assert outputs.tokens_to_prefill == 128
         first, *others = [command.key for command in core.added[-4:]]
