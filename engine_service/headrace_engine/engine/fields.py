@@ -159,7 +159,11 @@ GENERATION = table(
     Field("use_prefix_cache", default=True, text="read and fill the prefix cache"),
     Field("cache_salt", default="", longest=MAX_SALT, text="share cached prefixes only with requests of the same salt"),
     Field(
-        "priority", -(2**31), 2**31 - 1, default=0, text="higher is served first, before prompts under way too; equal ones share each step, the shortest rest first"
+        "priority",
+        -(2**31),
+        2**31 - 1,
+        default=0,
+        text="higher is served first, before prompts under way too; equal ones share each step, the shortest rest first",
     ),
     Field("deadline", 0, above_low=True, text="seconds from arrival after which the request ends with DEADLINE"),
     Field(
