@@ -12,6 +12,7 @@ from headrace_engine.core.guides import GuideMaker, Guides
 from headrace_engine.core.host_tier import HostTier
 from headrace_engine.core.link import Link
 from headrace_engine.core.outcome import Outcome
+from headrace_engine.core.pace import Pace
 from headrace_engine.core.prefix_cache import Scope
 from headrace_engine.core.runner import Runner, Sampled
 from headrace_engine.core.schedule import Launched, Limits, Row, Schedule
@@ -29,6 +30,7 @@ class Core:
         sizes: what the runner made of it.
         open_guides: makes what compiles grammars for the model, when the first one comes.
         clock: seconds, for the time of a step and the age of cached blocks.
+        pace: what is known of how long steps take; None: there is no target for them.
     """
 
     def __init__(
@@ -39,11 +41,13 @@ class Core:
         link: Link,
         open_guides: Callable[[], GuideMaker],
         clock: Callable[[], float] = time.perf_counter,
+        pace: Pace | None = None,
     ) -> None:
         scope = Scope(revision=plan.path, kv_mode=plan.kv_cache_mode)
         limits = Limits(plan.max_batch, plan.max_prefill_tokens, caching=plan.enable_prefix_cache)
         pool, host = BlockPool(sizes.num_blocks, plan.block_size), HostTier(sizes.num_host_blocks)
-        self._scheduler = Scheduler(pool, limits, scope, host)
+        self._pace = pace or Pace(block=plan.block_size)
+        self._scheduler = Scheduler(pool, limits, scope, host, self._pace)
         self._executor = Executor(runner)
         self._link = link
         self._guides = Guides(open_guides)
@@ -196,12 +200,15 @@ class Core:
         if step is None:
             return
         results = self._executor.land(step)
+        failed = results is None
         if results is None:
             results = self._compute_apart(step, ahead)
-        self._outcome.book(step.schedule.rows, results)
         now = self._clock()
-        self._outcome.publish(step.schedule, now - max(step.started, self._landed))
-        self._landed = now
+        seconds, self._landed = now - max(step.started, self._landed), now
+        self._outcome.book(step.schedule.rows, results)
+        self._outcome.publish(step.schedule, seconds)
+        if not failed:
+            self._pace.note(len(step.steps) - len(step.schedule.prompts), step.schedule.prompts, seconds)
 
     def _compute_apart(self, step: Launched, ahead: Launched | None) -> list[Sampled | None]:
         """A step failed: compute each of its rows alone. What was launched after it built on it, and is nothing."""

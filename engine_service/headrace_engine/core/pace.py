@@ -62,9 +62,7 @@ class Pace:
         if seconds <= 0 or not self.target:
             return
         if prompts:
-            taken = max(seconds - self._time_of(generating), seconds * _LEAST_SHARE)
-            if taken >= self.target / 4 or sum(count for _, count in prompts) >= 4 * self.block:
-                self._learn(prompts, taken)  # Of fewer ids it is the step itself that takes the time.
+            self._learn(prompts, max(seconds - self._time_of(generating), seconds * _LEAST_SHARE))
         elif generating:
             size = generating.bit_length()
             before = self._generating.get(size, seconds)
@@ -86,12 +84,14 @@ class Pace:
 
     def _learn(self, prompts: Sequence[tuple[int, int]], seconds: float) -> None:
         middles = [(start + count // 2, count) for start, count in prompts]
-        if not self._by_context:
-            rate = seconds / sum(count for _, count in middles)
-            self._by_context = {_size(position): rate for position, _ in middles}
-            return
-        expected = [count * self.rate(position) for position, count in middles]
+        ids = sum(count for _, count in middles)
+        expected = [count * self.rate(position) for position, count in middles] if self._by_context else [0.0]
         whole = sum(expected)
+        if max(seconds, whole) < self.target / 4 and ids < 4 * self.block:
+            return  # Of so few ids it is the step itself that takes the time.
+        if not self._by_context:
+            self._by_context = {_size(position): seconds / ids for position, _ in middles}
+            return
         error = min(max(seconds / whole, 1 / _MOST_CHANGE), _MOST_CHANGE)
         for (position, _), part in zip(middles, expected, strict=True):
             self._by_context[_size(position)] = self.rate(position) * error ** (part / whole / 2)

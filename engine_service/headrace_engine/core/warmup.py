@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import islice
 
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.link import Link
+from headrace_engine.core.pace import Pace
 from headrace_engine.core.runner import BlockCopies, Runner, Scoring, SequenceStep
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.generation_config import SamplingParams
@@ -27,8 +29,18 @@ _COPIED = 64
 """Blocks that the warm-up copies, at most: runners copy more in the same room."""
 
 
-def start_up(plan: CorePlan, runner: Runner, link: Link) -> RunnerSizes:
+def start_up(
+    plan: CorePlan,
+    runner: Runner,
+    link: Link,
+    pace: Pace | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> RunnerSizes:
     """Bring a runner from nothing to serving, telling the link how far it is, last that it is ready.
+
+    Args:
+        pace: is told what a prompt takes.
+        clock: seconds, for that.
 
     Raises:
         HeadraceError: the model, the plan or the memory does not allow it.
@@ -44,6 +56,8 @@ def start_up(plan: CorePlan, runner: Runner, link: Link) -> RunnerSizes:
     for steps in largest_steps(plan, sizes, _SETTLED if runner.takes_all_at_once else plan.max_prefill_tokens):
         link.send(CoreProgress(ModelPhase.WARMING_UP))  # Before each: a link that was cut ends the warm-up here.
         runner.run(steps)
+    if pace is not None and pace.target:
+        _measure(plan, sizes, runner, pace, clock)
     link.send(CoreReady(**asdict(sizes), idle_processors=dict(runner.idle_processors)))
     return sizes
 
@@ -61,6 +75,14 @@ def largest_steps(plan: CorePlan, sizes: RunnerSizes, most_tokens: int) -> Itera
     yield _most_sequences(plan, sizes)
     longest = sizes.max_length - 1  # The last token of a sequence is never computed.
     yield [_row(longest - 1, 1, tuple(range(_blocks_for(longest, plan))))]
+
+
+def _measure(plan: CorePlan, sizes: RunnerSizes, runner: Runner, pace: Pace, clock: Callable[[], float]) -> None:
+    """Compute the beginning of a prompt, so that the first one that comes is not computed in steps that last."""
+    count = min(_SETTLED, plan.max_prefill_tokens, sizes.max_length - 1)
+    began = clock()
+    runner.run([SequenceStep((0,) * count, 0, tuple(range(_blocks_for(count, plan))), SamplingParams(temperature=0))])
+    pace.note(0, [(0, count)], clock() - began)
 
 
 def _most_tokens(plan: CorePlan, sizes: RunnerSizes, budget: int) -> list[SequenceStep]:

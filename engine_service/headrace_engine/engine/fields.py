@@ -163,7 +163,7 @@ GENERATION = table(
         -(2**31),
         2**31 - 1,
         default=0,
-        text="higher is served first, before prompts under way too; equal ones share each step, the shortest rest first",
+        text="higher is served first, also before prompts under way; equal ones share steps, the shortest rest first",
     ),
     Field("deadline", 0, above_low=True, text="seconds from arrival after which the request ends with DEADLINE"),
     Field(

@@ -133,6 +133,7 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
         activation_quant=_effective(config, "activation_quant"),
         logits_processors=processor_files(options.logits_processors),
         stream_interval=options.stream_interval,
+        step_target=options.step_target,
     )
 
 

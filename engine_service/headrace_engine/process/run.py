@@ -14,6 +14,7 @@ from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
 from headrace_engine.core.link import Link, LinkClosed
+from headrace_engine.core.pace import Pace
 from headrace_engine.core.paced_link import PacedLink
 from headrace_engine.core.runner import Runner
 from headrace_engine.core.warmup import start_up
@@ -92,9 +93,10 @@ def run_core(
 def _serve(plan: CorePlan, link: Link, make: RunnerFactory, begun: BegunVocabulary | None) -> None:
     vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
     with closing(make(plan)) as runner:
-        sizes = start_up(plan, runner, link)
+        pace = Pace(plan.step_target, plan.block_size)
+        sizes = start_up(plan, runner, link, pace)
         paced = PacedLink(link, plan.stream_interval)
-        Core(plan, sizes, runner, paced, vocabulary.maker).serve()
+        Core(plan, sizes, runner, paced, vocabulary.maker, pace=pace).serve()
 
 
 def _tell(link: Link, error: BaseException) -> None:

@@ -15,7 +15,7 @@ from typing import NoReturn
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.logits_processors import read_sources
-from headrace_engine.engine.options import FILE_LIMIT, STREAM_INTERVAL, EngineOptions
+from headrace_engine.engine.options import FILE_LIMIT, STEP_TARGET, STREAM_INTERVAL, EngineOptions
 from headrace_engine.process import AUTO_BACKEND, BACKENDS
 from headrace_engine.service.model_arguments import Setting, allowed_values, read_model
 
@@ -191,6 +191,14 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="tokens of quicker steps are sent together; 0: every step is; default %(default)g",
     )
+    parser.add_argument(
+        "--step-target",
+        type=_seconds,
+        default=STEP_TARGET,
+        metavar="SECONDS",
+        help="a step beside running streams computes as much of prompts as that allows; 0: all of max_prefill_tokens; "
+        "default %(default)g",
+    )
     parser.add_argument("--core", choices=["process", "thread"], default="process", help="where models are computed")
 
 
@@ -229,6 +237,7 @@ def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOp
         core_ping_limit=given.core_ping_limit,
         file_limit=given.file_limit,
         stream_interval=given.stream_interval,
+        step_target=given.step_target,
         logits_processors=processors,
         build=f"headrace-engine {__version__}",
     )

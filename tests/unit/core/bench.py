@@ -9,6 +9,7 @@ from typing import Any
 from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence
 from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
+from headrace_engine.core.pace import Pace
 from headrace_engine.core.warmup import start_up
 from headrace_engine.messages import CoreMessage, CoreStat, Ended, PromptPiece, StepBegun, StepOutput
 from unit.core.simulated import GREEDY, SimulatedRunner, expected, make_plan, tiny_vocabulary
@@ -54,12 +55,13 @@ class Bench:
         self.plan = make_plan(**changes)
         self.runner = type(self).make_runner(self.plan)
         self.link = ListLink()
-        sizes = start_up(self.plan, self.runner, self.link)
+        self.now = 1000.0
+        self.pace = Pace(self.plan.step_target, self.plan.block_size)
+        sizes = start_up(self.plan, self.runner, self.link, self.pace, self.clock)
         if isinstance(self.runner, SimulatedRunner):
             self.runner.forget_warm_up()
         self.link.messages.clear()
-        self.now = 1000.0
-        self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary, clock=lambda: self.now)
+        self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary, clock=self.clock, pace=self.pace)
         self.requests: dict[int, AddSequence] = {}
         self.tokens: dict[int, list[int]] = {}
         self.ended: dict[int, Ended] = {}
@@ -72,6 +74,10 @@ class Bench:
         self.begun: list[list[int]] = []
         self.step()  # At its first rest a core tells the size of its pool.
         self.first = self.outputs.pop()
+
+    def clock(self) -> float:
+        """The core's time: a simulated runner may take some."""
+        return self.now + float(getattr(self.runner, "spent", 0.0))
 
     def add(self, prompt: Sequence[int], max_new: int = 4, **fields: Any) -> int:
         """Queue a sequence, and return its key."""

@@ -115,7 +115,11 @@ class SimulatedRunner(Runner):
         seen: every id that was computed since then.
         copied: what was copied since then.
         fails_to_copy: copies raise.
+        cost: tells the seconds that a step takes.
+        spent: seconds that all steps have taken.
     """
+
+    cost: Callable[[Sequence[SequenceStep]], float] = staticmethod(lambda steps: 0.0)
 
     def __init__(self, plan: CorePlan) -> None:
         self.plan = plan
@@ -126,6 +130,7 @@ class SimulatedRunner(Runner):
         self.closed = False
         self.copied: list[BlockCopies] = []
         self.fails_to_copy = False
+        self.spent = 0.0
         self._pool: dict[tuple[int, int], tuple[int, int]] = {}
         self._host: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -165,6 +170,7 @@ class SimulatedRunner(Runner):
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         self._check_step(steps)
+        self.spent += self.cost(steps)
         self.batches.append([(step.start, len(step.token_ids)) for step in steps])
         if any(self.raises(step) for step in steps):
             raise RuntimeError("simulated fault")

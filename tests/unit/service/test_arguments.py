@@ -32,6 +32,8 @@ def test_settings_of_the_engine():
             "--no-hub",
             "--core-ping-limit",
             "2.5",
+            "--step-target",
+            "0.25",
             "--core",
             "thread",
         ]
@@ -41,6 +43,7 @@ def test_settings_of_the_engine():
     assert (given.engine.native_ops, given.engine.backend, given.engine.allow_hub) == (True, "torch", False)
     assert given.core_threads
     assert given.engine.core_ping_limit == 2.5
+    assert given.engine.step_target == 0.25
 
 
 def test_logits_processors_come_from_the_command_line_or_else_from_the_environment(tmp_path, monkeypatch):
