@@ -41,6 +41,8 @@ CORE_API int32_t core_cpu_best_isa(void);
 CORE_API CoreStatus core_cpu_create(const CoreCpuOptions* options, CoreCpu** cpu);
 CORE_API void core_cpu_destroy(CoreCpu* cpu); /* null does nothing */
 CORE_API int32_t core_cpu_isa(const CoreCpu* cpu);
+/* Jobs that its threads have finished since it was created: grows while a program runs. Any thread may ask. */
+CORE_API int64_t core_cpu_progress(const CoreCpu* cpu);
 
 /* Zeroed memory in huge pages where the system has them, aligned to 2 MiB; null where there is none. */
 CORE_API void* core_cpu_allocate(int64_t bytes);

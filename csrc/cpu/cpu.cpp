@@ -86,6 +86,10 @@ int32_t core_cpu_isa(const CoreCpu* cpu) {
   return cpu == nullptr ? CORE_ISA_NONE : cpu->isa;
 }
 
+int64_t core_cpu_progress(const CoreCpu* cpu) {
+  return cpu == nullptr ? 0 : cpu->pool.done();
+}
+
 void* core_cpu_allocate(int64_t bytes) {
   return core::allocate(bytes);
 }

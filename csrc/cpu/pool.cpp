@@ -129,7 +129,7 @@ class Moved {
 };
 
 Pool::Pool(int32_t threads, const int32_t* cpus, const int32_t* nodes)
-    : size_(threads), turns_(static_cast<size_t>(threads)) {
+    : size_(threads), turns_(static_cast<size_t>(threads)), done_(static_cast<size_t>(threads)) {
   if (nodes != nullptr) {
     node_of_.assign(nodes, nodes + threads);
     nodes_ = *std::max_element(nodes, nodes + threads) + 1;
@@ -173,6 +173,12 @@ void Pool::run(const Work& work) {
     turns_[0].offer();
     follow(claim(0), 0);
   }
+}
+
+int64_t Pool::done() const {
+  int64_t jobs = 0;
+  for (const Done& each : done_) jobs += each.jobs.load(std::memory_order_relaxed);
+  return jobs;
 }
 
 void Pool::serve(int32_t thread) {
@@ -239,6 +245,7 @@ Pool::Claim Pool::advance(int32_t thread) {
     const bool all_mine = nodes_ == 1 || std::count(jobs, jobs + nodes_, 0) == nodes_ - 1;
     if (mine == 0 || !all_mine || (mine > 1 && own.size > 1)) return begin(jobs, thread);
     work.run(work.context, 0, mine, thread);
+    done_[static_cast<size_t>(thread)].add(mine);
   }
   run_out();
   return {0, 0};
@@ -276,8 +283,10 @@ void Pool::run_out() {
 void Pool::follow(Claim claim, int32_t thread) {
   const Team& team = team_of(thread);
   while (claim.count > 0) {
-    const int64_t end = (claim.first + claim.count) << team.shift;
-    work_->run(work_->context, claim.first << team.shift, std::min(end, team.jobs), thread);
+    const int64_t first = claim.first << team.shift;
+    const int64_t end = std::min((claim.first + claim.count) << team.shift, team.jobs);
+    work_->run(work_->context, first, end, thread);
+    done_[static_cast<size_t>(thread)].add(end - first);
     claim = finish(claim.count, thread);
   }
 }

@@ -49,6 +49,13 @@ class alignas(64) Turn {
   uint64_t began_ = 0;
 };
 
+// Jobs that a thread has finished. The thread alone writes.
+struct alignas(64) Done {
+  std::atomic<int64_t> jobs{0};
+
+  void add(int64_t more) { jobs.store(jobs.load(std::memory_order_relaxed) + more, std::memory_order_relaxed); }
+};
+
 class Pool {
  public:
   // cpus: [threads], or null: threads run where the system places them. The caller of run() is thread 0 and is not
@@ -65,6 +72,9 @@ class Pool {
 
   // Returns when all phases are over, with all that the threads wrote. One run at a time.
   void run(const Work& work);
+
+  // Jobs finished so far, of all runs. Any thread may ask, at any time.
+  int64_t done() const;
 
  private:
   // Units of jobs that a thread has taken on.
@@ -115,6 +125,7 @@ class Pool {
   std::atomic<bool> ending_{false};
   Sleepers caller_asleep_;
   std::vector<Turn> turns_;
+  std::vector<Done> done_;
   std::vector<std::thread> threads_;
 };
 

@@ -168,9 +168,14 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """Answer to a Ping."""
+    """Answer to a Ping.
+
+    Attributes:
+        progress: inside a step, what the runner has done so far, in a unit of its own; None: the core is between two.
+    """
 
     number: int
+    progress: int | None = None
 
 
 CoreMessage = CoreProgress | CoreReady | CoreFailed | StepBegun | StepOutput | Pong

@@ -124,7 +124,7 @@ def test_bc175_a_core_that_hangs_is_killed_and_replaced(tiny: Path, tmp_path: Pa
         core = core_of(engine)
         core.send_signal(signal.SIGSTOP)
         gate.open()
-        assert_replaced(engine, client, "answered no ping for 2 s")
+        assert_replaced(engine, client, "made no progress for 2 s (--core-ping-limit) and was killed")
         core.wait(10)
         assert read_all(queues) == undisturbed
 

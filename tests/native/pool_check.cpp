@@ -74,7 +74,7 @@ bool same_on(const std::vector<int32_t>& nodes, int32_t runs, int32_t phases) {
   return true;
 }
 
-// More jobs than the pool counts one by one: each runs once.
+// More jobs than the pool counts one by one: each runs once, and is counted as done.
 bool each_of_many_runs_once(const std::vector<int32_t>& nodes) {
   core::Pool pool(static_cast<int32_t>(nodes.size()), nullptr, nodes.data());
   struct Marks {
@@ -95,7 +95,8 @@ bool each_of_many_runs_once(const std::vector<int32_t>& nodes) {
               for (int64_t job = begin + first; job < begin + last; job++) marks.runs[static_cast<size_t>(job)]++;
             },
             &marks});
-  return std::count(marks.runs.begin(), marks.runs.end(), 1) == std::ssize(marks.runs);
+  return std::count(marks.runs.begin(), marks.runs.end(), 1) == std::ssize(marks.runs) &&
+         pool.done() == std::ssize(marks.runs);
 }
 
 }  // namespace

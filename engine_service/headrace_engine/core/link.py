@@ -28,3 +28,17 @@ class Link(Protocol):
         Raises:
             LinkClosed: the other end is closed.
         """
+
+
+class PingedLink(Link, Protocol):
+    """A link whose front half asks now and then whether the core gets on."""
+
+    def answer(self, progress: int) -> None:
+        """Answer the pings that wait, while the core is busy with a step. Called on another thread than all else.
+
+        Args:
+            progress: what the runner has done so far.
+
+        Raises:
+            LinkClosed: the front half wants nothing of this core any more.
+        """

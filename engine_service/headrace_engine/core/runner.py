@@ -177,6 +177,14 @@ class Runner(ABC):
     takes_all_at_once = False
     """Nothing is allocated or compiled after `allocate`: the warm-up need not reach the most tokens of a step."""
 
+    @property
+    def progress(self) -> int:
+        """What it has done so far, in a unit of its own: grows while a step is computed. Any thread may ask."""
+        return 0
+
+    def interrupt(self) -> None:  # noqa: B027 (a runner need not be able to)
+        """Nobody wants what it computes: let a step under way raise as soon as it can. Any thread may call it."""
+
     @abstractmethod
     def load(self, progress: Progress) -> None:
         """Put the weights on the device.

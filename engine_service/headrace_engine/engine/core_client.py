@@ -29,7 +29,7 @@ class CoreClient:
         outputs: receives what the steps produce.
         report: called with the progress of loading.
         ended: called once with the reason when a core that was launched ends without having been asked to.
-        ping_limit: seconds after which a core that is ready and answers nothing is killed.
+        ping_limit: seconds after which a core that is ready and makes no progress is killed.
         sleep: waits between two looks for answers.
     """
 
@@ -91,7 +91,7 @@ class CoreClient:
         if isinstance(message, (StepBegun, StepOutput)):
             self._step(message)
         elif isinstance(message, Pong):
-            self._heartbeat.answer(message.number)
+            self._heartbeat.answer(message.number, message.progress)
         elif isinstance(message, CoreProgress):
             self._progress(message)
         elif isinstance(message, CoreReady):
@@ -123,9 +123,10 @@ class CoreClient:
         self._end(Internal(f"the core died: {reason}"))
 
     def _silent(self) -> None:
-        if self._link is not None:
-            self._link.kill()
-        self._end(Internal(f"the core answered no ping for {self._heartbeat.limit:g} s and was killed"))
+        became = "is gone" if self._link is None else self._link.kill()
+        limit = f"{self._heartbeat.limit:g} s (--core-ping-limit)"
+        advice = "where a single operation of a step takes that long, raise the limit or lower max_prefill_tokens"
+        self._end(Internal(f"the core made no progress for {limit} and {became}; {advice}"))
 
     def _end(self, error: HeadraceError) -> None:
         """A core that was not asked to has ended; its first word about that counts."""

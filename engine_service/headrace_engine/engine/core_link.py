@@ -15,10 +15,14 @@ class CoreLink(Protocol):
     def send(self, message: CoreCommand) -> None:
         """Hand over a command without blocking. What is sent to a core that is gone is dropped: `lost` tells of it."""
 
-    def kill(self) -> None:
+    def kill(self) -> str:
         """End the core now: it answers no more. `lost` tells when it is gone.
 
-        A thread cannot be killed: it ends when its step does, and nothing that it says meanwhile is received.
+        A thread cannot be killed: it ends when what it is doing does, at the latest with its step, and nothing that it
+        says meanwhile is received.
+
+        Returns:
+            What became of it, in words that follow "the core".
         """
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Notices a core that is there and answers no more."""
+"""Notices a core that is there and gets no further."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LOOKS = 10
 
 
 class Heartbeat:
-    """Pings one core at a time, and tells once when it has owed the answer for too long.
+    """Pings one core at a time, and tells once when it has made no progress for too long.
 
-    It counts its own looks rather than time: where this process stood still itself, the core is given its whole limit
-    again.
+    A core answers between two steps, and inside a long one with how far it is: who is slow is not dead. Looks are
+    counted rather than time: where this process stood still itself, the core is given its whole limit again.
 
     Args:
-        limit: seconds that an answer may take; a core answers between two steps.
+        limit: seconds without progress.
         send: gives a ping to the core.
         silent: called when the limit is over.
         sleep: waits between two looks.
@@ -36,12 +36,14 @@ class Heartbeat:
         self._sleep = sleep
         self._asked = 0
         self._answered = 0
+        self._progress: int | None = None
+        self._advanced = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """A core is ready: begin to ask it."""
         self.stop()
-        self._answered = self._asked
+        self._answered, self._progress, self._advanced = self._asked, None, False
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
@@ -50,18 +52,26 @@ class Heartbeat:
             self._task.cancel()
             self._task = None
 
-    def answer(self, number: int) -> None:
-        """The core answered the ping of this number."""
-        self._answered = max(self._answered, number)
+    def answer(self, number: int, progress: int | None = None) -> None:
+        """The core answered the ping of this number.
+
+        Args:
+            progress: inside a step, what was done so far; None: it is between two steps.
+        """
+        if number <= self._answered:
+            return  # Of the core before.
+        self._answered = number
+        self._advanced |= progress is None or progress != self._progress
+        self._progress = progress
 
     async def _run(self) -> None:
         looks = 0
-        while looks < _LOOKS or self._answered == self._asked:
+        while looks < _LOOKS:
             if self._answered == self._asked:
-                looks = 0
                 self._asked += 1
                 self._send(Ping(self._asked))
             await self._sleep(self.limit / _LOOKS)
-            looks += 1
+            looks = 0 if self._advanced else looks + 1
+            self._advanced = False
         self._task = None
         self._silent()

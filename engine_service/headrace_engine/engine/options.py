@@ -40,7 +40,7 @@ class EngineOptions:
         backend: name of the runner that cores use: "cpu", "torch", or "auto": torch on CUDA devices, cpu elsewhere.
         native_ops: let the backend use the native core where it can.
         allow_hub: resolve model paths that are no local path as names on a model hub.
-        core_ping_limit: seconds after which a core that answers nothing, not even between two steps, is killed.
+        core_ping_limit: seconds after which a core that makes no progress, not even inside a step, is killed.
         file_limit: seconds that reading what an install needs of a model's files may take.
         stream_interval: seconds after a core's last word in which further tokens wait for those of the next step; the
             first token of a sequence and the end never wait. 0: every step is told.

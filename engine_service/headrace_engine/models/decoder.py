@@ -112,6 +112,10 @@ class Ops(Protocol[Tensor, Prepared]):
         ...
 
 
+class Interrupted(Exception):
+    """Nobody wants what is computed."""
+
+
 class Decoder(Generic[Tensor, Prepared]):
     """A decoder-only transformer that follows a DecoderSpec.
 
@@ -121,12 +125,17 @@ class Decoder(Generic[Tensor, Prepared]):
         weights: tensors by canonical name: "embed", "layers.{i}.{name}" with name one of input_norm, q, k, v,
             q_bias, k_bias, v_bias, o, o_bias, post_norm, gate, up, down, gate_bias, up_bias, down_bias;
             "final_norm", and "head" unless the spec ties it to "embed".
+
+    Attributes:
+        done: products and attentions so far. Other threads may read it.
     """
 
     def __init__(self, spec: DecoderSpec, ops: Ops[Tensor, Prepared], weights: Mapping[str, Tensor]) -> None:
         self._spec = spec
         self._ops = ops
         self._weights = weights
+        self._interrupted = False
+        self.done = 0
 
     @property
     def vocab_size(self) -> int:
@@ -149,7 +158,17 @@ class Decoder(Generic[Tensor, Prepared]):
 
     def logits(self, states: Tensor) -> Tensor:
         """The logits [rows, vocab] of last hidden states."""
+        self._go_on()
         return self._ops.linear(states, self._weights["embed" if self._spec.tied_head else "head"])
+
+    def interrupt(self) -> None:
+        """Raise `Interrupted` before the next product or attention. Any thread may call it."""
+        self._interrupted = True
+
+    def _go_on(self) -> None:
+        self.done += 1
+        if self._interrupted:
+            raise Interrupted
 
     def _states(self, rows: Prepared) -> Tensor:
         residual = self._ops.embedding(self._weights["embed"], rows)
@@ -165,6 +184,7 @@ class Decoder(Generic[Tensor, Prepared]):
         q, k, v = self._linears(layer, ("q", "k", "v"), x, self._spec.qkv_bias)
         q, k = self._ops.rotate(q, k, rows)
         self._ops.append_kv(layer, k, v, rows)
+        self._go_on()
         out = self._ops.paged_attention(layer, q, rows, self._window(layer))
         return self._linear(layer, "o", out, self._spec.output_bias)
 
@@ -174,9 +194,11 @@ class Decoder(Generic[Tensor, Prepared]):
         return self._linear(layer, "down", self._ops.silu_mul(gate, up), bias)
 
     def _linear(self, layer: int, name: str, x: Tensor, bias: bool) -> Tensor:
+        self._go_on()
         return self._ops.linear(x, *self._projection(layer, name, bias))
 
     def _linears(self, layer: int, names: Sequence[str], x: Tensor, bias: bool) -> Sequence[Tensor]:
+        self._go_on()
         return self._ops.linears(x, [self._projection(layer, name, bias) for name in names])
 
     def _projection(self, layer: int, name: str, bias: bool) -> tuple[Tensor, Tensor | None]:

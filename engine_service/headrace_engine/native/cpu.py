@@ -99,6 +99,15 @@ class Cpu:
             raise ValueError("the threads of this Cpu have ended")
         return self._pool
 
+    @property
+    def progress(self) -> int:
+        """Jobs that its threads have finished: grows while a program runs. Another thread may ask meanwhile.
+
+        Raises:
+            ValueError: it is closed.
+        """
+        return int(self.native.handle.core_cpu_progress(self.address))
+
     def touch(self, memory: Memory, offset: int, nbytes: int, stride: int) -> None:
         """Let each node's threads take unused bytes of a memory from the system: those at offset + node · stride."""
         if offset + (self.nodes - 1) * stride + nbytes > memory.nbytes:

@@ -30,6 +30,7 @@ PROTOTYPES: dict[str, tuple[type | None, ...]] = {
     "core_cpu_create": (_status, _of(CpuOptions), _of(_address)),
     "core_cpu_destroy": (None, _address),
     "core_cpu_isa": (_i32, _address),
+    "core_cpu_progress": (_i64, _address),
     "core_cpu_allocate": (_address, _i64),
     "core_cpu_free": (None, _address),
     "core_cpu_touch": (_status, _address, _address, _i64, _i64),

@@ -9,12 +9,13 @@ import select
 import signal
 import socket
 import threading
+from contextlib import suppress
 from typing import cast
 
-from headrace_engine.commands import CoreCommand, CorePlan
+from headrace_engine.commands import CoreCommand, CorePlan, Ping
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.ipc import FrameReader, frame
-from headrace_engine.messages import CoreMessage
+from headrace_engine.messages import CoreMessage, Pong
 from headrace_engine.process.run import RunnerFactory, import_backend, make_runner, run_core
 from headrace_engine.process.vocabulary import BegunVocabulary
 
@@ -30,6 +31,7 @@ class SocketLink:
         self._socket = connection
         self._frames = FrameReader()
         self._pending: list[CoreCommand] = []
+        self._reading, self._writing = threading.Lock(), threading.Lock()
 
     def receive_plan(self) -> CorePlan:
         """The first message.
@@ -45,14 +47,15 @@ class SocketLink:
 
     def receive(self, block: bool) -> list[CoreCommand]:
         """See `Link.receive`."""
-        commands, self._pending = self._pending, []
-        try:
-            while self._read(commands, 0 if block and not commands else socket.MSG_DONTWAIT):
-                pass
-        except BlockingIOError:
-            return commands
-        except OSError as error:
-            raise LinkClosed from error
+        with self._reading:
+            commands, self._pending = self._pending, []
+            try:
+                while self._read(commands, 0 if block and not commands else socket.MSG_DONTWAIT):
+                    pass
+            except BlockingIOError:
+                return commands
+            except OSError as error:
+                raise LinkClosed from error
         if commands:
             return commands  # The end of the stream is still there at the next call.
         raise LinkClosed
@@ -60,9 +63,25 @@ class SocketLink:
     def send(self, *messages: CoreMessage) -> None:
         """See `Link.send`. Waits while the front half is slow to read."""
         try:
-            self._socket.sendall(b"".join(map(frame, messages)))
+            with self._writing:
+                self._socket.sendall(b"".join(map(frame, messages)))
         except OSError as error:
             raise LinkClosed from error
+
+    def answer(self, progress: int) -> None:
+        """See `PingedLink.answer`. The end of the stream is left to the core's own thread, and to `_watch`."""
+        if not self._reading.acquire(blocking=False):
+            return  # The core's own thread is listening.
+        try:
+            with suppress(OSError):
+                while self._read(self._pending, socket.MSG_DONTWAIT):
+                    pass
+            pings = [command for command in self._pending if isinstance(command, Ping)]
+            self._pending = [command for command in self._pending if not isinstance(command, Ping)]
+        finally:
+            self._reading.release()
+        if pings:
+            self.send(*(Pong(ping.number, progress) for ping in pings))
 
     def _read(self, commands: list[CoreCommand], flags: int) -> bool:
         """Add what one read brings; False at the end of the stream."""

@@ -142,9 +142,10 @@ class ProcessLink:
             self._outbox += frame(message)
             self._write()
 
-    def kill(self) -> None:
+    def kill(self) -> str:
         """See `CoreLink.kill`."""
         self._process.kill()
+        return "was killed"
 
     async def close(self) -> None:
         """See `CoreLink.close`."""

@@ -13,9 +13,10 @@ from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
-from headrace_engine.core.link import Link, LinkClosed
+from headrace_engine.core.link import LinkClosed, PingedLink
 from headrace_engine.core.pace import Pace
 from headrace_engine.core.paced_link import PacedLink
+from headrace_engine.core.pulse import Pulse
 from headrace_engine.core.runner import Runner
 from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument, is_fault
@@ -67,7 +68,7 @@ def chosen_backend(unit: ComputeUnit | None) -> str:
 
 
 def run_core(
-    plan: CorePlan, link: Link, make: RunnerFactory = make_runner, begun: BegunVocabulary | None = None
+    plan: CorePlan, link: PingedLink, make: RunnerFactory = make_runner, begun: BegunVocabulary | None = None
 ) -> bool:
     """Load, serve, and free everything. True if it ended because it was asked to, or because nobody is left to serve.
 
@@ -90,16 +91,18 @@ def run_core(
     return True
 
 
-def _serve(plan: CorePlan, link: Link, make: RunnerFactory, begun: BegunVocabulary | None) -> None:
+def _serve(plan: CorePlan, link: PingedLink, make: RunnerFactory, begun: BegunVocabulary | None) -> None:
     vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
     with closing(make(plan)) as runner:
         pace = Pace(plan.step_target, plan.block_size)
         sizes = start_up(plan, runner, link, pace)
         paced = PacedLink(link, plan.stream_interval)
-        Core(plan, sizes, runner, paced, vocabulary.maker, pace=pace).serve()
+        core = Core(plan, sizes, runner, paced, vocabulary.maker, pace=pace)
+        with Pulse(link, runner):
+            core.serve()
 
 
-def _tell(link: Link, error: BaseException) -> None:
+def _tell(link: PingedLink, error: BaseException) -> None:
     try:
         link.send(failure(error))
     except LinkClosed:

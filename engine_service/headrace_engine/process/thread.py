@@ -6,16 +6,14 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from headrace_engine.commands import CoreCommand, CorePlan, Shutdown
+from headrace_engine.commands import CoreCommand, CorePlan, Ping, Shutdown
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.daemon_thread import in_daemon
 from headrace_engine.errors import in_words
-from headrace_engine.messages import CoreMessage
+from headrace_engine.messages import CoreMessage, Pong
 from headrace_engine.process.run import RunnerFactory, make_runner, run_core
 
 _Argument = TypeVar("_Argument")
@@ -53,9 +51,10 @@ class ThreadLink:
         """See `CoreLink.send`."""
         self._link.put(message)
 
-    def kill(self) -> None:
+    def kill(self) -> str:
         """See `CoreLink.kill`."""
         self._link.cut()
+        return "was cut off (a thread of this process cannot be killed; the next core begins when it has ended)"
 
     async def close(self) -> None:
         """See `CoreLink.close`."""
@@ -86,21 +85,34 @@ class QueueLink:
     def __init__(self, loop: asyncio.AbstractEventLoop, receive: Callable[[CoreMessage], None]) -> None:
         self._loop = loop
         self._receive = receive
-        self._commands: SimpleQueue[CoreCommand] = SimpleQueue()
+        self._commands: list[CoreCommand] = []
+        self._news = threading.Condition()
         self._is_cut = False
 
     def put(self, message: CoreCommand) -> None:
         """Let the core receive a command."""
-        self._commands.put(message)
+        with self._news:
+            self._commands.append(message)
+            self._news.notify()
 
     def receive(self, block: bool) -> list[CoreCommand]:
         """See `Link.receive`."""
-        commands = [self._commands.get()] if block else []
-        with suppress(Empty):
-            while True:
-                commands.append(self._commands.get_nowait())
+        with self._news:
+            if block:
+                self._news.wait_for(lambda: self._commands)
+            commands, self._commands = self._commands, []
         self._check()
         return commands
+
+    def answer(self, progress: int) -> None:
+        """See `PingedLink.answer`."""
+        self._check()
+        with self._news:
+            pings = [command for command in self._commands if isinstance(command, Ping)]
+            if pings:
+                self._commands = [command for command in self._commands if not isinstance(command, Ping)]
+        if pings:
+            self.send(*(Pong(ping.number, progress) for ping in pings))
 
     def send(self, *messages: CoreMessage) -> None:
         """See `Link.send`."""

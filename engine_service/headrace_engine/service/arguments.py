@@ -175,7 +175,7 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         type=_positive_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="restart a core that answers nothing for so long; default %(default)g",
+        help="restart a core that makes no progress for so long; default %(default)g",
     )
     parser.add_argument(
         "--file-limit",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 from array import array
 from random import Random
 
@@ -331,3 +332,29 @@ for path in sys.argv[1:]:
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     assert len(lines) == 2
     assert all(0 <= int(line) < 384 for line in lines)
+
+
+def test_a2_another_thread_sees_progress_inside_a_step(tiny_llama, opened):
+    """Jobs are counted when they are done, not when the step is."""
+    runner = allocated(opened(tiny_llama, max_prefill_tokens=400))
+    steps = [SequenceStep(tuple(random_ids(400, seed=1)), 0, tuple(range(25)), GREEDY)]
+    seen, ended = set(), threading.Event()
+
+    def watch():
+        while not ended.is_set():
+            seen.add(runner.progress)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for _ in range(1000):
+            before = runner.progress
+            runner.run(steps)
+            after = runner.progress
+            assert after > before
+            if any(before < value < after for value in seen):
+                break
+    finally:
+        ended.set()
+        watcher.join()
+    assert any(before < value < after for value in seen)

@@ -17,6 +17,7 @@ from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.model_types import ModelPhase
+from headrace_engine.models.decoder import Interrupted
 from runners import plan_for, ready, silent
 from tiny_models import make_tiny_llama
 from torch_sequences import Lanes, load, random_ids
@@ -275,3 +276,17 @@ def test_compute_threads_sleep_while_they_wait_unless_the_environment_says_other
         check=True,
     )
     assert f"OMP_WAIT_POLICY = '{found}'" in result.stderr
+
+
+def test_a2_progress_is_counted_inside_a_step_and_a_step_can_be_interrupted(tiny_llama):
+    """At its next product: a thread that nobody listens to any more computes on for no longer."""
+    runner = runner_for(tiny_llama)
+    step = SequenceStep(token_ids=(1, 2, 3), start=0, blocks=(0,), sampling=GREEDY)
+    before = runner.progress
+    runner.run([step])
+    counted = runner.progress - before
+    assert counted == 5 * 2 + 1
+    runner.interrupt()
+    with pytest.raises(Interrupted):
+        runner.run([step])
+    assert runner.progress == before + counted + 1

@@ -1,7 +1,7 @@
 """A core process with the simulated runner: `python simulated_core.py [MODE …] FD`.
 
-Modes: "deaf", "crash" and "fail" hang, die and compute nothing any more from the step on that computes id 666;
-"chatter" sends what is no message.
+Modes: "slow" computes id 667 for ever, and gets on in it; "deaf", "crash" and "fail" hang, die and compute nothing any
+more from the step on that computes id 666; "chatter" sends what is no message.
 """
 
 from __future__ import annotations
@@ -31,6 +31,22 @@ class Deaf(SimulatedRunner):
         return super().run(steps)
 
 
+class Slow(SimulatedRunner):
+    """Gets on in a step, and never comes to its end."""
+
+    done = 0
+
+    @property
+    def progress(self) -> int:
+        return self.done
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        if any(667 in step.token_ids for step in steps):
+            while not threading.Event().wait(0.001):
+                self.done += 1
+        return super().run(steps)
+
+
 class Crashing(SimulatedRunner):
     """Takes the process down with it."""
 
@@ -50,7 +66,7 @@ class Failing(SimulatedRunner):
 
 
 def make(plan: CorePlan) -> SimulatedRunner:
-    kinds = {"deaf": Deaf, "crash": Crashing, "fail": Failing}
+    kinds = {"deaf": Deaf, "slow": Slow, "crash": Crashing, "fail": Failing}
     return kinds.get(sys.argv[1], SimulatedRunner)(plan)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
-from headrace_engine.commands import Ping
+from headrace_engine.commands import EndSequence, Ping
 from headrace_engine.core.link import LinkClosed
-from headrace_engine.ipc import frame
+from headrace_engine.ipc import FrameReader, frame
 from headrace_engine.messages import Pong
 from headrace_engine.process.child import SocketLink
 from unit.core.simulated import make_plan
@@ -62,5 +63,45 @@ def test_half_a_message_at_the_end_is_dropped(pair: tuple[socket.socket, SocketL
     front, link = pair
     front.sendall(frame(Ping(1))[:5])
     front.close()
+    with pytest.raises(LinkClosed):
+        link.receive(block=True)
+
+
+def test_a2_pings_are_answered_beside_a_step_and_all_else_is_kept_in_order(
+    pair: tuple[socket.socket, SocketLink],
+) -> None:
+    front, link = pair
+    front.sendall(frame(EndSequence(1)) + frame(Ping(1)) + frame(EndSequence(2)) + frame(Ping(2))[:3])
+    link.answer(40)
+    link.answer(41)
+    front.sendall(frame(Ping(2))[3:] + frame(EndSequence(3)))
+    link.answer(42)
+    answers = FrameReader()
+    told: list[object] = []
+    while len(told) < 2:
+        told += answers.feed(front.recv(1 << 16))
+    assert told == [Pong(1, 40), Pong(2, 42)]
+    assert link.receive(block=True) == [EndSequence(1), EndSequence(2), EndSequence(3)]
+
+
+def test_nobody_else_answers_while_the_core_itself_listens(pair: tuple[socket.socket, SocketLink]) -> None:
+    front, link = pair
+    received: list[object] = []
+    listening = threading.Thread(target=lambda: received.extend(link.receive(block=True)))
+    listening.start()
+    while not link._reading.locked():
+        pass
+    link.answer(40)
+    front.sendall(frame(Ping(1)))
+    listening.join(10)
+    assert received == [Ping(1)]
+
+
+def test_the_end_is_left_to_the_core_s_own_thread(pair: tuple[socket.socket, SocketLink]) -> None:
+    front, link = pair
+    front.sendall(frame(EndSequence(1)))
+    front.close()
+    link.answer(40)
+    assert link.receive(block=True) == [EndSequence(1)]
     with pytest.raises(LinkClosed):
         link.receive(block=True)

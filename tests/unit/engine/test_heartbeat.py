@@ -105,3 +105,36 @@ async def test_nobody_is_asked_after_the_stop(bench: Bench) -> None:
     bench.heartbeat.stop()
     await bench.looks(LOOKS + 1)
     assert (bench.silent, bench.pings) == (0, [1])
+
+
+async def test_a2_a_step_that_gets_on_is_waited_for(bench: Bench) -> None:
+    """However long it lasts: each answer tells of more than the one before, if only within the limit."""
+    await bench.start()
+    for number in range(1, 20):
+        bench.heartbeat.answer(number, progress=number // 8)
+        await bench.looks()
+    assert bench.silent == 0
+    assert bench.pings == list(range(1, 21))
+
+
+async def test_b1_a_step_that_gets_no_further_is_none_that_is_slow(bench: Bench) -> None:
+    """It answers, and what it answers is the same all the time."""
+    await bench.start()
+    bench.heartbeat.answer(1, progress=7)
+    await bench.looks()
+    for number in range(2, 2 + LOOKS):
+        assert bench.silent == 0
+        bench.heartbeat.answer(number, progress=7)
+        await bench.looks()
+    assert bench.silent == 1
+
+
+async def test_what_the_next_core_has_done_is_compared_with_nothing_of_the_last(bench: Bench) -> None:
+    await bench.start()
+    bench.heartbeat.answer(1, progress=7)
+    await bench.looks()
+    await bench.start()
+    await bench.looks(LOOKS - 1)
+    bench.heartbeat.answer(bench.pings[-1], progress=7)
+    await bench.looks(LOOKS - 1)
+    assert bench.silent == 0

@@ -73,6 +73,11 @@ class CpuRunner(ModelRunner[LoadedModel]):
             self._host = HostBlocks(program, pool, num_blocks, self._allocated(num_host_blocks))
         self._batch = CpuBatch(program.shape)
 
+    @property
+    def progress(self) -> int:
+        """See Runner."""
+        return self._loaded.cpu.progress
+
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Runner."""
         if self._batch is None:

@@ -82,6 +82,16 @@ class CudaRunner(ModelRunner[CudaModel]):
             self._steps.capture()
         self._host = HostBlocks(self._loaded.device, pool, num_host_blocks) if num_host_blocks else None
 
+    @property
+    def progress(self) -> int:
+        """See Runner."""
+        return 0 if self._steps is None else self._steps.progress
+
+    def interrupt(self) -> None:
+        """See Runner."""
+        if self._steps is not None:
+            self._steps.interrupt()
+
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Runner."""
         return self.launch(steps).wait()

@@ -57,6 +57,15 @@ class StepRunner:
         """Bytes on the device that what the host tells takes."""
         return self._staging.nbytes + self._drawing.nbytes
 
+    @property
+    def progress(self) -> int:
+        """Products and attentions that were launched."""
+        return self._decoder.done
+
+    def interrupt(self) -> None:
+        """Launch no more of a step."""
+        self._decoder.interrupt()
+
     def capture(self) -> None:
         """Capture the steps of one token a sequence, where all ops allow it; the others are computed as they come."""
         if NOT_CAPTURED & self._model.plain:

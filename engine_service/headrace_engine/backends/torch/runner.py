@@ -65,6 +65,16 @@ class TorchRunner(ModelRunner[LoadedModel]):
         self._decoder = self._loaded.decoder(pool)
         self._host = HostBlocks(pool.tensors, num_host_blocks) if num_host_blocks else None
 
+    @property
+    def progress(self) -> int:
+        """See Runner."""
+        return 0 if self._decoder is None else self._decoder.done
+
+    def interrupt(self) -> None:
+        """See Runner."""
+        if self._decoder is not None:
+            self._decoder.interrupt()
+
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Runner."""
         if self._decoder is None:
