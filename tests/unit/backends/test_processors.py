@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -356,6 +357,13 @@ def test_a_file_that_is_gone_is_told_of(make, tiny_llama, tmp_path):
 def test_a_function_that_nobody_gave_is_told_of(make, tiny_llama):
     with pytest.raises(BadProcessor, match="logits processor 'mine' has no function"):
         make(plan(tiny_llama, logits_processors=(ProcessorFile("mine"),))).load(silent)
+
+
+def test_f1_a_fifo_in_the_place_of_a_file_is_not_waited_for(make, tiny_llama, tmp_path):
+    os.mkfifo(tmp_path / "mine.py")
+    file = ProcessorFile("mine", str(tmp_path / "mine.py"))
+    with pytest.raises(BadProcessor, match="it is no regular file, but a FIFO"):
+        make(plan(tiny_llama, logits_processors=(file,))).load(silent)
 
 
 def test_code_for_cuda_idles_on_a_cpu(make, tiny_llama, tmp_path):

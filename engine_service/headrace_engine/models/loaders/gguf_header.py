@@ -135,7 +135,7 @@ class _Parser:
     def _array(self, key: str) -> list[str] | array[Any]:
         kind = self._scalar(_U32)
         if kind == _STRING:
-            return [self._string() for _ in range(self._length(key, _U64.size))]
+            return self._strings(self._length(key, _U64.size))
         if kind not in _SCALARS:
             raise self._error(f"metadata key {key} is an array of unsupported type {kind}")
         numbers = array("B" if kind == _BOOLEAN else _SCALARS[kind].format[1:])
@@ -230,6 +230,22 @@ class _Parser:
             return self._data[begin : self._at].decode("utf-8")
         except UnicodeDecodeError as error:
             raise self._error(f"the string at byte {begin} is not UTF-8: {error.reason}") from error
+
+    def _strings(self, count: int) -> list[str]:
+        """Strings one after the other; those that are read already at little more than what decoding them takes."""
+        data, strings, unpack = self._data, list[str](), _U64.unpack_from
+        for _ in range(count):
+            begin = self._at + _U64.size
+            end = begin + unpack(data, self._at)[0] if begin <= len(data) else -1
+            if not begin <= end <= len(data):
+                strings.append(self._string())
+                continue
+            try:
+                strings.append(data[begin:end].decode())
+            except UnicodeDecodeError:
+                self._string()  # Says where it is.
+            self._at = end
+        return strings
 
     def _scalar(self, layout: struct.Struct) -> Any:
         return layout.unpack_from(self._data, self._advance(layout.size))[0]
