@@ -113,7 +113,7 @@ class Admission:
         check_processors(generation.effective.logits_processors, effective)
         bad_words = await prepared.text.spell(generation.effective.bad_words, request.party)
         guided, suspicious = await prepared.guiding.check(generation.effective.response_format, request.party)
-        decoding = await prepared.text.decoding(generation, request.party)
+        decoding = await prepared.text.decoding(generation, prompt.ids, request.party)
         self._open(model)  # Words may be as many as a long prompt's, and grammars as large.
         rules = rules_of(generation.effective, bad_words, effective.vocab_size, holes)
         resumed = check_delivered(request, generation, effective.vocab_size, len(prompt.ids), holes)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace_engine.engine.detokenizer import Detokenizer, TokenBytes
+from headrace_engine.engine.detokenizer import WHOLE, Cut, Detokenizer, TokenBytes
 from headrace_engine.engine.stops import IdStop, Stops, WordStop
 from headrace_engine.engine.word_finder import Reading
 from headrace_engine.result_types import StopKind, StopMatch
@@ -62,19 +62,20 @@ class StoppingDetokenizer:
     Args:
         token_bytes: the bytes of an id.
         skipped: ids that leave no text.
+        start: what the prompt leaves of a character.
     """
 
-    def __init__(self, stops: Stops, token_bytes: TokenBytes, skipped: Collection[int]) -> None:
+    def __init__(self, stops: Stops, token_bytes: TokenBytes, skipped: Collection[int], start: Cut = WHOLE) -> None:
         self._stops = stops
         self._token_bytes = token_bytes
         self._skipped = skipped
-        self._decoder = Detokenizer(token_bytes, skipped)
+        self._decoder = Detokenizer(token_bytes, skipped, start)
         self._words = Reading(stops.word_finder)
         self._named = Reading(stops.named_finder) if stops.named_finder else None
         self._ids = Reading(stops.id_finder)
         self._held = ""
         self._sent = 0  # Characters of the text before `_held`.
-        self._befores: deque[tuple[int, bytes]] = deque(maxlen=stops.longest)  # Length, and bytes that wait, by id.
+        self._befores: deque[tuple[int, Cut]] = deque(maxlen=stops.longest)  # Length, and bytes that wait, by id.
         self._left = stops.min_new  # Ids to come that cannot end it.
         self._over = False
         self.stop: StopMatch | None = None
@@ -165,7 +166,7 @@ class StoppingDetokenizer:
         text = Detokenizer(self._token_bytes, ()).decode(stop.ids)
         return _Ending(length, tail, StopMatch(stop.kind, stop.index, text))
 
-    def _eos_ending(self, length: int, cut: bytes) -> _Ending:
+    def _eos_ending(self, length: int, cut: Cut) -> _Ending:
         if self._stops.include:  # It is text like any other.
             return _Ending(self._length, self._decoder.flush(), None)
         return _Ending(length, Detokenizer(self._token_bytes, (), cut).flush(), None)

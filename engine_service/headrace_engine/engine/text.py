@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from headrace_engine.engine.detokenizer import Detokenizer
+from headrace_engine.engine.detokenizer import Detokenizer, cut_of_prompt
 from headrace_engine.engine.generation import Generation
 from headrace_engine.engine.rendering import Renderer
 from headrace_engine.engine.spellings import SLICE, in_slices, spell_slices, spelling_size, spellings
@@ -64,15 +64,17 @@ class TextProcessor:
         """A fresh incremental decoder."""
         return Detokenizer(self._bundle.token_bytes, self._skipped(skip_special_tokens))
 
-    async def decoding(self, generation: Generation, owner: str = "") -> Callable[[], Decoder]:
-        """Makes the decoders of a request's sequences, which stop where it asks for that."""
+    async def decoding(self, generation: Generation, prompt: Sequence[int], owner: str = "") -> Callable[[], Decoder]:
+        """Makes the decoders of a request's sequences, which go on where its prompt ends and stop where it asks."""
         config = generation.effective
         prepare = partial(stops_of, config, generation.eos_ids, generation.min_new, self._bundle)
         stops = await self._pools.on_text(owner, stop_size(config), prepare)
         skips = config.skip_special_tokens is not False
+        token_bytes, skipped = self._bundle.token_bytes, self._skipped(skips)
+        start = cut_of_prompt(prompt, token_bytes, skipped)
         if stops is None:
-            return partial(self.detokenizer, skips)
-        return partial(StoppingDetokenizer, stops, self._bundle.token_bytes, self._skipped(skips))
+            return partial(Detokenizer, token_bytes, skipped, start)
+        return partial(StoppingDetokenizer, stops, token_bytes, skipped, start)
 
     async def tokenize(
         self, prompt: str | Chat, add_special_tokens: bool | None, max_length: int, owner: str = ""

@@ -210,7 +210,7 @@ async def test_many_stops_are_prepared_off_the_event_loop(
 
     monkeypatch.setattr(text_module, "stops_of", noting)
     effective = GenerationConfig(stop_words=("x" * characters,))
-    await TextProcessor(bundle(BYTES)).decoding(Generation(effective, SamplingParams(), (), 5, 0, ()))
+    await TextProcessor(bundle(BYTES)).decoding(Generation(effective, SamplingParams(), (), 5, 0, ()), ())
     assert [thread is not threading.main_thread() for thread in threads] == [elsewhere]
 
 
