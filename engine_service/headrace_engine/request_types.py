@@ -133,10 +133,11 @@ class RequestView:
 
 @dataclass(frozen=True, slots=True)
 class Tokenized:
-    """The ids of a prompt, and the text they were made from."""
+    """The ids of a prompt, the text they were made from, and what of a chat that leaves out."""
 
     token_ids: list[int]
     rendered_text: str
+    warnings: tuple[ConfigWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,10 +143,11 @@ class Admission:
         asked, special = request.prompt, request.add_special_tokens
         vocab_size, max_length = model.effective.vocab_size, model.effective.config.max_length or 0
         if isinstance(asked, str | Chat):
-            ids = (await prepared.text.tokenize(asked, special, max_length, request.party)).token_ids
+            found = await prepared.text.tokenize(asked, special, max_length, request.party)
+            ids = found.token_ids
             prepared.text.check_known(ids)
             check_prompt(ids, vocab_size, max_length, model.name)
-            return _Prompt(tuple(ids), prepared.text.suspicions(asked, special))
+            return _Prompt(tuple(ids), (*found.warnings, *prepared.text.suspicions(asked, special)))
         if special is not None:
             raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
         check_prompt(asked, vocab_size, max_length, model.name, prepared.holes)

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import jinja2
 
+from headrace_engine.engine.chat_forms import Parts, map_texts
+from headrace_engine.engine.chat_messages import template_messages, template_tools, template_variables
+from headrace_engine.engine.chat_said import Place, Said, left_out
 from headrace_engine.engine.sandbox import sandbox
 from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat, ChatMessage, ToolCall
+from headrace_engine.request_types import Chat, ConfigWarning
 
 _FINAL = f"\ue002{secrets.randbits(64)}\ue003"
 """Stands where the final message ends while it is rendered to be continued."""
 
-MAX_DEPTH = 100
-"""Levels of lists and objects in a text of JSON that a chat brings."""
-
 MAX_REASON = 1000
 """Characters of a template's own message that are passed on: a failure must fit into the head of an answer."""
 
-_REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Keys under which messages carry what a model thought."""
+_MAX_NAMED = 20
+"""Places that are named where a template leaves out more."""
 
-_TAKEN = frozenset({"messages", "tools", "add_generation_prompt"})
-"""Variables that the rest of the chat sets."""
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The text of a conversation, and what of it the template reads otherwise or leaves out."""
+
+    text: str
+    warnings: tuple[ConfigWarning, ...] = ()
 
 
 class ChatTemplate:
     """A compiled chat template.
+
+    Content in parts is given to it as parts, and as one text where it takes that alone; see `chat_forms`.
 
     Args:
         source: the Jinja text.
@@ -44,6 +51,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, variables: Mapping[str, str], field: str = "chat") -> None:
         self._variables = dict(variables)
+        self._reads_tools = "tools" in source
         try:
             self._template = sandbox().from_string(source)
         except jinja2.TemplateSyntaxError as error:
@@ -53,7 +61,7 @@ class ChatTemplate:
             text = f"has a chat template that cannot be compiled: {_words(error)}"
             raise InvalidArgument.field(field, text, reason="BAD_TEMPLATE") from error
 
-    def render(self, chat: Chat, shield: Shield | None = None) -> str:
+    def render(self, chat: Chat, shield: Shield | None = None) -> Rendered:
         """The text of a conversation.
 
         Args:
@@ -63,37 +71,96 @@ class ChatTemplate:
             InvalidArgument: INVALID_FIELD for a malformed chat; BAD_TEMPLATE with the template's own message.
         """
         shield = shield or Shield()
-        messages = _map_texts(_messages(chat), shield.mark)
-        tools = [_object(tool, f"chat.tools[{index}]") for index, tool in enumerate(chat.tools)]
-        scope = self._variables | {
+        messages, tools = template_messages(chat), template_tools(chat)
+        said = Said(map_texts(messages, shield.mark), map_texts(tools, shield.mark))
+        variables = self._variables | {
             "documents": None,  # As transformers has it where there are none.
-            **_variables(chat),
-            "messages": _open_final(messages) if chat.continue_final_message else messages,
-            "tools": _map_texts(tools, shield.mark) or None,
+            **template_variables(chat),
             "add_generation_prompt": _opens_answer(chat),
         }
+        one = _OneChat(self._template, variables, continues=bool(chat.continue_final_message))
         try:
-            text = self._template.render(scope)
+            text, said, absent = one.render(said)
+        except InvalidArgument:
+            raise
         except Exception as error:  # a template is the model's code: whatever it raises is its answer
             raise _bad_template(f"the chat template failed: {shield.unmark(_words(error))}") from error
-        return _cut_after_final(text) if chat.continue_final_message else text
+        return Rendered(text, (*_joined(said), *self._absent(said, absent)))
+
+    def _absent(self, said: Said, absent: list[Place]) -> Iterator[ConfigWarning]:
+        tools = [place for place in absent if place.message is None]
+        if said.tools and (not self._reads_tools or len(tools) == len(said.tools)):
+            yield ConfigWarning("chat.tools", "tools have no effect: the model's chat template leaves them out")
+            absent = [place for place in absent if place.message is not None]
+        for place in absent[:_MAX_NAMED]:
+            yield ConfigWarning(place.field, f"{place.field} has no effect: the model's chat template leaves it out")
+        if len(absent) > _MAX_NAMED:
+            text = f"the model's chat template leaves out {len(absent) - _MAX_NAMED} more"
+            yield ConfigWarning("chat.messages", text)
 
 
-class _Parts(list[dict[str, Any]]):
-    """Content in parts. A template that takes content as one text would show a Python list: that is an error."""
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise jinja2.TemplateError("it takes the content of a message as one text, not in parts")
-
-    __str__ = __add__ = __radd__ = _refuse
+_Found = tuple[str, Said, list[Place]]
 
 
-def _variables(chat: Chat) -> dict[str, Any]:
-    taken = sorted(_TAKEN & chat.template_variables.keys())
-    if taken:
-        raise InvalidArgument.field(f"chat.template_variables.{taken[0]}", "is set by another field of the chat")
-    variables = sorted(chat.template_variables.items())
-    return {name: _json(text, f"chat.template_variables.{name}") for name, text in variables}
+@dataclass(frozen=True, slots=True)
+class _OneChat:
+    """One chat, rendered as often as it takes to find the form of its contents that the template shows."""
+
+    template: jinja2.Template
+    variables: Mapping[str, Any]
+    continues: bool
+
+    def render(self, said: Said) -> _Found:
+        """The text, the form that it was made from, and what the template leaves out of that."""
+        try:
+            text = self._text(said)
+        except Exception:
+            if not said.in_parts:
+                raise
+            said = next(said.other_forms(said.in_parts))
+            text = self._text(said)
+        best = text, said, self._left_out(said, text)
+        lost = {place.message for place in best[2] if place.of_content}
+        for other in said.other_forms(lost) if lost else ():
+            best = self._better(best, other)
+        return best
+
+    def _better(self, best: _Found, other: Said) -> _Found:
+        """The same of another form, where that leaves out less."""
+        absent = len(best[2])
+        if not absent:
+            return best
+        try:
+            text = self._text(other)
+        except Exception:  # It does not take this form.
+            return best
+        left = self._left_out(other, text)
+        return (text, other, left) if len(left) < absent else best
+
+    def _text(self, said: Said) -> str:
+        messages = _open_final(said.messages) if self.continues else said.messages
+        text = self._of(messages, said)
+        return _cut_after_final(text) if self.continues else text
+
+    def _left_out(self, said: Said, text: str) -> list[Place]:
+        if said.is_seen_in(text):
+            return []
+        probe, places = said.probe()
+        try:
+            probed = self._of(probe.messages, probe)
+        except Exception:  # A template may ask something of texts that signs do not have: then nothing is known.
+            return []
+        return left_out(places, probed)
+
+    def _of(self, messages: list[dict[str, Any]], said: Said) -> str:
+        return self.template.render({**self.variables, "messages": messages, "tools": said.tools or None})
+
+
+def _joined(said: Said) -> Iterator[ConfigWarning]:
+    for place in said.read_joined()[:_MAX_NAMED]:
+        field = f"chat.messages[{place}].content"
+        text = "has parts, and the model's chat template takes one text: they are joined with line breaks"
+        yield ConfigWarning(field, f"{field} {text}")
 
 
 def _opens_answer(chat: Chat) -> bool:
@@ -102,93 +169,6 @@ def _opens_answer(chat: Chat) -> bool:
     if chat.add_generation_prompt:
         raise InvalidArgument.field("chat.add_generation_prompt", "= True contradicts continue_final_message = True")
     return False
-
-
-def _messages(chat: Chat) -> list[dict[str, Any]]:
-    if not chat.messages:
-        raise InvalidArgument.field("chat.messages", "is empty: send at least one message")
-    return [_message(message, f"chat.messages[{index}]") for index, message in enumerate(chat.messages)]
-
-
-def _message(message: ChatMessage, path: str) -> dict[str, Any]:
-    if not message.role:
-        raise InvalidArgument.field(f"{path}.role", "is empty")
-    shown: dict[str, Any] = {"role": message.role}
-    if isinstance(message.content, tuple):
-        shown["content"] = _Parts({"type": "text", "text": text} for text in message.content)
-    elif message.content is not None:
-        shown["content"] = message.content
-    for name in ("name", "tool_call_id"):
-        if getattr(message, name) is not None:
-            shown[name] = getattr(message, name)
-    if message.tool_calls:
-        calls = enumerate(message.tool_calls)
-        shown["tool_calls"] = [_tool_call(call, f"{path}.tool_calls[{place}]") for place, call in calls]
-    return _with_reasoning(shown | _extra(message, shown, f"{path}.extra_json"))
-
-
-def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
-    """What a model thought is shown under each name that templates read, as transformers does it."""
-    thought = next((message[name] for name in _REASONING if name in message), None)
-    return message if thought is None else {"thinking": thought, **message, "reasoning_content": thought}
-
-
-def _extra(message: ChatMessage, shown: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Further keys. Those that are null are absent, since templates look whether a key is there."""
-    found = _object(message.extra_json, path) if message.extra_json else {}
-    extra = {key: value for key, value in found.items() if value is not None}
-    twice = sorted(extra.keys() & shown.keys())
-    if twice:
-        raise InvalidArgument.field(path, f"sets {twice[0]!r}, which the message has already")
-    return extra
-
-
-def _tool_call(call: ToolCall, path: str) -> dict[str, Any]:
-    arguments = _object(call.arguments_json or "{}", f"{path}.arguments_json")
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
-
-
-def _object(text: str, field: str) -> dict[str, Any]:
-    value = _json(text, field)
-    if not isinstance(value, dict):
-        raise InvalidArgument.field(field, "is not a JSON object")
-    return value
-
-
-def _json(text: str, field: str) -> Any:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise InvalidArgument.field(field, f"is not JSON: {error}") from error
-    except RecursionError as error:
-        raise _too_deep(field) from error
-    if not _is_shallow(value):
-        raise _too_deep(field)
-    return value
-
-
-def _too_deep(field: str) -> InvalidArgument:
-    return InvalidArgument.field(field, f"nests lists and objects more than {MAX_DEPTH} deep")
-
-
-def _is_shallow(value: Any) -> bool:
-    """Whether it has at most MAX_DEPTH levels: what walks over it later, templates too, does so by recursion."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [one for one in level if isinstance(one, (dict, list))]
-        if not level:
-            return True
-        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]
-    return False
-
-
-def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The same structure with every text changed, names of keys as well."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {change(key): _map_texts(item, change) for key, item in value.items()}
-    return type(value)(_map_texts(item, change) for item in value) if isinstance(value, list) else value
 
 
 def _open_final(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -200,7 +180,7 @@ def _open_final(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if not isinstance(content, list) or not content or not _is_text(content[-1]):
         raise InvalidArgument.field("chat.continue_final_message", "needs a final message with a text")
     *parts, last = content
-    return [*earlier, {**final, "content": _Parts([*parts, {**last, "text": f"{last['text']}{_FINAL} "}])}]
+    return [*earlier, {**final, "content": Parts([*parts, {**last, "text": f"{last['text']}{_FINAL} "}])}]
 
 
 def _is_text(part: Any) -> bool:

@@ -56,11 +56,6 @@ class Renderer:
         self._refusal: Refusal | None = None  # Of the template.
         self._closed = False
 
-    @property
-    def takes_tools(self) -> bool:
-        """The template may show tools; False: it surely leaves them out."""
-        return self._setup.with_tools is not None or "tools" in self._setup.source
-
     def check(self) -> None:
         """Compile the template.
 
@@ -71,8 +66,8 @@ class Renderer:
         with self._turn:
             self._answer(None)
 
-    def render(self, chat: Chat, max_bytes: int, max_length: int) -> list[tuple[str, bool]]:
-        """The text of a chat in pieces; True: the name of a special token that a message wrote.
+    def render(self, chat: Chat, max_bytes: int, max_length: int) -> Answer:
+        """The text of a chat in pieces (True: the name of a special token that a message wrote), and what it lacks.
 
         Args:
             max_bytes: of the text: more than max_length - 1 tokens cannot hold.
@@ -82,7 +77,7 @@ class Renderer:
             Unavailable: it was closed.
         """
         with self._turn:
-            return list(self._answer(Order(chat, max_bytes, max_length)).pieces)
+            return self._answer(Order(chat, max_bytes, max_length))
 
     def close(self) -> None:
         """Render no more: the process ends, and the chat that it may have in hand fails. From any thread, any time."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace_engine.errors import FieldViolation, InvalidArgument
-from headrace_engine.request_types import Chat
+from headrace_engine.request_types import Chat, ConfigWarning
 
 MAX_SECONDS = 5.0
 """Processor time for one chat, or to compile the template; then the system ends the process with SIGPROF."""
@@ -60,7 +60,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The pieces of a rendered text, as `Shield.split` gives them; or why there are none. Empty after Setup."""
+    """The pieces of a rendered text, as `Shield.split` gives them; or why there are none. Empty after Setup.
+
+    Attributes:
+        warnings: what the template leaves out, or reads in another form than it was sent in.
+    """
 
     pieces: tuple[tuple[str, bool], ...] = ()
+    warnings: tuple[ConfigWarning, ...] = ()
     refusal: Refusal | None = None

@@ -42,9 +42,10 @@ def _serve(stream: BinaryIO) -> None:
 
     def render(order: Order) -> Answer:
         template = templates[bool(order.chat.tools)]
-        pieces = shield.split(template.render(order.chat, shield))
+        rendered = template.render(order.chat, shield)
+        pieces = shield.split(rendered.text)
         check_size("".join(piece for piece, _ in pieces), order.max_bytes, order.max_length)
-        return Answer(tuple(pieces))
+        return Answer(tuple(pieces), rendered.warnings)
 
     write(stream, _bounded(compile_all))
     while True:

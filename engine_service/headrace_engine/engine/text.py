@@ -111,11 +111,9 @@ class TextProcessor:
         return await self._pools.on_pieces(owner, size, largest, spell_slices(self._bundle, slices))
 
     def suspicions(self, prompt: str | Chat, add_special_tokens: bool | None) -> tuple[ConfigWarning, ...]:
-        """A warning of a begin-of-sequence token that comes twice, and of tools that the template leaves out."""
+        """A warning of a begin-of-sequence token that comes twice. What is suspicious of a chat comes with its ids."""
         if isinstance(prompt, Chat):
-            if not prompt.tools or self._renderer().takes_tools:
-                return ()
-            return (ConfigWarning("chat.tools", "tools have no effect: the model's chat template leaves them out"),)
+            return ()
         if add_special_tokens is False or not self._brings_bos(prompt):
             return ()
         text = f"the text begins with {self._bundle.bos_text!r} already"
@@ -151,9 +149,11 @@ class TextProcessor:
 
     async def _tokenize_chat(self, chat: Chat, size: int, max_length: int, owner: str) -> Tokenized:
         work = partial(self._renderer().render, chat, self._max_bytes(max_length), max_length)
-        pieces = await self._chats.run(owner, work, size=size)
+        rendered = await self._chats.run(owner, work, size=size)
+        pieces = rendered.pieces
         text = "".join(piece for piece, _ in pieces)
-        return Tokenized(await self._pools.on_text(owner, len(text), encode_pieces, self._bundle, pieces), text)
+        ids = await self._pools.on_text(owner, len(text), encode_pieces, self._bundle, pieces)
+        return Tokenized(ids, text, rendered.warnings)
 
     def _renderer(self) -> Renderer:
         if self._rendering is None:

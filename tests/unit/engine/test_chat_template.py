@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from headrace_engine.engine.chat_template import MAX_DEPTH, ChatTemplate
+from headrace_engine.engine.chat_messages import MAX_DEPTH
+from headrace_engine.engine.chat_template import ChatTemplate
 from headrace_engine.engine.shield import Shield
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
@@ -36,7 +37,7 @@ PARTS = (
 
 
 def render(source: str, chat: Chat, variables: Mapping[str, str] | None = None) -> str:
-    return ChatTemplate(source, variables or {"bos_token": "<s>"}).render(chat)
+    return ChatTemplate(source, variables or {"bos_token": "<s>"}).render(chat).text
 
 
 def refused(source: str, chat: Chat, shield: Shield | None = None) -> InvalidArgument:
@@ -194,7 +195,7 @@ class TestScope:
     def test_names_of_control_tokens_are_marked_in_keys_too(self) -> None:
         shield = Shield(["<|im_end|>"])
         chat = Chat((HELLO,), tools=('{"a<|im_end|>": {"b<|im_end|>": 1}}',))
-        text = ChatTemplate("{{ tools | tojson }}<|im_end|>", {}).render(chat, shield)
+        text = ChatTemplate("{{ tools | tojson }}<|im_end|>", {}).render(chat, shield).text
         assert [piece for piece, is_plain in shield.split(text) if is_plain] == ["<|im_end|>"] * 2
 
 
@@ -237,9 +238,10 @@ class TestBadTemplates:
         "source", [CHAT_TEMPLATE, TRIMMING, "{{ messages[0].content }}", "{{ 'a' ~ messages[0].content }}"]
     )
     def test_a_template_for_plain_texts_shows_no_python_list(self, source: str) -> None:
-        error = refused(source, Chat((ChatMessage("user", ("one", "two")),)))
-        assert error.reason == "BAD_TEMPLATE"
-        assert "takes the content of a message as one text, not in parts" in error.message
+        found = ChatTemplate(source, {"bos_token": "<s>"}).render(Chat((ChatMessage("user", ("one", "two")),)))
+        assert "one\ntwo" in found.text
+        assert [warning.field for warning in found.warnings] == ["chat.messages[0].content"]
+        assert "joined with line breaks" in found.warnings[0].message
 
     def test_its_reason_is_readable_where_it_quotes_a_special_token(self) -> None:
         source = "{{ raise_exception('unknown role ' + messages[0].role) }}"

@@ -31,7 +31,7 @@ def renderer(source: str, with_tools: str | None = None, field: str = "chat") ->
 
 
 def render(by: Renderer, chat: Chat = HELLO, max_bytes: int = 10_000) -> list[tuple[str, bool]]:
-    return by.render(chat, max_bytes, 1000)
+    return list(by.render(chat, max_bytes, 1000).pieces)
 
 
 def refused(by: Renderer, chat: Chat = HELLO, max_bytes: int = 10_000) -> InvalidArgument:

@@ -89,14 +89,20 @@ class TestText:
         assert TextProcessor(bundle(BYTES)).suspicions("<|im_start|>user", None) == ()
 
     @pytest.mark.parametrize(
-        ("source", "warns"), [("{{ messages }}", True), ("{% for t in tools or [] %}x{% endfor %}", False)]
+        ("source", "warns"),
+        [
+            ("{{ messages[0].content }}", True),
+            ("{{ messages[0].content }}{% if tools %}x{% endif %}", True),
+            ("{{ messages[0].content }}{% for t in tools or [] %}{{ t.name }}{% endfor %}", False),
+        ],
     )
-    def test_tools_that_the_template_leaves_out_are_a_warning(self, source: str, warns: bool) -> None:
+    async def test_tools_that_the_template_leaves_out_are_a_warning(self, source: str, warns: bool) -> None:
         text = TextProcessor(bundle(BYTES), source)
         message = ChatMessage("user", "Hello")
-        assert text.suspicions(Chat((message,)), None) == ()
-        found = text.suspicions(Chat((message,), tools=('{"type": "function"}',)), None)
-        assert [warning.field for warning in found] == ["chat.tools"] * warns
+        assert (await text.tokenize(Chat((message,)), None, 100)).warnings == ()
+        found = await text.tokenize(Chat((message,), tools=('{"name": "f"}',)), None, 100)
+        assert [warning.field for warning in found.warnings] == ["chat.tools"] * warns
+        text.close()
 
     async def test_half_a_surrogate_pair_is_no_text(self) -> None:
         error = await refused(TextProcessor(bundle(BYTES)), "ab\ud83d")

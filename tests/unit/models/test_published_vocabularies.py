@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,9 +10,9 @@ import pytest
 from headrace_engine.errors import BadModel
 from headrace_engine.models.vocabulary.gguf import build_tokenizer
 from published import published_ids, unpack
+from template_corpus import LLAMA_CPP, llama_cpp_package
 
-PACKAGE = "llama_cpp_python-0.3.36"
-MODELS = f"{PACKAGE}/vendor/llama.cpp/models"
+MODELS = f"{LLAMA_CPP}/vendor/llama.cpp/models"
 KINDS = {
     **dict.fromkeys(["gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2", "refact", "starcoder"], ""),
     **dict.fromkeys(["command-r", "deepseek-coder", "deepseek-llm", "falcon", "mpt", "qwen35"], "tokenizer.ggml.pre"),
@@ -64,13 +61,7 @@ def test_n01_spaces_come_before_texts_and_behind_special_tokens(llama2: Path, te
 def all_vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """llama.cpp's models/, from $PEERS (bench/PEERS.md) or the package index."""
     folder = tmp_path_factory.mktemp("peers")
-    kept = Path(os.environ.get("PEERS", "absent"), f"{PACKAGE}.tar.gz")
-    if not kept.is_file():
-        kept = folder / kept.name
-        options = ["--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(folder)]
-        command = [sys.executable, "-m", "pip", "download", *options, PACKAGE.replace("_", "-").replace("-0", "==0")]
-        subprocess.run(command, check=True, timeout=280)
-    with tarfile.open(kept) as package:
+    with tarfile.open(llama_cpp_package(folder)) as package:
         members = [member for member in package if member.name.startswith(f"{MODELS}/ggml-vocab-")]
         package.extractall(folder, members, filter="data")
     return folder / MODELS

@@ -1,0 +1,78 @@
+"""Values of a chat that templates read in two ways: content in parts as one text, arguments of a tool call as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+BETWEEN_PARTS = "\n"
+"""Stands between parts where a template takes the content of a message as one text."""
+
+Change = Callable[[str], str]
+
+
+class Parts(list[dict[str, Any]]):
+    """Content in parts, which reads as their text where a template appends it to another or prints it."""
+
+    joined = False
+    """It was read as one text, and has several parts."""
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Parts:
+        """A part for each text."""
+        return cls({"type": "text", "text": text} for text in texts)
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each part."""
+        return [part["text"] for part in self]
+
+    def with_texts(self, texts: Iterable[str]) -> Parts:
+        """The same parts with other texts."""
+        return Parts({**part, "text": text} for part, text in zip(self, texts, strict=True))
+
+    def __str__(self) -> str:
+        self.joined = self.joined or len(self) > 1
+        return BETWEEN_PARTS.join(self.texts)
+
+    def __add__(self, other: Any) -> Any:
+        return str(self) + other if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return other + str(self) if isinstance(other, str) else NotImplemented
+
+    def __contains__(self, item: object) -> bool:
+        return item in BETWEEN_PARTS.join(self.texts) if isinstance(item, str) else super().__contains__(item)
+
+
+class Arguments(dict[str, Any]):
+    """Arguments of a tool call: a mapping, which reads as the JSON that was sent where a template appends or prints it.
+
+    It has no public names of its own, which would hide arguments of these names from templates.
+
+    Args:
+        json_text: the JSON.
+    """
+
+    def __init__(self, values: Mapping[str, Any], json_text: str) -> None:
+        super().__init__(values)
+        self._json_text = json_text
+
+    def __str__(self) -> str:
+        return self._json_text
+
+    def __add__(self, other: Any) -> Any:
+        return self._json_text + other if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self._json_text if isinstance(other, str) else NotImplemented
+
+
+def map_texts(value: Any, change: Change) -> Any:
+    """The same structure with every text changed, names of keys as well."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        changed = {change(key): map_texts(item, change) for key, item in value.items()}
+        return Arguments(changed, change(str(value))) if isinstance(value, Arguments) else changed
+    return type(value)(map_texts(item, change) for item in value) if isinstance(value, list) else value
