@@ -18,6 +18,9 @@ import msgspec
 
 from headrace_engine.errors import Internal
 
+ANSWER_SECONDS = 60.0
+"""Seconds for an answer, by the clock of the wall: beyond what the process bounds itself, it was stopped or hangs."""
+
 _STDERR = 2
 _LENGTH = struct.Struct("<I")
 _ENCODER = msgspec.msgpack.Encoder()
@@ -77,6 +80,7 @@ class SideProcess:
             except OSError as error:
                 ours.close()
                 raise Internal(f"the process that {task} cannot be started: {error}") from error
+        self._socket = ours
         self._stream = cast(BinaryIO, ours.makefile("rwb"))
         self._owner = os.getpid()
         self.end = weakref.finalize(self, _end, self._owner, self._process, ours, self._stream)
@@ -95,11 +99,16 @@ class SideProcess:
         """Return its answer.
 
         Raises:
-            OSError, EOFError: it ended.
+            OSError, EOFError: it ended, or was ended since its answer did not come.
             UnicodeEncodeError: the message holds a text that is none.
         """
-        write(self._stream, message)
-        return read(self._stream, kind)
+        self._socket.settimeout(ANSWER_SECONDS)
+        try:
+            write(self._stream, message)
+            return read(self._stream, kind)
+        except TimeoutError:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """Let it end, whatever it does; from any thread."""

@@ -22,7 +22,7 @@ from headrace_engine.request_types import Chat, ChatMessage, ConfigWarning, Deto
 MIN_CHAT_CHARACTERS = 1 << 20
 """Characters that a chat may have, however short its prompt must be: its template may leave most of them out."""
 
-CHATS = PoolLimits(1, 256, 60.0, 120.0, "Send a shorter chat", 32 << 20)
+CHATS = PoolLimits(1, 256, 60.0, 150.0, "Send a shorter chat", 32 << 20)
 """One model's chats: its process renders one after the other, and bounds what each takes."""
 
 

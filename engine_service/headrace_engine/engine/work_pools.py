@@ -44,7 +44,7 @@ class WorkPools:
         self.texts = WorkPool("preparing texts", PoolLimits(threads, 512, 30.0, 60.0, shorter, 32 << 20))
         self.long_texts = WorkPool("preparing long texts", PoolLimits(2, 256, 60.0, 300.0, shorter, 128 << 20))
         simpler = "Send a simpler response_format"
-        self.formats = WorkPool("checking response formats", PoolLimits(2, 256, 30.0, 60.0, simpler))
+        self.formats = WorkPool("checking response formats", PoolLimits(2, 256, 30.0, 150.0, simpler))
 
     async def on_files(self, path: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
         """The result of work on the files of a model. Models of one folder have turns with those of others."""

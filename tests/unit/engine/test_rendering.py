@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from headrace_engine.engine import rendering, rendering_messages
+from headrace_engine.engine import rendering, rendering_messages, side_process
 from headrace_engine.engine.chat_template import MAX_REASON
 from headrace_engine.engine.rendering import Renderer
 from headrace_engine.errors import InvalidArgument, Unavailable
@@ -287,3 +287,18 @@ class TestProcesses:
             (line,) = [line for line in file if line.startswith("Max address space")]
         assert str(rendering_messages.MAX_MEMORY) in line
         assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_f1_a_process_that_does_not_answer_is_ended_and_others_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was stopped takes no processor time, by which it could end itself."""
+    by = renderer(CHAT_TEMPLATE)
+    whole = render(by)
+    process = by._process
+    assert process is not None
+    os.kill(process._process.pid, signal.SIGSTOP)
+    with monkeypatch.context() as hasty:
+        hasty.setattr(side_process, "ANSWER_SECONDS", 0.001)
+        assert "ended its process twice (status -9)" in refused(by).message
+    assert process.has_ended
+    assert render(by) == whole
+    by.close()

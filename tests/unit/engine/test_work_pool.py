@@ -234,6 +234,10 @@ class Panic(BaseException):
     """What native libraries raise."""
 
 
+async def test_f1_nothing_waits_for_its_threads_when_the_process_ends() -> None:
+    assert await pool().run("a", lambda: threading.current_thread().daemon)
+
+
 async def test_f2_a_panic_ends_its_work_alone() -> None:
     def panic() -> None:
         raise Panic("unwrap on None")
