@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 
 def wait_until(condition: Callable[[], bool], failure: str, seconds: float = 20.0) -> None:
@@ -22,3 +24,13 @@ def within(seconds: float, what: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+@asynccontextmanager
+async def ends(failure: str, seconds: float = 60.0) -> AsyncIterator[None]:
+    """A wait for events, which fails by name where they never come."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise AssertionError(f"after {seconds:g} s: {failure}") from None

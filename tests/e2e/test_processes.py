@@ -13,13 +13,15 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
+from gate import Gate
 from headrace import Client, HeadraceError, UnavailableError
 from headrace.types import FinishReason, ModelState
-from servers import core_of, engine_server, free_port, gateway_server, health_of, running
+from servers import core_of, engine_server, free_port, gated_engine_server, gateway_server, health_of, running
 from waiting import wait_until
 
 CANARY = "xylophonecanary"
 LONG = {"ignore_eos": True, "do_sample": False}
+PATIENT = ("--drain-limit", "300")
 
 
 def _serve(client: Client, tiny: Path, **fields: object) -> None:
@@ -42,21 +44,28 @@ def test_bc177_health_follows_the_model(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("through_gateway", [False, True])
-def test_bc173_sigterm_drains(tiny: Path, through_gateway: bool) -> None:
+def test_bc173_t2_sigterm_drains(tiny: Path, tmp_path: Path, through_gateway: bool) -> None:
     """New requests are refused, running ones end fully, and the server ends with 0."""
-    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
+    gate = Gate(tmp_path / "steps")
+    with (
+        gated_engine_server("e1", gate, *PATIENT) as engine,
+        gateway_server({"e1": engine.address}, *PATIENT) as gateway,
+    ):
         server = gateway if through_gateway else engine
-        with Client(server.address, timeout=5) as client:
+        with Client(server.address) as client:
             _serve(client, tiny)
+            gate.shut()
             queues = [client.start_request("tiny", ids=[1, 2], max_new_tokens=600, **LONG)[1] for _ in range(3)]
+            gate.let(5)
             counts = [len(_first(queue)) for queue in queues]
             server.process.send_signal(signal.SIGTERM)
-            server.wait_event("draining")
+            server.wait_event("draining")  # All are in the middle of their answers, however slow this process is.
+            gate.open()
             counts = [n + sum(len(e.ids_from_generate) for e in q) for n, q in zip(counts, queues, strict=True)]
             assert counts == [600] * 3
             assert all(queue.finish_reason is FinishReason.MAX_LENGTH for queue in queues)
             client.close()
-        assert server.process.wait(30) == 0
+        assert server.process.wait(60) == 0
 
 
 def _first(queue: object) -> list[int]:

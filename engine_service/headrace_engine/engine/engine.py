@@ -49,8 +49,8 @@ class Engine:
         self._book = RequestBook(options.name, self.instance_id, clock)
         self.arriving = self._book.keys.arriving
         self._admission = Admission(self._book, self._models.get, self._refuse_while_draining, clock)
-        self._reading = Reading()
         self.sessions = Sessions(self._book.find, self._loads)
+        self._reading = Reading(self.sessions.deliveries)
 
     def _loads(self) -> list[ModelLoad]:
         return model_loads(self._models.all(), draining=self._draining)

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 
+from headrace_engine.engine.deliveries import Deliveries
 from headrace_engine.engine.prompt_log import MAX_READ_BYTES, asked_log
 from headrace_engine.engine.requests import Request
 from headrace_engine.errors import InvalidArgument, NotFound
@@ -22,7 +23,14 @@ _TOKEN = re.compile(r"(?P<arrival>[0-9]{1,21})-(?P<serial>[0-9]{1,18})")
 
 
 class Reading:
-    """Calls that look at requests and change nothing; each counts as a reader while it lasts."""
+    """Calls that look at requests and change nothing; each counts as a reader while it lasts.
+
+    Args:
+        deliveries: counts those that bring results as a stream.
+    """
+
+    def __init__(self, deliveries: Deliveries) -> None:
+        self._deliveries = deliveries
 
     async def sync(self, requests: Sequence[Request]) -> list[RequestView]:
         """Wait until these requests have ended.
@@ -120,17 +128,21 @@ class Reading:
 
     async def _follow(self, request: Request, index: int, position: int) -> AsyncGenerator[ReadResult, None]:
         log = request.sequence(index).log
-        with _readers([request]):
-            while True:
-                await log.wait(position)
-                result = log.read(position)
-                if result is None:
-                    continue
-                yield result
-                if result.end is not None:
-                    return
-                if result.elements is not None:
-                    position += len(result.elements.token_ids)
+        self._deliveries.begin()
+        try:
+            with _readers([request]):
+                while True:
+                    await log.wait(position)
+                    result = log.read(position)
+                    if result is None:
+                        continue
+                    yield result
+                    if result.end is not None:
+                        return
+                    if result.elements is not None:
+                        position += len(result.elements.token_ids)
+        finally:
+            self._deliveries.end()
 
 
 def page_of(requests: Sequence[Request], page_size: int, page_token: str) -> tuple[list[RequestView], str]:

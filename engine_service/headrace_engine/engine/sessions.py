@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from headrace_engine.engine.deliveries import Deliveries
 from headrace_engine.engine.load import LoadWatch
 from headrace_engine.engine.requests import Request
 from headrace_engine.engine.session import EngineSession
@@ -23,6 +24,9 @@ class Sessions:
         find: the request of a handle and an owner; raises NotFound.
         loads: what the models do now.
         timers: None: the event loop's.
+
+    Attributes:
+        deliveries: counts the open ones, and other streams of results.
     """
 
     def __init__(
@@ -32,6 +36,7 @@ class Sessions:
         timers: Timers | None = None,
     ) -> None:
         self._find, self._loads, self._timers = find, loads, timers
+        self.deliveries = Deliveries()
         self._open: set[EngineSession] = set()
         self._shares: Shares[EngineSession] = Shares(MAX_READERS)
         self._drained = False
@@ -42,8 +47,9 @@ class Sessions:
     def open(self) -> EngineSession:
         """A new session; whoever opens it closes it."""
         timers = self._timers or asyncio.get_running_loop()
-        session = EngineSession(self._find, LoadWatch(self._loads), timers, self._open.discard, self._shares)
+        session = EngineSession(self._find, LoadWatch(self._loads), timers, self._closed, self._shares)
         self._open.add(session)
+        self.deliveries.begin()
         if self._drained:
             session.drain()
         return session
@@ -53,3 +59,8 @@ class Sessions:
         self._drained = True
         for session in self._open:
             session.drain()
+
+    def _closed(self, session: EngineSession) -> None:
+        if session in self._open:
+            self._open.remove(session)
+            self.deliveries.end()

@@ -20,7 +20,7 @@ from headrace_engine.service.logs import logger
 from headrace_engine.service.server import EngineServer
 
 FLUSH = 5.0
-"""Seconds that streams have to deliver what is in the logs once every request has ended."""
+"""Seconds that calls have to end once all is delivered, or the limit of the drain has passed."""
 
 _Result = TypeVar("_Result")
 
@@ -125,12 +125,19 @@ class Service:
         self._say_what_is_awaited()
         await self._server.refuse()
         if not self._cut:
-            self._drain = asyncio.create_task(self._engine.drain(self._arguments.drain_limit))
+            self._drain = asyncio.create_task(self._let_end(self._arguments.drain_limit))
             with suppress(asyncio.CancelledError):  # Only a second signal cancels it.
                 await self._drain
         await self._server.stop(None if self._cut else FLUSH)
         await self._engine.close()
         _log.info("stopped", cut=self._cut)
+
+    async def _let_end(self, limit: float) -> None:
+        """Let requests end, and those who read them have everything, all in so many seconds."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + limit
+        await self._engine.drain(limit)
+        await self._engine.sessions.deliveries.ended(max(0.0, end - clock()))
 
     def _say_what_is_awaited(self) -> None:
         requests = self._engine.live_requests

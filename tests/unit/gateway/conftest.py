@@ -22,6 +22,7 @@ from unit.gateway.gateway_process import Process
 from unit.gateway.scripted_answers import RUNNING
 from unit.gateway.scripted_engine import ScriptedEngine
 from unit.gateway.session_client import SessionClient
+from waiting import ends
 
 QUICK = SessionLimits(reopen_seconds=0.01, reopen_at_most=0.02)
 """For gateways whose sessions with engines break."""
@@ -43,8 +44,9 @@ class Front:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Waits until a poll has made something hold."""
-        while not holds():
-            await self.gateway.pool.changed().wait()
+        async with ends("no poll makes it hold"):
+            while not holds():
+                await self.gateway.pool.changed().wait()
 
     async def seen(self, name: str, *, reachable: bool = True) -> None:
         await self.until(lambda: self.gateway.pool.named(name).view.reachable is reachable)
@@ -162,11 +164,13 @@ async def launch():
 
 async def until(engine: ScriptedEngine, holds: Callable[[], bool]) -> None:
     """Waits until something that the engine notes holds."""
-    while not holds():
-        await engine.changed.wait()
+    async with ends("the engine notes nothing that makes it hold"):
+        while not holds():
+            await engine.changed.wait()
 
 
 async def ended(task: asyncio.Task[Any]) -> Any:
     """The exception of a task that fails."""
-    await asyncio.wait([task])
+    async with ends("the task goes on"):
+        await asyncio.wait([task])
     return task.exception()

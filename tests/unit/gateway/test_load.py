@@ -11,6 +11,7 @@ from headrace_gateway.load import TOLD_SECONDS, TRAVEL_SECONDS, EngineLoad
 from unit.gateway.conftest import QUICK, until
 from unit.gateway.placing import all_placed
 from unit.gateway.scripted_answers import RELEASED, RUNNING, STOPPED, refuse
+from waiting import ends
 
 
 class Clock:
@@ -99,11 +100,16 @@ class TestCounting:
 
 
 @pytest.fixture
-async def front(world, first, second):
-    """Polls only when it has cause to, so that what it knows beyond that comes from the sessions."""
+async def front(world, first, second, clock):
+    """Polls only when it has cause to, so that what it knows beyond that comes from the sessions.
+
+    Time stands still, however slow the machine: what was placed counts until a test moves the clock.
+    """
     front = await world.gateway(e1=first, e2=second, limits=QUICK)
     for engine in (first, second):
         await until(engine, lambda engine=engine: engine.sessions and engine.side.wants_load)
+    for name in ("e1", "e2"):
+        front.gateway.pool.named(name).load._now = clock
     return front
 
 
@@ -117,9 +123,10 @@ async def known(front, name, requests):
         return told(loads)
 
     load.told = telling
-    while load.requests != requests or not load.followed:
-        heard.clear()
-        await heard.wait()
+    async with ends(f"{name} does not tell of {requests} requests"):
+        while load.requests != requests or not load.followed:
+            heard.clear()
+            await heard.wait()
     load.told = told
 
 
@@ -134,6 +141,18 @@ class TestSessions:
         assert Counter(await all_placed(front, 2)) == {"e1": 2}
         first.tell_load(running=9)
         await known(front, "e1", 11)
+        assert await all_placed(front, 3) == ["e2"] * 3
+
+    async def test_t2_figures_that_travel_slowly_count_what_was_placed(self, front, first, second, clock):
+        """On a slow machine what was placed is in the figures that follow."""
+        first.tell_load(running=2)
+        second.tell_load(running=4)
+        await known(front, "e1", 2)
+        await known(front, "e2", 4)
+        assert Counter(await all_placed(front, 2)) == {"e1": 2}
+        clock.now += TRAVEL_SECONDS
+        first.tell_load(running=9)
+        await known(front, "e1", 9)
         assert await all_placed(front, 3) == ["e2"] * 3
 
     async def test_an_engine_that_tells_its_load_is_not_asked_for_it(self, front, first):

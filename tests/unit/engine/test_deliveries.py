@@ -1,0 +1,56 @@
+"""Streams of results are waited for when an engine goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import Any, cast
+
+from headrace_engine.engine.deliveries import Deliveries
+from headrace_engine.result_types import FinishReason
+from headrace_engine.service.life import Service
+from unit.engine.bench import Bench
+from waiting import ends
+
+
+async def test_t2_a_reader_of_elements_counts_until_it_has_the_end(bench: Bench) -> None:
+    core = await bench.run()
+    accepted = await bench.start()
+    core.step({bench.added().key: 41}, ended={bench.added().key: FinishReason.EOS})
+    await bench.sequence(accepted.handle)
+    async with aclosing(bench.engine.read(accepted.handle, 0, 0, "")) as reading:
+        await anext(reading)
+        assert await bench.engine.sessions.deliveries.ended(0) == 1
+        assert [result async for result in reading if result.end is None] == []
+    assert await bench.engine.sessions.deliveries.ended(600) == 0
+
+
+async def test_t2_a_session_counts_until_it_is_closed(bench: Bench) -> None:
+    session = bench.engine.sessions.open()
+    await bench.engine.drain(600)
+    assert await bench.engine.sessions.deliveries.ended(0) == 1
+    session.close()
+    session.close()
+    assert await bench.engine.sessions.deliveries.ended(600) == 0
+
+
+async def test_t2_a_drain_waits_for_who_reads_slowly() -> None:
+    """However long that takes, within the limit: calls are cut only then."""
+    deliveries, drained = Deliveries(), asyncio.Event()
+
+    async def drain(limit: float) -> None:
+        drained.set()
+
+    deliveries.begin()
+    service = cast(
+        Any, SimpleNamespace(_engine=SimpleNamespace(drain=drain, sessions=SimpleNamespace(deliveries=deliveries)))
+    )
+    ending = asyncio.create_task(Service._let_end(service, 600))
+    async with ends("requests are not let end"):
+        await drained.wait()
+    await asyncio.wait([ending], timeout=0)
+    assert not ending.done()
+    deliveries.end()
+    async with ends("the drain goes on"):
+        await ending
