@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace_engine.config import ModelFormat, RuntimeConfig
+from headrace_engine.config import KvCacheMode, ModelFormat, RuntimeConfig
 from headrace_engine.engine.backend_fields import check_storage
 from headrace_engine.engine.generation import filled
 from headrace_engine.engine.guiding import Guiding
@@ -21,6 +21,7 @@ from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig, ModelDescription
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.key_biases import large_key_biases
 from headrace_engine.models.loaders.hub import is_name
 from headrace_engine.models.tokenizer import load_tokenizer
 from headrace_engine.request_types import ConfigWarning
@@ -78,6 +79,7 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
     check_default_ids(defaults, files.spec.vocab_size, bundle.holes)
     effective_runtime = effective_config(replace(config, format=files.format))
     told = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
+    told += _kv_warnings(config, files)
     for warning in told:
         _log.warning("model_suspicious: %s: %s", config.model_name, warning.message)
     effective = EffectiveConfig(
@@ -92,6 +94,11 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
     )
     guiding = Guiding(bundle, files.spec.vocab_size, pools)
     return Prepared(files, processor, effective, guiding, not_applied, bundle.holes)
+
+
+def _kv_warnings(config: RuntimeConfig, files: ModelFiles) -> tuple[ConfigWarning, ...]:
+    text = large_key_biases(files) if config.kv_cache_mode is KvCacheMode.UINT4 else ""
+    return (ConfigWarning("config.kv_cache_mode", text),) if text else ()
 
 
 def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
