@@ -12,6 +12,8 @@ import pytest
 import torch
 from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.native import FOLDER_VARIABLE, Cpu, Isa, Native, choose_isa, load
+from isa_levels import NAMES as ISA_NAMES
+from isa_levels import forced
 from native.build import HAS_NVCC, build_native, cmake
 from native.samplers import DeviceSampler, ProgramSampler, Samplers
 from native.sim_runs import SHAPE
@@ -73,6 +75,13 @@ def simulator(libraries: Path) -> Iterator[None]:
     need_sim()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(FOLDER_VARIABLE, str(libraries))
+        yield
+
+
+@pytest.fixture(params=ISA_NAMES)
+def isa(request: pytest.FixtureRequest, simulator: None) -> Iterator[None]:
+    """The cpu backend computes at each level of the processor."""
+    with forced(request.param):
         yield
 
 

@@ -23,8 +23,9 @@ from tiny_models import make_tiny_llama
 pytestmark = pytest.mark.usefixtures("simulator")
 
 
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("mode", [KvCacheMode.DEFAULT, KvCacheMode.INT8])
-def test_the_tokens_are_those_of_the_cpu_backend(tmp_path: Path, mode: KvCacheMode) -> None:
+def test_t1_the_scores_are_those_of_the_cpu_backend(tmp_path: Path, mode: KvCacheMode) -> None:
     plan = plan_for(make_tiny_llama(tmp_path, vocab_size=256, **SHAPE), kv_cache_mode=mode)
     compare_with_cpu(plan, seeds=5, tokens=10)
 

@@ -107,8 +107,9 @@ def test_blocks_whose_groups_no_kernel_has_are_read_as_numbers(tmp_path: Path, m
     assert np.allclose(row, down.row(3), rtol=2**-8, atol=0)
 
 
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("changes", QUANTS, ids=["int8", "int4"])
-def test_quantised_models_give_the_tokens_of_the_cpu_backend(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_t1_quantised_models_give_the_scores_of_the_cpu_backend(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Steps of one token, captured; chunks of prompts of few rows and of more than 64."""
     path = make_tiny_qwen2(tmp_path / "model", vocab_size=256, **SHAPE)
     compare_with_cpu(plan_for(path, **changes), seeds=2, tokens=5, chunk=40)

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from isa_levels import at_each_level, forced
 from tiny_models import make_tiny_llama
+
+COMPUTING = ("test_cpu_decoder.py", "test_cpu_quantize.py", "test_cpu_runner.py")
+"""What the instruction set has a part in: these run at each level of the processor."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Has the tests that compute run at each level."""
+    if Path(metafunc.module.__file__).name in COMPUTING:
+        at_each_level(metafunc)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def level(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The instruction set that cores compute with: the best, unless a level is asked for."""
+    if not hasattr(request, "param"):
+        yield
+        return
+    with forced(request.param):
+        yield
 
 
 @pytest.fixture(scope="session")

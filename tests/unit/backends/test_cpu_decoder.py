@@ -28,7 +28,7 @@ VARIANTS = DECODER_VARIANTS | {
 
 
 @pytest.fixture(scope="module")
-def model(tiny_llama):
+def model(tiny_llama, level):
     with cpu_model(tiny_llama) as model:
         yield model
 
