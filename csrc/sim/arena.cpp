@@ -77,6 +77,13 @@ unsigned char* Arena::stack(size_t thread) const {
   return stacks_ + thread * (kStackBytes + kPageBytes) + kPageBytes;
 }
 
+Touched* Arena::shadow() {
+#ifdef CUSIM_WATCHED
+  if (shadow_ == nullptr) shadow_ = std::make_unique<Touched[]>(kArenaBytes);
+#endif
+  return shadow_.get();
+}
+
 void begin_shared(Block& block, const Arena& arena, size_t dynamic_bytes) {
   block.shared = arena.shared();
   block.shared_used = 0;

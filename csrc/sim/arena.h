@@ -22,11 +22,16 @@ class Arena {
   void reserve_stacks(size_t threads);
   unsigned char* stack(size_t thread) const;
   unsigned char* shared() const { return shared_; }
+  // Of the shared memory, where kernels are watched; null: they are not.
+  Touched* shadow();
+
+  uint32_t phase = 0;  // of the last block
 
  private:
   unsigned char* stacks_ = nullptr;
   size_t threads_ = 0;
   unsigned char* shared_;
+  Shadow shadow_;
 };
 
 // Gives the block its shared memory, with the dynamic array in front.

@@ -29,6 +29,7 @@ Thread& self() {
 namespace {
 
 void release_barrier(Block& b) {
+  b.phase++;
   b.at_barrier = 0;
   b.barrier_result = b.votes;
   b.votes = 0;
@@ -42,7 +43,29 @@ bool everybody_came(const Warp& warp, unsigned mask, const Meeting& meeting) {
   return (meeting.arrived & expected) == expected;
 }
 
+// Lanes that meet know what each of them knew, and begin anew to count what they do.
+void join_clocks(Warp& warp, unsigned lanes, bool synced) {
+  WarpClocks all = {};
+  for (unsigned rest = lanes; rest != 0; rest &= rest - 1) {
+    const WarpClocks& one = warp.clocks[__builtin_ctz(rest)];
+    for (int i = 0; i < kWarpSize; i++) {
+      all.met[i] = std::max(all.met[i], one.met[i]);
+      all.synced[i] = std::max(all.synced[i], one.synced[i]);
+    }
+  }
+  for (unsigned rest = lanes; rest != 0; rest &= rest - 1) {
+    const int lane = __builtin_ctz(rest);
+    if (synced) all.synced[lane] = all.met[lane];
+  }
+  for (unsigned rest = lanes; rest != 0; rest &= rest - 1) {
+    const int lane = __builtin_ctz(rest);
+    warp.clocks[lane] = all;
+    warp.clocks[lane].met[lane]++;
+  }
+}
+
 void release_meeting(Block& b, int warp, Meeting& meeting) {
+  if (b.shadow != nullptr) join_clocks(b.warps[warp], meeting.arrived, meeting.what == Collective::kSync);
   meeting.exchanged[meeting.turn % 2].present = meeting.arrived;
   for (unsigned lanes = meeting.arrived; lanes != 0; lanes &= lanes - 1) {
     b.threads[warp * kWarpSize + __builtin_ctz(lanes)].state = State::kReady;

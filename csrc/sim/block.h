@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sim/fiber.h"
+#include "sim/watch.h"
 
 namespace cusim {
 
@@ -68,9 +69,16 @@ struct Meeting {
   Exchanged exchanged[2];
 };
 
+// What a lane knows of the others of its warp: up to which of their clocks they had come when they last met. Only
+// __syncwarp makes what they wrote visible.
+struct WarpClocks {
+  uint32_t met[kWarpSize], synced[kWarpSize];
+};
+
 struct Warp {
   unsigned live = 0;                               // lanes that have not returned
   std::unordered_map<unsigned, Meeting> meetings;  // by mask
+  WarpClocks clocks[kWarpSize] = {};
 };
 
 // An array of shared memory, at its place in the block's arena.
@@ -92,6 +100,8 @@ struct Block {
   int at_barrier = 0;
   int votes = 0;
   int barrier_result = 0;
+  uint32_t phase = 0;         // barriers that this worker's blocks have passed
+  Touched* shadow = nullptr;  // of shared memory, where kernels are watched
   unsigned char* shared = nullptr;
   size_t shared_used = 0;
   std::vector<SharedArray> arrays;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "sim/block.h"
+#include "sim/watch.h"
 
 namespace cusim {
 
@@ -14,6 +15,7 @@ inline void copy_async(void* shared, const void* global, bool there) {
   if (reinterpret_cast<uintptr_t>(global) % Copy::kBytes != 0)
     fail("the source of cp.async is not aligned to 16 bytes");
   memset(shared, 0xff, Copy::kBytes);
+  told_touch(shared, Copy::kBytes, Access::kWrite);
   self().copies.push_back({shared, there ? global : nullptr, self().groups});
 }
 
@@ -26,6 +28,7 @@ inline void copies_wait(int pending) {
   Thread& me = self();
   std::erase_if(me.copies, [&](const Copy& copy) {
     const bool lands = copy.group + pending < me.groups;
+    if (lands) told_touch(copy.shared, Copy::kBytes, Access::kWrite);
     if (lands && copy.global != nullptr) memcpy(copy.shared, copy.global, Copy::kBytes);
     if (lands && copy.global == nullptr) memset(copy.shared, 0, Copy::kBytes);
     return lands;

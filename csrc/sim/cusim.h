@@ -5,7 +5,10 @@
 // depend on the order are races: run a kernel in forward and in reverse at least. Shared memory starts as NaN bytes,
 // so a read before the write shows. Threads that wait for what never comes, lanes that meet in different collectives
 // or under a wrong mask, writes past a shared array, and cp.async or ldmatrix at a wrong address end the process with a
-// message that begins with "cusim:". What cp.async copies is NaN bytes until its thread has waited for it.
+// message that begins with "cusim:". Where kernels are compiled to be watched (sim/watch.h), so do threads of a block
+// that touch the same shared memory, one of them writing other than by an atomic, with neither a barrier nor, within a
+// warp, a __syncwarp between, and values at addresses that are not aligned to their type. What cp.async copies is NaN
+// bytes until its thread has waited for it.
 //
 // The simulator tells what a kernel computes and how it synchronises. It tells nothing about speed, bank conflicts,
 // registers, or the order in which one block sees another's writes.

@@ -60,6 +60,7 @@ void start_threads(Block& b, const Arena& arena) {
     thread.groups = 0;
     thread.fiber.prepare(arena.stack(i), Arena::kStackBytes, &run_thread);
     b.warps[thread.warp].live |= 1u << thread.lane;
+    b.warps[thread.warp].clocks[thread.lane].met[thread.lane] = 1;  // what it does is known to nobody yet
   }
 }
 
@@ -133,8 +134,10 @@ std::string hex(unsigned lanes) {
   fail(text);
 }
 
-void run_block(Block& b, const Arena& arena, size_t dynamic_bytes, Order order, long number) {
+void run_block(Block& b, Arena& arena, size_t dynamic_bytes, Order order, long number) {
   begin_shared(b, arena, dynamic_bytes);
+  b.shadow = arena.shadow();
+  b.phase = arena.phase + 1;
   start_threads(b, arena);
   std::vector<int> threads(b.threads.size());
   for (size_t i = 0; i < threads.size(); i++) threads[i] = static_cast<int>(i);
@@ -144,6 +147,7 @@ void run_block(Block& b, const Arena& arena, size_t dynamic_bytes, Order order, 
     const bool moved = order.direction == Direction::kRandom ? run_shuffled(b, threads, random) : run_warps(b, threads);
     if (!moved) report_deadlock(b);
   }
+  arena.phase = b.phase;
   check_shared(b);
 }
 

@@ -12,8 +12,11 @@ BITS = {Kv.BFLOAT16: 16, Kv.INT8: 8, Kv.UINT4: 4}
 MOST = {Kv.INT8: 255, Kv.UINT4: 15}
 """The largest code."""
 
+FAR = 3 << 29
+"""A gap that takes the block after next beyond 2^31 bytes. What nobody touches takes no memory."""
+
 _GUARD = 64
-_GAP = 48
+GAP = 48
 """Bytes between blocks that belong to nobody."""
 
 kv_formats = tuple(BITS)
@@ -46,19 +49,26 @@ class Spreading:
 class KvPool:
     """Blocks of one layer, full of NaN and of the largest code at first.
 
+    Args:
+        gap: bytes between blocks that belong to nobody.
+
     Attributes:
         step, low: scales, float32 views [count, 2, kv_heads, block_size]; of bfloat16 None.
     """
 
-    def __init__(self, device: str, kv: Kv, kv_heads: int, dim: int, block_size: int, count: int) -> None:
+    def __init__(
+        self, device: str, kv: Kv, kv_heads: int, dim: int, block_size: int, count: int, gap: int = GAP
+    ) -> None:
         self.kv, self.dim, self.block_size, self.count = kv, dim, block_size, count
         self.spreading = Spreading(kv, dim)
         self._shape = (count, 2, kv_heads, block_size)
         self._row_bytes = dim * BITS[kv] // 8
         self._rows = 2 * kv_heads * block_size
         self.block_bytes = self._rows * (self._row_bytes + (0 if kv is Kv.BFLOAT16 else 8))
-        self._stride = self.block_bytes + _GAP
-        self._all = torch.full((2 * _GUARD + count * self._stride,), 0xFF, dtype=torch.uint8, device=device)
+        self._stride = self.block_bytes + gap
+        self._all = torch.empty(2 * _GUARD + count * self._stride, dtype=torch.uint8, device=device)
+        for part in (self._all[:_GUARD], self._all[-_GUARD:], self._blocks()[:, : self.block_bytes + GAP]):
+            part.fill_(0xFF)
 
     @property
     def struct(self) -> KvBlocks:
@@ -119,5 +129,6 @@ class KvPool:
     def untouched(self) -> bool:
         """Nobody wrote outside of the blocks."""
         whole = self._all.cpu()
-        gaps = whole[_GUARD : _GUARD + self.count * self._stride].view(self.count, self._stride)[:, self.block_bytes :]
+        blocks = whole[_GUARD : _GUARD + self.count * self._stride].view(self.count, self._stride)
+        gaps = blocks[:, self.block_bytes : self.block_bytes + GAP]
         return bool((whole[:_GUARD] == 0xFF).all() and (whole[-_GUARD:] == 0xFF).all() and (gaps == 0xFF).all())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,12 +10,14 @@ import torch
 from headrace_engine.native import Code, Dtype, Kv, Native, NativeError
 from headrace_engine.native.device_kv import DecodeAttention, PrefillAttention
 from native.buffers import Output, stream_of
-from native.kv_pool import KvPool, kv_formats
+from native.kv_pool import FAR, GAP, KvPool, kv_formats
 from torch import Tensor
 
 LIMIT = 4e-3
 ROW_LIMIT = 6e-3
 """Of one row: where it attends to few keys, roundings do not average out."""
+NOBODYS = 2**31 - 1
+"""A block that no pool has: whoever reads it dies."""
 MODELS = [(9, 3, 64), (2, 2, 64), (4, 2, 80), (3, 1, 96), (8, 1, 128), (16, 1, 64), (7, 1, 256), (11, 1, 80)]
 """Query heads, KV heads, entries of a head."""
 
@@ -25,7 +27,7 @@ models = pytest.mark.parametrize("model", MODELS, ids=str)
 
 @dataclass
 class Case:
-    """Sequences in shuffled blocks; what they have not stored is NaN.
+    """Sequences in shuffled blocks; what they have not stored is NaN, and their tables lead nowhere behind it.
 
     Attributes:
         sequences: rows of each sequence, and the tokens that it has stored, its rows included.
@@ -38,14 +40,14 @@ class Case:
     block_size: int = 16
     window: int = 0
     soft_cap: float = 0.0
-    extra: dict[str, Any] = field(default_factory=dict)
+    gap: int = GAP
 
     def __post_init__(self) -> None:
         heads, kv_heads, dim = self.model
         self.max_blocks = max(1, *(-(-stored // self.block_size) for _, stored in self.sequences)) + 1
         count = len(self.sequences) * self.max_blocks
         where = self.device.device
-        self.pool = KvPool(where, self.kv, kv_heads, dim, self.block_size, count)
+        self.pool = KvPool(where, self.kv, kv_heads, dim, self.block_size, count, self.gap)
         self.pool.fill()
         self.tables = torch.randperm(count).view(len(self.sequences), self.max_blocks).int()
         rows = sum(length for length, _ in self.sequences)
@@ -57,6 +59,7 @@ class Case:
         for table, (_, stored) in zip(self.tables, self.sequences, strict=True):
             for position in range(stored, self.max_blocks * self.block_size):
                 self.pool.forget(int(table[position // self.block_size]), position % self.block_size)
+            table[-(-stored // self.block_size) :] = NOBODYS
         self.out = Output((rows, heads * dim), Dtype.BFLOAT16, where)
 
     def common(self) -> dict[str, Any]:
@@ -112,7 +115,7 @@ class Case:
         length, stored = sequence
         if not stored:
             return torch.zeros(length, heads * dim, dtype=torch.float64)
-        both = self.entries[table.long()].permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :stored]
+        both = self.entries[table[table != NOBODYS].long()].permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :stored]
         k, v = both.repeat_interleave(heads // kv_heads, dim=1)
         scores = torch.einsum("qhd,hkd->hqk", q, k) * dim**-0.5
         if self.soft_cap:
@@ -191,6 +194,14 @@ def test_a_row_has_the_same_bits_in_a_chunk_alone(device: Native, kv: Kv) -> Non
     case.fused, case.sequences = case.fused[64:], [(36, 100)]
     case.out = Output((36, 128), Dtype.BFLOAT16, device.device)
     assert torch.equal(case.prefill(), whole)
+
+
+@formats
+def test_t3_blocks_may_lie_beyond_two_gigabytes(device: Native, kv: Kv) -> None:
+    case = Case(device, kv, (2, 1, 64), [(1, 40), (1, 3)], gap=FAR)
+    assert_close(case.decode(), case.expected())
+    case = Case(device, kv, (2, 1, 64), [(20, 40)], gap=FAR)
+    assert_close(case.prefill(), case.expected())
 
 
 OPS = {"decode_attention": DecodeAttention, "prefill_attention": PrefillAttention}

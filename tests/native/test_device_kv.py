@@ -13,7 +13,7 @@ from headrace_engine.backends.torch.spread import spread
 from headrace_engine.native import Code, Dtype, Kv, Native, NativeError
 from headrace_engine.native.device_kv import AppendKv, CopyBlocks, KvBlocks
 from native.buffers import Output, stream_of
-from native.kv_pool import MOST, KvPool, kv_formats
+from native.kv_pool import FAR, GAP, MOST, KvPool, kv_formats
 from torch import Tensor
 
 LIMIT = 4e-3
@@ -37,11 +37,12 @@ class Case:
     block_size: int = 16
     tokens: int = 7
     in_place: bool = False
+    gap: int = GAP
 
     def __post_init__(self) -> None:
         heads, kv_heads, dim = self.model
         where, self.half = self.device.device, int(dim * self.rotary) // 4 * 2
-        self.pool = KvPool(where, self.kv, kv_heads, dim, self.block_size, 4)
+        self.pool = KvPool(where, self.kv, kv_heads, dim, self.block_size, 4, self.gap)
         self.given = torch.randn(self.tokens, heads + 2 * kv_heads, dim).bfloat16()
         self.positions = torch.randint(0, POSITIONS, (self.tokens,)).int()
         self.slots = torch.randperm(4 * self.block_size)[: self.tokens].int()
@@ -115,6 +116,15 @@ def test_queries_and_keys_are_normed_and_turned(
         keys.abs() * 2**-8 if kv is Kv.BFLOAT16 else (coded.amax(-1) - coded.amin(-1)).unsqueeze(-1) / MOST[kv] / 2
     )
     assert ((stored - keys).abs() <= allowed * 1.001 + 1e-5).all()
+
+
+@formats
+def test_t3_blocks_may_lie_beyond_two_gigabytes(device: Native, kv: Kv) -> None:
+    near, far = (Case(device, kv, MODELS[0], rotary=0.0, tokens=40, gap=gap) for gap in (GAP, FAR))
+    far.given, far.positions, far.slots = near.given, near.positions, near.slots
+    assert torch.equal(near.run(), far.run())
+    for mine, theirs in zip(near.of_tokens(near.pool.rows), far.of_tokens(far.pool.rows), strict=True):
+        assert torch.equal(mine, theirs)
 
 
 @pytest.mark.parametrize("kv", [Kv.INT8, Kv.UINT4], ids=lambda kv: kv.name.lower())

@@ -194,6 +194,36 @@ def test_codes_of_gated_rows_are_those_of_the_exact_ones(
     out.check(exact_gate(gate, x.cpu().double()) * up.cpu().double())
 
 
+@pytest.mark.parametrize("shifts", [(1, 0, 0), (0, 3, 0), (0, 0, 1)], ids=["gate", "up", "out"])
+def test_t3_gates_need_only_the_alignment_of_elements(device: Native, shifts: tuple[int, int, int]) -> None:
+    gate_shift, up_shift, out_shift = shifts
+    x, up = (random(3, 64, Dtype.BFLOAT16, device, shift) for shift in (gate_shift, up_shift))
+    out = Output((3, 64), Dtype.BFLOAT16, device.device, out_shift)
+    gated(device, Gate.SILU, x, up, Dtype.BFLOAT16, out=out.tensor.data_ptr())
+    exact = exact_gate(Gate.SILU, x.cpu().double()) * up.cpu().double()
+    assert ((out.written() - exact).abs() <= LIMITS[Dtype.BFLOAT16] * exact.abs() + 1e-5).all()
+    if out_shift:
+        return
+    for kind in RowCodes:
+        codes = Codes(3, 64, kind, device.device)
+        gated(device, Gate.SILU, x, up, Dtype.BFLOAT16, **codes.at)
+        codes.check(exact)
+
+
+@pytest.mark.parametrize("at", range(4), ids=["x", "weight", "residual", "residual_out"])
+def test_t3_norms_need_only_the_alignment_of_elements(device: Native, at: int) -> None:
+    shifts = [int(place == at) for place in range(4)]
+    x, weight, residual = (random(3, 64, Dtype.BFLOAT16, device, shift) for shift in shifts[:3])
+    total = Output((3, 64), Dtype.BFLOAT16, device.device, shifts[3])
+    out = Codes(3, 64, RowCodes.INT8, device.device)
+    args = RmsNormCodes(
+        x=x.data_ptr(), weight=weight.data_ptr(), rows=3, hidden=64, eps=EPS, dtype=Dtype.BFLOAT16, **out.at
+    )
+    args.residual, args.residual_out = residual.data_ptr(), total.tensor.data_ptr()
+    launch(device, "rms_norm_codes", args)
+    assert torch.equal(total.written(), (x + residual).cpu().double())
+
+
 @every_gate
 def test_gates_of_large_numbers_stay_finite(device: Native, gate: Gate) -> None:
     x = torch.tensor([[-3e38, -200.0, -90.0, 0.0, 90.0, 3e38]], device=device.device)

@@ -53,6 +53,14 @@ TENSOR_FAULTS = {
     "multiply_without_a_lane": "in warp 0 lanes ffffffdf wait for lanes 20",
 }
 
+WATCHED_RIGHT = ["count", "hand_on", "read_first", "move"]
+WATCHED_FAULTS = {
+    "count_without_atomics": "a race in block",
+    "hand_on_by_a_shuffle": "a race in block",
+    "read_first_without_barrier": "a race in block",
+    "move_from_between": "is not aligned to 16 bytes, but lies 4 bytes behind such an address",
+}
+
 every_order = pytest.mark.parametrize("order", ORDERS)
 
 
@@ -117,6 +125,25 @@ def test_a_wrong_use_of_tensor_cores_or_copies_ends_the_process(tensor_program: 
     assert result.returncode == -signal.SIGABRT
     assert result.stdout.startswith("cusim: ")
     assert TENSOR_FAULTS[fault] in result.stdout
+
+
+@every_order
+@pytest.mark.parametrize("case", WATCHED_RIGHT)
+def test_t3_what_a_card_would_do_is_right_when_watched(programs: Path, case: str, order: str) -> None:
+    need_sim()
+    result = run(programs / "watched_cases", case, env={"CUSIM_ORDER": order})
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+@every_order
+@pytest.mark.parametrize("fault", WATCHED_FAULTS)
+def test_t3_races_and_crooked_addresses_end_the_process(programs: Path, fault: str, order: str) -> None:
+    """Also where threads that run one after the other would come to what is right."""
+    need_sim()
+    result = run(programs / "watched_cases", fault, env={"CUSIM_ORDER": order})
+    assert result.returncode == -signal.SIGABRT
+    assert result.stdout.startswith("cusim: ")
+    assert WATCHED_FAULTS[fault] in result.stdout
 
 
 @pytest.mark.parametrize("order", ["", "sideways", "random", "random:", "random:x"])
