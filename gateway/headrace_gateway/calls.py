@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
+from headrace.intake import READS, Intake, NoMessage
 from headrace.log_budget import LogBudget
 
 from headrace_gateway import status
@@ -30,6 +31,10 @@ _SERVED = "/headrace.v1."
 _FACTS = ("request_id", "handle", "model_name")
 _ENDLESS = frozenset({"WatchModel", "WatchEngineStat"})
 _refusals = LogBudget()
+_READING: dict[Any, Any] = {
+    grpc.unary_unary_rpc_method_handler: grpc.stream_unary_rpc_method_handler,
+    grpc.unary_stream_rpc_method_handler: grpc.stream_stream_rpc_method_handler,
+}
 
 
 MAX_CALLS = 4000
@@ -142,6 +147,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, calls: LiveCalls) -> None:
         self._calls = calls
+        self._intake = Intake(Shares(READS))
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Wraps the methods of our own services; of health and reflection, only how requests are decoded."""
@@ -157,6 +163,8 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         else:
             make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
         guard = self._guard if method.startswith(_SERVED) else _foreign
+        if guard == self._guard and not handler.request_streaming:  # gRPC would read all messages at once.
+            make = _READING[make]
         decoding = partial(decode, method, handler.request_deserializer)
         return make(guard(method, behaviour, decoding), None, handler.response_serializer)
 
@@ -165,9 +173,9 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             request = None
             with self._calls.entered(method):
                 try:
-                    request = decode(data)
-                    _check(request)
                     with self._calls.sharing(method, context.peer()):
+                        request = decode(await self._whole(method, data, context))
+                        _check(request)
                         return await behaviour(request, context)
                 except CallError as error:
                     failure = error
@@ -182,6 +190,15 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 return await _answer(method, request, context, failure)
 
         return guarded
+
+    async def _whole(self, method: str, messages: Any, context: Context) -> Any:
+        """The one message of a call, in its turn; of a session, all of them as they come."""
+        if _name(method) == "Session":
+            return messages
+        try:
+            return await self._intake.read(context.peer(), messages)
+        except NoMessage as error:
+            raise status.no_message(_name(method), str(error)) from None
 
     def _cancelled(self) -> CallError:
         """Who cancelled: the client, then nobody hears an answer; the drain; or something in here by mistake."""

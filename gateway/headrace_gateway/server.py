@@ -11,6 +11,7 @@ import socket
 import grpc
 import structlog
 from grpc_health.v1 import health_pb2_grpc
+from headrace.intake import FLOW_OPTIONS
 from headrace.v1 import (
     engine_service_pb2_grpc,
     model_service_pb2_grpc,
@@ -48,6 +49,7 @@ _SERVER_OPTIONS = [
     ("grpc.max_connection_age_ms", _HOUR_MS),
     ("grpc.max_connection_age_grace_ms", _HOUR_MS),
     ("grpc.max_concurrent_streams", 10_000),
+    *FLOW_OPTIONS,
 ]
 
 

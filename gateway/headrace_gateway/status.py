@@ -126,6 +126,11 @@ def undecodable(method: str, size: int) -> CallError:
     return refusal(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", text, bad)
 
 
+def no_message(method: str, why: str) -> CallError:
+    """A call brought no message."""
+    return refusal(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", f"{method}: {why}")
+
+
 def unknown_request(handle: str) -> CallError:
     """No request has this handle or request_id."""
     message = f'no request "{shown(handle)}": it was released, is another owner\'s, or never was'

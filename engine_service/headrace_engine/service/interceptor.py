@@ -7,11 +7,14 @@ from functools import partial
 from typing import Any, NoReturn
 
 import grpc
+from headrace.intake import READS, Intake, NoMessage
 from headrace.v1.status_pb2 import Status
 
+from headrace_engine.engine.shares import Shares
+from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.callers import note_caller
 from headrace_engine.service.failures import CallFailed, all_decoded, call_stream, call_unary, closing, decoded
-from headrace_engine.service.status import grpc_code, shorten
+from headrace_engine.service.status import grpc_code, shorten, to_status
 
 MAX_GRPC_MESSAGE = 1920
 """Bytes of grpc-message as it travels: a byte that is not printable ASCII takes three."""
@@ -28,6 +31,9 @@ class FailureInterceptor(grpc.aio.ServerInterceptor):
     Requests are decoded in here and not by gRPC, for which bytes that are no message are a defect of the server.
     """
 
+    def __init__(self) -> None:
+        self._intake = Intake(Shares(READS))
+
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
@@ -35,10 +41,10 @@ class FailureInterceptor(grpc.aio.ServerInterceptor):
         handler: grpc.RpcMethodHandler[Any, Any] | None = await continuation(handler_call_details)
         if handler is None:
             return None
-        return _wrap(handler, handler_call_details.method)
+        return _wrap(handler, handler_call_details.method, self._intake)
 
 
-def _wrap(handler: Any, path: str) -> grpc.RpcMethodHandler[Any, Any]:
+def _wrap(handler: Any, path: str, intake: Intake) -> grpc.RpcMethodHandler[Any, Any]:
     name, read = path.rpartition("/")[2], handler.request_deserializer
     coders = {"request_deserializer": None, "response_serializer": handler.response_serializer}
     if handler.stream_stream:
@@ -50,8 +56,24 @@ def _wrap(handler: Any, path: str) -> grpc.RpcMethodHandler[Any, Any]:
             return grpc.unary_stream_rpc_method_handler(_by_itself(handler.unary_stream, decode), **coders)
         return grpc.unary_unary_rpc_method_handler(_by_itself(handler.unary_unary, decode), **coders)
     if handler.unary_stream:
-        return grpc.unary_stream_rpc_method_handler(_stream(name, handler.unary_stream, decode), **coders)
-    return grpc.unary_unary_rpc_method_handler(_unary(name, handler.unary_unary, decode), **coders)
+        streaming = _in_turn(name, _stream(name, handler.unary_stream, decode), intake)
+        return grpc.stream_stream_rpc_method_handler(streaming, **coders)
+    return grpc.stream_unary_rpc_method_handler(
+        _in_turn(name, _unary(name, handler.unary_unary, decode), intake), **coders
+    )
+
+
+def _in_turn(name: str, handle: Any, intake: Intake) -> Any:
+    """A handler that reads the one message of its calls itself, since gRPC would read all at once."""
+
+    async def read(messages: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            data = await intake.read(context.peer(), messages)
+        except NoMessage as error:
+            await _abort(context, to_status(InvalidArgument(f"{name}: {error}")))
+        return await handle(data, context)
+
+    return read
 
 
 def _unary(name: str, method: Any, decode: Decode) -> Any:

@@ -8,6 +8,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from headrace.intake import FLOW_OPTIONS
 from headrace.method_finder import MethodFinder
 from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 
@@ -52,6 +53,7 @@ _OPTIONS = (
     ("grpc.max_connection_age_ms", _HOUR_MS),
     ("grpc.max_connection_age_grace_ms", _HOUR_MS),
     ("grpc.max_concurrent_streams", 4096),
+    *FLOW_OPTIONS,
 )
 
 
