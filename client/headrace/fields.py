@@ -115,7 +115,7 @@ class GenerationFields(TypedDict, total=False):
     min_new_tokens: int | None
     early_stopping: bool | None
     ignore_eos: bool | None
-    eos_token_id: Sequence[int] | None
+    eos_token_id: int | Sequence[int] | None
     stop_words_ids: TokenIdLists | None
     stop_token_ids: Sequence[int] | None
     include_stop: bool | None
@@ -129,7 +129,7 @@ class GenerationFields(TypedDict, total=False):
     best_of: int | None
     num_beams: int | None
     length_penalty: float | None
-    logit_bias: Mapping[int, float] | None
+    logit_bias: Mapping[int, float] | Mapping[str, float] | None
     allowed_token_ids: Sequence[int] | None
     logits_processors: Sequence[LogitsProcessor] | None
     prompt_logprobs: int | None

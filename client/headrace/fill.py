@@ -38,6 +38,9 @@ _INTEGERS = {
     FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
     FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
 }
+_MOST_DIGITS = 20
+"""Of a number of 64 bits."""
+
 _REALS = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
 _DURATION = Duration.DESCRIPTOR.full_name
 _MOST_SECONDS = 315_576_000_000  # what a protobuf Duration may hold
@@ -108,7 +111,8 @@ def _set(message: Message, field: FieldDescriptor, value: Any, path: str) -> Non
     if is_map(field):
         _set_map(message, field, value, path)
     elif field.is_repeated:
-        _set_list(getattr(message, field.name), field, value, path)
+        alone = field.cpp_type in _INTEGERS and isinstance(value, int) and not isinstance(value, bool)
+        _set_list(getattr(message, field.name), field, [value] if alone else value, path)
     elif field.message_type is not None:
         fill_one(getattr(message, field.name), value, path)
     else:
@@ -127,7 +131,16 @@ def _set_map(message: Message, field: FieldDescriptor, value: Any, path: str) ->
     target = getattr(message, field.name)
     for key, item in value.items():
         place = f"{path}[{key!r}]"
-        target[_scalar(entry["key"], key, place)] = _scalar(entry["value"], item, place)
+        whole = _scalar(entry["key"], _number(entry["key"], key), place)
+        if whole in target:
+            raise invalid(place, item, "given once, as a number or as its digits")
+        target[whole] = _scalar(entry["value"], item, place)
+
+
+def _number(field: FieldDescriptor, key: Any) -> Any:
+    """A key that is a number; JSON, and so other systems' configs, have it as its digits."""
+    digits = isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= _MOST_DIGITS
+    return int(key) if digits and field.cpp_type in _INTEGERS else key
 
 
 def _set_list(target: Any, field: FieldDescriptor, value: Any, path: str) -> None:

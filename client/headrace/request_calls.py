@@ -143,6 +143,8 @@ class RequestCalls(ModelCalls):
     ) -> TextStream:
         """Starts a request and iterates over its text; stops and releases it at the end, when closed, or when dropped.
 
+        Where this process is killed, the engine goes on for the request's lease: 60 s, unless `lease` says less.
+
         Arguments and errors are those of `start_request`; iterating raises what `ResultQueue.Get` raises.
         """
         request = calls.start_request(

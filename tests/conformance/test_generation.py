@@ -138,8 +138,19 @@ def test_bc028_a_prompt_of_exactly_the_limit_yields_one_token(client: Client) ->
 
 
 def test_bc031_too_long_names_prompt_request_and_limit(client: Client) -> None:
-    with pytest.raises(InvalidRequestError, match=r"5000.*prompt 3 .*256.*253"):
-        client.start_request(MODEL, ids=[1, 2, 3], max_new_tokens=5000)
+    with pytest.raises(InvalidRequestError, match=r"5000.*256.*the prompt has 3 tokens"):
+        client.start_request(MODEL, ids=[1, 2, 3], max_length=5000)
+
+
+@pytest.mark.parametrize("own", [{}, {"max_length": 256}])
+def test_odd_more_new_tokens_than_fit_are_a_warning(client: Client, own: dict[str, int]) -> None:
+    """Alike for the model's limit and the request's own: a chat with a fixed number of them grows to its end."""
+    handle, _ = client.start_request(MODEL, ids=[1] * 254, max_new_tokens=5000, ignore_eos=True, **own)
+    client.sync_request(handle)
+    info = client.get_request(handle)
+    assert info.sequences[0].generated_length == 2
+    (warning,) = info.request.warnings
+    assert (warning.field, "leaves 2 new tokens" in warning.message) == ("config.max_new_tokens", True)
 
 
 def test_bc064_ids_outside_the_vocabulary_are_refused(client: Client) -> None:

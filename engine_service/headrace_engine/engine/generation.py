@@ -179,10 +179,6 @@ def _upper_lengths(sent: GenerationConfig, defaults: GenerationConfig, limits: L
         text = f"leaves no room: the prompt has {prompt} tokens, so at least {prompt + 1} is needed"
         _refuse("max_length", f"= {max_length} {text}", "PROMPT_TOO_LONG")
     room = engine - prompt
-    if sent.max_new_tokens is not None and sent.max_new_tokens > room:
-        text = f"prompt {prompt} + {sent.max_new_tokens} > {owner} {quoted(limits.model_name)}"
-        remedy = f"Ask for at most {room}, or install the model with a larger max_length"
-        _refuse("max_new_tokens", f"= {sent.max_new_tokens} does not fit: {text}. {remedy}")
     wanted = sent.max_new_tokens or defaults.max_new_tokens or room
     return max_length, min(wanted, max_length - prompt)
 

@@ -93,7 +93,7 @@ RUNTIME = table(
         text="bytes that one owner's requests may take: results, and what they brought",
     ),
     Field("adapters", honoured=(), most=MAX_ENTRIES, text="LoRA adapters that requests may name"),
-    Field("lora_max_num", 0, honoured=(), text="adapters that may be loaded at once"),
-    Field("lora_max_rank", 0, honoured=(), text="largest rank of an adapter"),
+    Field("lora_max_num", 0, honoured=(0,), text="adapters that may be loaded at once"),
+    Field("lora_max_rank", 0, honoured=(0,), text="largest rank of an adapter"),
     Field("tensor_parallel", 1, default=1, honoured=(1,), text="devices that share one copy of the model"),
 )

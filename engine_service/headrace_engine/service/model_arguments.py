@@ -113,7 +113,7 @@ def _value(descriptor: FieldDescriptor, text: str) -> Any:
         ValueError: what it should have been, in words.
     """
     if descriptor.is_repeated or (descriptor.message_type and descriptor.message_type.full_name != _DURATION):
-        return _read(json.loads, text, 'JSON, such as [0, 1] or {"running": "60s"}')
+        return _spelled(descriptor, _read(json.loads, text, 'JSON, such as [0, 1] or {"running": "60s"}'))
     if descriptor.message_type:
         return f"{_ranged(descriptor, text.removesuffix('s'), float):.9f}s"
     if descriptor.enum_type:
@@ -124,6 +124,18 @@ def _value(descriptor: FieldDescriptor, text: str) -> Any:
         return _read(_BOOLEANS.__getitem__, text.lower(), "true or false")
     fractions = descriptor.cpp_type in (descriptor.CPPTYPE_FLOAT, descriptor.CPPTYPE_DOUBLE)
     return _ranged(descriptor, text, float if fractions else int)
+
+
+def _spelled(descriptor: FieldDescriptor, value: Any) -> Any:
+    """JSON in which enums are written as protobuf's JSON wants them; here they may be short, as everywhere."""
+    if isinstance(value, list):
+        return [_spelled(descriptor, item) for item in value]
+    if descriptor.enum_type and isinstance(value, str):
+        return _choice(descriptor.enum_type, value)
+    if descriptor.message_type and isinstance(value, dict):
+        inner = descriptor.message_type.fields_by_name
+        return {name: _spelled(inner[name], part) if name in inner else part for name, part in value.items()}
+    return value
 
 
 _BOOLEANS = {"true": True, "false": False}

@@ -121,8 +121,8 @@ def test_a_wrong_entry_is_named_by_its_place() -> None:
         config(eos_token_id=[1, -2])
     with pytest.raises(InvalidRequestError, match=r"stop_words_ids\[1\]\[0\] = 'a'"):
         config(stop_words_ids=[[1], ["a"]])
-    with pytest.raises(InvalidRequestError, match=r"logit_bias\['7'\] = '7': must be a whole number"):
-        config(logit_bias={"7": -100})
+    with pytest.raises(InvalidRequestError, match=r"logit_bias\['x'\] = 'x': must be a whole number"):
+        config(logit_bias={"x": -100})
     with pytest.raises(InvalidRequestError, match=r"lease\.running = -"):
         config(lease={"running": -1e30})
 
@@ -287,3 +287,21 @@ def test_the_typed_keywords_are_the_fields_of_the_wire() -> None:
     assert not generation & set(ChatFields.__annotations__)
     for kind in (GenerationFields, ChatFields, InstallFields):
         assert all(f"        {name}: " in str(kind.__doc__) for name in kind.__annotations__), kind
+
+
+def test_odd_the_spellings_of_other_systems_are_taken() -> None:
+    """JSON has ids as digits where they are keys (OpenAI); one id may stand without a list (transformers)."""
+    assert config(logit_bias={"5": 1.0, 7: -1}) == config(logit_bias={5: 1.0, 7: -1})
+    assert config(eos_token_id=5) == config(eos_token_id=[5])
+    assert config(stop_token_ids=0) == config(stop_token_ids=[0])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"logit_bias": {key: 1.0}} for key in ("x", "-1", "", "5.0", "９", "1" * 5000, True)]
+    + [{"logit_bias": {"5": 1.0, 5: 2.0}}, {"eos_token_id": True}, {"eos_token_id": "5"}, {"eos_token_id": -1}]
+    + [{"stop_words_ids": [5, 7]}],
+)
+def test_odd_what_is_no_id_is_still_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError):
+        config(**fields)

@@ -272,11 +272,16 @@ class TestNotSupported:
             ("logn_attention", True),
             ("tensor_parallel", 2),
             ("lora_max_num", 1),
+            ("lora_max_rank", 1),
         ],
     )
     def test_of_the_runtime_config(self, name: str, value: Any) -> None:
         error = refusal(runtime(**{name: value}))
         assert (error.reason, error.violations[0].field) == ("NOT_SUPPORTED", f"config.{name}")
+
+    @pytest.mark.parametrize("name", ["lora_max_num", "lora_max_rank"])
+    def test_b8_what_asks_for_nothing_is_no_refusal(self, name: str) -> None:
+        check(runtime(**{name: 0}), RUNTIME, "config.")
 
     def test_a_value_out_of_range_is_told_before_one_that_is_not_supported(self) -> None:
         error = refusal(generation(top_logprobs=5, n=100))

@@ -163,13 +163,13 @@ class TestUpperLengths:
         assert "max_length = 101 is out of range; allowed: 1 to 100" in error.message
         assert "the prompt has 10 tokens" in error.message
 
-    def test_bc031_a_max_new_tokens_that_does_not_fit_says_what_to_ask_for(self) -> None:
-        error = refused({"max_new_tokens": 91})
-        assert error.message == (
-            'max_new_tokens = 91 does not fit: prompt 10 + 91 > max_length 100 of model "smol". '
-            "Ask for at most 90, or install the model with a larger max_length"
-        )
-        assert error.violations[0].field == "config.max_new_tokens"
+    @pytest.mark.parametrize(("sent", "limit"), [({}, 100), ({"max_length": 100}, 100), ({"max_length": 40}, 40)])
+    def test_odd_the_tighter_limit_holds_whoever_set_it(self, sent: dict[str, int], limit: int) -> None:
+        generation = resolved({"max_new_tokens": 5000, **sent})
+        assert generation.max_new == limit - 10
+        (warning,) = generation.warnings
+        assert warning.field == "config.max_new_tokens"
+        assert warning.message.endswith(f"= 5000 has no effect: max_length {limit} leaves {limit - 10} new tokens")
 
     def test_bc028_a_prompt_of_all_but_one_token_yields_one(self) -> None:
         assert resolved(prompt=ENGINE_MAX - 1).max_new == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from headrace_engine.config import ComputeDtype, Lease, RuntimeConfig
 from headrace_engine.service.arguments import PROCESSORS_VARIABLE, parse_arguments
+from headrace_engine.service.model_arguments import Setting, read_model
 
 
 def test_defaults():
@@ -170,3 +171,16 @@ def test_a_wrong_line_is_refused_in_one_line_that_says_what_is_wrong(line, said,
     assert told.startswith("headrace-engine: ")
     assert said in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["LINEAR", "linear", "ROPE_SCALING_TYPE_LINEAR"])
+def test_odd_enums_may_be_short_in_json_too(kind: str) -> None:
+    setting = Setting.from_pair(f'rope_scaling={{"type": "{kind}", "factor": 2.0}}')
+    config = read_model("smol=/m/smol", [setting], "cpu")
+    assert config.rope_scaling is not None
+    assert config.rope_scaling.type.name == "LINEAR"
+
+
+def test_odd_a_wrong_enum_in_json_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match=r"one of: .*linear"):
+        Setting.from_pair('rope_scaling={"type": "bent", "factor": 2.0}')
