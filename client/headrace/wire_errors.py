@@ -78,7 +78,8 @@ def error_from_status(status: status_pb2.Status, *, request_id: str = "", handle
     reason = facts.pop("reason", "") or code
     metadata = facts.get("metadata", {})
     named = facts.pop("request_id", "") or metadata.get("request_id", "")
-    return _class_of(code, reason, handle)(
+    released = bool(handle) or "handover" in metadata  # Which is told of a request_id whose request was released.
+    return _class_of(code, reason, released)(
         _sentence(status.message, facts) or f"the call failed with {code}",
         reason=reason,
         request_id=named or request_id,
@@ -94,10 +95,10 @@ def _sentence(message: str, facts: dict[str, Any]) -> str:
     )
 
 
-def _class_of(code: str, reason: str, handle: str) -> type[HeadraceError]:
+def _class_of(code: str, reason: str, released: bool) -> type[HeadraceError]:
     if reason == "ENGINE_LOST":
         return EngineLostError
-    if reason == "UNKNOWN_REQUEST" and handle:
+    if reason == "UNKNOWN_REQUEST" and released:
         return RequestReleasedError
     return _CLASSES.get(code, InternalServerError)
 

@@ -12,7 +12,7 @@ from headrace_engine.engine.alarms import Alarms
 from headrace_engine.engine.leases import Leases
 from headrace_engine.engine.requests import Request
 from headrace_engine.engine.result_room import ResultRoom
-from headrace_engine.engine.start_keys import Key, StartKeys
+from headrace_engine.engine.start_keys import Key, StartKeys, was_released
 from headrace_engine.engine.statistics import Clock
 from headrace_engine.errors import NotFound
 from headrace_engine.result_types import FinishReason
@@ -157,8 +157,7 @@ class RequestBook:
         released = self.keys.latest(owner, request_id)
         if released is None:
             return NotFound(f"no request has the id {request_id!r}: it was released, is another owner's, or never was")
-        metadata = {"handle": released.handle, "handover": str(released.handover)}
-        return NotFound(f"the request with the id {request_id!r} was released", metadata=metadata)
+        return was_released(released, request_id)
 
     def _expire(self, request: Request) -> None:
         """Nobody came: stop a request that runs, release one that ended."""

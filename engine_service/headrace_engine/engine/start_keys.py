@@ -14,7 +14,7 @@ import msgspec
 
 from headrace_engine.engine.kept_size import held_bytes
 from headrace_engine.engine.statistics import Clock
-from headrace_engine.errors import AlreadyExists
+from headrace_engine.errors import AlreadyExists, NotFound
 from headrace_engine.request_types import AcceptedRequest
 
 KEY_MEMORY = 600.0
@@ -70,16 +70,15 @@ class StartKeys:
 
         Raises:
             AlreadyExists: the earlier start had other content.
+            NotFound: its request was released, so that nothing could be read.
         """
         start = self._find(key)
         if start is not None and start.content != content:
             text = f"request_id {key.request_id!r} was used for a request with other content"
             raise AlreadyExists(text, reason="REQUEST_ID_REUSED")
-        if not isinstance(start, _Released):
-            return None if start is None else start.answer
-        answer = asyncio.get_running_loop().create_future()
-        answer.set_result(self._packer.unpack(start.packed))
-        return answer
+        if isinstance(start, _Released):
+            raise was_released(self._packer.unpack(start.packed), key.request_id)
+        return None if start is None else start.answer
 
     def begin(self, key: Key, content: bytes, answer: asyncio.Future[AcceptedRequest]) -> None:
         """Note a start in progress. If it comes to nothing its key is free again."""
@@ -153,6 +152,12 @@ class StartKeys:
         starts.pop(key.handover, None)
         if not starts:
             self._starts.pop(key[:2], None)
+
+
+def was_released(answer: AcceptedRequest, request_id: str) -> NotFound:
+    """What is told of a request whose key is remembered after its release."""
+    metadata = {"handle": answer.handle, "handover": str(answer.handover)}
+    return NotFound(f"the request with the id {request_id!r} was released", metadata=metadata)
 
 
 def _short(answer: asyncio.Future[AcceptedRequest]) -> AcceptedRequest:

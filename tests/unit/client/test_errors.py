@@ -170,3 +170,12 @@ def test_the_tree_in_the_docstring_names_every_exception() -> None:
     assert errors.__doc__ is not None
     assert all(kind.__name__ in errors.__doc__ for kind in kinds)
     assert all(hasattr(headrace, kind.__name__) for kind in kinds)
+
+
+def test_odd_a_request_id_of_a_released_request_is_a_released_one() -> None:
+    info = status_pb2.ErrorInfo(
+        reason="UNKNOWN_REQUEST", domain="headrace", metadata={"handle": "e1/i/1", "handover": "0"}
+    )
+    status = status_pb2.Status(code=5, message="it was released")
+    status.details.add(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=info.SerializeToString())
+    assert type(error_from_status(status)) is errors.RequestReleasedError

@@ -102,8 +102,8 @@ async def test_of_a_released_request_the_id_still_tells_the_handle_while_its_key
     assert len(book.keys) == 0
 
 
-async def test_a_start_that_comes_again_after_release_is_answered_as_the_first_was(book: RequestBook) -> None:
-    """In every field, whatever the answers were that were remembered before it."""
+async def test_odd_a_start_that_comes_again_after_release_is_told_so(book: RequestBook) -> None:
+    """The first answer is remembered in every field, whatever was remembered before it."""
     config = GenerationConfig(temperature=0.5, stop_words_ids=((1, 2),), logit_bias={3: -1.5}, lease=Lease(1.0, 2.0))
     warning = ConfigWarning("temperature", "is low")
     for number, effective in enumerate((GenerationConfig(seed=2**64 - 1, stop_words=("é",)), config, None)):
@@ -113,9 +113,10 @@ async def test_a_start_that_comes_again_after_release_is_answered_as_the_first_w
         answer.set_result(accepted)
         book.keys.begin(Key("", f"r{number}", 0), b"content", answer)
         book.release(request)
-        again = book.keys.begun(Key("", f"r{number}", 0), b"content")
-        assert again is not None
-        assert await again == accepted
+        with pytest.raises(NotFound) as caught:
+            book.keys.begun(Key("", f"r{number}", 0), b"content")
+        assert caught.value.metadata == {"handle": accepted.handle, "handover": "0"}
+        assert book.keys.latest("", f"r{number}") == accepted
         with pytest.raises(AlreadyExists):
             book.keys.begun(Key("", f"r{number}", 0), b"other")
     assert len(book.keys) == 3

@@ -27,6 +27,7 @@ from headrace_engine.request_types import AcceptedRequest, StartRequest
 from headrace_engine.result_types import FinishReason, GenerateStatus
 from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
+from unit.engine.refusals import not_found
 from unit.engine.scripted_core import READY, ScriptedCore
 from unit.engine.test_starts import LONG
 
@@ -112,8 +113,8 @@ class TestKeys:
         assert (await self.start(bench)).handle == first.handle
         await bench.engine.release_request(first.handle, "")
         bench.clock.advance(KEY_MEMORY)
-        again = await self.start(bench)
-        assert (again.handle, again.joined) == (first.handle, True)
+        error = await not_found(self.start(bench))
+        assert (error.reason, error.metadata["handle"]) == ("UNKNOWN_REQUEST", first.handle)
         with pytest.raises(AlreadyExists):
             await self.start(bench, content=b"other")
         bench.clock.advance(0.001)
@@ -129,8 +130,9 @@ class TestKeys:
         first = await self.start(bench, config=config)
         assert await self.start(bench, config=config) == replace(first, joined=True)
         await bench.engine.release_request(first.handle, "")
-        again = await self.start(bench, config=config)
-        assert again == replace(first, joined=True, effective_config=None, warnings=())
+        assert (await not_found(self.start(bench, config=config))).metadata["handle"] == first.handle
+        remembered = bench.engine._book.keys.latest("", first.request_id)
+        assert remembered == replace(first, effective_config=None, warnings=())
         with pytest.raises(AlreadyExists):
             await self.start(bench, config=config, content=b"other")
 
