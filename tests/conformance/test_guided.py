@@ -24,6 +24,18 @@ PERSON = {
 }
 
 
+def chained(count: int) -> str:
+    """A grammar whose rules lead to each other."""
+    rules = "\n".join(f"r{place}: r{place + 1}" for place in range(count))
+    return f'start: r0\n{rules}\nr{count}: "a"'
+
+
+def doubled(count: int) -> str:
+    """Rules of which each has the next one twice."""
+    rules = "\n".join(f"r{place}: r{place + 1} r{place + 1}" for place in range(count))
+    return f'e: r0\n{rules}\nr{count}: "a"'
+
+
 def say(client: Client, response_format: dict[str, Any], **fields: Any) -> tuple[str, FinishReason | None]:
     """The whole text of a guided request, and why it ended."""
     config = {"max_new_tokens": 200, "eos_token_id": [EOS], "ids": [1, 2, 3], **fields}
@@ -118,6 +130,35 @@ def test_bc143_what_cannot_be_compiled_is_refused(client: Client, response_forma
     assert caught.value.reason == "BAD_RESPONSE_FORMAT"
     assert "response_format" in str(caught.value)
     assert say(client, {"type": "choice", "choices": ["yes"]})[0] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("response_format", "why"),
+    [
+        ({"type": "regex", "regex": "(a{1000}){1000}"}, "takes too much to match"),
+        ({"type": "json_schema", "json_schema": {"type": "string", "pattern": "^(a{1000}){700}$"}}, "takes too much"),
+        ({"type": "json_schema", "json_schema": '{"items":' * 200 + "{}" + "}" * 200}, "nested 201 deep"),
+        ({"type": "grammar", "text": chained(3000)}, "chained too deep"),
+        ({"type": "grammar", "text": "start: e\n" + doubled(60)}, "too ambiguous"),
+    ],
+    ids=["regex", "pattern", "nested", "chained", "doubled"],
+)
+def test_b2_what_would_fail_in_the_core_is_refused_at_the_start(
+    client: Client, response_format: dict[str, Any], why: str
+) -> None:
+    """And costs nobody else anything: the next request is served."""
+    with pytest.raises(InvalidRequestError, match=why) as caught:
+        say(client, response_format)
+    assert caught.value.reason == "BAD_RESPONSE_FORMAT"
+    assert say(client, {"type": "choice", "choices": ["yes"]})[0] == "yes"
+
+
+def test_n04_a_format_that_is_not_known_is_a_warning(client: Client) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"type": "string", "format": "path", "maxLength": 3}}
+    handle, queue = client.start_request(MODEL, ids=[1], max_new_tokens=2, response_format=wanted)
+    (warning,) = [one for one in queue.request.warnings if one.field == "config.response_format"]
+    assert "format path is not checked" in warning.message
+    client.release_request(handle)
 
 
 def test_a_grammar_of_the_other_notation_is_told_so(client: Client) -> None:

@@ -153,10 +153,11 @@ class TestGuiding:
         assert guiding._remembered.size <= guiding_module.MAX_REMEMBERED
         assert len(guiding._remembered._entries) == guiding_module.MAX_REMEMBERED // (100_000 + 512 + 200)
 
+    @pytest.mark.parametrize("owner", ["other", "greedy"])
     async def test_f8_formats_of_one_caller_do_not_hold_up_those_of_another(
-        self, guiding: Guiding, monkeypatch: pytest.MonkeyPatch
+        self, guiding: Guiding, monkeypatch: pytest.MonkeyPatch, owner: str
     ) -> None:
-        """Twenty slow ones of one owner: another's choice has its turn after at most one of them more."""
+        """Twenty slow ones: a choice has its turn after at most one of them more, also where all are one owner."""
         began, go, order = threading.Event(), threading.Event(), []
 
         def slow(wanted: ResponseFormat) -> Verdict:
@@ -166,9 +167,9 @@ class TestGuiding:
             return Verdict("g")
 
         monkeypatch.setattr(guiding._checker, "check", slow)
-        many = [asyncio.create_task(guiding.check(regex(f"a{{{number}}}"), "greedy")) for number in range(20)]
+        many = [asyncio.create_task(guiding.check(regex(f"(a{{1000}}){{{number}}}"), "greedy")) for number in range(20)]
         await asyncio.to_thread(began.wait, 30)
-        other = asyncio.create_task(guiding.check(YES_OR_NO, "other"))
+        other = asyncio.create_task(guiding.check(YES_OR_NO, owner))
         await asyncio.sleep(0)
         go.set()
         await asyncio.gather(other, *many)
