@@ -338,11 +338,14 @@ def test_a_fault_ends_its_request_and_no_other(client: Client) -> None:
 
 
 def test_requests_belong_to_their_owner(place: Place, client: Client) -> None:
-    """To another owner a request does not exist. A gateway without API keys makes all one owner."""
+    """To another owner a request does not exist. A gateway without API keys makes all one owner, and refuses a name."""
     handle, _ = client.start_request(MODEL, ids=[1], max_new_tokens=1)
     with place.connect(owner="somebody else") as other:
         if place.path == "gateway":
-            assert other.get_request(handle).handle == handle
+            for call in (other.get_request, other.stop_request, other.sync_request, other.release_request):
+                with pytest.raises(InvalidRequestError, match='owner = "somebody else" is not supported') as refusal:
+                    call(handle)
+                assert refusal.value.reason == "NOT_SUPPORTED"
             return
         assert other.list_requests() == []
         for call in (other.get_request, other.stop_request, other.sync_request):
