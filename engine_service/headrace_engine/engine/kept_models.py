@@ -7,8 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from headrace_engine.config import RuntimeConfig
+from headrace_engine.daemon_thread import in_daemon
+from headrace_engine.engine.latest_writer import LatestWriter
 from headrace_engine.engine.state_store import SavedModel, StateStore
 from headrace_engine.model_types import ModelState
+
+SAVE_LIMIT = 5.0
+"""Seconds that a verb waits for what it changed to be on disk."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +37,7 @@ class KeptModels:
         self._store = store
         self._saved: list[SavedModel] = []
         self._superseded: dict[str, SavedModel] = {}
+        self._writer = LatestWriter(self._write)
 
     def open(self, newer: Sequence[RuntimeConfig]) -> tuple[list[SavedModel], list[Replaced]]:
         """Take the folder; what was kept and is still wanted, and what `newer` replaces.
@@ -57,14 +63,23 @@ class KeptModels:
         if kept == self._saved:
             return
         self._saved = kept
+        self._writer.put(kept)
+
+    async def saved(self) -> None:
+        """Wait until what is kept is on disk. Where that takes too long serving goes on, and the log tells."""
+        if not self._writer.done and not await in_daemon(self._writer.wait, SAVE_LIMIT):
+            _log.error("state_not_saved: the state directory has not answered for %g s", SAVE_LIMIT)
+
+    async def close(self) -> None:
+        """Leave what is kept to the next engine."""
+        await self.saved()
+        self._store.close()
+
+    def _write(self, kept: list[SavedModel]) -> None:
         try:
             self._store.save(kept)
         except OSError as error:  # Serving goes on; what is lost is the way back after a restart.
             _log.error("state_not_saved: %s", error)
-
-    def close(self) -> None:
-        """Leave what is kept to the next engine."""
-        self._store.close()
 
 
 def _differs(saved: SavedModel, word: dict[str, RuntimeConfig]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace_engine.config import RuntimeConfig
@@ -105,28 +105,34 @@ class ModelRegistry:
         elif model.config != config:
             text = f"model {quoted(config.model_name)} is installed with another config: release it first"
             raise AlreadyExists(text, metadata={"model_name": config.model_name})
-        await model.install(no_wait=no_wait)
-        return model.view()
+        return await self._after(model, model.install(no_wait=no_wait))
 
     async def start(self, model_name: str, *, no_wait: bool) -> ModelView:
         """To RUNNING."""
         model = self.get(model_name)
-        await model.start(no_wait=no_wait)
-        return model.view()
+        return await self._after(model, model.start(no_wait=no_wait))
 
     async def stop(self, model_name: str, *, no_wait: bool) -> ModelView:
         """To STOPPED."""
         model = self.get(model_name)
-        await model.stop(no_wait=no_wait)
-        return model.view()
+        return await self._after(model, model.stop(no_wait=no_wait))
 
     async def release(self, model_name: str, *, no_wait: bool) -> ModelView:
         """The name is free again. A repeated call joins this one, or finds it done for RELEASE_MEMORY."""
         self._forget_releases()
         release = self._releases.get(model_name) or self._release(model_name)
+        await self._kept.saved()
         if not no_wait:
             await asyncio.shield(release.leaving)
         return release.view
+
+    async def _after(self, model: Model, verb: Awaitable[None]) -> ModelView:
+        """The view after a verb, once what it changed is on disk, as it is where it failed."""
+        try:
+            await verb
+        finally:
+            await self._kept.saved()
+        return model.view()
 
     def watch(self, model_name: str) -> AsyncGenerator[ModelView, None]:
         """Views as they change.
@@ -188,7 +194,7 @@ class ModelRegistry:
             if model.prepared is not None:
                 model.prepared.close()
         await asyncio.gather(*(model.close() for model in self._models.values()), *self._leaving)
-        self._kept.close()
+        await self._kept.close()
 
     def _add(self, config: RuntimeConfig) -> Model:
         failed = self._models.get(config.model_name)

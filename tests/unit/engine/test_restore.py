@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import threading
 from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_engine.engine import kept_models
 from headrace_engine.engine.kept_models import Replaced
 from headrace_engine.engine.state_store import FILE, SavedModel, StateStore
 from headrace_engine.errors import BadModel, FailedPrecondition, InvalidArgument
@@ -160,6 +162,32 @@ async def test_a_state_that_cannot_be_saved_is_told_and_serving_goes_on(
         await bench.run()
     assert bench.state is ModelState.RUNNING
     assert {record.message for record in caplog.records} == {"state_not_saved: no space left on device"}
+
+
+async def test_f1_a_state_directory_that_hangs_holds_up_nothing_but_what_is_kept(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What comes meanwhile is written when it answers again, the newest alone."""
+    engine, go, syncs = bench.new_engine(state_dir=tmp_path), threading.Event(), []
+
+    def hang(descriptor: int) -> None:
+        syncs.append(descriptor)
+        assert go.wait(60)
+
+    await engine.start()
+    monkeypatch.setattr("os.fsync", hang)
+    monkeypatch.setattr(kept_models, "SAVE_LIMIT", 0.001)
+    with caplog.at_level(logging.ERROR):
+        await bench.run()
+        accepted = await bench.start()
+    assert "state_not_saved: the state directory has not answered for 0.001 s" in caplog.messages
+    assert not (tmp_path / FILE).exists()
+    monkeypatch.setattr(kept_models, "SAVE_LIMIT", 60.0)
+    go.set()
+    await engine.release_request(accepted.handle, "")
+    await engine.stop_model(NAME)
+    assert json.loads((tmp_path / FILE).read_text())[0]["wanted"] == "STOPPED"
+    assert len(syncs) <= 3
 
 
 async def test_without_a_folder_nothing_is_kept(bench: Bench) -> None:
