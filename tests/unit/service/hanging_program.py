@@ -37,7 +37,7 @@ def hold_the_interpreter() -> None:
 
 def stopped_child() -> int:
     """A process that does nothing, not even end, as a core whose device hangs; its number."""
-    child = subprocess.Popen(["sleep", "600"])
+    child = subprocess.Popen(["sleep", "600"], stderr=subprocess.DEVNULL)
     child.send_signal(signal.SIGSTOP)
     return child.pid
 
