@@ -23,7 +23,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-streams bench-accuracy bench-prefix bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ bench-service: $(VENV)/.tests $(VENV)/.model  ## measure what serving costs besi
 
 bench-streams: $(VENV)/.tests $(VENV)/.model  ## measure what streams feel of long prompts and guided decoding; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/streams.py
+
+bench-scheduling: $(VENV)/.tests $(VENV)/.model  ## measure what long prompts cost others, and simulate other schedulers; BEFORE=CHECKOUT measures that too; writes bench/RESULTS.md
+	@PYTHONPATH=tests:bench $(BIN)/python bench/scheduling.py $(if $(BEFORE),--before $(BEFORE))
 
 bench-accuracy: $(VENV)/.tests $(VENV)/.model  ## measure what quantizing costs; writes bench/RESULTS.md
 	@PYTHONPATH=tests:bench $(BIN)/python bench/accuracy.py

@@ -14,6 +14,9 @@ _SHORTEST_CONTEXT = 8
 _WEIGHT = 1 / 8
 """Of the newest step without prompts in the mean of its class."""
 
+_SHARE = 1 / 2
+"""Of the target, and of what generations take, that prompts may take in any case: many streams would starve them."""
+
 _LEAST_SHARE = 1 / 8
 """Of the time of a step that its prompts took at least, whatever its generations take alone."""
 
@@ -50,7 +53,8 @@ class Pace:
         if not self.target or not self._by_context:
             return Allowance(ids, block=self.block)
         most = self.target * (RELAXED if alone else 1)
-        return Allowance(ids, max(0.0, most - self._time_of(generating)), self, self.block)
+        beside = self._time_of(generating)
+        return Allowance(ids, max(most - beside, most * _SHARE, beside * _SHARE), self, self.block)
 
     def note(self, generating: int, prompts: Sequence[tuple[int, int]], seconds: float) -> None:
         """A step took this time.

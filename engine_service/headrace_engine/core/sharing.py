@@ -63,7 +63,7 @@ class Sharing:
         count = self._allowance.fit(self._position(sequence), left, _SHARE)
         if count >= min(left, self._block):
             return count
-        due = self._idle(sequence) * max(count, self._block * _SHARE) >= min(left, self._block)
+        due = self._idle(sequence) * max(count, 1) >= min(left, self._block)
         return min(left, self._block, self._allowance.ids) if due else 0
 
     def _give(self, sequence: Sequence, count: int) -> None:

@@ -185,3 +185,15 @@ def test_nothing_is_limited_before_anything_was_measured() -> None:
     assert pace.allow(2048, 3, alone=False).fit(0, 5000) == 2048
     pace.note(0, [(0, 100)], 1.0)
     assert pace.allow(2048, 3, alone=False).fit(0, 5000) == 10
+
+
+def test_many_streams_leave_prompts_a_third_of_a_step() -> None:
+    """A step takes longer then, but prompts that come all the time do not pile up."""
+    busy = Machine(0.03, 0.02, 0.001, 0.0)
+    bench = make(busy, max_batch=32)
+    for i in range(6):
+        bench.add(unlike(i, 5), 300)
+    bench.steps(40)
+    bench.add(unlike(9, 2000), 1)
+    bench.steps(3)
+    assert durations(bench, 5) == pytest.approx([1.5 * (0.03 + 6 * 0.02)] * 5, rel=0.1)

@@ -1,0 +1,180 @@
+"""Step schedulers of other systems beside ours, under one load and one cost of steps.
+
+Of each its rules for steps are written out anew, and nothing else: blocks and places are plenty, and all that a step
+computes it computes at the cost of one machine. Sources of the rules: vllm-project/vllm at b4622cf924bc,
+`vllm/v1/core/sched/scheduler.py` (`schedule`); sgl-project/sglang at ad0119fdde51,
+`python/sglang/srt/managers/schedule_policy.py` (`PrefillAdder`), which prefers prompts to running streams unless chunks
+are mixed with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from headrace_engine.commands import AddSequence
+from headrace_engine.core.block_pool import BlockPool
+from headrace_engine.core.pace import Pace
+from headrace_engine.core.prefix_cache import Scope
+from headrace_engine.core.schedule import Limits
+from headrace_engine.core.scheduler import Scheduler
+from headrace_engine.generation_config import SamplingParams
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a step takes, in seconds.
+
+    Attributes:
+        step: any.
+        row: of each token that is generated.
+        token: of each id of a prompt.
+        pair: of each id of a prompt and each id before it.
+    """
+
+    step: float
+    row: float
+    token: float
+    pair: float
+
+    def of(self, rows: list[tuple[int, int]]) -> float:
+        """Of a step whose rows compute so many ids (the second) after so many (the first)."""
+        prompts = sum(count * (self.token + self.pair * (start + count / 2)) for start, count in rows if count > 1)
+        return self.step + self.row * sum(count == 1 for _, count in rows) + prompts
+
+
+@dataclass(eq=False)
+class Request:
+    """A request of the load, and when its tokens came.
+
+    Attributes:
+        kind: "stream", "long" or "short".
+    """
+
+    kind: str
+    arrival: float
+    prompt: int
+    new: int
+    computed: int = 0
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        """Ids to compute before its next token."""
+        return self.prompt + len(self.times) - self.computed
+
+    @property
+    def ended(self) -> bool:
+        """It has all its tokens."""
+        return len(self.times) == self.new
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between its tokens."""
+        return [later - earlier for earlier, later in pairwise(self.times)]
+
+
+Rows = list[tuple[Request, int]]
+Step = Callable[[list[Request], float], Rows]
+"""Chooses the rows of a step among requests that have arrived and not ended, in order of arrival."""
+
+
+def load() -> list[Request]:
+    """Four streams; after a second two prompts of 8,000 ids; all along a short request each second."""
+    streams = [Request("stream", 0.0, 20, 10_000) for _ in range(4)]
+    longs = [Request("long", arrival, 8000, 4) for arrival in (1.0, 1.5)]
+    shorts = [Request("short", 1.2 + place, 100, 20) for place in range(40)]
+    return sorted([*streams, *longs, *shorts], key=lambda each: each.arrival)
+
+
+def simulate(step: Step, costs: Costs) -> list[Request]:
+    """The load under a scheduler, until all but the streams have ended."""
+    requests, now = load(), 0.0
+    wanted = [each for each in requests if each.kind != "stream"]
+    while not all(each.ended for each in wanted):
+        rows = step([each for each in requests if each.arrival <= now and not each.ended], now)
+        if not rows:
+            now = min(each.arrival for each in requests if each.arrival > now)
+            continue
+        now += costs.of([(each.computed, count) for each, count in rows])
+        for each, count in rows:
+            each.computed += count
+            if not each.left:
+                each.times.append(now)
+    return requests
+
+
+def vllm(budget: int, threshold: int = 0) -> Step:
+    """Who runs goes first, in order of arrival, prompts and generations alike; then who waits."""
+
+    def step(requests: list[Request], now: float) -> Rows:
+        rows, left = Rows(), budget
+        for each in sorted(requests, key=lambda each: not each.computed):
+            count = min(each.left, threshold or each.left, left)
+            if count:
+                rows.append((each, count))
+                left -= count
+        return rows
+
+    return step
+
+
+def sglang(chunk: int, *, mixed: bool) -> Step:
+    """Prompts first: the one that was cut, then new ones up to the size of a chunk; streams beside them where mixed."""
+
+    def step(requests: list[Request], now: float) -> Rows:
+        rows, left = Rows(), chunk
+        running = [each for each in requests if each.times]
+        for each in sorted((each for each in requests if not each.times), key=lambda each: not each.computed):
+            count = min(each.left, left)
+            if count:
+                rows.append((each, count))
+                left -= count
+        return [*rows, *((each, 1) for each in running)] if mixed or not rows else rows
+
+    return step
+
+
+def ours(costs: Costs, most: int, target: float) -> Step:
+    """Headrace's own scheduler, which learns what steps take as it goes."""
+    pace = Pace(target)
+    pace.note(0, [(0, 128)], costs.of([(0, 128)]))
+    limits = Limits(max_batch=256, max_tokens=most, caching=False)
+    scheduler = Scheduler(BlockPool(1 << 16, 16), limits, Scope(), pace=pace)
+    known: dict[Request, int] = {}
+
+    def step(requests: list[Request], now: float) -> Rows:
+        for each in requests:
+            if each not in known:
+                key = known[each] = len(known)
+                scheduler.add(AddSequence(key, tuple(range(each.prompt)), SamplingParams(temperature=0), each.new))
+        if not scheduler.busy:
+            return []
+        by_key = {key: each for each, key in known.items()}
+        schedule = scheduler.schedule()
+        rows = [(by_key[row.sequence.key], row.count) for row in schedule.rows]
+        seconds = costs.of([(each.computed, count) for each, count in rows])
+        for row in schedule.rows:
+            draws = row.count == row.sequence.remaining
+            scheduler.advance(row)
+            if draws:
+                scheduler.append(row.sequence, 1)
+                if row.sequence.finish_reason:
+                    scheduler.end(row.sequence)
+        pace.note(len(rows) - len(schedule.prompts), schedule.prompts, seconds)
+        return rows
+
+    return step
+
+
+def contestants(costs: Costs) -> Iterator[tuple[str, Step]]:
+    """All that are compared, by name."""
+    for budget in (2048, 512):
+        yield f"vLLM, {budget} tokens a step", vllm(budget)
+    yield "vLLM, 2048, prompts cut at 327 (4 % of 8192)", vllm(2048, 327)
+    for chunk in (2048, 512):
+        yield f"SGLang, chunks of {chunk}", sglang(chunk, mixed=False)
+        yield f"SGLang, chunks of {chunk}, mixed", sglang(chunk, mixed=True)
+    yield "Headrace, 2048, no target", ours(costs, 2048, 0.0)
+    yield "Headrace, 2048, 0.1 s a step", ours(costs, 2048, 0.1)
