@@ -101,10 +101,11 @@ def test_a_key_is_remembered_after_the_release(client: Client) -> None:
     key = str(uuid.uuid4())
     handle, _ = client.start_request(MODEL, ids=[1, 2], request_id=key, max_new_tokens=3)
     client.release_request(handle)
-    again, queue = client.start_request(MODEL, ids=[1, 2], request_id=key, max_new_tokens=3)
-    assert again == handle
-    with pytest.raises(RequestReleasedError):
-        queue.Get()
+    with pytest.raises(RequestReleasedError) as refusal:  # A queue of it could never be read.
+        client.start_request(MODEL, ids=[1, 2], request_id=key, max_new_tokens=3)
+    assert refusal.value.details["metadata"]["handle"] == handle
+    with pytest.raises(ConflictError):
+        client.start_request(MODEL, ids=[1, 3], request_id=key, max_new_tokens=3)
 
 
 def test_a_refused_start_leaves_its_key_free(client: Client) -> None:
