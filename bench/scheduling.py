@@ -44,7 +44,7 @@ _OPEN = 8
 def main() -> None:
     """Measure and write."""
     parser = measurement(__doc__)
-    parser.add_argument("--before", type=Path, help="checkout of an earlier commit")
+    parser.add_argument("--before", type=Path, help="checkout of an earlier commit, installed (make .venv/.installed)")
     parser.add_argument("--simulate", action="store_true", help="measure no engine")
     given = parser.parse_args()
     load = os.getloadavg()[0]
@@ -155,14 +155,10 @@ def _read_gaps(queue: ResultQueue, gaps: list[float], over: threading.Event) -> 
 
 @contextmanager
 def _engine(tree: Path | None) -> Iterator[Server]:
-    """An engine of this tree, or with the engine's sources of another one."""
-    environment = dict(os.environ)
-    if tree is not None:
-        environment["PYTHONPATH"] = str(tree.resolve() / "engine_service")
-    line = [sys.executable, "-m", "headrace_engine", "--name", "e1", "--listen", "127.0.0.1:0", "--backend", "cpu"]
-    with subprocess.Popen(
-        [*line, "--model", f"smol={smollm2()}"], stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    """An engine of this tree, or of the environment that `make` has made in another one."""
+    python = sys.executable if tree is None else str(tree.resolve() / ".venv" / "bin" / "python")
+    line = [python, "-m", "headrace_engine", "--name", "e1", "--listen", "127.0.0.1:0", "--backend", "cpu"]
+    with subprocess.Popen([*line, "--model", f"smol={smollm2()}"], stderr=subprocess.PIPE, text=True) as process:
         server = Server(process)
         threading.Thread(target=server.follow, daemon=True).start()
         try:
