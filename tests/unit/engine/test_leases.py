@@ -175,12 +175,12 @@ class TestEnded:
 
     async def test_a_key_is_remembered_after_it(self, bench: Bench) -> None:
         await bench.run()
-        first = await bench.start(request_id="r1", content=b"same")
+        await bench.start(request_id="r1", content=b"same")
         bench.pass_time(60)
         bench.pass_time(600)
         assert not listed(bench)
-        again = await bench.start(request_id="r1", content=b"same")
-        assert (again.handle, again.joined) == (first.handle, True)
+        with pytest.raises(NotFound, match="was released"):
+            await bench.start(request_id="r1", content=b"same")
 
     async def test_a_model_that_is_gone_does_not_matter(self, bench: Bench) -> None:
         await bench.run()
