@@ -142,7 +142,8 @@ def garbage(mix: Mix, chance: Random) -> None:
                 continue
             call = channel.unary_unary(f"/{name}", request_serializer=bytes, response_deserializer=bytes)
             _raw(mix, call, chance.randbytes(chance.randrange(1, 200)) + b"\xff")
-        large = channel.unary_unary("/headrace.v1.RequestService/Tokenize", request_serializer=bytes)
+        name = "/headrace.v1.RequestService/Tokenize"
+        large = channel.unary_unary(name, request_serializer=bytes, response_deserializer=bytes)
         if chance.random() < 0.2:
             _raw(mix, large, b"\x0a\x80\x80\x80\x18" + b"x" * (48 << 20))
 
@@ -190,10 +191,10 @@ def _raw(mix: Mix, call: Any, data: bytes) -> None:
     try:
         call(data, timeout=_PATIENCE)
     except grpc.RpcError as error:
-        code = error.code()  # type: ignore[attr-defined]
+        code = error.code()
         mix.count("garbage", code.name)
         if code in _DEFECTS:
-            mix.defects.append(f"garbage: {code.name}: {error.details()}")  # type: ignore[attr-defined]
+            mix.defects.append(f"garbage: {code.name}: {error.details()}")
     else:
         mix.count("garbage", "served")
 
