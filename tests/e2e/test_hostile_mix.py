@@ -169,6 +169,8 @@ def report(quiet: dict[str, Any], rounds: list[tuple[dict[str, Any], dict[str, A
 
 def gaps_of(found: dict[str, Any]) -> str:
     """Percentiles of the gaps and of the times to the first token."""
+    if not found["gaps"]:
+        return "no answers"
     p50, p99, most = np.percentile(found["gaps"], [50, 99, 100])
     first = np.percentile(found["first"], [50, 99]) if found["first"] else [0, 0]
     text = f"gaps p50 {p50:.1f} p99 {p99:.1f} most {most:.0f} ms, first token p50 {first[0]:.0f} p99 {first[1]:.0f} ms"
