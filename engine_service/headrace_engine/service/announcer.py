@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from headrace_engine.engine.engine import Engine
-from headrace_engine.errors import NotFound
+from headrace_engine.errors import HeadraceError, NotFound
 from headrace_engine.model_types import EffectiveConfig, ModelState, ModelView
 from headrace_engine.service.failures import closing
 from headrace_engine.service.logs import logger
@@ -44,14 +44,14 @@ class Announcer:
         before = self._told.get(view.model_name)
         self._told[view.model_name] = view
         if before is None or before.state is not view.state:
-            self._announce_state(view)
+            self._announce_state(before, view)
         _announce_core(before, view)
         self._steps.note(view)
 
-    def _announce_state(self, view: ModelView) -> None:
+    def _announce_state(self, before: ModelView | None, view: ModelView) -> None:
         log = _log.bind(model=view.model_name)
         if view.state is ModelState.FAILED and view.failure is not None:
-            log.error("model_failed", reason=view.failure.reason, failure=view.failure.message)
+            _announce_failure(before, view.failure, log)
         elif view.state is ModelState.RUNNING:
             self._announce_ready(view)
         else:
@@ -76,6 +76,13 @@ class Announcer:
                 kv_bytes=effective.kv_bytes,
                 prefix_cache=effective.config.enable_prefix_cache,
             )
+
+
+def _announce_failure(before: ModelView | None, failure: HeadraceError, log: Any) -> None:
+    """One line; an error unless files that a caller named are to blame, which were never served."""
+    installing = before is None or before.state is ModelState.INSTALLING
+    is_defect = not installing or failure.reason == "ENGINE_FAULT"
+    (log.error if is_defect else log.warning)("model_failed", reason=failure.reason, failure=failure.message)
 
 
 def _announce_core(before: ModelView | None, view: ModelView) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from headrace_engine.errors import OutOfMemory
+from headrace_engine.errors import BadModel, OutOfMemory
 from headrace_engine.model_types import CoreLoss, ModelState
 from headrace_engine.service.announcer import Announcer
 from unit.engine.clock import settle
@@ -70,3 +70,15 @@ async def test_a_core_that_is_given_up_was_not_restarted(
     announcing.set_state(state, core_loss=None, failure=OutOfMemory("lower one of them"))
     await settle()
     assert "core_restarted" not in [event["event"] for event in log]
+
+
+@pytest.mark.parametrize(("state", "level"), [(ModelState.INSTALLING, "warning"), (ModelState.STARTING, "error")])
+async def test_a_caller_with_bad_files_raises_no_alert(
+    announcing: ScriptedEngine, log: list[Any], state: ModelState, level: str
+) -> None:
+    announcing.set_state(state)
+    await settle()
+    log.clear()
+    announcing.set_state(ModelState.FAILED, failure=BadModel("config.json: it is no JSON"))
+    await settle()
+    assert [(event["event"], event["log_level"]) for event in log] == [("model_failed", level)]
