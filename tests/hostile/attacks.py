@@ -85,7 +85,7 @@ def formats(mix: Mix, chance: Random) -> None:
         [
             {"type": "regex", "regex": f"({letter}{{1000}}){{{count}}}"},
             {"type": "json_schema", "json_schema": schema},
-            {"type": "grammar", "grammar": lark},
+            {"type": "grammar", "grammar": {"text": lark, "syntax": "LARK"}},
             {"type": "choice", "choices": ["yes", "no"]},
         ]
     )
