@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -111,17 +112,24 @@ class WorkPool:
             self._line.add(job)
             try:
                 self._find_thread()
-            except RuntimeError:  # The system gives no more threads. Those that are there will come to it.
-                if not self._threads:
-                    self._line.discard(job)
-                    raise
+            except RuntimeError:
+                self._line.discard(job)
+                raise
 
     def _find_thread(self) -> None:
-        """Have somebody do what waits; the lock is held."""
+        """Have somebody do what waits; the lock is held.
+
+        Raises:
+            RuntimeError: the system gives no thread, and there is none.
+        """
         spare = self.limits.threads - max(0, self._stuck - MAX_STUCK)
         if len(self._line) > self._idle and self._threads < spare:
-            threading.Thread(target=self._serve, name=f"headrace-{self.name}", daemon=True).start()
-            self._threads += 1  # The lock keeps it from its first work until it is counted.
+            try:
+                threading.Thread(target=self._serve, name=f"headrace-{self.name}", daemon=True).start()
+                self._threads += 1  # The lock keeps it from its first work until it is counted.
+            except RuntimeError:  # Those that are there will come to it.
+                if not self._threads:
+                    raise
         self._changed.notify()
 
     def _leave(self, job: Job[Any]) -> None:
@@ -164,7 +172,8 @@ class WorkPool:
         self._stuck_of[job.owner] += 1
         self._threads -= 1
         self._busy[job.owner] -= 1
-        self._find_thread()
+        with suppress(RuntimeError):  # What waits is refused in its time, or done by the thread of who comes next.
+            self._find_thread()
 
     def _serve(self) -> None:
         """Do what waits, for as long as something does."""

@@ -230,6 +230,45 @@ async def test_threads_without_work_end(monkeypatch: pytest.MonkeyPatch) -> None
     assert await texts.run("a", str, 2) == "2"
 
 
+async def test_work_goes_on_where_the_system_gives_no_more_threads(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that is there does what waits, and none is lost; where there is none, the caller is told."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    texts, start_thread = pool(), threading.Thread.start
+    first = start(texts.run("a", gate.work, "first"))
+    await asyncio.sleep(0)
+    gate.wait_for(1)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    others = [start(texts.run(owner, str, owner)) for owner in "abc"]
+    await asyncio.sleep(0)
+    gate.open()
+    assert await asyncio.wait_for(asyncio.gather(first, *others), 60) == ["first", "a", "b", "c"]
+    assert await asyncio.wait_for(texts.run("a", str, 1), 60) == "1"
+    with pytest.raises(RuntimeError):
+        await pool().run("a", str, 1)
+    monkeypatch.setattr(threading.Thread, "start", start_thread)
+
+
+async def test_stuck_work_is_told_where_the_system_gives_no_more_threads(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    texts, start_thread = pool(threads=1, seconds=0.05), threading.Thread.start
+    stuck, waits = start(texts.run("a", gate.work, "stuck")), start(texts.run("b", str, 1))
+    await asyncio.sleep(0)
+    gate.wait_for(1)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(DeadlineExceeded):
+        await asyncio.wait_for(stuck, 60)
+    monkeypatch.setattr(threading.Thread, "start", start_thread)
+    gate.open()
+    assert await asyncio.wait_for(waits, 60) == "1"
+
+
 class Panic(BaseException):
     """What native libraries raise."""
 
