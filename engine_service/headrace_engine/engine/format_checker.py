@@ -12,7 +12,7 @@ from threading import Lock
 
 from headrace_engine.engine.format_messages import MAX_MEMORY, MAX_SECONDS, Order, Verdict, Words
 from headrace_engine.engine.side_process import SideProcess
-from headrace_engine.errors import InvalidArgument, Unavailable
+from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted, Unavailable
 from headrace_engine.generation_config import ResponseFormat
 
 _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.engine.format_process")
@@ -37,6 +37,8 @@ class FormatChecker:
         Raises:
             InvalidArgument: BAD_RESPONSE_FORMAT: it cannot be compiled within bounds.
             Unavailable: this was closed.
+            ResourceExhausted: the process was killed from outside, each time.
+            Internal: the process cannot be started.
         """
         with self._turn:
             return self._answer(wanted)
@@ -56,12 +58,15 @@ class FormatChecker:
             if answer.refusal is not None:
                 raise answer.refusal.error()
             return answer
-        if answer == -signal.SIGKILL and attempts > 1:
-            return self._answer(wanted, attempts - 1)
+        if answer == -signal.SIGKILL:  # No bound of its own ends it so: the format is not to blame.
+            if attempts > 1:
+                return self._answer(wanted, attempts - 1)
+            raise _killed()
         raise InvalidArgument.field(_FIELD, _why(answer), reason="BAD_RESPONSE_FORMAT")
 
     def _attempt(self, wanted: ResponseFormat) -> Verdict | int:
         """The verdict, or the status with which the process ended."""
+        process = None
         try:
             process = self._begun()
             return process.ask(Order(wanted), Verdict)
@@ -69,13 +74,18 @@ class FormatChecker:
             text = f"holds half of a surrogate pair, which is no text: {error.object[error.start]!r}"
             raise InvalidArgument.field(_FIELD, text, reason="BAD_RESPONSE_FORMAT") from error
         except (OSError, EOFError):
-            return self._ended()
+            status = self._ended()
+        if process is None and status != -signal.SIGKILL:
+            raise Internal(f"the process that checks response formats ended with status {status} before it had one")
+        return status
 
     def _begun(self) -> SideProcess:
         if self._closed:
             raise _closed()
         if self._process is None or self._process.has_ended:  # Between formats, so that none is to blame.
             self._process = SideProcess(_PROGRAM, "checks response formats")
+            if self._closed:  # Meanwhile: `close` may not have seen it, and waits for the turn.
+                raise _closed()
             self._process.ask(self._words, Verdict)
         return self._process
 
@@ -96,6 +106,11 @@ class FormatChecker:
 
 def _closed() -> Unavailable:
     return Unavailable("the response format is not checked any more: its model goes away", retry_after=1.0)
+
+
+def _killed() -> ResourceExhausted:
+    text = "the process that checks response formats was killed twice, as where the engine's host is out of memory"
+    return ResourceExhausted(f"{text}. Try again in 1 s", retry_after=1.0)
 
 
 def _why(status: int) -> str:

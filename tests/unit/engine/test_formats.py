@@ -6,16 +6,20 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from headrace_engine.engine import format_checker as checker_module
 from headrace_engine.engine import guiding as guiding_module
 from headrace_engine.engine.format_checker import FormatChecker
 from headrace_engine.engine.format_messages import Verdict, Words
 from headrace_engine.engine.guiding import Guiding
-from headrace_engine.errors import InvalidArgument, Unavailable
+from headrace_engine.engine.side_process import SideProcess
+from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted, Unavailable
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
@@ -120,6 +124,56 @@ class TestChecker:
         with pytest.raises(Unavailable):
             closed.check(YES_OR_NO)
 
+    def test_it_ends_when_it_is_closed_while_its_process_starts(
+        self, bundle: TokenizerBundle, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever closes sees no process then, and waits for the turn: the one that is there by then is let go."""
+        closing = FormatChecker(Words(bundle.pieces, bundle.special_ids, VOCAB_SIZE))
+        asked: list[object] = []
+
+        class Starting(SideProcess):
+            def __init__(self, program: tuple[str, ...], task: str) -> None:
+                closer.start()
+                assert seen.wait(60)
+                super().__init__(program, task)
+
+            def ask(self, message: Any, kind: type[Any]) -> Any:
+                asked.append(message)
+                return super().ask(message, kind)
+
+        class Turn:
+            """The lock, which tells that somebody waits for it."""
+
+            def __init__(self) -> None:
+                self._lock = threading.Lock()
+
+            def __enter__(self) -> None:
+                if threading.current_thread() is closer:
+                    seen.set()
+                self._lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                self._lock.release()
+
+        closer, seen = threading.Thread(target=closing.close), threading.Event()
+        monkeypatch.setattr(checker_module, "SideProcess", Starting)
+        monkeypatch.setattr(closing, "_turn", Turn())
+        with pytest.raises(Unavailable):
+            closing.check(YES_OR_NO)
+        closer.join(60)
+        assert not closer.is_alive()
+        assert not asked
+        assert closing._process is None
+
+    def test_a_format_is_not_to_blame_where_no_process_begins(
+        self, bundle: TokenizerBundle, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(checker_module, "_PROGRAM", (sys.executable, "-c", "raise SystemExit(3)"))
+        checker = FormatChecker(Words(bundle.pieces, bundle.special_ids, VOCAB_SIZE))
+        with pytest.raises(Internal, match="ended with status 3 before it had one"):
+            checker.check(YES_OR_NO)
+        checker.close()
+
 
 @pytest.fixture
 def guiding(bundle: TokenizerBundle) -> Iterator[Guiding]:
@@ -140,6 +194,25 @@ class TestGuiding:
             with pytest.raises(InvalidArgument):
                 await guiding.check(bad)
         assert counted == [YES_OR_NO, bad]
+
+    async def test_a_process_that_is_killed_again_is_a_passing_refusal(
+        self, guiding: Guiding, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where memory runs out the system ends it, whatever it checks: that is no word about the format."""
+
+        class Killed(SideProcess):
+            def ask(self, message: Any, kind: type[Any]) -> Any:
+                if kinds and not isinstance(message, Words):
+                    kinds.pop()
+                    self.kill()
+                return super().ask(message, kind)
+
+        kinds = [1, 2]
+        monkeypatch.setattr(checker_module, "SideProcess", Killed)
+        with pytest.raises(ResourceExhausted) as caught:
+            await guiding.check(YES_OR_NO)
+        assert caught.value.retry_after
+        assert (await guiding.check(YES_OR_NO))[0].grammar, "it was not remembered"
 
     async def test_without_a_format_there_is_nothing_to_check(self, guiding: Guiding) -> None:
         assert await guiding.check(None) == (Verdict(), ())
