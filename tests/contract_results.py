@@ -208,7 +208,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "CORE_RESTARTING": (f"{RESTARTS}::test_bc207_requests_are_refused_until_the_new_core_is_at_work",),
         "a core ends with its service": (f"{PROCESSES}::test_a_killed_service_takes_its_core_along",),
         "SIGTERM drains: what runs ends or is handed on, what is new is refused, exit status 0": (
-            f"{PROCESSES}::test_bc173_sigterm_drains",
+            f"{PROCESSES}::test_bc173_t2_sigterm_drains",
             f"{LOAD}::test_bc173_sigterm_drains_an_engine_under_load",
             f"{LOAD}::test_bc173_sigterm_drains_a_gateway_under_load",
         ),

@@ -170,13 +170,13 @@ async def serve(options: GatewayOptions) -> None:
         ListenError: it cannot listen.
     """
     gateway, stop = Gateway(options), asyncio.Event()
-    await gateway.start()
 
     def hear() -> None:
         if stop.is_set():
             gateway.calls.hurry()
         stop.set()
 
-    Ending(options.drain_limit + GRACE, hear).take()
+    Ending(options.drain_limit + GRACE, hear).take()  # Before anybody can know that it runs.
+    await gateway.start()
     await stop.wait()
     await gateway.drain()

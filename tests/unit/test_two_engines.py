@@ -134,8 +134,8 @@ async def test_the_key_of_a_released_request_is_found_on_its_engine(pair: Pair) 
         request_id = f"r{number}"
         accepted = await started(front, request_id)
         await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=accepted.handle))
-        again = await started(front, request_id, attempt=1)
-        assert (again.joined, again.handle) == (True, accepted.handle)
+        gone = await failing(front.requests.StartRequest(question(request_id, attempt=1)))
+        assert gone.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST")
         failure = await failing(front.requests.StartRequest(question(request_id, 8, 9, attempt=1)))
         assert failure.told == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
     assert pair.held == 0
