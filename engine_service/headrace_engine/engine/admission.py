@@ -82,8 +82,9 @@ class Admission:
         if not request.request_id:
             return await self.accept(request)
         key = Key(request.owner, request.request_id, request.handover)
-        earlier = self._book.keys.begun(key, request.content)
-        if earlier is not None:
+        while (earlier := self._book.keys.begun(key, request.content)) is not None:
+            if await self._awaited.left(earlier):
+                continue
             return replace(await self._awaited.wait(earlier), joined=True)
         # A task of its own: a call that is cut leaves the start going for a while, so that its retry finds it.
         start = asyncio.create_task(self.accept(request))

@@ -29,6 +29,13 @@ class AwaitedStarts:
                 if not start.done():
                     asyncio.get_running_loop().call_later(RETRY_TIME, self._give_up, start)
 
+    async def left(self, start: asyncio.Future[AcceptedRequest]) -> bool:
+        """Whether a start was given up; waits until its key is free then."""
+        if not (isinstance(start, asyncio.Task) and start.cancelling()) or (start.done() and not start.cancelled()):
+            return False
+        await asyncio.wait([start])
+        return True
+
     def _give_up(self, start: asyncio.Future[AcceptedRequest]) -> None:
         if start not in self._callers:
             start.cancel()

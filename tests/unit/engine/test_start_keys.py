@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.engine import awaited_starts
+from headrace_engine.engine.awaited_starts import AwaitedStarts
 from headrace_engine.engine.start_keys import KEY_MEMORY
 from headrace_engine.engine.text import TextProcessor
 from headrace_engine.engine.work_pools import INLINE_SIZE
@@ -222,6 +223,29 @@ class TestKeys:
             await bench.engine.get_request(request_id="r1")
         tokenising.go()
         assert not (await self.start(bench, content=b"other")).joined
+        assert len(core.added) == 1
+
+    async def test_f8_a_retry_that_comes_as_a_start_is_given_up_begins_anew(
+        self, bench: Bench, tokenising: Tokenising, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In the same turn of the event loop, before the key is free."""
+        monkeypatch.setattr(awaited_starts, "RETRY_TIME", 0.01)
+        give_up, came, retries = AwaitedStarts._give_up, asyncio.Event(), []
+
+        def give_up_and_retry(self_: AwaitedStarts, start: asyncio.Future[Any]) -> None:
+            retries.append(asyncio.create_task(self.start(bench, prompt=LONG)))
+            give_up(self_, start)
+            retries.append(asyncio.create_task(self.start(bench, prompt=LONG)))
+            came.set()
+
+        monkeypatch.setattr(AwaitedStarts, "_give_up", give_up_and_retry)
+        core = await run_wide(bench)
+        start = asyncio.create_task(self.start(bench, prompt=LONG))
+        await settle()
+        start.cancel()
+        await came.wait()
+        tokenising.go()
+        assert sorted([(await retry).joined for retry in retries]) == [False, True]
         assert len(core.added) == 1
 
     async def test_f8_a_cut_start_goes_on_while_somebody_else_waits_for_it(
