@@ -121,8 +121,8 @@ class Allowance:
         if self._pace is None or not count:
             return count
         most = self._seconds * share
-        count = min(count, math.floor(most / self._pace.rate(start)))
-        return min(count, math.floor(most / self._pace.rate(start + count // 2)))
+        count = math.floor(min(count, most / self._pace.rate(start)))
+        return math.floor(min(count, most / self._pace.rate(start + count // 2)))
 
     def chunk(self, start: int, wanted: int) -> int:
         """Ids of the next row: all that fit; of the step's first row a block at least, and no few ids after that."""

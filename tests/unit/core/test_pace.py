@@ -187,6 +187,13 @@ def test_nothing_is_limited_before_anything_was_measured() -> None:
     assert pace.allow(2048, 3, alone=False).fit(0, 5000) == 10
 
 
+def test_a_target_beyond_all_numbers_is_none() -> None:
+    pace = Pace(1e308)
+    pace.note(0, [(0, 100)], 1.0)
+    for alone in (False, True):
+        assert pace.allow(2048, 3, alone=alone).fit(0, 5000) == 2048
+
+
 def test_many_streams_leave_prompts_a_third_of_a_step() -> None:
     """A step takes longer then, but prompts that come all the time do not pile up."""
     busy = Machine(0.03, 0.02, 0.001, 0.0)
