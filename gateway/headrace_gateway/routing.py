@@ -217,7 +217,7 @@ def no_place(engines: Collection[Engine], model_name: str, processors: Sequence[
         return status.no_engine(model_name, "the engine that has it does not answer")
     if any(engine.view.may_have(model_name) for engine in engines if not engine.view.reachable):
         return status.no_engine(model_name, "an engine that may have it was not reached yet")
-    return status.unknown_model(model_name)
+    return status.unknown_model(model_name, (name for engine in engines for name in engine.view.models))
 
 
 _TOWARDS_RUNNING = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import grpc
 from google.protobuf.any_pb2 import Any as PackedAny
@@ -15,6 +15,8 @@ DETAILS_KEY = "grpc-status-details-bin"
 TYPE_URL = "type.googleapis.com/"
 RETRY_SECONDS = 1.0
 SHOWN_LENGTH = 128
+_FEW = 8
+"""Names that a message lists at most."""
 
 _GOOGLE_TWINS = frozenset({"ErrorInfo", "RetryInfo", "BadRequest", "RequestInfo"})
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -143,9 +145,16 @@ def unknown_engine(name: str, known: list[str]) -> CallError:
     return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_ENGINE", message, engine=name)
 
 
-def unknown_model(model_name: str) -> CallError:
-    """No engine has a model of this name."""
-    message = f'no model "{shown(model_name)}" on any engine: install it first (InstallModel)'
+def unknown_model(model_name: str, known: Iterable[str] = ()) -> CallError:
+    """No engine has a model of this name.
+
+    Args:
+        known: names of the models that engines have; the message says a few of them.
+    """
+    names = sorted(set(known))
+    some = ", ".join(shown(name) for name in names[:_FEW]) + (f" and {len(names) - _FEW} more" * (len(names) > _FEW))
+    there = f" (there are: {some})" if names else ""
+    message = f'no model "{shown(model_name)}" on any engine{there}: install it first (InstallModel)'
     return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL", message, model_name=model_name)
 
 

@@ -103,7 +103,15 @@ def _candidates(path: str, roots: tuple[Path, ...]) -> Iterator[Path]:
 
 def resolve_roots(options: EngineOptions) -> None:
     """Look where the roots lead, before anybody is served."""
-    _real(options.model_roots or ())
+    roots = options.model_roots or ()
+    _real(roots)
+    absent_roots(roots)
+
+
+@cache
+def absent_roots(roots: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the roots that were no directories when first asked."""
+    return tuple(root for root in roots if not os.path.isdir(root))
 
 
 @cache

@@ -90,7 +90,8 @@ class RequestBook:
             return request
         parts = _HANDLE.fullmatch(handle)
         if parts is not None and parts["instance"] != self._instance_id:
-            text = f"handle {handle}: the engine instance that held it is gone, and its results with it"
+            lost = "the engine instance that held it is gone, and its results with it; send the request again"
+            text = f"handle {handle}: {lost}"
             raise NotFound(text, reason="ENGINE_LOST", metadata={"handle": handle})
         text = f"no request has the handle {handle!r}: it was released, is another owner's, or never was"
         raise NotFound(text, metadata={"handle": handle})

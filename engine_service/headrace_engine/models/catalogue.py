@@ -98,8 +98,9 @@ def _open_huggingface(path: Path, file_prefix: str, has_config: bool) -> ModelFi
     pickles = sorted(file.name for file in path.iterdir() if is_pickle(file))
     if pickles:
         raise pickle_refusal(pickles)
-    found = name_some(sorted(file.name for file in path.iterdir())) or "nothing"
-    raise BadModel(f"{path.name}: no model: neither config.json nor a GGUF file is there, but {found}")
+    found = name_some(sorted(file.name for file in path.iterdir()))
+    there = f"neither config.json nor a GGUF file is there, but {found}" if found else "the directory is empty"
+    raise BadModel(f"{path.name}: no model: {there}")
 
 
 def _only_gguf(path: Path, file_prefix: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.kept_models import Replaced
+from headrace_engine.engine.model_paths import absent_roots
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, InvalidArgument
 from headrace_engine.service.announcer import Announcer
@@ -100,6 +101,7 @@ class Service:
             await self._server.start()
             options = self._arguments.engine
             _log.info("listening", address=address, backend=options.backend, model_roots=_told_roots(options))
+            _warn_of_absent_roots(options)
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
@@ -152,3 +154,10 @@ def _told_roots(options: EngineOptions) -> list[str] | str:
     if not options.model_roots:
         return "none: callers install no models by path; --model-root DIR allows that"
     return [str(root.absolute()) for root in options.model_roots]
+
+
+def _warn_of_absent_roots(options: EngineOptions) -> None:
+    """Log the model roots that a typing error or a missing mount leaves without anything to install."""
+    for root in absent_roots(options.model_roots or ()):
+        reason = "no directory is there: check --model-root, or mount what it names"
+        _log.warning("model_root_absent", model_root=str(root.absolute()), reason=reason)

@@ -151,7 +151,7 @@ async def test_what_is_no_handle_finds_nothing(book: RequestBook, change: object
 
 async def test_a_handle_of_another_instance_is_lost_and_not_unknown(book: RequestBook) -> None:
     handle = add(book).accepted.handle.replace(INSTANCE, "f" * 16)
-    with pytest.raises(NotFound, match="results with it") as caught:
+    with pytest.raises(NotFound, match="results with it; send the request again") as caught:
         book.find(handle, "")
     assert caught.value.reason == "ENGINE_LOST"
 

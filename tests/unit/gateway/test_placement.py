@@ -13,6 +13,7 @@ from headrace.v1 import request_service_pb2 as wire
 from headrace_gateway.engines import Engine, EngineView
 from headrace_gateway.options import EngineAddress
 from headrace_gateway.routing import no_place
+from headrace_gateway.status import unknown_model
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
 from unit.gateway.placing import all_placed, placed, request
@@ -119,7 +120,14 @@ async def test_a_model_that_no_engine_has_is_unknown(front, first, second):
     failure = await failing(front.requests.StartRequest(request()))
     assert failure.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
     assert failure.facts["model_name"] == "smol"
+    assert failure.message == 'no model "smol" on any engine (there are: other): install it first (InstallModel)'
     assert (await failing(front.requests.Generate(wire.GenerateRequest(model_name="smol")))).told == failure.told
+
+
+def test_of_many_models_that_there_are_a_refusal_names_a_few():
+    names = [f"m{number:03}" for number in range(100)]
+    assert "(there are: m000, m001, m002, m003, m004, m005, m006, m007 and 92 more)" in str(unknown_model("x", names))
+    assert str(unknown_model("x")) == 'no model "x" on any engine: install it first (InstallModel)'
 
 
 async def test_a_model_that_runs_nowhere_is_told_with_its_state(front, first, second):

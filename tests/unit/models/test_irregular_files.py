@@ -35,6 +35,11 @@ def link_to_device(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
+def test_an_empty_directory_is_called_empty(tmp_path: Path) -> None:
+    with pytest.raises(BadModel, match=rf"{tmp_path.name}: no model: the directory is empty"):
+        open_model(str(tmp_path))
+
+
 class TestOtherThanFiles:
     """None of these is opened: one that waits for a writer would keep this test for ever."""
 

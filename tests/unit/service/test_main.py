@@ -130,6 +130,19 @@ def test_f9_the_log_names_the_model_roots(run, tmp_path):
     assert program.event("listening")["model_roots"] == [str(tmp_path), "/models"]
 
 
+def test_the_log_warns_of_a_model_root_where_no_directory_is(run, tmp_path):
+    absent, file = tmp_path / "modles", tmp_path / "smol.gguf"
+    file.touch()
+    roots = [argument for root in (tmp_path, absent, file) for argument in ("--model-root", str(root))]
+    program = run(REAL, "--listen", "127.0.0.1:0", *roots)
+    warnings = [program.event("model_root_absent") for _ in (absent, file)]
+    assert [warning["model_root"] for warning in warnings] == [str(absent), str(file)]
+    assert all("--model-root" in warning["reason"] for warning in warnings)
+    program.process.send_signal(signal.SIGINT)
+    assert program.end() == 0
+    assert program.names().count("model_root_absent") == 2
+
+
 def test_sigterm_tells_health_first_and_lets_streams_finish(run):
     program = run(SCRIPTED, "--listen", "127.0.0.1:0", "--model", "smol=/models/smol")
     address = program.event("listening")["address"]
