@@ -23,6 +23,11 @@ _NESTED = "additional_chat_templates"
 _READ = (".safetensors", ".gguf", ".json", ".jinja", ".model", ".txt")
 """How names of files end that are read of a model's folder."""
 
+_LINK_OUT = (
+    "leads through a link outside this engine's model roots; "
+    "its operator may add the folder there with --model-root DIR"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -81,7 +86,7 @@ def locate(path: str, options: EngineOptions) -> Place:
     check_path(path, options)
     for candidate in _candidates(path, roots):
         if not _leads_inside(candidate, roots):
-            raise _outside(path, "config.model_path")
+            raise InvalidArgument.field("config.model_path", f"= {path!r} {_LINK_OUT}")
         if _is_there(candidate, path):
             _check_links(candidate, roots)
             return Place(str(candidate))
