@@ -42,6 +42,7 @@ class IdleSession:
         whole: set[int] = set()
         while len(whole) < len(self.read):
             said = next(self._answers)
+            assert not said.errors, said.errors[0]
             self._take_rows(said.step)
             self._ends.update((end.channel, end) for end in said.ends)
             closed = [window for window in said.windows if window.position == window.limit]

@@ -67,7 +67,7 @@ def abort(client: Client, seed: int) -> None:
     text = client.generate("tiny", ids=[1 + chance.randrange(300) for _ in range(length)], ignore_eos=True, seed=seed)
     with text:
         for _ in range(chance.randrange(12)):
-            next(text)
+            next(text, None)
 
 
 @pytest.mark.parametrize("streams", [160, pytest.param(1_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
@@ -85,7 +85,12 @@ def test_bc103_aborted_streams_leave_nothing_behind(
         list(pool.map(lambda seed: abort(client, seed), range(streams)))
         wait_until(lambda: client.list_requests() == [], "aborted requests are kept")
         wait_until(lambda: client.engine_stats("tiny")[0].blocks_used == 0, "aborted requests hold blocks")
-        assert [(process.num_fds(), process.num_threads()) for process in processes] == before
+        after = [(process.num_fds(), process.num_threads()) for process in processes]
+        assert all(
+            end <= begin
+            for ends, begins in zip(after, before, strict=True)
+            for end, begin in zip(ends, begins, strict=True)
+        ), after
         started = [client.start_request("tiny", ids=[i, 2, 3], max_new_tokens=32, ignore_eos=True) for i in range(16)]
         lengths = [sum(len(elements.ids_from_generate) for elements in queue) for _, queue in started]
         assert lengths == [32] * 16

@@ -120,12 +120,12 @@ def test_bc078_a_warm_cache_changes_no_answer(
 
 @backends_and_modes(("torch", "UINT4"))
 def test_preemption_changes_no_answer(client: Client, folder: Path, kv_cache_mode: str) -> None:
-    """Eight at a time, in a pool for all and in one that they outgrow: some are put back, and computed anew.
+    """Eight at a time, in a pool for all and in one that any two outgrow: some are preempted, and computed anew.
 
     Or they come back from host memory.
     """
     asked, found = [ids[: 20 + place] for place, ids in enumerate(prompts(8, 300))], []
-    for num_blocks, num_host_blocks in ((8 * 13, 0), (45, 0), (45, 100)):
+    for num_blocks, num_host_blocks in ((8 * 13, 0), (18, 0), (18, 100)):
         sizes = {"max_length": 200, "max_prefill_tokens": 128, "num_blocks": num_blocks}
         sizes["num_host_blocks"] = num_host_blocks
         with running(client, folder, kv_cache_mode=kv_cache_mode, **sizes):

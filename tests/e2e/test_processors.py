@@ -88,7 +88,7 @@ def test_what_the_backend_cannot_run_is_refused_with_the_reason(gateway: Server)
         (info,) = client.get_model("smol")
         assert info.effective is not None
         assert info.effective.logits_processors == ("steer",)
-        words = r'"cuda": /.*/steer.cu is for CUDA devices, and the cpu backend computes; allowed: steer'
+        words = r'"cuda": steer.cu is for CUDA devices, and the cpu backend computes; allowed: steer'
         with pytest.raises(InvalidRequestError, match=words):
             client.start_request("smol", ids=[1], logits_processors=[{"name": "cuda"}])
 

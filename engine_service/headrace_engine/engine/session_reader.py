@@ -22,8 +22,9 @@ from headrace_engine.result_types import GenerateStatus, PrefixReuse
 
 _GENERATING = GenerateStatus.GENERATING
 
-MAX_FOLLOWERS = 1024
-"""Readers of one sequence in all sessions: each of its tokens is told to every one of them."""
+MAX_FOLLOWERS = 2048
+"""Readers of one sequence in all sessions: each of its tokens is sent to every one of them. A gateway that resumes a
+reader has two for a moment."""
 
 WINDOW_INTERVAL = 1.0
 """Seconds between two words about a window that stays closed."""
