@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from headrace.cli_words import in_commands
+
 _FAILING = ("strict", "surrogateescape")
 """What Python does by default about a character that an encoding lacks; another way was chosen by somebody."""
 
@@ -90,7 +92,7 @@ class _Notes(logging.Handler):
     """What the library logs is a note like others."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        note(f"headrace: {record.getMessage()}", "yellow")
+        note(f"headrace: {in_commands(record.getMessage(), '')}", "yellow")
 
 
 @contextmanager

@@ -183,7 +183,9 @@ class ModelRegistry:
         """Let requests end for at most `limit` seconds, then end them with DRAINED."""
         models = self.all()
         try:
-            await asyncio.wait_for(asyncio.gather(*(model.outputs.wait_idle() for model in models)), limit)
+            # Not wait_for: where a second signal cuts it, asyncio would log that nobody took its outcome.
+            async with asyncio.timeout(limit):
+                await asyncio.gather(*(model.outputs.wait_idle() for model in models))
         except TimeoutError:
             for model in models:
                 model.end_all(FinishReason.DRAINED)

@@ -172,6 +172,18 @@ def test_a_lost_server_is_one_line_when_it_is_noticed_and_one_at_the_end(
     assert end.startswith(f"headrace: no answer from {leaving.address}")
 
 
+def test_a_notice_of_a_wait_speaks_of_commands(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = RetryPolicy(first_delay=0.001, max_delay=0.001, give_up_after=2.0)
+    monkeypatch.setattr(cli, "Client", partial(Client, retry=policy))
+    text = 'model "smol" is STARTING: try again, or watch it (WatchModel)'
+    server.expect("StartRequest", Failure(grpc.StatusCode.UNAVAILABLE, text, reason="MODEL_STARTING"))
+    script_answer(server, "Hi")
+    assert run(server, "generate", "smol", "Hi") == 0
+    assert "watch it (headrace models). [MODEL_STARTING" in capsys.readouterr().err
+
+
 def test_a_line_about_what_happens_does_not_stand_behind_an_answer_in_the_same_place(leaving: ScriptedServer) -> None:
     line = [sys.executable, "-m", "headrace.cli", "generate", "smol", "Hi", "--address", leaving.address]
     quiet = os.environ | {"GRPC_VERBOSITY": "NONE"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +12,7 @@ from headrace_engine.engine.deliveries import Deliveries
 from headrace_engine.result_types import FinishReason
 from headrace_engine.service.life import Service
 from unit.engine.bench import Bench
+from unit.engine.clock import settle
 from waiting import ends
 
 
@@ -54,3 +56,21 @@ async def test_t2_a_drain_waits_for_who_reads_slowly() -> None:
     deliveries.end()
     async with ends("the drain goes on"):
         await ending
+
+
+async def test_a_drain_that_a_second_signal_cuts_leaves_nothing_to_complain_of(bench: Bench) -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    await bench.run()
+    await bench.start()
+    draining = asyncio.create_task(bench.engine.drain(600))
+    await asyncio.wait([draining], timeout=0)
+    await settle()
+    assert not draining.done()
+    draining.cancel()
+    await asyncio.wait([draining])
+    assert draining.cancelled()
+    del draining
+    gc.collect()
+    await settle()
+    assert complaints == []
