@@ -88,10 +88,15 @@ class TestLostEngines:
         staying.cancel()
         assert carried(client.of[channel].error).told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
 
-    async def test_engines_are_pinged_as_often_as_they_ask_for(self, front, engine, join):
+
+class TestPings:
+    """Engines say how often they are to be pinged as a stream opens."""
+
+    @pytest.fixture(autouse=True)
+    def eager(self, engine):
         engine.ping_interval = 0.01
-        handle, _ = engine.log()
-        await (await join(front)).read(handle)
+
+    async def test_engines_are_pinged_as_often_as_they_ask_for(self, engine, front):
         await until(engine, lambda: engine.sessions and len(engine.side.pings) >= 3)
 
 
