@@ -9,7 +9,7 @@ from headrace.types import ModelState
 from waiting import wait_until
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
-LONG = 120
+LONG = 1500
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(600)]
 
