@@ -7,6 +7,7 @@ import sys
 from typing import TextIO
 
 import structlog
+from headrace.grpc_log import GoneClients
 
 
 def configure(style: str = "auto", stream: TextIO | None = None) -> None:
@@ -36,6 +37,7 @@ def configure(style: str = "auto", stream: TextIO | None = None) -> None:
         processors=[_without_text, structlog.stdlib.ProcessorFormatter.remove_processors_meta, last],
     )
     handler.setFormatter(formatter)
+    handler.addFilter(GoneClients())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
 
 

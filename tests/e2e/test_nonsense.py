@@ -112,7 +112,7 @@ async def test_f10_a_session_that_ends_in_garbage_is_told_so(server, channel):
 async def test_f10_what_reaches_no_method_leaves_no_trace(server, channel):
     found = [
         await _sent(channel, "/headrace.v1.RequestService/Nothing", b""),
-        await _sent(channel, "/", b""),
+        await _sent(channel, "/nothing/at/all", b""),
         await _sent(channel, "/headrace.v1.RequestService/StartRequest", bytes(LIMIT + 1)),
         await _sent(channel, "/headrace.v1.RequestService/Session", bytes(LIMIT + 1)),
     ]

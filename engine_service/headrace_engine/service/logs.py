@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import structlog
+from headrace.grpc_log import GoneClients
 from structlog.types import EventDict, Processor
 
 OURS = "headrace_engine"
@@ -42,6 +43,7 @@ def configure_service(*, json: bool, level: str, engine: str) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, exceptions, renderer],
         )
     )
+    handler.addFilter(GoneClients())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger(OURS).setLevel(level.upper())
     _configure(structlog.stdlib.ProcessorFormatter.wrap_for_formatter)

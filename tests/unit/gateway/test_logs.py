@@ -75,3 +75,16 @@ def test_bc197_a_librarys_exception_is_logged_by_its_type(configure):
         logging.getLogger("grpc").exception("Unexpected [%s]", "RuntimeError")
     assert logged(stream, "Unexpected [RuntimeError]")["error"] == "RuntimeError"
     assert "canary-7f3a" not in stream.getvalue()
+
+
+def test_a_client_that_has_just_gone_is_no_error(configure):
+    """The library logs it as one, with the exception of the write that met it."""
+    stream = configure(io.StringIO())
+    grpc_log = logging.getLogger("grpc._cython.cygrpc")
+    try:
+        raise RuntimeError("the batch failed")
+    except RuntimeError:
+        grpc_log.exception("%s raised in core by servicer method [%s]", "ExecuteBatchError", "/a.Service/Session")
+    grpc_log.error("Unexpected")
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [event["level"] for event in events] == ["info", "error"]
