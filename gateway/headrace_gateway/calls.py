@@ -12,11 +12,12 @@ from typing import Any, NoReturn
 import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
+from headrace.faults import is_fault
 from headrace.intake import READS, Intake, NoMessage
 from headrace.log_budget import LogBudget
 
 from headrace_gateway import status
-from headrace_gateway.faults import defect, is_fault
+from headrace_gateway.faults import defect
 from headrace_gateway.forward import Context
 from headrace_gateway.owners import refuse_owner
 from headrace_gateway.shares import Shares

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from asyncio import CancelledError
 
 import structlog
 
@@ -11,15 +10,6 @@ from headrace_gateway import status
 from headrace_gateway.status import CallError
 
 log = structlog.get_logger()
-
-
-def is_fault(error: BaseException) -> bool:
-    """Whether an exception is a failure of the code, and not somebody's wish to end what is being done.
-
-    Native libraries panic with exceptions that are no `Exception`. Whoever is the last to catch failures catches
-    `BaseException`, and raises again what is none by this.
-    """
-    return not isinstance(error, CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit)
 
 
 def defect(where: str, error: BaseException) -> CallError:

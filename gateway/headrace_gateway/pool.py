@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
+from headrace.faults import is_fault
+
 from headrace_gateway import status
 from headrace_gateway.engines import Engine
-from headrace_gateway.faults import defect, is_fault
+from headrace_gateway.faults import defect
 from headrace_gateway.options import EngineAddress
 
 

@@ -11,6 +11,7 @@ import socket
 import grpc
 import structlog
 from grpc_health.v1 import health_pb2_grpc
+from headrace.ending import GRACE, Ending
 from headrace.intake import FLOW_OPTIONS
 from headrace.v1 import (
     engine_service_pb2_grpc,
@@ -20,7 +21,6 @@ from headrace.v1 import (
 
 from headrace_gateway import reflection
 from headrace_gateway.calls import LiveCalls, StatusInterceptor
-from headrace_gateway.ending import GRACE, Ending
 from headrace_gateway.engine_servicer import EngineServicer
 from headrace_gateway.engines import CONNECTION_OPTIONS
 from headrace_gateway.health import GatewayHealth
@@ -163,6 +163,10 @@ def _binding_failure(family: int, address: tuple[object, ...]) -> int | None:
     return None
 
 
+def _not_ended(threads: list[str]) -> None:
+    log.error("not_ended_in_time", threads=threads)
+
+
 async def serve(options: GatewayOptions) -> None:
     """Runs a gateway until SIGTERM or SIGINT, then drains it; a second signal ends the drain at once.
 
@@ -176,7 +180,7 @@ async def serve(options: GatewayOptions) -> None:
             gateway.calls.hurry()
         stop.set()
 
-    Ending(options.drain_limit + GRACE, hear).take()  # Before anybody can know that it runs.
+    Ending(options.drain_limit + GRACE, hear, _not_ended).take()  # Before anybody can know that it runs.
     await gateway.start()
     await stop.wait()
     await gateway.drain()

@@ -11,11 +11,12 @@ from typing import Any
 import grpc
 import structlog
 from google.protobuf.duration_pb2 import Duration
+from headrace.faults import is_fault
 from headrace.v1 import session_pb2 as wire
 
 from headrace_gateway import __version__, status
 from headrace_gateway.engines import Engine
-from headrace_gateway.faults import defect, is_fault
+from headrace_gateway.faults import defect
 from headrace_gateway.forward import failure_of
 from headrace_gateway.session_limits import SessionLimits
 from headrace_gateway.silence import Silence

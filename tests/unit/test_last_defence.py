@@ -11,7 +11,6 @@ import headrace.faults
 import headrace_engine
 import headrace_engine.errors
 import headrace_gateway
-import headrace_gateway.faults
 import pytest
 
 PACKAGES = [Path(package.__file__).parent for package in (headrace, headrace_engine, headrace_gateway)]
@@ -66,7 +65,7 @@ def test_f2_whoever_catches_panics_lets_wishes_to_end_through() -> None:
     assert not found
 
 
-@pytest.mark.parametrize("module", [headrace.faults, headrace_engine.errors, headrace_gateway.faults])
+@pytest.mark.parametrize("module", [headrace.faults, headrace_engine.errors])
 def test_what_is_a_fault(module: object) -> None:
     is_fault = module.is_fault  # type: ignore[attr-defined]
     assert all(map(is_fault, (Panic(), ValueError(), TimeoutError(), MemoryError())))

@@ -170,6 +170,11 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         "whose entries are separated by semicolons",
     )
     parser.add_argument("--native-ops", action="store_true", help="let the backend use the native core where it can")
+    _add_limits(parser)
+    parser.add_argument("--core", choices=["process", "thread"], default="process", help="where models are computed")
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--core-ping-limit",
         type=_positive_seconds,
@@ -199,7 +204,6 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="a step beside running streams computes as much of prompts as that allows; 0: all of max_prefill_tokens; "
         "default %(default)g",
     )
-    parser.add_argument("--core", choices=["process", "thread"], default="process", help="where models are computed")
 
 
 def _engine_options(given: argparse.Namespace) -> EngineOptions:

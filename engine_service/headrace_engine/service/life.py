@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from headrace.ending import GRACE, Ending
+
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.kept_models import Replaced
@@ -15,7 +17,6 @@ from headrace_engine.engine.options import EngineOptions
 from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, InvalidArgument
 from headrace_engine.service.announcer import Announcer
 from headrace_engine.service.arguments import Arguments
-from headrace_engine.service.ending import GRACE, Ending
 from headrace_engine.service.listening import ListenError
 from headrace_engine.service.logs import logger
 from headrace_engine.service.server import EngineServer
@@ -28,6 +29,10 @@ _Result = TypeVar("_Result")
 _log = logger(__name__)
 
 
+def _not_ended(threads: list[str]) -> None:
+    _log.error("not_ended_in_time", threads=threads)
+
+
 class Service:
     """Starts an engine and its server, and takes both down again."""
 
@@ -36,7 +41,7 @@ class Service:
         self._engine = engine
         self._server = EngineServer(engine, reflection=arguments.reflection)
         self._stop = asyncio.Event()
-        self._ending = Ending(arguments.drain_limit + GRACE, self._take_signal)
+        self._ending = Ending(arguments.drain_limit + GRACE, self._take_signal, _not_ended)
         self._signals = 0
         self._drain: asyncio.Task[None] | None = None
         self._exit_status = 0

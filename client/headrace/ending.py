@@ -1,4 +1,4 @@
-"""The end of the process: signals are heard and the end comes in time, whatever hangs."""
+"""The end of a server's process: signals are heard and the end comes in time, whatever hangs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
-
-import structlog
 
 GRACE = 10.0
 """Seconds beside the drain limit in which everything must be closed."""
@@ -29,8 +28,6 @@ _STDERR = 2
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-log = structlog.get_logger()
-
 
 class Ending:
     """Hears SIGTERM and SIGINT in a thread of its own, and ends the process when it takes too long to end by itself.
@@ -41,10 +38,11 @@ class Ending:
     Args:
         limit: seconds that the process may take to end after the first signal.
         told: called in the event loop at each signal.
+        say: logs that the process did not end in time, given the names of its threads; it may hang.
     """
 
-    def __init__(self, limit: float, told: Callable[[], None]) -> None:
-        self._limit, self._told = limit, told
+    def __init__(self, limit: float, told: Callable[[], None], say: Callable[[list[str]], None]) -> None:
+        self._limit, self._told, self._say = limit, told, say
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline: float | None = None
         self._ours, self._theirs = socket.socketpair()
@@ -57,7 +55,7 @@ class Ending:
             signal.signal(number, lambda *_: None)  # That it came is written into the socket.
             signal.siginterrupt(number, False)
         signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
-        threading.Thread(target=self._hear, name="gateway-ending", daemon=True).start()
+        threading.Thread(target=self._hear, name="headrace-ending", daemon=True).start()
 
     def begin(self, seconds: float | None = None) -> None:
         """The process is to end within so many seconds from now, or sooner, as it was told before; None: its limit."""
@@ -97,11 +95,17 @@ class Ending:
 
     def _end(self) -> NoReturn:
         threads = sorted(thread.name for thread in threading.enumerate())
-        telling = threading.Thread(target=_say, args=(threads,), daemon=True)
+        telling = threading.Thread(target=self._say, args=(threads,), daemon=True)
         telling.start()
         telling.join(LAST_WORD)
+        for child in _children():  # Most would notice, but not one that is stopped.
+            os.kill(child, signal.SIGKILL)
         os._exit(1)
 
 
-def _say(threads: list[str]) -> None:
-    log.error("not_ended_in_time", threads=threads)
+def _children() -> list[int]:
+    """Numbers of the processes that this one started, where the system tells."""
+    lists = Path("/proc/self/task").glob("*/children")
+    with suppress(OSError):
+        return [int(number) for each in lists for number in each.read_text().split()]
+    return []
