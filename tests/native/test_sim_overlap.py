@@ -20,7 +20,7 @@ from headrace_engine.generation_config import LogitRules, SamplingParams
 from native.sim_runs import BLOCKS, GREEDY, plan_for, prompts
 from runners import ready
 from same_tokens import ROUNDING, same_tokens
-from unit.core.test_random_configs import Drawn, RealBench
+from unit.core.test_random_configs import Drawn, RealRig
 
 UNKNOWN = [0]
 PROMPTS = prompts(4, 7)
@@ -151,26 +151,26 @@ def test_the_environment_can_ask_for_one_step_after_the_other(
         ready(sim.make_runner(plan_for(model_path)))
 
 
-Load = Callable[[RealBench], list[int]]
+Load = Callable[[RealRig], list[int]]
 
 
-def at_once(bench: RealBench) -> list[int]:
+def at_once(rig: RealRig) -> list[int]:
     """All from the first step to the last: no batch is another one with overlap."""
     sampling = [SamplingParams(temperature=0.9, seed=seed, logprobs=True, top_logprobs=2) for seed in range(4)]
-    return [bench.add(prompt, 6, sampling=each) for prompt, each in zip(PROMPTS, sampling, strict=True)]
+    return [rig.add(prompt, 6, sampling=each) for prompt, each in zip(PROMPTS, sampling, strict=True)]
 
 
-def coming_and_going(bench: RealBench) -> list[int]:
+def coming_and_going(rig: RealRig) -> list[int]:
     """Some join while others are under way, end by an id, are ended, or need what they drew."""
-    keys = [bench.add(PROMPTS[0], 9, sampling=GREEDY), bench.add(PROMPTS[1], 6, sampling=GREEDY)]
-    bench.steps(3)
+    keys = [rig.add(PROMPTS[0], 9, sampling=GREEDY), rig.add(PROMPTS[1], 6, sampling=GREEDY)]
+    rig.steps(3)
     asked = LogitRules(no_repeat_ngram_size=1)
-    keys += [bench.add(PROMPTS[2], 5, sampling=GREEDY, rules=asked)]
-    bench.steps(2)
-    keys += [bench.add(PROMPTS[0], 8, sampling=GREEDY, stop_ids=tuple(range(0, 384, 3)))]
-    ended = bench.add(PROMPTS[3], 30, sampling=GREEDY)
-    bench.steps(4)
-    bench.end(ended)
+    keys += [rig.add(PROMPTS[2], 5, sampling=GREEDY, rules=asked)]
+    rig.steps(2)
+    keys += [rig.add(PROMPTS[0], 8, sampling=GREEDY, stop_ids=tuple(range(0, 384, 3)))]
+    ended = rig.add(PROMPTS[3], 30, sampling=GREEDY)
+    rig.steps(4)
+    rig.end(ended)
     return keys
 
 
@@ -183,11 +183,11 @@ def test_a_core_brings_the_tokens_that_it_brings_without_overlap(
     for overlap in ("0", "1"):
         monkeypatch.setenv(OVERLAP_VARIABLE, overlap)
         sizes = {"block_size": 16, "num_blocks": 32, "max_batch": 5, "num_threads": 1}
-        bench = RealBench(path=str(model_path), backend="sim", dtype=ComputeDtype.BFLOAT16, **sizes)
-        keys = load(bench)
-        bench.run()
-        runs.append([bench.drawn(key) for key in keys])
-        bench.assert_idle()
+        rig = RealRig(path=str(model_path), backend="sim", dtype=ComputeDtype.BFLOAT16, **sizes)
+        keys = load(rig)
+        rig.run()
+        runs.append([rig.drawn(key) for key in keys])
+        rig.assert_idle()
     plain, ahead = runs
     if load is at_once:
         assert ahead == plain

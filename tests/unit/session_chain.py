@@ -22,7 +22,7 @@ from headrace_gateway.routing import Handle
 from headrace_gateway.session_limits import SessionLimits
 from headrace_gateway.upstream_book import UpstreamBook
 from unit.client.session_caller import Caller
-from unit.engine.session_bench import SessionBench, Story
+from unit.engine.session_rig import SessionRig, Story
 
 LIMITS = SessionLimits(held_bytes=300, message_bytes=400)
 ENGINES = ("e1", "e2")
@@ -36,8 +36,8 @@ class EngineLink:
     def __init__(self, name: str, stories: dict[str, Story]) -> None:
         self.name = name
         self.book = UpstreamBook(name, LIMITS.message_bytes, lambda: None)
-        self.bench = SessionBench(80, stories)
-        self.bench.session.open(load=False)
+        self.rig = SessionRig(80, stories)
+        self.rig.session.open(load=False)
         self.up: deque[bytes] = deque()
         self.down: deque[bytes] = deque()
 
@@ -52,13 +52,13 @@ class EngineLink:
         """Whether a message arrived there."""
         if not self.up:
             return False
-        self.bench.session.heard()
-        apply(wire.SessionRequest.FromString(self.up.popleft()), self.bench.session)
+        self.rig.session.heard()
+        apply(wire.SessionRequest.FromString(self.up.popleft()), self.rig.session)
         return True
 
     async def engine_speaks(self) -> bool:
         """Whether it had news."""
-        update = await self.bench.poll()
+        update = await self.rig.poll()
         if update is not None:
             self.down.append(session_response(update, self.name, "x").SerializeToString())
         return update is not None
@@ -73,12 +73,12 @@ class EngineLink:
     def pass_time(self, seconds: float) -> None:
         """Time passes for the engine, to which pings come in time."""
         for _ in range(int(seconds // (PING_TIMEOUT / 2)) + 1):
-            self.bench.session.heard()
-            self.bench.timers.advance(min(seconds, PING_TIMEOUT / 2))
+            self.rig.session.heard()
+            self.rig.timers.advance(min(seconds, PING_TIMEOUT / 2))
 
     def cut(self) -> None:
         """The stream breaks: the engine gives back what it holds for it, and the gateway's readers hear of it."""
-        self.bench.session.close()
+        self.rig.session.close()
         self.book.fail(status.engine_unreachable(self.name, reached=True).status)
 
 
@@ -174,7 +174,7 @@ class Chain:
     def lose_gateway(self) -> None:
         """The gateway is killed, and another one stands in its place."""
         for link in self.links.values():
-            link.bench.session.close()
+            link.rig.session.close()
         self.links = {name: EngineLink(name, self.stories) for name in ENGINES}
         for client in self.clients:
             client.cut()

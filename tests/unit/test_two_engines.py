@@ -17,7 +17,7 @@ from headrace_engine.service.server import EngineServer
 from headrace_gateway.options import Address, EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
 from tiny_models import make_tiny_llama
-from unit.engine.bench import NAME, Bench
+from unit.engine.rig import NAME, Rig
 from unit.gateway.conftest import Front
 from unit.gateway.failures import failing
 
@@ -31,16 +31,16 @@ class Pair:
     """Two engines that run a model, and gateways in front of both."""
 
     def __init__(self, model_path: Path, stack: AsyncExitStack) -> None:
-        self.benches = [Bench(model_path), Bench(model_path)]
+        self.rigs = [Rig(model_path), Rig(model_path)]
         self._stack = stack
         self._addresses: list[EngineAddress] = []
 
     async def start(self) -> None:
-        for number, bench in enumerate(self.benches, start=1):
-            self._stack.push_async_callback(close, bench)
-            bench.new_engine(logits_processors={"both": _process, f"of-e{number}": _process})
-            await bench.run()
-            server = EngineServer(bench.engine)
+        for number, rig in enumerate(self.rigs, start=1):
+            self._stack.push_async_callback(close, rig)
+            rig.new_engine(logits_processors={"both": _process, f"of-e{number}": _process})
+            await rig.run()
+            server = EngineServer(rig.engine)
             self._addresses.append(EngineAddress.parse(f"e{number}={server.listen('127.0.0.1:0')}"))
             await server.start()
             self._stack.push_async_callback(server.stop, None)
@@ -61,17 +61,17 @@ class Pair:
     @property
     def held(self) -> int:
         """Requests that were started and not released."""
-        return sum(len(bench.engine.list_requests("")[0]) for bench in self.benches)
+        return sum(len(rig.engine.list_requests("")[0]) for rig in self.rigs)
 
 
 def _process(logits: Any, ids: Any, arguments: Any) -> None:
     """Cores that nobody plays call no processors."""
 
 
-async def close(bench: Bench) -> None:
-    for core in bench.launcher.cores:
+async def close(rig: Rig) -> None:
+    for core in rig.launcher.cores:
         core.end_close()
-    await bench.engine.close()
+    await rig.engine.close()
 
 
 @pytest.fixture
@@ -152,12 +152,12 @@ async def test_a_handover_that_is_released_between_two_pages_hides_nothing(pair:
     front = await pair.front()
     handles = set()
     for number in range(3):
-        for bench in pair.benches:
-            bench.clock.advance(10)
+        for rig in pair.rigs:
+            rig.clock.advance(10)
         handles.add((await started(front, f"r{number}")).handle)
     resumed = question("r9", handover=1)
     arrived = resumed.resume.sequences.add().stat.arrival_time
-    arrived.FromNanoseconds(round((pair.benches[0].clock() - 15) * 1e9))
+    arrived.FromNanoseconds(round((pair.rigs[0].clock() - 15) * 1e9))
     handles.add((await front.requests.StartRequest(resumed)).request.handle)
     told, token, places = [], "", []
     while token or not told:

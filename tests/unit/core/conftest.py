@@ -1,4 +1,4 @@
-"""Every bench of a test must be idle, with its books right, when the test ends."""
+"""Every rig of a test must be idle, with its books right, when the test ends."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
-from unit.core.bench import Bench
+from unit.core.rig import Rig
 
 
-class MakeBench(Protocol):
-    """Makes a bench; keywords change the plan."""
+class MakeRig(Protocol):
+    """Makes a rig; keywords change the plan."""
 
-    def __call__(self, **changes: Any) -> Bench: ...
+    def __call__(self, **changes: Any) -> Rig: ...
 
 
 @pytest.fixture
-def make_bench() -> Iterator[MakeBench]:
-    benches: list[Bench] = []
+def make_rig() -> Iterator[MakeRig]:
+    rigs: list[Rig] = []
 
-    def make(**changes: Any) -> Bench:
-        benches.append(Bench(**changes))
-        return benches[-1]
+    def make(**changes: Any) -> Rig:
+        rigs.append(Rig(**changes))
+        return rigs[-1]
 
     yield make
-    for bench in benches:
-        bench.assert_idle()
+    for rig in rigs:
+        rig.assert_idle()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.flight import Flight
 from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
-from unit.core.bench import Bench
+from unit.core.rig import Rig
 from unit.core.simulated import ContractBroken, SimulatedRunner
 
 _GARBAGE = 999
@@ -103,7 +103,7 @@ class DelayedRunner(SimulatedRunner):
             flight.outcome = error
 
 
-class DelayedBench(Bench):
+class DelayedRig(Rig):
     """A core on a runner that answers late."""
 
     make_runner = DelayedRunner

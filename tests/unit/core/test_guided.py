@@ -12,7 +12,7 @@ from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.result_types import FinishReason
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.core.bench import Bench
+from unit.core.rig import Rig
 from unit.core.simulated import expected, tiny_vocabulary
 
 EOS = (2,)
@@ -24,30 +24,30 @@ NUMBERS = grammar_of(
 
 
 def test_free_and_guided_sequences_run_side_by_side() -> None:
-    bench = Bench()
+    rig = Rig()
     for number, grammar in enumerate(("", WORD, NUMBERS, LETTERS, WORD)):
-        bench.add([1, 2, number], 12, grammar=grammar, eos_ids=EOS)
-    bench.run()
-    bench.assert_all_complete()
-    assert bench.ended[2].reason is FinishReason.EOS
-    bench.assert_idle()
+        rig.add([1, 2, number], 12, grammar=grammar, eos_ids=EOS)
+    rig.run()
+    rig.assert_all_complete()
+    assert rig.ended[2].reason is FinishReason.EOS
+    rig.assert_idle()
 
 
 def test_a_text_that_is_complete_ends_without_eos() -> None:
-    bench = Bench()
-    key = bench.add([1], 12, grammar=WORD)
-    bench.run()
-    assert bench.ended[key].reason is FinishReason.NO_TOKEN_LEFT
-    bench.assert_all_complete()
+    rig = Rig()
+    key = rig.add([1], 12, grammar=WORD)
+    rig.run()
+    assert rig.ended[key].reason is FinishReason.NO_TOKEN_LEFT
+    rig.assert_all_complete()
 
 
 def test_what_an_earlier_core_generated_counts() -> None:
-    first = Bench()
+    first = Rig()
     key = first.add([1, 2], 12, grammar=NUMBERS, eos_ids=EOS)
     first.run()
     ids = first.tokens[key]
     for length in range(len(ids)):
-        later = Bench()
+        later = Rig()
         later.add([1, 2], 12, grammar=NUMBERS, eos_ids=EOS, generated=tuple(ids[:length]))
         later.run()
         assert later.tokens[1] == ids
@@ -60,23 +60,23 @@ def test_what_an_earlier_core_generated_counts() -> None:
     seed=st.integers(0, 2**63 - 1),
 )
 def test_preemption_changes_nothing(prompts: list[int], num_blocks: int, seed: int) -> None:
-    bench = Bench(num_blocks=num_blocks)
+    rig = Rig(num_blocks=num_blocks)
     for number, length in enumerate(prompts):
         grammar = (LETTERS, "", NUMBERS)[number % 3]
         sampling = SamplingParams(seed=seed, temperature=1.0)
-        bench.add([number + 1] * length, 20, grammar=grammar, eos_ids=EOS, sampling=sampling)
-    bench.run()
-    bench.assert_all_complete()
-    bench.assert_idle()
+        rig.add([number + 1] * length, 20, grammar=grammar, eos_ids=EOS, sampling=sampling)
+    rig.run()
+    rig.assert_all_complete()
+    rig.assert_idle()
 
 
 def test_allowed_ids_hold_beside_a_grammar() -> None:
-    bench = Bench()
+    rig = Rig()
     only = tuple(range(3 + ord("a"), 3 + ord("e")))
-    key = bench.add([1], 12, grammar=LETTERS, rules=LogitRules(allowed_token_ids=only))
-    bench.run()
-    assert set(bench.tokens[key]) <= set(only)
-    assert len(bench.tokens[key]) == 12
+    key = rig.add([1], 12, grammar=LETTERS, rules=LogitRules(allowed_token_ids=only))
+    rig.run()
+    assert set(rig.tokens[key]) <= set(only)
+    assert len(rig.tokens[key]) == 12
 
 
 def test_bc158_a_grammar_in_the_making_holds_up_nobody_else() -> None:
@@ -91,54 +91,54 @@ def test_bc158_a_grammar_in_the_making_holds_up_nobody_else() -> None:
         def has_room(self, grammar: str, size: int) -> bool:
             return True
 
-    bench = Bench()
-    bench.core._guides._open_maker = Slow
-    guided = bench.add([1], 12, grammar=WORD, eos_ids=EOS)
-    bench.step()
-    free = bench.add([2], 3)
-    while free not in bench.ended:
-        bench.step()
-    assert (bench.is_complete(free), bench.tokens[guided]) == (True, [])
+    rig = Rig()
+    rig.core._guides._open_maker = Slow
+    guided = rig.add([1], 12, grammar=WORD, eos_ids=EOS)
+    rig.step()
+    free = rig.add([2], 3)
+    while free not in rig.ended:
+        rig.step()
+    assert (rig.is_complete(free), rig.tokens[guided]) == (True, [])
     made.set()
-    bench.run()
-    bench.assert_all_complete()
-    bench.assert_idle()
+    rig.run()
+    rig.assert_all_complete()
+    rig.assert_idle()
 
 
 def test_bc158_a_sequence_that_is_ended_before_its_guide_is_made_is_gone() -> None:
-    bench = Bench()
-    key = bench.add([1], 12, grammar=WORD, eos_ids=EOS)
-    bench.end(key)
-    other = bench.add([2], 3)
-    bench.run()
-    assert bench.tokens[key] == []
-    assert bench.is_complete(other)
-    bench.assert_idle()
+    rig = Rig()
+    key = rig.add([1], 12, grammar=WORD, eos_ids=EOS)
+    rig.end(key)
+    other = rig.add([2], 3)
+    rig.run()
+    assert rig.tokens[key] == []
+    assert rig.is_complete(other)
+    rig.assert_idle()
 
 
 def test_a_grammar_that_cannot_be_compiled_ends_its_sequence_alone() -> None:
-    bench = Bench()
-    key, other = bench.add([1], 12, grammar="nonsense"), bench.add([2], 3)
-    bench.run()
-    assert bench.ended[key].reason is FinishReason.RESPONSE_FORMAT_LIMIT
-    assert bench.is_complete(other)
+    rig = Rig()
+    key, other = rig.add([1], 12, grammar="nonsense"), rig.add([2], 3)
+    rig.run()
+    assert rig.ended[key].reason is FinishReason.RESPONSE_FORMAT_LIMIT
+    assert rig.is_complete(other)
 
 
 def test_what_makes_guides_may_fail() -> None:
     """The model's files are gone, say: that is no fault of a format."""
-    bench = Bench()
+    rig = Rig()
 
     def fail() -> None:
         raise OSError("no such file")
 
-    bench.core._guides._open_maker = fail
-    key = bench.add([1], 12, grammar=WORD)
-    bench.run()
-    assert (bench.ended[key].reason, bench.ended[key].error) == (FinishReason.ERROR, "no such file")
+    rig.core._guides._open_maker = fail
+    key = rig.add([1], 12, grammar=WORD)
+    rig.run()
+    assert (rig.ended[key].reason, rig.ended[key].error) == (FinishReason.ERROR, "no such file")
 
 
 def test_a_text_beyond_the_parsers_limits_ends_its_sequence_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
+    rig = Rig()
     take = Guide.take
 
     def fail(guide: Guide, token_ids: list[int]) -> None:
@@ -147,19 +147,19 @@ def test_a_text_beyond_the_parsers_limits_ends_its_sequence_alone(monkeypatch: p
             raise GuideFailed("too much")
 
     monkeypatch.setattr(Guide, "take", fail)
-    key, other = bench.add([1], 12, grammar=LETTERS), bench.add([2], 3)
-    bench.run()
-    assert bench.ended[key].reason is FinishReason.RESPONSE_FORMAT_LIMIT
-    assert len(bench.tokens[key]) == 1
-    assert bench.is_complete(other)
-    bench.assert_idle()
+    key, other = rig.add([1], 12, grammar=LETTERS), rig.add([2], 3)
+    rig.run()
+    assert rig.ended[key].reason is FinishReason.RESPONSE_FORMAT_LIMIT
+    assert len(rig.tokens[key]) == 1
+    assert rig.is_complete(other)
+    rig.assert_idle()
 
 
 def test_a_guided_text_is_none_that_would_have_come_anyway() -> None:
     """So that the tests above compare what they mean to."""
-    bench = Bench()
-    free, guided = bench.add([1], 12), bench.add([1], 12, grammar=NUMBERS, eos_ids=EOS)
-    assert expected(bench.requests[free]) != expected(bench.requests[guided])
+    rig = Rig()
+    free, guided = rig.add([1], 12), rig.add([1], 12, grammar=NUMBERS, eos_ids=EOS)
+    assert expected(rig.requests[free]) != expected(rig.requests[guided])
 
 
 class Panic(BaseException):
@@ -174,18 +174,18 @@ def test_f2_a_panic_while_a_grammar_is_compiled_ends_its_sequence_alone() -> Non
         def has_room(self, grammar: str, size: int) -> bool:
             return True
 
-    bench = Bench()
-    bench.core._guides._open_maker = Panicking
-    key, other = bench.add([1], 12, grammar=WORD), bench.add([2], 3)
-    bench.run()
-    assert bench.ended[key].reason is FinishReason.ERROR
-    assert "Panic: index out of bounds" in bench.ended[key].error
-    assert bench.is_complete(other)
-    bench.assert_idle()
+    rig = Rig()
+    rig.core._guides._open_maker = Panicking
+    key, other = rig.add([1], 12, grammar=WORD), rig.add([2], 3)
+    rig.run()
+    assert rig.ended[key].reason is FinishReason.ERROR
+    assert "Panic: index out of bounds" in rig.ended[key].error
+    assert rig.is_complete(other)
+    rig.assert_idle()
 
 
 def test_f2_a_panic_in_the_middle_of_a_text_ends_its_sequence_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
+    rig = Rig()
     take = Guide.take
 
     def fail(guide: Guide, token_ids: list[int]) -> None:
@@ -194,9 +194,9 @@ def test_f2_a_panic_in_the_middle_of_a_text_ends_its_sequence_alone(monkeypatch:
         take(guide, token_ids)
 
     monkeypatch.setattr(Guide, "take", fail)
-    key, other = bench.add([1], 12, grammar=LETTERS), bench.add([2], 3)
-    bench.run()
-    assert bench.ended[key].reason is FinishReason.ERROR
-    assert "Panic: index out of bounds" in bench.ended[key].error
-    assert bench.is_complete(other)
-    bench.assert_idle()
+    key, other = rig.add([1], 12, grammar=LETTERS), rig.add([2], 3)
+    rig.run()
+    assert rig.ended[key].reason is FinishReason.ERROR
+    assert "Panic: index out of bounds" in rig.ended[key].error
+    assert rig.is_complete(other)
+    rig.assert_idle()

@@ -9,7 +9,7 @@ from headrace_engine.core.sequence import Sequence
 from headrace_engine.generation_config import LogitRules, SamplingParams
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.core.conftest import MakeBench
+from unit.core.conftest import MakeRig
 
 ids_of_few = st.lists(st.integers(0, 4), min_size=1, max_size=60)
 
@@ -102,39 +102,39 @@ RULES = LogitRules(no_repeat_ngram_size=1, bad_words=tuple((word,) for word in r
 """No id twice, and none of a third of them: both change what the simulated runner draws."""
 
 
-def test_rules_hold_after_preemption(make_bench: MakeBench) -> None:
-    bench = make_bench(num_blocks=18, max_length=64, max_prefill_tokens=9)
+def test_rules_hold_after_preemption(make_rig: MakeRig) -> None:
+    rig = make_rig(num_blocks=18, max_length=64, max_prefill_tokens=9)
     for i in range(8):
-        bench.add([i * 100 + j for j in range(3 + 3 * i)], 30, sampling=SamplingParams(seed=i), rules=RULES)
-    bench.run()
-    assert bench.preempted
-    bench.assert_all_complete()
-    for key, ids in bench.tokens.items():
-        assert len({*bench.requests[key].prompt, *ids}) == len(bench.requests[key].prompt) + len(ids)
+        rig.add([i * 100 + j for j in range(3 + 3 * i)], 30, sampling=SamplingParams(seed=i), rules=RULES)
+    rig.run()
+    assert rig.preempted
+    rig.assert_all_complete()
+    for key, ids in rig.tokens.items():
+        assert len({*rig.requests[key].prompt, *ids}) == len(rig.requests[key].prompt) + len(ids)
         assert all(token_id % 3 for token_id in ids)
 
 
-def test_rules_hold_in_another_core(make_bench: MakeBench) -> None:
+def test_rules_hold_in_another_core(make_rig: MakeRig) -> None:
     """What an earlier core generated counts as generated."""
-    bench = make_bench()
-    whole = bench.add([1, 2, 3], 40, rules=RULES)
-    bench.run()
-    rest = bench.add([1, 2, 3], 40, rules=RULES, generated=tuple(bench.tokens[whole][:17]))
-    bench.run()
-    assert bench.tokens[rest] == bench.tokens[whole]
+    rig = make_rig()
+    whole = rig.add([1, 2, 3], 40, rules=RULES)
+    rig.run()
+    rest = rig.add([1, 2, 3], 40, rules=RULES, generated=tuple(rig.tokens[whole][:17]))
+    rig.run()
+    assert rig.tokens[rest] == rig.tokens[whole]
 
 
-def test_most_likely_ids_come_where_they_were_asked_for(make_bench: MakeBench) -> None:
-    bench = make_bench()
-    bench.add([1], 2)
-    bench.run()
-    assert bench.outputs[-1].top_counts == []
-    asked = bench.add([2], 1, sampling=SamplingParams(logprobs=True, top_logprobs=3))
-    other = bench.add([3], 1)
-    bench.run()
-    output = bench.outputs[-1]
+def test_most_likely_ids_come_where_they_were_asked_for(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    rig.add([1], 2)
+    rig.run()
+    assert rig.outputs[-1].top_counts == []
+    asked = rig.add([2], 1, sampling=SamplingParams(logprobs=True, top_logprobs=3))
+    other = rig.add([3], 1)
+    rig.run()
+    output = rig.outputs[-1]
     counts = dict(zip(output.keys, output.top_counts, strict=True))
     assert counts == {asked: 3, other: 0}
-    token_id = bench.tokens[asked][0]
+    token_id = rig.tokens[asked][0]
     assert output.top_ids == [token_id, token_id + 1, token_id + 2]
     assert output.top_logprobs == [-1.0, -2.0, -3.0]

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 from headrace_engine.core.pace import RELAXED, Pace
 from headrace_engine.core.runner import SequenceStep
-from unit.core.bench import Bench
 from unit.core.delayed_runner import DelayedRunner
+from unit.core.rig import Rig
 from unit.core.simulated import SimulatedRunner
 from unit.core.test_fairness import unlike
 
@@ -63,7 +63,7 @@ class TimedDelayedRunner(DelayedRunner):
         return self.machine(steps)
 
 
-def make(machine: Machine, kind: type[SimulatedRunner] = TimedRunner, **changes: object) -> Bench:
+def make(machine: Machine, kind: type[SimulatedRunner] = TimedRunner, **changes: object) -> Rig:
     """A core on such a machine."""
 
     class On(kind):  # type: ignore[valid-type, misc]
@@ -71,31 +71,31 @@ def make(machine: Machine, kind: type[SimulatedRunner] = TimedRunner, **changes:
 
     On.machine = machine
 
-    class TimedBench(Bench):
+    class TimedRig(Rig):
         make_runner = On
 
-    return TimedBench(**{**LARGE, **changes})
+    return TimedRig(**{**LARGE, **changes})
 
 
-def durations(bench: Bench, count: int) -> list[float]:
+def durations(rig: Rig, count: int) -> list[float]:
     """Seconds of each of the next steps."""
-    times = [bench.clock()]
+    times = [rig.clock()]
     for _ in range(count):
-        bench.step()
-        times.append(bench.clock())
+        rig.step()
+        times.append(rig.clock())
     return [later - earlier for earlier, later in pairwise(times)]
 
 
 @pytest.mark.parametrize("machine", [SMALL, LARGER, FAST], ids=["small", "larger", "fast"])
 def test_b1_the_first_steps_of_a_long_prompt_do_not_last(machine: Machine) -> None:
     """Beside nobody they may take longer, so that less time is spent on anything but ids."""
-    bench = make(machine)
-    bench.add(unlike(1, 2300), 1)
-    first = durations(bench, 3)
+    rig = make(machine)
+    rig.add(unlike(1, 2300), 1)
+    first = durations(rig, 3)
     assert max(first) < 1.3 * RELAXED * TARGET
-    bench.run()
-    bench.assert_all_complete()
-    largest = max(rows[0][1] for rows in bench.runner.batches)
+    rig.run()
+    rig.assert_all_complete()
+    largest = max(rows[0][1] for rows in rig.runner.batches)
     assert largest == 2048 or max(first) > 0.5 * RELAXED * TARGET
 
 
@@ -103,79 +103,79 @@ def test_b1_the_first_steps_of_a_long_prompt_do_not_last(machine: Machine) -> No
 @pytest.mark.parametrize("machine", [SMALL, FAST], ids=["small", "fast"])
 def test_a1_running_streams_pause_no_longer_than_the_target(machine: Machine, kind: type[SimulatedRunner]) -> None:
     """With the context growing to 8000 ids, of which each costs more than the one before."""
-    bench = make(machine, kind)
+    rig = make(machine, kind)
     for i in range(3):
-        bench.add(unlike(i, 5), 500)
-    bench.steps(5)
-    long = bench.add(unlike(9, 8000), 1)
+        rig.add(unlike(i, 5), 500)
+    rig.steps(5)
+    long = rig.add(unlike(9, 8000), 1)
     times: list[float] = []
-    while long not in bench.ended:
-        times += durations(bench, 1)
+    while long not in rig.ended:
+        times += durations(rig, 1)
     assert max(times) < 1.3 * TARGET
     assert sum(times) < 2 * 8000 * (machine.token + machine.pair * 4000) + 1
-    bench.run()
-    bench.assert_all_complete()
+    rig.run()
+    rig.assert_all_complete()
 
 
 def test_b1_a_slow_machine_computes_a_block_a_step_beside_streams() -> None:
-    bench = make(LARGER)
-    bench.add(unlike(1, 5), 200)
-    bench.steps(3)
-    bench.add(unlike(2, 400), 1)
-    bench.step()
-    assert max(durations(bench, 20)) < LARGER.base + LARGER.row + 17 * LARGER.token
-    bench.run()
-    bench.assert_all_complete()
+    rig = make(LARGER)
+    rig.add(unlike(1, 5), 200)
+    rig.steps(3)
+    rig.add(unlike(2, 400), 1)
+    rig.step()
+    assert max(durations(rig, 20)) < LARGER.base + LARGER.row + 17 * LARGER.token
+    rig.run()
+    rig.assert_all_complete()
 
 
 def test_a_machine_that_becomes_slower_is_noticed_in_a_few_steps() -> None:
     machine = Machine(0.008, 0.001, 0.001, 2e-7)
-    bench = make(machine)
-    bench.add(unlike(1, 5), 900)
-    bench.steps(3)
-    bench.add(unlike(2, 8000), 1)
-    bench.steps(5)
+    rig = make(machine)
+    rig.add(unlike(1, 5), 900)
+    rig.steps(3)
+    rig.add(unlike(2, 8000), 1)
+    rig.steps(5)
     machine.slower = 4.0
-    times = durations(bench, 12)
+    times = durations(rig, 12)
     assert max(times[6:]) < 1.5 * TARGET
     machine.slower = 1.0
-    bench.steps(8)
-    assert min(durations(bench, 5)) > 0.5 * TARGET
+    rig.steps(8)
+    assert min(durations(rig, 5)) > 0.5 * TARGET
 
 
 def test_one_step_that_was_held_up_counts_for_few() -> None:
     machine = Machine(0.008, 0.001, 0.001, 2e-7)
-    bench = make(machine)
-    bench.add(unlike(1, 5), 900)
-    bench.steps(3)
-    bench.add(unlike(2, 8000), 1)
-    bench.steps(5)
+    rig = make(machine)
+    rig.add(unlike(1, 5), 900)
+    rig.steps(3)
+    rig.add(unlike(2, 8000), 1)
+    rig.steps(5)
     machine.slower = 100.0
-    bench.step()
+    rig.step()
     machine.slower = 1.0
-    bench.steps(6)
-    assert min(durations(bench, 4)) > 0.5 * TARGET
+    rig.steps(6)
+    assert min(durations(rig, 4)) > 0.5 * TARGET
 
 
 def test_short_prompts_teach_nothing_of_long_ones() -> None:
     """Of a few ids it is the step itself that takes the time."""
-    bench = make(SMALL)
+    rig = make(SMALL)
     for i in range(20):
-        bench.add(unlike(i, 3), 2)
-        bench.run()
-    bench.add(unlike(50, 5), 100)
-    bench.steps(3)
-    bench.add(unlike(51, 2000), 1)
-    assert 0.6 * TARGET < durations(bench, 1)[0] < 1.3 * TARGET
+        rig.add(unlike(i, 3), 2)
+        rig.run()
+    rig.add(unlike(50, 5), 100)
+    rig.steps(3)
+    rig.add(unlike(51, 2000), 1)
+    assert 0.6 * TARGET < durations(rig, 1)[0] < 1.3 * TARGET
 
 
 def test_without_a_target_steps_take_what_they_may() -> None:
-    bench = make(LARGER, step_target=0.0)
-    bench.add(unlike(1, 5), 40)
-    bench.steps(3)
-    bench.add(unlike(2, 3000), 1)
-    bench.step()
-    assert bench.runner.batches[-1][1] == (0, 2047)
+    rig = make(LARGER, step_target=0.0)
+    rig.add(unlike(1, 5), 40)
+    rig.steps(3)
+    rig.add(unlike(2, 3000), 1)
+    rig.step()
+    assert rig.runner.batches[-1][1] == (0, 2047)
 
 
 def test_nothing_is_limited_before_anything_was_measured() -> None:
@@ -197,10 +197,10 @@ def test_a_target_beyond_all_numbers_is_none() -> None:
 def test_many_streams_leave_prompts_a_third_of_a_step() -> None:
     """A step takes longer then, but prompts that come all the time do not pile up."""
     busy = Machine(0.03, 0.02, 0.001, 0.0)
-    bench = make(busy, max_batch=32)
+    rig = make(busy, max_batch=32)
     for i in range(6):
-        bench.add(unlike(i, 5), 300)
-    bench.steps(40)
-    bench.add(unlike(9, 2000), 1)
-    bench.steps(3)
-    assert durations(bench, 5) == pytest.approx([1.5 * (0.03 + 6 * 0.02)] * 5, rel=0.1)
+        rig.add(unlike(i, 5), 300)
+    rig.steps(40)
+    rig.add(unlike(9, 2000), 1)
+    rig.steps(3)
+    assert durations(rig, 5) == pytest.approx([1.5 * (0.03 + 6 * 0.02)] * 5, rel=0.1)

@@ -36,7 +36,7 @@ class Wire:
         self.came.append(messages)
 
 
-class Bench:
+class Rig:
     """A link on which the first tokens of two sequences were told just now."""
 
     def __init__(self, interval: float = INTERVAL) -> None:
@@ -58,30 +58,30 @@ def output(*keys: int, **more: object) -> StepOutput:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def rig() -> Rig:
+    return Rig()
 
 
-def test_tokens_within_the_interval_wait_for_the_first_step_after_it(bench: Bench) -> None:
+def test_tokens_within_the_interval_wait_for_the_first_step_after_it(rig: Rig) -> None:
     steps = [output(1, 2), output(1, 2), output(1)]
     for step, passed in zip(steps, (INTERVAL / 2, INTERVAL / 4, INTERVAL / 4), strict=True):
-        assert bench.told() == []
-        bench.now += passed
-        bench.link.send(step)
-    assert bench.told() == steps
+        assert rig.told() == []
+        rig.now += passed
+        rig.link.send(step)
+    assert rig.told() == steps
 
 
-def test_a_step_that_takes_longer_than_the_interval_is_told_at_once(bench: Bench) -> None:
+def test_a_step_that_takes_longer_than_the_interval_is_told_at_once(rig: Rig) -> None:
     for _ in range(3):
-        bench.now += INTERVAL + MOMENT
-        bench.link.send(output(1, 2))
-        assert bench.told() == [output(1, 2)]
+        rig.now += INTERVAL + MOMENT
+        rig.link.send(output(1, 2))
+        assert rig.told() == [output(1, 2)]
 
 
-def test_the_first_token_of_a_sequence_takes_along_what_waits(bench: Bench) -> None:
-    bench.link.send(output(1, 2))
-    bench.link.send(output(1, 2, 3))
-    assert bench.told() == [output(1, 2), output(1, 2, 3)]
+def test_the_first_token_of_a_sequence_takes_along_what_waits(rig: Rig) -> None:
+    rig.link.send(output(1, 2))
+    rig.link.send(output(1, 2, 3))
+    assert rig.told() == [output(1, 2), output(1, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -94,47 +94,47 @@ def test_the_first_token_of_a_sequence_takes_along_what_waits(bench: Bench) -> N
     ],
     ids=lambda news: next(iter(news)),
 )
-def test_what_is_more_than_tokens_never_waits(bench: Bench, news: dict[str, object]) -> None:
-    bench.link.send(output(1, 2))
-    bench.link.send(output(1, 2, **news))
-    assert bench.told() == [output(1, 2), output(1, 2, **news)]
+def test_what_is_more_than_tokens_never_waits(rig: Rig, news: dict[str, object]) -> None:
+    rig.link.send(output(1, 2))
+    rig.link.send(output(1, 2, **news))
+    assert rig.told() == [output(1, 2), output(1, 2, **news)]
 
 
 @pytest.mark.parametrize("message", [Pong(3), StepBegun([1, 2, 3])], ids=lambda message: type(message).__name__)
-def test_every_other_message_goes_at_once_and_in_order(bench: Bench, message: CoreMessage) -> None:
-    bench.link.send(output(1, 2))
-    bench.link.send(message)
-    assert bench.told() == [output(1, 2), message]
+def test_every_other_message_goes_at_once_and_in_order(rig: Rig, message: CoreMessage) -> None:
+    rig.link.send(output(1, 2))
+    rig.link.send(message)
+    assert rig.told() == [output(1, 2), message]
 
 
-def test_a_step_that_lands_after_the_next_has_begun_does_not_wait_for_new_sequences_in_that(bench: Bench) -> None:
+def test_a_step_that_lands_after_the_next_has_begun_does_not_wait_for_new_sequences_in_that(rig: Rig) -> None:
     """Their prompts may take long. Where nobody is new it is a step like others."""
-    bench.link.send(StepBegun([1]))
-    assert bench.told() == [StepBegun([1])]
-    bench.link.send(output(1, 2))
-    assert bench.told() == []
-    bench.link.send(StepBegun([1, 2, 3]))
-    assert bench.told() == [output(1, 2), StepBegun([1, 2, 3])]
-    bench.link.send(output(1, 2))
-    assert bench.told() == [output(1, 2)]
+    rig.link.send(StepBegun([1]))
+    assert rig.told() == [StepBegun([1])]
+    rig.link.send(output(1, 2))
+    assert rig.told() == []
+    rig.link.send(StepBegun([1, 2, 3]))
+    assert rig.told() == [output(1, 2), StepBegun([1, 2, 3])]
+    rig.link.send(output(1, 2))
+    assert rig.told() == [output(1, 2)]
 
 
-def test_nothing_waits_while_there_is_nothing_to_compute(bench: Bench) -> None:
-    bench.link.send(output(1, 2))
-    assert bench.link.receive(block=False) == [Ping(1)]
-    assert bench.told() == []
-    assert bench.link.receive(block=True) == [Ping(1)]
-    assert bench.told() == [output(1, 2)]
+def test_nothing_waits_while_there_is_nothing_to_compute(rig: Rig) -> None:
+    rig.link.send(output(1, 2))
+    assert rig.link.receive(block=False) == [Ping(1)]
+    assert rig.told() == []
+    assert rig.link.receive(block=True) == [Ping(1)]
+    assert rig.told() == [output(1, 2)]
 
 
-def test_gauges_of_a_step_without_tokens_are_told_at_once(bench: Bench) -> None:
+def test_gauges_of_a_step_without_tokens_are_told_at_once(rig: Rig) -> None:
     """None may follow for long: the core waits for guides, and for nobody's word."""
-    bench.link.send(output(stat=CoreStat(waiting=1)))
-    assert bench.told() == [output(stat=CoreStat(waiting=1))]
+    rig.link.send(output(stat=CoreStat(waiting=1)))
+    assert rig.told() == [output(stat=CoreStat(waiting=1))]
 
 
 def test_without_an_interval_every_step_is_told() -> None:
-    bench = Bench(interval=0.0)
+    rig = Rig(interval=0.0)
     for _ in range(3):
-        bench.link.send(output(1, 2))
-        assert bench.told() == [output(1, 2)]
+        rig.link.send(output(1, 2))
+        assert rig.told() == [output(1, 2)]

@@ -11,7 +11,7 @@ import pytest
 from headrace_engine.core import prefix_cache
 from headrace_engine.core.block_pool import BlockPool
 from headrace_engine.core.prefix_cache import Cursor, PrefixCache, Scope
-from unit.core.conftest import MakeBench
+from unit.core.conftest import MakeRig
 
 B = 4
 SCOPE = Scope(revision="r", kv_mode="DEFAULT", adapter="a", media_digest="m", salt="s")
@@ -97,26 +97,26 @@ def test_bc076_colliding_keys_are_told_apart_by_ids_and_parents(monkeypatch: pyt
     assert len(cache) <= 16
 
 
-def test_bc076_answers_are_right_whatever_keys_collide(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bc076_answers_are_right_whatever_keys_collide(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """200 prompts under keys of 4 bits, in two tenants: each has the ids it gets alone, and hits within its own."""
     monkeypatch.setattr(prefix_cache, "block_key", lambda parent, ids: _four_bits(parent + ids))
-    bench = make_bench(num_blocks=32)
+    rig = make_rig(num_blocks=32)
     randomness = random.Random(5)
     asked: list[tuple[int, str, tuple[int, ...]]] = []
     for _ in range(200):
         prompt = tuple(randomness.randrange(2) for _ in range(randomness.randrange(1, 20)))
         salt = randomness.choice("xy")
-        asked.append((bench.add(prompt, randomness.randrange(1, 6), cache_salt=salt), salt, prompt))
-        bench.steps(randomness.randrange(3))
-    bench.run()
-    bench.assert_all_complete()
+        asked.append((rig.add(prompt, randomness.randrange(1, 6), cache_salt=salt), salt, prompt))
+        rig.steps(randomness.randrange(3))
+    rig.run()
+    rig.assert_all_complete()
     seen: dict[str, set[int]] = {"x": set(), "y": set()}
     for key, salt, prompt in asked:
-        for length in range(B, bench.cached[key] + 1, B):
+        for length in range(B, rig.cached[key] + 1, B):
             assert hash((salt, prompt[:length])) in seen[salt], "a hit on what this tenant never computed"
-        whole = (*prompt, *bench.tokens[key])
+        whole = (*prompt, *rig.tokens[key])
         seen[salt] |= {hash((salt, whole[:length])) for length in range(B, len(whole) + 1, B)}
-    assert sum(bench.cached.values()) >= 10 * B, "no hits: nothing was tested"
+    assert sum(rig.cached.values()) >= 10 * B, "no hits: nothing was tested"
 
 
 def test_equal_blocks_computed_at_once_are_known_once(pool: BlockPool, cache: PrefixCache) -> None:

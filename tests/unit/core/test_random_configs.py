@@ -13,7 +13,7 @@ from headrace_engine.process.run import make_runner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import VOCAB_SIZE, make_tiny_llama
-from unit.core.bench import Bench
+from unit.core.rig import Rig
 
 token_ids = st.integers(0, VOCAB_SIZE - 1)
 id_lists = st.lists(token_ids, max_size=40).map(tuple)
@@ -35,7 +35,7 @@ class Drawn:
     prompt: Scores = field(default_factory=list)
 
 
-class RealBench(Bench):
+class RealRig(Rig):
     """A core on a real backend."""
 
     make_runner = staticmethod(make_runner)
@@ -102,9 +102,9 @@ def requests() -> st.SearchStrategy[dict[str, Any]]:
 class Backend:
     """Cores of one backend: two whose pools hold about three long sequences, and one that computes each alone."""
 
-    scarce: RealBench
-    successor: RealBench
-    alone: RealBench
+    scarce: RealRig
+    successor: RealRig
+    alone: RealRig
 
 
 @pytest.fixture(scope="module", params=["cpu", "torch"])
@@ -113,18 +113,18 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     plan = {"backend": request.param, "path": str(folder), "block_size": 16, "num_threads": 1}
     plan |= {"dtype": ComputeDtype.FLOAT32, "compute_unit": ComputeUnit.CPU}
     scarce = {**plan, "num_blocks": 10, "num_host_blocks": 12, "max_prefill_tokens": 24}
-    benches = [RealBench(**scarce), RealBench(**scarce), RealBench(**plan, enable_prefix_cache=False)]
-    yield Backend(*benches)
-    for bench in benches:
-        bench.assert_idle()
-        bench.runner.close()
+    rigs = [RealRig(**scarce), RealRig(**scarce), RealRig(**plan, enable_prefix_cache=False)]
+    yield Backend(*rigs)
+    for rig in rigs:
+        rig.assert_idle()
+        rig.runner.close()
 
 
-def run_alone(bench: RealBench, request: dict[str, Any]) -> Drawn:
-    key = bench.add(**request)
-    bench.outputs.clear()
-    bench.run()
-    return bench.drawn(key)
+def run_alone(rig: RealRig, request: dict[str, Any]) -> Drawn:
+    key = rig.add(**request)
+    rig.outputs.clear()
+    rig.run()
+    return rig.drawn(key)
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -154,8 +154,8 @@ def test_each_request_is_what_it_is_alone(backend: Backend, wanted: list[dict[st
             assert mine == pytest.approx(expected, abs=1e-3)
         for ours, theirs in zip(before.tops + after.tops, alone.tops, strict=True):
             assert [token_id for token_id, _ in ours] == [token_id for token_id, _ in theirs]
-    for bench in (first, second):
-        bench.core.check_books()
+    for rig in (first, second):
+        rig.core.check_books()
 
 
 def with_vectors(*drawn: Drawn) -> list[list[float]]:
@@ -173,9 +173,9 @@ def assert_prompts_are_alike(ours: Scores, alone: Scores, request: dict[str, Any
 
 def test_pools_were_scarce(backend: Backend) -> None:
     """Else nothing above was preempted, or moved to host memory."""
-    bench = backend.scarce
+    rig = backend.scarce
     for number in range(5):
-        bench.add([number + 1] * 30, 30, sampling=SamplingParams(seed=number))
-    bench.run()
-    assert bench.preempted
-    assert bench.stat.host_blocks_used > 0
+        rig.add([number + 1] * 30, 30, sampling=SamplingParams(seed=number))
+    rig.run()
+    assert rig.preempted
+    assert rig.stat.host_blocks_used > 0

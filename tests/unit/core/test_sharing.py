@@ -15,114 +15,114 @@ from headrace_engine.core.sequence import Sequence, SequenceStatus
 from headrace_engine.core.sharing import AGE, AT_ONCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.core.bench import Bench
-from unit.core.conftest import MakeBench
-from unit.core.delayed_runner import DelayedBench
+from unit.core.conftest import MakeRig
+from unit.core.delayed_runner import DelayedRig
+from unit.core.rig import Rig
 from unit.core.simulated import GREEDY
 from unit.core.test_fairness import started, unlike
 
 LARGE = {"max_length": 8192, "num_blocks": 4096, "max_prefill_tokens": 64}
 
 
-def computed(bench: Bench, key: int) -> int:
+def computed(rig: Rig, key: int) -> int:
     """Ids of a sequence that has not ended whose keys and values are there."""
-    sequence = bench.core._scheduler.find(key)
+    sequence = rig.core._scheduler.find(key)
     assert sequence is not None
     return sequence.computed
 
 
-@pytest.mark.parametrize("kind", [Bench, DelayedBench])
-def test_a1_short_requests_start_in_the_next_step_beside_a_long_prompt(kind: type[Bench]) -> None:
-    bench = kind(**LARGE)
-    long = bench.add(unlike(1, 8000), 1)
-    bench.steps(3)
-    short = [bench.add(unlike(10 + i, 3), 4) for i in range(5)]
-    bench.steps(3)
-    assert set(short) <= set(started(bench))
-    assert all(len(bench.tokens[key]) >= 2 for key in short)
-    bench.steps(4)
-    assert set(short) <= set(bench.ended)
-    assert long not in bench.ended
-    bench.run()
-    bench.assert_all_complete()
-    bench.assert_idle()
+@pytest.mark.parametrize("kind", [Rig, DelayedRig])
+def test_a1_short_requests_start_in_the_next_step_beside_a_long_prompt(kind: type[Rig]) -> None:
+    rig = kind(**LARGE)
+    long = rig.add(unlike(1, 8000), 1)
+    rig.steps(3)
+    short = [rig.add(unlike(10 + i, 3), 4) for i in range(5)]
+    rig.steps(3)
+    assert set(short) <= set(started(rig))
+    assert all(len(rig.tokens[key]) >= 2 for key in short)
+    rig.steps(4)
+    assert set(short) <= set(rig.ended)
+    assert long not in rig.ended
+    rig.run()
+    rig.assert_all_complete()
+    rig.assert_idle()
 
 
-def test_a1_a_higher_priority_goes_before_a_prompt_under_way(make_bench: MakeBench) -> None:
+def test_a1_a_higher_priority_goes_before_a_prompt_under_way(make_rig: MakeRig) -> None:
     """All of the step is its own, however long it is; the other one goes on where it stood."""
-    bench = make_bench(**LARGE)
-    low = bench.add(unlike(1, 8000), 1)
-    bench.steps(3)
-    before = computed(bench, low)
-    high = bench.add(unlike(2, 640), 2, priority=10)
-    bench.steps(10)
-    assert len(bench.tokens[high]) == 1
-    assert computed(bench, low) == before
-    bench.run()
-    bench.assert_all_complete()
+    rig = make_rig(**LARGE)
+    low = rig.add(unlike(1, 8000), 1)
+    rig.steps(3)
+    before = computed(rig, low)
+    high = rig.add(unlike(2, 640), 2, priority=10)
+    rig.steps(10)
+    assert len(rig.tokens[high]) == 1
+    assert computed(rig, low) == before
+    rig.run()
+    rig.assert_all_complete()
 
 
-def test_a1_lower_priorities_get_a_block_now_and_then(make_bench: MakeBench) -> None:
-    bench = make_bench(**LARGE)
-    low = bench.add(unlike(1, 100), 1)
-    bench.step()
-    bench.add(unlike(2, 8000), 1, priority=10)
-    before = computed(bench, low)
-    bench.steps(AGE)
-    assert computed(bench, low) == before + bench.plan.block_size
-    bench.run()
-    bench.assert_all_complete()
+def test_a1_lower_priorities_get_a_block_now_and_then(make_rig: MakeRig) -> None:
+    rig = make_rig(**LARGE)
+    low = rig.add(unlike(1, 100), 1)
+    rig.step()
+    rig.add(unlike(2, 8000), 1, priority=10)
+    before = computed(rig, low)
+    rig.steps(AGE)
+    assert computed(rig, low) == before + rig.plan.block_size
+    rig.run()
+    rig.assert_all_complete()
 
 
-def test_a1_long_prompts_advance_together(make_bench: MakeBench) -> None:
+def test_a1_long_prompts_advance_together(make_rig: MakeRig) -> None:
     """The shortest rest has most of each step, and every one of the others a turn."""
-    bench = make_bench(**LARGE)
-    keys = [bench.add(unlike(i, 2000 + 500 * i), 1) for i in range(AT_ONCE)]
-    bench.steps(20)
-    done = [computed(bench, key) for key in keys]
+    rig = make_rig(**LARGE)
+    keys = [rig.add(unlike(i, 2000 + 500 * i), 1) for i in range(AT_ONCE)]
+    rig.steps(20)
+    done = [computed(rig, key) for key in keys]
     assert min(done) > 20 * 64 / 4 / AT_ONCE / 2
     assert done[0] > sum(done[1:])
-    bench.run()
-    assert list(bench.ended) == keys
-    bench.assert_all_complete()
+    rig.run()
+    assert list(rig.ended) == keys
+    rig.assert_all_complete()
 
 
-def test_a1_a_bounded_number_of_long_prompts_holds_blocks(make_bench: MakeBench) -> None:
+def test_a1_a_bounded_number_of_long_prompts_holds_blocks(make_rig: MakeRig) -> None:
     """Others wait, whatever their number, and short ones still start at once."""
-    bench = make_bench(max_batch=32, **LARGE)
+    rig = make_rig(max_batch=32, **LARGE)
     for i in range(20):
-        bench.add(unlike(i, 500), 1)
-    bench.steps(2)
-    assert bench.stat.running == AT_ONCE
-    short = bench.add(unlike(50, 3), 2)
-    bench.step()
-    assert len(bench.tokens[short]) == 1
-    bench.run()
-    bench.assert_all_complete()
+        rig.add(unlike(i, 500), 1)
+    rig.steps(2)
+    assert rig.stat.running == AT_ONCE
+    short = rig.add(unlike(50, 3), 2)
+    rig.step()
+    assert len(rig.tokens[short]) == 1
+    rig.run()
+    rig.assert_all_complete()
 
 
-def test_a1_what_is_short_goes_before_what_is_long_where_places_are_few(make_bench: MakeBench) -> None:
-    bench = make_bench(max_batch=1, **LARGE)
-    first = bench.add(unlike(1, 100), 8)
-    bench.step()
-    long, short = bench.add(unlike(2, 500), 2), bench.add(unlike(3, 20), 2)
-    bench.run()
-    assert started(bench) == [first, short, long]
-    bench.assert_all_complete()
+def test_a1_what_is_short_goes_before_what_is_long_where_places_are_few(make_rig: MakeRig) -> None:
+    rig = make_rig(max_batch=1, **LARGE)
+    first = rig.add(unlike(1, 100), 8)
+    rig.step()
+    long, short = rig.add(unlike(2, 500), 2), rig.add(unlike(3, 20), 2)
+    rig.run()
+    assert started(rig) == [first, short, long]
+    rig.assert_all_complete()
 
 
 @pytest.mark.parametrize(("priority", "most"), [(0, 32), (5, 8 * 32)])
-def test_a1_the_longest_is_overtaken_by_a_bounded_number(make_bench: MakeBench, priority: int, most: int) -> None:
+def test_a1_the_longest_is_overtaken_by_a_bounded_number(make_rig: MakeRig, priority: int, most: int) -> None:
     """Of shorter ones, and, much later, of those of a higher priority."""
-    bench = make_bench(max_batch=1, **LARGE)
-    bench.add(unlike(0, 3), 2)
-    bench.step()
-    long = bench.add(unlike(1, 200), 2)
+    rig = make_rig(max_batch=1, **LARGE)
+    rig.add(unlike(0, 3), 2)
+    rig.step()
+    long = rig.add(unlike(1, 200), 2)
     for i in range(most + 8):
-        bench.add(unlike(100 + i, 3), 1, priority=priority)
-    bench.run()
-    assert most <= started(bench).index(long) <= most + 2
-    bench.assert_all_complete()
+        rig.add(unlike(100 + i, 3), 1, priority=priority)
+    rig.run()
+    assert most <= started(rig).index(long) <= most + 2
+    rig.assert_all_complete()
 
 
 @dataclass(frozen=True)

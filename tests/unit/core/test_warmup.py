@@ -16,7 +16,7 @@ from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument, Out
 from headrace_engine.messages import CoreFailed, CoreMessage, CoreProgress, CoreReady, RunnerSizes
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.process import run_core
-from unit.core.bench import ListLink
+from unit.core.rig import ListLink
 from unit.core.simulated import SimulatedRunner, make_plan
 
 

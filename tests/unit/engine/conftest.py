@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tiny_models import make_tiny_llama
-from unit.engine.bench import Bench
 from unit.engine.held import Held
+from unit.engine.rig import Rig
 
 
 @pytest.fixture(scope="session")
@@ -19,15 +19,15 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def bench(model_path: Path) -> AsyncIterator[Bench]:
+async def rig(model_path: Path) -> AsyncIterator[Rig]:
     """An engine and its surroundings. In the end every core is gone, and nothing goes on in the background."""
-    bench = Bench(model_path)
-    yield bench
-    for core in bench.launcher.cores:
+    rig = Rig(model_path)
+    yield rig
+    for core in rig.launcher.cores:
         core.end_close()
-    await bench.engine.close()
-    assert all(core.closed for core in bench.launcher.cores)
-    assert bench.engine.live_requests == 0
+    await rig.engine.close()
+    assert all(core.closed for core in rig.launcher.cores)
+    assert rig.engine.live_requests == 0
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
         await asyncio.wait(left, timeout=10)

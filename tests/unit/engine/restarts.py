@@ -7,14 +7,14 @@ from headrace_engine.commands import AddSequence
 from headrace_engine.errors import HeadraceError
 from headrace_engine.request_types import AcceptedRequest
 from headrace_engine.result_types import SequenceView
-from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
+from unit.engine.rig import NAME, Rig
 from unit.engine.scripted_core import ScriptedCore
 
 
-async def started(bench: Bench, count: int) -> list[AcceptedRequest]:
+async def started(rig: Rig, count: int) -> list[AcceptedRequest]:
     """Requests with prompts (1, 1), (2, 2) and so on."""
-    return [await bench.start((number, number)) for number in range(1, count + 1)]
+    return [await rig.start((number, number)) for number in range(1, count + 1)]
 
 
 def by_prompt(core: ScriptedCore) -> list[int]:
@@ -27,22 +27,22 @@ def command(core: ScriptedCore, number: int) -> AddSequence:
     return [command for command in core.added if command.prompt[0] == number][-1]
 
 
-async def ids(bench: Bench, accepted: AcceptedRequest) -> list[int]:
-    elements = await bench.unread(accepted.handle)
+async def ids(rig: Rig, accepted: AcceptedRequest) -> list[int]:
+    elements = await rig.unread(accepted.handle)
     return elements.token_ids if elements else []
 
 
-async def ended(bench: Bench, accepted: AcceptedRequest) -> SequenceView:
-    sequence = await bench.sequence(accepted.handle)
+async def ended(rig: Rig, accepted: AcceptedRequest) -> SequenceView:
+    sequence = await rig.sequence(accepted.handle)
     assert sequence.end is not None
     return sequence
 
 
-async def lose(bench: Bench, reason: str = "killed by signal 9") -> ScriptedCore:
+async def lose(rig: Rig, reason: str = "killed by signal 9") -> ScriptedCore:
     """Lose the core, and return the next one."""
-    bench.core.die(reason)
+    rig.core.die(reason)
     await settle()
-    return bench.core
+    return rig.core
 
 
 async def rest() -> None:
@@ -58,12 +58,12 @@ async def prove(core: ScriptedCore, number: int) -> None:
     await settle()
 
 
-def loss(bench: Bench) -> str | None:
-    found = bench.engine.get_model(NAME).core_loss
+def loss(rig: Rig) -> str | None:
+    found = rig.engine.get_model(NAME).core_loss
     return found.reason if found else None
 
 
-async def refused(bench: Bench) -> HeadraceError:
+async def refused(rig: Rig) -> HeadraceError:
     with pytest.raises(HeadraceError) as caught:
-        await bench.start()
+        await rig.start()
     return caught.value

@@ -19,7 +19,7 @@ from unit.engine.scripted_core import READY, ScriptedCore, ScriptedLauncher
 PLAN = CorePlan("/models/smol", ModelFormat.HF)
 
 
-class Bench:
+class Rig:
     def __init__(self) -> None:
         self.launcher = ScriptedLauncher()
         self.launcher.ready_at_once = None
@@ -45,20 +45,20 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def rig() -> Rig:
+    return Rig()
 
 
-async def test_a_launch_returns_when_the_core_is_warm(bench: Bench) -> None:
-    launching = await bench.launch()
-    assert bench.core.plan is PLAN
-    bench.core.progress(5, 10)
+async def test_a_launch_returns_when_the_core_is_warm(rig: Rig) -> None:
+    launching = await rig.launch()
+    assert rig.core.plan is PLAN
+    rig.core.progress(5, 10)
     await settle()
     assert not launching.done()
-    assert [(report.bytes_done, report.bytes_total) for report in bench.reports] == [(5, 10)]
-    bench.core.ready()
+    assert [(report.bytes_done, report.bytes_total) for report in rig.reports] == [(5, 10)]
+    rig.core.ready()
     assert await launching is READY
-    assert bench.ends == []
+    assert rig.ends == []
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,20 @@ async def test_a_launch_returns_when_the_core_is_warm(bench: Bench) -> None:
     ],
 )
 async def test_a_failure_of_the_start_is_raised_once_with_its_reason(
-    bench: Bench, reason: str, kind: type[HeadraceError]
+    rig: Rig, reason: str, kind: type[HeadraceError]
 ) -> None:
-    launching = await bench.launch()
-    bench.core.fail(reason, "lower one of them")
+    launching = await rig.launch()
+    rig.core.fail(reason, "lower one of them")
     with pytest.raises(kind, match="lower one of them") as caught:
         await launching
     assert caught.value.reason == (reason if kind is not Internal else "ENGINE_FAULT")
-    assert bench.ends == []
+    assert rig.ends == []
 
 
 @pytest.mark.parametrize("message", ["config.device_list = [7]: there are 2", "device_list = [7]: there are 2"])
-async def test_a_wrong_field_is_named(bench: Bench, message: str) -> None:
-    launching = await bench.launch()
-    bench.core.fail("INVALID_FIELD", message, "config.device_list")
+async def test_a_wrong_field_is_named(rig: Rig, message: str) -> None:
+    launching = await rig.launch()
+    rig.core.fail("INVALID_FIELD", message, "config.device_list")
     with pytest.raises(InvalidArgument) as caught:
         await launching
     assert caught.value.message == message
@@ -94,130 +94,130 @@ async def test_a_wrong_field_is_named(bench: Bench, message: str) -> None:
     assert (violation.field, violation.description) == ("config.device_list", "= [7]: there are 2")
 
 
-async def test_a_core_that_dies_before_it_is_ready_fails_the_start(bench: Bench) -> None:
-    launching = await bench.launch()
-    bench.core.die("killed by signal 9")
+async def test_a_core_that_dies_before_it_is_ready_fails_the_start(rig: Rig) -> None:
+    launching = await rig.launch()
+    rig.core.die("killed by signal 9")
     with pytest.raises(Internal, match="the core died: killed by signal 9"):
         await launching
-    assert bench.ends == []
+    assert rig.ends == []
 
 
-async def test_a_core_that_dies_as_soon_as_it_is_ready_fails_the_start(bench: Bench) -> None:
+async def test_a_core_that_dies_as_soon_as_it_is_ready_fails_the_start(rig: Rig) -> None:
     """Its last words are read before the start goes on: the start must not succeed with a core that is gone."""
-    launching = await bench.launch()
-    bench.core.ready()
-    bench.core.die()
+    launching = await rig.launch()
+    rig.core.ready()
+    rig.core.die()
     with pytest.raises(Internal, match="the core died"):
         await launching
 
 
-async def test_a_core_that_dies_later_is_told_once(bench: Bench) -> None:
-    await bench.ready()
-    bench.core.fail("ENGINE_FAULT", "a step failed as a whole")
-    assert [error.message for error in bench.ends] == ["a step failed as a whole"]
+async def test_a_core_that_dies_later_is_told_once(rig: Rig) -> None:
+    await rig.ready()
+    rig.core.fail("ENGINE_FAULT", "a step failed as a whole")
+    assert [error.message for error in rig.ends] == ["a step failed as a whole"]
 
 
-async def test_a_launcher_that_fails_fails_the_start(bench: Bench) -> None:
-    bench.launcher.error = OSError("no more processes")
+async def test_a_launcher_that_fails_fails_the_start(rig: Rig) -> None:
+    rig.launcher.error = OSError("no more processes")
     with pytest.raises(OSError, match="no more processes"):
-        await bench.client.launch(PLAN)
-    await bench.client.close()
+        await rig.client.launch(PLAN)
+    await rig.client.close()
 
 
-async def test_commands_reach_the_core_in_order_while_there_is_one(bench: Bench) -> None:
-    bench.client.send(EndSequence(1))
-    await bench.ready()
+async def test_commands_reach_the_core_in_order_while_there_is_one(rig: Rig) -> None:
+    rig.client.send(EndSequence(1))
+    await rig.ready()
     for key in (2, 3):
-        bench.client.send(EndSequence(key))
-    core = bench.core
-    await bench.client.close()
-    bench.client.send(EndSequence(4))
+        rig.client.send(EndSequence(key))
+    core = rig.core
+    await rig.client.close()
+    rig.client.send(EndSequence(4))
     assert core.ended == [2, 3]
 
 
-async def test_closing_waits_until_the_core_is_gone_and_tells_of_no_end(bench: Bench) -> None:
-    bench.launcher.lingers = True
-    await bench.ready()
-    closing = [asyncio.create_task(bench.client.close()) for _ in range(2)]
+async def test_closing_waits_until_the_core_is_gone_and_tells_of_no_end(rig: Rig) -> None:
+    rig.launcher.lingers = True
+    await rig.ready()
+    closing = [asyncio.create_task(rig.client.close()) for _ in range(2)]
     await settle()
-    assert bench.core.closing
+    assert rig.core.closing
     assert not any(task.done() for task in closing)
-    bench.core.end_close()
+    rig.core.end_close()
     await asyncio.gather(*closing)
-    assert bench.ends == []
+    assert rig.ends == []
 
 
-async def test_a_close_that_is_cut_goes_on_and_the_next_one_waits_for_it(bench: Bench) -> None:
-    bench.launcher.lingers = True
-    await bench.ready()
-    first = asyncio.create_task(bench.client.close())
+async def test_a_close_that_is_cut_goes_on_and_the_next_one_waits_for_it(rig: Rig) -> None:
+    rig.launcher.lingers = True
+    await rig.ready()
+    first = asyncio.create_task(rig.client.close())
     await settle()
     first.cancel()
-    second = asyncio.create_task(bench.client.close())
+    second = asyncio.create_task(rig.client.close())
     await settle()
     assert not second.done()
-    bench.core.end_close()
+    rig.core.end_close()
     await second
-    assert bench.core.closed
+    assert rig.core.closed
 
 
-async def test_what_a_closing_core_still_says_changes_nothing(bench: Bench) -> None:
-    bench.launcher.lingers = True
-    launching = await bench.launch()
+async def test_what_a_closing_core_still_says_changes_nothing(rig: Rig) -> None:
+    rig.launcher.lingers = True
+    launching = await rig.launch()
     launching.cancel()
-    closing = asyncio.create_task(bench.client.close())
+    closing = asyncio.create_task(rig.client.close())
     await settle()
-    bench.core.progress(9)
-    bench.core.ready()
-    bench.core.fail("OUT_OF_MEMORY", "too late")
-    bench.core.end_close()
+    rig.core.progress(9)
+    rig.core.ready()
+    rig.core.fail("OUT_OF_MEMORY", "too late")
+    rig.core.end_close()
     await closing
-    assert (bench.reports, bench.ends) == ([], [])
+    assert (rig.reports, rig.ends) == ([], [])
     assert launching.cancelled()
 
 
-async def test_each_launch_is_counted_and_its_counters_begin_anew(bench: Bench) -> None:
-    history = bench.outputs.history
+async def test_each_launch_is_counted_and_its_counters_begin_anew(rig: Rig) -> None:
+    history = rig.outputs.history
     for number in (1, 2):
-        await bench.ready()
+        await rig.ready()
         assert history.cores == number
-        bench.core.step(stat=CoreStat(generated_tokens=3))
-        await bench.client.close()
+        rig.core.step(stat=CoreStat(generated_tokens=3))
+        await rig.client.close()
     assert history.generated_tokens == 6
-    assert all(core.closed for core in bench.launcher.cores)
+    assert all(core.closed for core in rig.launcher.cores)
 
 
-async def test_a_step_of_a_core_that_is_closed_counts_no_more(bench: Bench) -> None:
-    bench.launcher.lingers = True
-    await bench.ready()
-    closing = asyncio.create_task(bench.client.close())
+async def test_a_step_of_a_core_that_is_closed_counts_no_more(rig: Rig) -> None:
+    rig.launcher.lingers = True
+    await rig.ready()
+    closing = asyncio.create_task(rig.client.close())
     await settle()
-    bench.core.step([(1, 5)], stat=CoreStat(generated_tokens=3))
-    bench.core.end_close()
+    rig.core.step([(1, 5)], stat=CoreStat(generated_tokens=3))
+    rig.core.end_close()
     await closing
-    assert bench.outputs.history.generated_tokens == 0
+    assert rig.outputs.history.generated_tokens == 0
 
 
-async def test_a_start_after_a_death_works(bench: Bench) -> None:
-    await bench.ready()
-    bench.core.die()
-    await bench.client.close()
-    await bench.ready()
-    assert len(bench.ends) == 1
-    assert bench.outputs.history.cores == 2
+async def test_a_start_after_a_death_works(rig: Rig) -> None:
+    await rig.ready()
+    rig.core.die()
+    await rig.client.close()
+    await rig.ready()
+    assert len(rig.ends) == 1
+    assert rig.outputs.history.cores == 2
 
 
-async def test_a_core_that_is_not_ready_is_killed_when_it_is_closed(bench: Bench) -> None:
+async def test_a_core_that_is_not_ready_is_killed_when_it_is_closed(rig: Rig) -> None:
     """While it loads and warms up, which may take minutes, it reads no command."""
-    launching = await bench.launch()
-    await bench.client.close()
-    assert bench.core.killed
-    assert bench.ends == []
+    launching = await rig.launch()
+    await rig.client.close()
+    assert rig.core.killed
+    assert rig.ends == []
     launching.cancel()
 
 
-async def test_a_core_that_is_ready_is_asked_to_end(bench: Bench) -> None:
-    await bench.ready()
-    await bench.client.close()
-    assert bench.core.closed
-    assert not bench.core.killed
+async def test_a_core_that_is_ready_is_asked_to_end(rig: Rig) -> None:
+    await rig.ready()
+    await rig.client.close()
+    assert rig.core.closed
+    assert not rig.core.killed

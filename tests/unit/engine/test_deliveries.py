@@ -11,30 +11,30 @@ from typing import Any, cast
 from headrace_engine.engine.deliveries import Deliveries
 from headrace_engine.result_types import FinishReason
 from headrace_engine.service.life import Service
-from unit.engine.bench import Bench
 from unit.engine.clock import settle
+from unit.engine.rig import Rig
 from waiting import ends
 
 
-async def test_t2_a_reader_of_elements_counts_until_it_has_the_end(bench: Bench) -> None:
-    core = await bench.run()
-    accepted = await bench.start()
-    core.step({bench.added().key: 41}, ended={bench.added().key: FinishReason.EOS})
-    await bench.sequence(accepted.handle)
-    async with aclosing(bench.engine.read(accepted.handle, 0, 0, "")) as reading:
+async def test_t2_a_reader_of_elements_counts_until_it_has_the_end(rig: Rig) -> None:
+    core = await rig.run()
+    accepted = await rig.start()
+    core.step({rig.added().key: 41}, ended={rig.added().key: FinishReason.EOS})
+    await rig.sequence(accepted.handle)
+    async with aclosing(rig.engine.read(accepted.handle, 0, 0, "")) as reading:
         await anext(reading)
-        assert await bench.engine.sessions.deliveries.ended(0) == 1
+        assert await rig.engine.sessions.deliveries.ended(0) == 1
         assert [result async for result in reading if result.end is None] == []
-    assert await bench.engine.sessions.deliveries.ended(600) == 0
+    assert await rig.engine.sessions.deliveries.ended(600) == 0
 
 
-async def test_t2_a_session_counts_until_it_is_closed(bench: Bench) -> None:
-    session = bench.engine.sessions.open()
-    await bench.engine.drain(600)
-    assert await bench.engine.sessions.deliveries.ended(0) == 1
+async def test_t2_a_session_counts_until_it_is_closed(rig: Rig) -> None:
+    session = rig.engine.sessions.open()
+    await rig.engine.drain(600)
+    assert await rig.engine.sessions.deliveries.ended(0) == 1
     session.close()
     session.close()
-    assert await bench.engine.sessions.deliveries.ended(600) == 0
+    assert await rig.engine.sessions.deliveries.ended(600) == 0
 
 
 async def test_t2_a_drain_waits_for_who_reads_slowly() -> None:
@@ -58,12 +58,12 @@ async def test_t2_a_drain_waits_for_who_reads_slowly() -> None:
         await ending
 
 
-async def test_a_drain_that_a_second_signal_cuts_leaves_nothing_to_complain_of(bench: Bench) -> None:
+async def test_a_drain_that_a_second_signal_cuts_leaves_nothing_to_complain_of(rig: Rig) -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    await bench.run()
-    await bench.start()
-    draining = asyncio.create_task(bench.engine.drain(600))
+    await rig.run()
+    await rig.start()
+    draining = asyncio.create_task(rig.engine.drain(600))
     await asyncio.wait([draining], timeout=0)
     await settle()
     assert not draining.done()

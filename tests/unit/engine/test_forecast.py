@@ -15,8 +15,8 @@ from headrace_engine.generation_config import GenerationConfig, SamplingParams
 from headrace_engine.messages import CoreStat
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason
-from unit.engine.bench import NAME, Bench
 from unit.engine.clock import FakeClock
+from unit.engine.rig import NAME, Rig
 from unit.engine.scripted_core import READY, ScriptedCore
 
 
@@ -110,117 +110,117 @@ class TestWork:
         assert not self.work(prompt_logprobs=0).reuses
 
 
-def measure(core: ScriptedCore, bench: Bench, tokens: int, seconds: float) -> None:
+def measure(core: ScriptedCore, rig: Rig, tokens: int, seconds: float) -> None:
     """A step that computed so many tokens for nobody who is here."""
-    before = bench.engine._models.get(NAME).outputs.history.last
+    before = rig.engine._models.get(NAME).outputs.history.last
     stat = CoreStat(prefilled_tokens=before.prefilled_tokens + tokens)
     core.step([(999, 1)], stat=stat, step_time=seconds)
 
 
-async def run(bench: Bench, **changes: Any) -> ScriptedCore:
+async def run(rig: Rig, **changes: Any) -> ScriptedCore:
     """A model that takes 512 tokens."""
-    bench.launcher.ready_at_once = replace(READY, max_length=512)
-    return await bench.run(**changes)
+    rig.launcher.ready_at_once = replace(READY, max_length=512)
+    return await rig.run(**changes)
 
 
-async def missed(bench: Bench, prompt: int = 3, **config: Any) -> DeadlineExceeded:
+async def missed(rig: Rig, prompt: int = 3, **config: Any) -> DeadlineExceeded:
     with pytest.raises(DeadlineExceeded) as caught:
-        await bench.start((5,) * prompt, config=config)
+        await rig.start((5,) * prompt, config=config)
     assert caught.value.reason == "DEADLINE_NOT_MET"
     assert caught.value.metadata == {"model_name": NAME}
     return caught.value
 
 
 class TestRefusals:
-    async def test_without_measurements_every_deadline_is_accepted(self, bench: Bench) -> None:
-        core = await run(bench)
-        await bench.start((5,) * 400, config={"deadline": 1e-6, "ignore_eos": True})
+    async def test_without_measurements_every_deadline_is_accepted(self, rig: Rig) -> None:
+        core = await run(rig)
+        await rig.start((5,) * 400, config={"deadline": 1e-6, "ignore_eos": True})
         assert len(core.added) == 1
 
-    async def test_tokens_that_must_be_generated_take_their_steps(self, bench: Bench) -> None:
-        core = await run(bench)
-        measure(core, bench, 1, 0.05)
+    async def test_tokens_that_must_be_generated_take_their_steps(self, rig: Rig) -> None:
+        core = await run(rig)
+        measure(core, rig, 1, 0.05)
         sent = {"ignore_eos": True, "max_new_tokens": 101}
-        error = await missed(bench, deadline=4.9, **sent)
+        error = await missed(rig, deadline=4.9, **sent)
         assert error.message == (
             "the deadline of 4.9 s cannot be met: by the rates measured it takes 5.05 s at least "
             "(0.05 s for 3 prompt tokens, 5 s for at least 101 new tokens)"
         )
         assert not core.added
-        await bench.start(config={"deadline": 5.2, **sent})
+        await rig.start(config={"deadline": 5.2, **sent})
 
-    async def test_what_may_end_early_is_not_refused_for_tokens_it_may_not_need(self, bench: Bench) -> None:
-        core = await run(bench)
-        measure(core, bench, 1, 0.05)
-        await bench.start(config={"deadline": 0.2, "max_new_tokens": 101})
-        await missed(bench, deadline=0.2, max_new_tokens=101, min_new_tokens=50)
+    async def test_what_may_end_early_is_not_refused_for_tokens_it_may_not_need(self, rig: Rig) -> None:
+        core = await run(rig)
+        measure(core, rig, 1, 0.05)
+        await rig.start(config={"deadline": 0.2, "max_new_tokens": 101})
+        await missed(rig, deadline=0.2, max_new_tokens=101, min_new_tokens=50)
 
-    async def test_a_prompt_takes_the_steps_of_its_chunks(self, bench: Bench) -> None:
-        core = await run(bench, max_prefill_tokens=64)
-        measure(core, bench, 64, 1.0)
-        assert "6 s for 384 prompt tokens" in (await missed(bench, 384, deadline=5.0)).message
-        await bench.start((5,) * 384, config={"deadline": 6.5})
+    async def test_a_prompt_takes_the_steps_of_its_chunks(self, rig: Rig) -> None:
+        core = await run(rig, max_prefill_tokens=64)
+        measure(core, rig, 64, 1.0)
+        assert "6 s for 384 prompt tokens" in (await missed(rig, 384, deadline=5.0)).message
+        await rig.start((5,) * 384, config={"deadline": 6.5})
 
-    async def test_prompts_ahead_come_first(self, bench: Bench) -> None:
-        core = await run(bench, max_prefill_tokens=64)
-        measure(core, bench, 64, 1.0)
-        await bench.start((5,) * 128)
-        await bench.start((5,) * 128, config={"priority": -1})
-        assert "4 s for 128 prompt tokens" in (await missed(bench, 128, deadline=3.0)).message
-        await bench.start((5,) * 128, config={"deadline": 3.0, "priority": 1})
+    async def test_prompts_ahead_come_first(self, rig: Rig) -> None:
+        core = await run(rig, max_prefill_tokens=64)
+        measure(core, rig, 64, 1.0)
+        await rig.start((5,) * 128)
+        await rig.start((5,) * 128, config={"priority": -1})
+        assert "4 s for 128 prompt tokens" in (await missed(rig, 128, deadline=3.0)).message
+        await rig.start((5,) * 128, config={"deadline": 3.0, "priority": 1})
 
-    async def test_a1_longer_prompts_are_not_waited_for(self, bench: Bench) -> None:
+    async def test_a1_longer_prompts_are_not_waited_for(self, rig: Rig) -> None:
         """Nor are shorter ones for more than what they have of the steps beside it; those of a higher priority are."""
-        core = await run(bench, max_prefill_tokens=64)
-        measure(core, bench, 64, 1.0)
-        await bench.start((5,) * 400)
-        await bench.start((5,) * 64, config={"deadline": 1.5})
+        core = await run(rig, max_prefill_tokens=64)
+        measure(core, rig, 64, 1.0)
+        await rig.start((5,) * 400)
+        await rig.start((5,) * 64, config={"deadline": 1.5})
         for _ in range(8):
-            await bench.start((5,) * 64)
-        assert "4 s for 64 prompt tokens" in (await missed(bench, 64, deadline=3.0)).message
-        await bench.start((5,) * 400, config={"priority": 1})
-        assert "10 s for 64 prompt tokens" in (await missed(bench, 64, deadline=9.5)).message
+            await rig.start((5,) * 64)
+        assert "4 s for 64 prompt tokens" in (await missed(rig, 64, deadline=3.0)).message
+        await rig.start((5,) * 400, config={"priority": 1})
+        assert "10 s for 64 prompt tokens" in (await missed(rig, 64, deadline=9.5)).message
 
-    async def test_a_prompt_ahead_is_computed_once_for_all_sequences_of_its_request(self, bench: Bench) -> None:
-        core = await run(bench, max_prefill_tokens=64)
-        measure(core, bench, 64, 1.0)
-        await bench.start((5,) * 128, config={"n": 4})
-        assert "4 s for 128 prompt tokens" in (await missed(bench, 128, deadline=3.0)).message
-        outputs = bench.engine._models.get(NAME).outputs
+    async def test_a_prompt_ahead_is_computed_once_for_all_sequences_of_its_request(self, rig: Rig) -> None:
+        core = await run(rig, max_prefill_tokens=64)
+        measure(core, rig, 64, 1.0)
+        await rig.start((5,) * 128, config={"n": 4})
+        assert "4 s for 128 prompt tokens" in (await missed(rig, 128, deadline=3.0)).message
+        outputs = rig.engine._models.get(NAME).outputs
         assert outputs.tokens_to_prefill == 128
         first, *others = [command.key for command in core.added[-4:]]
         core.step(scheduled={first: 0})
-        await bench.start((5,) * 64, config={"deadline": 2.0})
+        await rig.start((5,) * 64, config={"deadline": 2.0})
         assert outputs.tokens_to_prefill == 128 + 64
         core.step(scheduled=dict.fromkeys(others, 112))
         assert outputs.tokens_to_prefill == 128 + 64 + 3 * 16
 
-    async def test_what_the_cache_gave_others_it_may_give_again(self, bench: Bench) -> None:
-        core = await run(bench, max_prefill_tokens=64)
-        measure(core, bench, 64, 1.0)
-        await bench.start((5,) * 128)
-        core.step(scheduled={bench.added().key: 112})
-        await bench.start((5,) * 256, config={"deadline": 1.0})
-        await missed(bench, 256, deadline=1.0, use_prefix_cache=False)
+    async def test_what_the_cache_gave_others_it_may_give_again(self, rig: Rig) -> None:
+        core = await run(rig, max_prefill_tokens=64)
+        measure(core, rig, 64, 1.0)
+        await rig.start((5,) * 128)
+        core.step(scheduled={rig.added().key: 112})
+        await rig.start((5,) * 256, config={"deadline": 1.0})
+        await missed(rig, 256, deadline=1.0, use_prefix_cache=False)
 
-    async def test_where_the_batch_is_full_somebody_must_end_first(self, bench: Bench) -> None:
-        core = await run(bench, max_batch=1)
-        await bench.start()
-        core.step(scheduled={bench.added().key: 0})
-        bench.clock.advance(20)
-        core.step(ended={bench.added().key: FinishReason.EOS})
-        await bench.start(config={"deadline": 1.0})
-        core.step(scheduled={bench.added().key: 0})
-        assert "20 s for requests ahead of it (priority 0)" in (await missed(bench, deadline=19.0)).message
-        await bench.start(config={"deadline": 21.0})
-        assert "40 s for requests ahead" in (await missed(bench, deadline=21.0)).message
-        await bench.start(config={"deadline": 21.0, "priority": 1})
+    async def test_where_the_batch_is_full_somebody_must_end_first(self, rig: Rig) -> None:
+        core = await run(rig, max_batch=1)
+        await rig.start()
+        core.step(scheduled={rig.added().key: 0})
+        rig.clock.advance(20)
+        core.step(ended={rig.added().key: FinishReason.EOS})
+        await rig.start(config={"deadline": 1.0})
+        core.step(scheduled={rig.added().key: 0})
+        assert "20 s for requests ahead of it (priority 0)" in (await missed(rig, deadline=19.0)).message
+        await rig.start(config={"deadline": 21.0})
+        assert "40 s for requests ahead" in (await missed(rig, deadline=21.0)).message
+        await rig.start(config={"deadline": 21.0, "priority": 1})
 
-    async def test_sequences_of_one_request_need_a_place_each_and_share_the_prompt(self, bench: Bench) -> None:
-        core = await run(bench, max_batch=4)
-        measure(core, bench, 1, 0.1)
-        measure(core, bench, 4, 0.4)
-        model = bench.engine._models.get(NAME)
+    async def test_sequences_of_one_request_need_a_place_each_and_share_the_prompt(self, rig: Rig) -> None:
+        core = await run(rig, max_batch=4)
+        measure(core, rig, 1, 0.1)
+        measure(core, rig, 4, 0.4)
+        model = rig.engine._models.get(NAME)
         one, four = (forecast(model, Work(known=1, generated=11, sequences=count)) for count in (1, 4))
         assert (one.prompt, one.generation) == pytest.approx((0.1, 1.0))
         assert (four.prompt, four.generation) == pytest.approx((0.1, 4.0))
@@ -228,47 +228,47 @@ class TestRefusals:
         model.outputs.mean_service = 8.0
         assert forecast(model, Work(known=1, generated=1, sequences=6)).queue == pytest.approx(2 * 8.0 / 4)
 
-    async def test_the_time_that_tokenising_took_counts(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        await run(bench)
-        monkeypatch.setattr("headrace_engine.engine.admission.check_prompt", lambda *args: bench.clock.advance(3.0))
-        error = await missed(bench, deadline=3.0)
+    async def test_the_time_that_tokenising_took_counts(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        await run(rig)
+        monkeypatch.setattr("headrace_engine.engine.admission.check_prompt", lambda *args: rig.clock.advance(3.0))
+        error = await missed(rig, deadline=3.0)
         assert "3 s to prepare it" in error.message
-        await bench.start(config={"deadline": 3.5})
+        await rig.start(config={"deadline": 3.5})
 
-    async def test_a_new_core_is_measured_anew(self, bench: Bench) -> None:
-        core = await run(bench)
-        measure(core, bench, 1, 10.0)
-        await missed(bench, deadline=1.0)
-        await bench.engine.stop_model(NAME)
-        await bench.engine.start_model(NAME)
-        await bench.start(config={"deadline": 1.0})
+    async def test_a_new_core_is_measured_anew(self, rig: Rig) -> None:
+        core = await run(rig)
+        measure(core, rig, 1, 10.0)
+        await missed(rig, deadline=1.0)
+        await rig.engine.stop_model(NAME)
+        await rig.engine.start_model(NAME)
+        await rig.start(config={"deadline": 1.0})
 
-    async def test_one_slow_step_does_not_refuse_for_ever(self, bench: Bench) -> None:
+    async def test_one_slow_step_does_not_refuse_for_ever(self, rig: Rig) -> None:
         """Whatever is refused measures nothing, so what was measured is not believed for long."""
-        core = await run(bench)
-        measure(core, bench, 1, 10.0)
-        await missed(bench, deadline=1.0)
-        bench.clock.advance(MEMORY + 1)
-        await bench.start(config={"deadline": 1.0})
+        core = await run(rig)
+        measure(core, rig, 1, 10.0)
+        await missed(rig, deadline=1.0)
+        rig.clock.advance(MEMORY + 1)
+        await rig.start(config={"deadline": 1.0})
 
-    async def test_a_refused_start_leaves_its_key_free(self, bench: Bench) -> None:
-        core = await run(bench)
-        measure(core, bench, 1, 10.0)
+    async def test_a_refused_start_leaves_its_key_free(self, rig: Rig) -> None:
+        core = await run(rig)
+        measure(core, rig, 1, 10.0)
         with pytest.raises(DeadlineExceeded):
-            await bench.start(config={"deadline": 1.0}, request_id="r1", content=b"x")
-        await bench.start(config={"deadline": 30.0}, request_id="r1", content=b"y")
+            await rig.start(config={"deadline": 1.0}, request_id="r1", content=b"x")
+        await rig.start(config={"deadline": 30.0}, request_id="r1", content=b"y")
 
-    async def test_a_hand_over_that_has_ended_needs_no_time(self, bench: Bench) -> None:
-        core = await run(bench)
-        measure(core, bench, 1, 10.0)
+    async def test_a_hand_over_that_has_ended_needs_no_time(self, rig: Rig) -> None:
+        core = await run(rig)
+        measure(core, rig, 1, 10.0)
         resume = (ResumedSequence(0, delivered_ids=[9, 2], ended=True),)
-        await bench.start(config={"deadline": 1.0}, request_id="r1", handover=1, resume=resume)
+        await rig.start(config={"deadline": 1.0}, request_id="r1", handover=1, resume=resume)
 
 
-async def test_waiting_ahead_counts_those_that_are_served_first(bench: Bench) -> None:
-    await run(bench)
-    await bench.start(config={"priority": 1})
-    await bench.start(config={"priority": -1})
-    assert (await bench.start()).waiting_ahead == 1
-    assert (await bench.start(config={"priority": 2})).waiting_ahead == 0
-    assert (await bench.start(config={"priority": -1})).waiting_ahead == 4
+async def test_waiting_ahead_counts_those_that_are_served_first(rig: Rig) -> None:
+    await run(rig)
+    await rig.start(config={"priority": 1})
+    await rig.start(config={"priority": -1})
+    assert (await rig.start()).waiting_ahead == 1
+    assert (await rig.start(config={"priority": 2})).waiting_ahead == 0
+    assert (await rig.start(config={"priority": -1})).waiting_ahead == 4

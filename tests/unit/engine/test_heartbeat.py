@@ -13,7 +13,7 @@ from unit.engine.clock import settle
 LOOKS = 10
 
 
-class Bench:
+class Rig:
     """A heartbeat of 30 s whose time passes look by look."""
 
     def __init__(self) -> None:
@@ -47,94 +47,94 @@ class Bench:
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.heartbeat.stop()
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.heartbeat.stop()
     await settle()
 
 
-async def test_a_core_that_answers_is_asked_again_and_again(bench: Bench) -> None:
-    await bench.start()
+async def test_a_core_that_answers_is_asked_again_and_again(rig: Rig) -> None:
+    await rig.start()
     for number in range(1, 50):
-        assert bench.pings == list(range(1, number + 1))
-        bench.heartbeat.answer(number)
-        await bench.looks()
-    assert bench.silent == 0
+        assert rig.pings == list(range(1, number + 1))
+        rig.heartbeat.answer(number)
+        await rig.looks()
+    assert rig.silent == 0
 
 
-async def test_silence_is_told_once_when_the_limit_is_over(bench: Bench) -> None:
-    await bench.start()
-    await bench.looks(LOOKS - 1)
-    assert bench.silent == 0
-    await bench.looks(3)
-    assert bench.silent == 1
-    assert bench.slept == [3.0] * LOOKS
-    assert bench.pings == [1]
+async def test_silence_is_told_once_when_the_limit_is_over(rig: Rig) -> None:
+    await rig.start()
+    await rig.looks(LOOKS - 1)
+    assert rig.silent == 0
+    await rig.looks(3)
+    assert rig.silent == 1
+    assert rig.slept == [3.0] * LOOKS
+    assert rig.pings == [1]
 
 
-async def test_an_answer_just_in_time_gives_the_whole_limit_again(bench: Bench) -> None:
+async def test_an_answer_just_in_time_gives_the_whole_limit_again(rig: Rig) -> None:
     """A long step delays the answer: that is no silence."""
-    await bench.start()
-    await bench.looks(LOOKS - 1)
-    bench.heartbeat.answer(1)
-    await bench.looks(LOOKS)
-    assert (bench.silent, bench.pings) == (0, [1, 2])
-    await bench.looks()
-    assert bench.silent == 1
+    await rig.start()
+    await rig.looks(LOOKS - 1)
+    rig.heartbeat.answer(1)
+    await rig.looks(LOOKS)
+    assert (rig.silent, rig.pings) == (0, [1, 2])
+    await rig.looks()
+    assert rig.silent == 1
 
 
-async def test_what_the_last_core_owed_is_not_owed_by_the_next(bench: Bench) -> None:
-    await bench.start()
-    await bench.looks(LOOKS - 1)
-    await bench.start()
-    await bench.looks(LOOKS - 1)
-    assert (bench.silent, bench.pings) == (0, [1, 2])
+async def test_what_the_last_core_owed_is_not_owed_by_the_next(rig: Rig) -> None:
+    await rig.start()
+    await rig.looks(LOOKS - 1)
+    await rig.start()
+    await rig.looks(LOOKS - 1)
+    assert (rig.silent, rig.pings) == (0, [1, 2])
 
 
-async def test_a_late_answer_of_the_last_core_is_none_of_the_next(bench: Bench) -> None:
-    await bench.start()
-    await bench.start()
-    bench.heartbeat.answer(1)
-    await bench.looks(LOOKS)
-    assert bench.silent == 1
+async def test_a_late_answer_of_the_last_core_is_none_of_the_next(rig: Rig) -> None:
+    await rig.start()
+    await rig.start()
+    rig.heartbeat.answer(1)
+    await rig.looks(LOOKS)
+    assert rig.silent == 1
 
 
-async def test_nobody_is_asked_after_the_stop(bench: Bench) -> None:
-    await bench.start()
-    bench.heartbeat.stop()
-    await bench.looks(LOOKS + 1)
-    assert (bench.silent, bench.pings) == (0, [1])
+async def test_nobody_is_asked_after_the_stop(rig: Rig) -> None:
+    await rig.start()
+    rig.heartbeat.stop()
+    await rig.looks(LOOKS + 1)
+    assert (rig.silent, rig.pings) == (0, [1])
 
 
-async def test_a2_a_step_that_gets_on_is_waited_for(bench: Bench) -> None:
+async def test_a2_a_step_that_gets_on_is_waited_for(rig: Rig) -> None:
     """However long it lasts: each answer tells of more than the one before, if only within the limit."""
-    await bench.start()
+    await rig.start()
     for number in range(1, 20):
-        bench.heartbeat.answer(number, progress=number // 8)
-        await bench.looks()
-    assert bench.silent == 0
-    assert bench.pings == list(range(1, 21))
+        rig.heartbeat.answer(number, progress=number // 8)
+        await rig.looks()
+    assert rig.silent == 0
+    assert rig.pings == list(range(1, 21))
 
 
-async def test_b1_a_step_that_gets_no_further_is_none_that_is_slow(bench: Bench) -> None:
+async def test_b1_a_step_that_gets_no_further_is_none_that_is_slow(rig: Rig) -> None:
     """It answers, and what it answers is the same all the time."""
-    await bench.start()
-    bench.heartbeat.answer(1, progress=7)
-    await bench.looks()
+    await rig.start()
+    rig.heartbeat.answer(1, progress=7)
+    await rig.looks()
     for number in range(2, 2 + LOOKS):
-        assert bench.silent == 0
-        bench.heartbeat.answer(number, progress=7)
-        await bench.looks()
-    assert bench.silent == 1
+        assert rig.silent == 0
+        rig.heartbeat.answer(number, progress=7)
+        await rig.looks()
+    assert rig.silent == 1
 
 
-async def test_what_the_next_core_has_done_is_compared_with_nothing_of_the_last(bench: Bench) -> None:
-    await bench.start()
-    bench.heartbeat.answer(1, progress=7)
-    await bench.looks()
-    await bench.start()
-    await bench.looks(LOOKS - 1)
-    bench.heartbeat.answer(bench.pings[-1], progress=7)
-    await bench.looks(LOOKS - 1)
-    assert bench.silent == 0
+async def test_what_the_next_core_has_done_is_compared_with_nothing_of_the_last(rig: Rig) -> None:
+    await rig.start()
+    rig.heartbeat.answer(1, progress=7)
+    await rig.looks()
+    await rig.start()
+    await rig.looks(LOOKS - 1)
+    rig.heartbeat.answer(rig.pings[-1], progress=7)
+    await rig.looks(LOOKS - 1)
+    assert rig.silent == 0

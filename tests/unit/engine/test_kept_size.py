@@ -18,7 +18,7 @@ from headrace_engine.engine.word_finder import WordFinder
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.generation_config import GenerationConfig, ResponseFormat, ResponseFormatKind
 from headrace_engine.result_types import FinishReason
-from unit.engine.bench import NAME, Bench
+from unit.engine.rig import NAME, Rig
 
 STOPS: dict[str, Any] = {
     "stop_words": tuple(f"word {number:025d}" for number in range(1000)),
@@ -29,8 +29,8 @@ IDS = 2000 * 16
 CHARACTERS = 1000 * 30
 
 
-def taken(bench: Bench) -> int:
-    return bench.engine._book.room.taken(("", NAME))
+def taken(rig: Rig) -> int:
+    return rig.engine._book.room.taken(("", NAME))
 
 
 async def alive(kind: type) -> int:
@@ -48,63 +48,63 @@ def test_f7_a_finder_takes_few_bytes_a_symbol() -> None:
     assert size < 2 * finder.nbytes + 10_000
 
 
-async def test_f7_what_a_request_brings_is_in_its_owners_room(bench: Bench) -> None:
+async def test_f7_what_a_request_brings_is_in_its_owners_room(rig: Rig) -> None:
     """Config, prompt and finders while it runs; the config alone after its end; nothing after its release."""
-    core = await bench.run()
-    accepted = await bench.start(config=STOPS)
+    core = await rig.run()
+    accepted = await rig.start(config=STOPS)
     assert accepted.effective_config is not None
     config = held_bytes(accepted.effective_config)
-    assert taken(bench) > log_bytes(3) + config + 20 * (IDS + CHARACTERS)
+    assert taken(rig) > log_bytes(3) + config + 20 * (IDS + CHARACTERS)
     assert await alive(StoppingDetokenizer) == 1
     assert await alive(WordFinder) >= 2
-    core.step({bench.added().key: 1}, ended={bench.added().key: FinishReason.EOS})
-    assert taken(bench) == log_bytes(1) + config - PLAIN_BYTES
+    core.step({rig.added().key: 1}, ended={rig.added().key: FinishReason.EOS})
+    assert taken(rig) == log_bytes(1) + config - PLAIN_BYTES
     assert await alive(StoppingDetokenizer) == 0
     assert await alive(WordFinder) == 0
-    await bench.engine.release_request(accepted.handle, "")
-    assert taken(bench) == 0
-    assert not bench.engine._book.room._taken
+    await rig.engine.release_request(accepted.handle, "")
+    assert taken(rig) == 0
+    assert not rig.engine._book.room._taken
 
 
-async def test_f7_it_goes_with_the_last_of_several_sequences(bench: Bench) -> None:
-    core = await bench.run()
-    await bench.start(config={**STOPS, "n": 3})
+async def test_f7_it_goes_with_the_last_of_several_sequences(rig: Rig) -> None:
+    core = await rig.run()
+    await rig.start(config={**STOPS, "n": 3})
     keys = [each.key for each in core.added]
-    before = taken(bench)
+    before = taken(rig)
     for key in keys[:2]:
         core.step(ended={key: FinishReason.EOS})
-    assert before - taken(bench) == 2 * (log_bytes(3) - log_bytes(0))
+    assert before - taken(rig) == 2 * (log_bytes(3) - log_bytes(0))
     assert await alive(WordFinder) > 0
     core.step(ended={keys[2]: FinishReason.EOS})
     assert await alive(WordFinder) == 0
-    assert before - taken(bench) > 3 * (log_bytes(3) - log_bytes(0)) + 20 * IDS
+    assert before - taken(rig) > 3 * (log_bytes(3) - log_bytes(0)) + 20 * IDS
 
 
-async def test_f7_the_best_of_candidates_keep_the_config_alone(bench: Bench) -> None:
-    core = await bench.run()
-    accepted = await bench.start(config={**STOPS, "best_of": 2})
+async def test_f7_the_best_of_candidates_keep_the_config_alone(rig: Rig) -> None:
+    core = await rig.run()
+    accepted = await rig.start(config={**STOPS, "best_of": 2})
     for each in list(core.added):
         core.step({each.key: 1}, ended={each.key: FinishReason.EOS})
     assert accepted.effective_config is not None
-    assert taken(bench) > held_bytes(accepted.effective_config) - PLAIN_BYTES
+    assert taken(rig) > held_bytes(accepted.effective_config) - PLAIN_BYTES
     assert await alive(WordFinder) == 0
-    await bench.engine.release_request(accepted.handle, "")
-    assert taken(bench) == 0
+    await rig.engine.release_request(accepted.handle, "")
+    assert taken(rig) == 0
 
 
-async def test_f7_what_others_kept_leaves_no_room_for_more(bench: Bench) -> None:
-    await bench.run(max_result_bytes=10_000_000)
+async def test_f7_what_others_kept_leaves_no_room_for_more(rig: Rig) -> None:
+    await rig.run(max_result_bytes=10_000_000)
     with pytest.raises(ResourceExhausted) as caught:
         for _ in range(10):
-            await bench.start(config=STOPS)
+            await rig.start(config=STOPS)
     assert caught.value.reason == "RESULTS_FULL"
-    assert taken(bench) <= 10_000_000
+    assert taken(rig) <= 10_000_000
 
 
-async def test_f7_what_never_fits_is_refused_by_its_field(bench: Bench) -> None:
-    await bench.run(max_result_bytes=100_000)
+async def test_f7_what_never_fits_is_refused_by_its_field(rig: Rig) -> None:
+    await rig.run(max_result_bytes=100_000)
     with pytest.raises(InvalidArgument, match=r"takes most of \d+ bytes that the request brings") as caught:
-        await bench.start(config=STOPS)
+        await rig.start(config=STOPS)
     assert caught.value.violations[0].field == "config.stop_words_ids"
 
 
@@ -135,7 +135,7 @@ HOSTILE = """
 import asyncio, gc, sys
 from pathlib import Path
 from headrace_engine.result_types import FinishReason
-from unit.engine.bench import Bench
+from unit.engine.rig import Rig
 
 CONFIG = {
     "stop_words": tuple(f"word {number:025d}" for number in range(2000)),
@@ -147,13 +147,13 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 async def main():
-    bench = Bench(Path(sys.argv[1]))
-    core = await bench.run()
-    await bench.start(config=CONFIG)
+    rig = Rig(Path(sys.argv[1]))
+    core = await rig.run()
+    await rig.start(config=CONFIG)
     gc.collect()
     before = resident()
     for _ in range(16):
-        await bench.start(config=CONFIG)
+        await rig.start(config=CONFIG)
         core.step({core.added[-1].key: 1}, ended={core.added[-1].key: FinishReason.EOS})
     gc.collect()
     print(resident() - before)

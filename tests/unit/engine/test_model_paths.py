@@ -15,7 +15,7 @@ from headrace_engine.engine.options import EngineOptions
 from headrace_engine.engine.prepare import describe, prepare
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
 from headrace_engine.model_types import ModelState
-from unit.engine.bench import NAME, Bench
+from unit.engine.rig import NAME, Rig
 
 OUTSIDE = "lies outside this engine's model roots; give a path inside one, or relative to one"
 
@@ -167,41 +167,41 @@ def test_f9_messages_name_what_is_inside_by_the_path_that_was_given(options: Eng
 class TestEngine:
     """Whose path it is: a caller's, or the operator's."""
 
-    async def test_f9_a_caller_installs_by_a_path_relative_to_a_root_and_is_told_that(self, bench: Bench) -> None:
-        bench.new_engine(model_roots=(bench.model_path.parent,))
-        await bench.engine.install_model(bench.config(model_path=bench.model_path.name))
-        effective = bench.engine.get_model(NAME).effective
+    async def test_f9_a_caller_installs_by_a_path_relative_to_a_root_and_is_told_that(self, rig: Rig) -> None:
+        rig.new_engine(model_roots=(rig.model_path.parent,))
+        await rig.engine.install_model(rig.config(model_path=rig.model_path.name))
+        effective = rig.engine.get_model(NAME).effective
         assert effective is not None
-        assert effective.config.model_path == bench.model_path.name
+        assert effective.config.model_path == rig.model_path.name
 
-    async def test_f9_the_operator_names_any_path_and_callers_may_ask_for_the_same(self, bench: Bench) -> None:
-        bench.new_engine(model_roots=())
-        await bench.engine.start([bench.config()])
+    async def test_f9_the_operator_names_any_path_and_callers_may_ask_for_the_same(self, rig: Rig) -> None:
+        rig.new_engine(model_roots=())
+        await rig.engine.start([rig.config()])
         with pytest.raises(InvalidArgument, match="--model-root DIR"):
-            await bench.engine.install_model(bench.config("other"))
+            await rig.engine.install_model(rig.config("other"))
         with pytest.raises(InvalidArgument, match="--model-root DIR"):
-            await bench.engine.inspect_model(str(bench.model_path))
-        await bench.engine.install_model(bench.config())
-        await bench.engine.install_model(bench.config())
-        assert bench.state is ModelState.INITIAL
+            await rig.engine.inspect_model(str(rig.model_path))
+        await rig.engine.install_model(rig.config())
+        await rig.engine.install_model(rig.config())
+        assert rig.state is ModelState.INITIAL
 
     async def test_f9_a_kept_model_of_the_operator_returns_and_one_of_a_caller_only_inside(
-        self, bench: Bench, tmp_path: Path
+        self, rig: Rig, tmp_path: Path
     ) -> None:
         state, mine = tmp_path / "state", tmp_path / "mine"
-        shutil.copytree(bench.model_path, mine / "m")
-        bench.new_engine(model_roots=(mine,), state_dir=state)
-        await bench.engine.start([bench.config("operators")])
-        await bench.engine.install_model(bench.config("operators"))
-        await bench.engine.install_model(bench.config("callers", model_path="m"))
-        await bench.engine.close()
-        bench.new_engine(model_roots=(), state_dir=state)
-        await bench.engine.start()
+        shutil.copytree(rig.model_path, mine / "m")
+        rig.new_engine(model_roots=(mine,), state_dir=state)
+        await rig.engine.start([rig.config("operators")])
+        await rig.engine.install_model(rig.config("operators"))
+        await rig.engine.install_model(rig.config("callers", model_path="m"))
+        await rig.engine.close()
+        rig.new_engine(model_roots=(), state_dir=state)
+        await rig.engine.start()
         for name in ("operators", "callers"):
-            async for view in bench.engine.watch_model(name):
+            async for view in rig.engine.watch_model(name):
                 if view.state in (ModelState.INITIAL, ModelState.FAILED):
                     break
-        assert bench.engine.get_model("operators").state is ModelState.INITIAL
-        failure = bench.engine.get_model("callers").failure
+        assert rig.engine.get_model("operators").state is ModelState.INITIAL
+        failure = rig.engine.get_model("callers").failure
         assert failure is not None
         assert "--model-root DIR" in failure.message

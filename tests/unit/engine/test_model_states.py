@@ -12,10 +12,10 @@ from headrace_engine.errors import (
     Unavailable,
 )
 from headrace_engine.model_types import ModelState, ModelView
-from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 from unit.engine.held import Held
 from unit.engine.refusals import refused
+from unit.engine.rig import NAME, Rig
 
 ALLOWED = {
     "start_model": {
@@ -31,40 +31,40 @@ ALLOWED = {
 STATES = [state for state in ModelState if state is not ModelState.RELEASED]
 
 
-async def bring(bench: Bench, held: Held, state: ModelState) -> None:
+async def bring(rig: Rig, held: Held, state: ModelState) -> None:
     """Bring the model into a state, and keep it there."""
-    bench.launcher.lingers = True
-    await bench.engine.install_model(bench.config(), no_wait=True)
+    rig.launcher.lingers = True
+    await rig.engine.install_model(rig.config(), no_wait=True)
     await settle()
     if state is ModelState.INSTALLING:
         return
     held.go()
-    await bench.engine.install_model(bench.config())
+    await rig.engine.install_model(rig.config())
     if state is ModelState.INITIAL:
         return
     if state is ModelState.STARTING:
-        bench.launcher.ready_at_once = None
-    await bench.engine.start_model(NAME, no_wait=state is ModelState.STARTING)
+        rig.launcher.ready_at_once = None
+    await rig.engine.start_model(NAME, no_wait=state is ModelState.STARTING)
     await settle()
     if state is ModelState.FAILED:
-        await bench.launcher.fail_restart()
+        await rig.launcher.fail_restart()
     if state in (ModelState.STOPPING, ModelState.STOPPED):
-        await bench.engine.stop_model(NAME, no_wait=True)
+        await rig.engine.stop_model(NAME, no_wait=True)
         await settle()
     if state is ModelState.STOPPED:
-        bench.core.end_close()
-        await bench.engine.stop_model(NAME)
-    assert bench.state is state
+        rig.core.end_close()
+        await rig.engine.stop_model(NAME)
+    assert rig.state is state
 
 
 class TestTable:
     @pytest.mark.parametrize("state", STATES)
     @pytest.mark.parametrize("verb", ALLOWED)
     async def test_which_verb_is_possible_from_which_state(
-        self, bench: Bench, held: Held, verb: str, state: ModelState
+        self, rig: Rig, held: Held, verb: str, state: ModelState
     ) -> None:
-        await bring(bench, held, state)
-        call = getattr(bench.engine, verb)
+        await bring(rig, held, state)
+        call = getattr(rig.engine, verb)
         if state in ALLOWED[verb]:
             await call(NAME, no_wait=True)
             return
@@ -72,20 +72,20 @@ class TestTable:
         assert (error.reason, error.state) == ("WRONG_STATE", state)
         assert f'"{NAME}" is {state}' in error.message
         assert error.metadata == {"model_name": NAME}
-        assert bench.state is state
+        assert rig.state is state
 
     @pytest.mark.parametrize("verb", ALLOWED)
-    async def test_an_unknown_name_is_not_found(self, bench: Bench, verb: str) -> None:
-        await bench.install("other")
+    async def test_an_unknown_name_is_not_found(self, rig: Rig, verb: str) -> None:
+        await rig.install("other")
         with pytest.raises(NotFound, match="installed: other") as caught:
-            await getattr(bench.engine, verb)(NAME)
+            await getattr(rig.engine, verb)(NAME)
         assert caught.value.reason == "UNKNOWN_MODEL"
 
     @pytest.mark.parametrize("state", [state for state in STATES if state is not ModelState.RUNNING])
-    async def test_only_a_running_model_takes_requests(self, bench: Bench, held: Held, state: ModelState) -> None:
-        await bring(bench, held, state)
+    async def test_only_a_running_model_takes_requests(self, rig: Rig, held: Held, state: ModelState) -> None:
+        await bring(rig, held, state)
         with pytest.raises(HeadraceError) as caught:
-            await bench.start()
+            await rig.start()
         error = caught.value
         if state is ModelState.STARTING:
             assert (error.reason, error.retry_after) == ("MODEL_STARTING", 1.0)
@@ -112,17 +112,17 @@ class TestTable:
             ),
         ],
     )
-    async def test_the_refusal_says_what_to_do(self, bench: Bench, held: Held, state: ModelState, advice: str) -> None:
-        await bring(bench, held, state)
+    async def test_the_refusal_says_what_to_do(self, rig: Rig, held: Held, state: ModelState, advice: str) -> None:
+        await bring(rig, held, state)
         with pytest.raises(HeadraceError) as caught:
-            await bench.start()
+            await rig.start()
         assert caught.value.message == f'model "{NAME}" is {state}: {advice}'
 
-    async def test_b4_a_model_that_will_be_started_is_an_outage(self, bench: Bench, held: Held) -> None:
-        await bring(bench, held, ModelState.INSTALLING)
-        await bench.engine.start_model(NAME, no_wait=True)
+    async def test_b4_a_model_that_will_be_started_is_an_outage(self, rig: Rig, held: Held) -> None:
+        await bring(rig, held, ModelState.INSTALLING)
+        await rig.engine.start_model(NAME, no_wait=True)
         way = "it takes requests once it is RUNNING. Try again, or watch it (WatchModel)"
-        for call in (bench.start(), bench.engine.tokenize(NAME, "Hello")):
+        for call in (rig.start(), rig.engine.tokenize(NAME, "Hello")):
             with pytest.raises(Unavailable) as caught:
                 await call
             assert (caught.value.reason, caught.value.retry_after) == ("MODEL_STARTING", 1.0)
@@ -136,98 +136,96 @@ class TestTable:
         ],
     )
     async def test_a_start_that_is_impossible_says_what_to_do(
-        self, bench: Bench, held: Held, state: ModelState, advice: str
+        self, rig: Rig, held: Held, state: ModelState, advice: str
     ) -> None:
-        await bring(bench, held, state)
-        said = (await refused(bench.engine.start_model(NAME))).message
+        await bring(rig, held, state)
+        said = (await refused(rig.engine.start_model(NAME))).message
         assert said.startswith(f'StartModel: model "{NAME}" is {state}: {advice}')
         assert ("The call is possible from INSTALLING, INITIAL" in said) is (state is not ModelState.FAILED)
 
 
 class TestMeetings:
-    async def test_a_stop_ends_a_start_and_those_who_wait_for_it_are_told(self, bench: Bench) -> None:
-        bench.launcher.ready_at_once = None
-        await bench.install()
-        starts = [asyncio.create_task(bench.engine.start_model(NAME)) for _ in range(2)]
+    async def test_a_stop_ends_a_start_and_those_who_wait_for_it_are_told(self, rig: Rig) -> None:
+        rig.launcher.ready_at_once = None
+        await rig.install()
+        starts = [asyncio.create_task(rig.engine.start_model(NAME)) for _ in range(2)]
         await settle()
-        view = await bench.engine.stop_model(NAME)
+        view = await rig.engine.stop_model(NAME)
         assert view.state is ModelState.STOPPED
-        assert bench.core.closed
+        assert rig.core.closed
         for start in starts:
             assert (await refused(start)).reason == "WRONG_STATE"
 
-    async def test_a_core_that_gets_ready_as_it_is_stopped_does_not_run(self, bench: Bench) -> None:
-        bench.launcher.ready_at_once = None
-        await bench.install()
-        start = asyncio.create_task(bench.engine.start_model(NAME))
+    async def test_a_core_that_gets_ready_as_it_is_stopped_does_not_run(self, rig: Rig) -> None:
+        rig.launcher.ready_at_once = None
+        await rig.install()
+        start = asyncio.create_task(rig.engine.start_model(NAME))
         await settle()
-        bench.core.ready()
-        assert (await bench.engine.stop_model(NAME)).state is ModelState.STOPPED
+        rig.core.ready()
+        assert (await rig.engine.stop_model(NAME)).state is ModelState.STOPPED
         await refused(start)
-        assert bench.state is ModelState.STOPPED
+        assert rig.state is ModelState.STOPPED
 
-    async def test_a_start_after_a_stop_that_ended_a_start_works(self, bench: Bench) -> None:
-        bench.launcher.ready_at_once = None
-        await bench.install()
-        await bench.engine.start_model(NAME, no_wait=True)
+    async def test_a_start_after_a_stop_that_ended_a_start_works(self, rig: Rig) -> None:
+        rig.launcher.ready_at_once = None
+        await rig.install()
+        await rig.engine.start_model(NAME, no_wait=True)
         await settle()
-        await bench.engine.stop_model(NAME)
-        start = asyncio.create_task(bench.engine.start_model(NAME))
+        await rig.engine.stop_model(NAME)
+        start = asyncio.create_task(rig.engine.start_model(NAME))
         await settle()
-        bench.core.ready()
+        rig.core.ready()
         assert (await start).state is ModelState.RUNNING
-        assert len(bench.launcher.cores) == 2
+        assert len(rig.launcher.cores) == 2
 
-    async def test_a_start_during_a_stop_is_refused(self, bench: Bench) -> None:
-        bench.launcher.lingers = True
-        core = await bench.run()
-        stop = asyncio.create_task(bench.engine.stop_model(NAME))
+    async def test_a_start_during_a_stop_is_refused(self, rig: Rig) -> None:
+        rig.launcher.lingers = True
+        core = await rig.run()
+        stop = asyncio.create_task(rig.engine.stop_model(NAME))
         await settle()
-        await refused(bench.engine.start_model(NAME))
+        await refused(rig.engine.start_model(NAME))
         core.end_close()
         assert (await stop).state is ModelState.STOPPED
 
-    async def test_verbs_of_one_model_do_not_hold_up_those_of_another(self, bench: Bench, held: Held) -> None:
-        await bench.engine.install_model(bench.config(), no_wait=True)
-        await bench.engine.install_model(bench.config("other"), no_wait=True)
+    async def test_verbs_of_one_model_do_not_hold_up_those_of_another(self, rig: Rig, held: Held) -> None:
+        await rig.engine.install_model(rig.config(), no_wait=True)
+        await rig.engine.install_model(rig.config("other"), no_wait=True)
         await settle()
-        await bench.engine.release_model("other")
-        assert [view.model_name for view in bench.engine.list_models()] == [NAME]
+        await rig.engine.release_model("other")
+        assert [view.model_name for view in rig.engine.list_models()] == [NAME]
 
-    async def test_a_new_model_in_the_place_of_a_failed_one_starts_while_its_core_is_leaving(
-        self, bench: Bench
-    ) -> None:
-        bench.launcher.lingers = True
-        await bench.run()
-        old = await bench.launcher.fail_restart()
-        await bench.run(max_batch=1)
-        assert bench.state is ModelState.RUNNING
+    async def test_a_new_model_in_the_place_of_a_failed_one_starts_while_its_core_is_leaving(self, rig: Rig) -> None:
+        rig.launcher.lingers = True
+        await rig.run()
+        old = await rig.launcher.fail_restart()
+        await rig.run(max_batch=1)
+        assert rig.state is ModelState.RUNNING
         assert old.closing
-        close = asyncio.create_task(bench.engine.close())
-        bench.core.end_close()
+        close = asyncio.create_task(rig.engine.close())
+        rig.core.end_close()
         await settle()
         assert not close.done()
         old.end_close()
         await close
 
     @pytest.mark.parametrize("verb", ["install", "start", "stop"])
-    async def test_the_end_of_the_engine_ends_a_verb_in_progress(self, bench: Bench, held: Held, verb: str) -> None:
+    async def test_the_end_of_the_engine_ends_a_verb_in_progress(self, rig: Rig, held: Held, verb: str) -> None:
         states = {"install": ModelState.INSTALLING, "start": ModelState.STARTING, "stop": ModelState.STOPPING}
-        await bring(bench, held, states[verb])
-        close = asyncio.create_task(bench.engine.close())
+        await bring(rig, held, states[verb])
+        close = asyncio.create_task(rig.engine.close())
         await settle()
         assert close.done() is (verb == "install")
-        for core in bench.launcher.cores:
+        for core in rig.launcher.cores:
             core.end_close()
         await close
-        assert all(core.closed for core in bench.launcher.cores)
+        assert all(core.closed for core in rig.launcher.cores)
 
 
 class TestDraining:
-    async def test_an_engine_that_goes_away_installs_and_starts_nothing(self, bench: Bench) -> None:
-        await bench.install()
-        await bench.engine.drain(0)
-        for call in (bench.engine.install_model(bench.config("other")), bench.engine.start_model(NAME)):
+    async def test_an_engine_that_goes_away_installs_and_starts_nothing(self, rig: Rig) -> None:
+        await rig.install()
+        await rig.engine.drain(0)
+        for call in (rig.engine.install_model(rig.config("other")), rig.engine.start_model(NAME)):
             with pytest.raises(Unavailable) as caught:
                 await call
             assert caught.value.reason == "DRAINING"
@@ -235,18 +233,18 @@ class TestDraining:
 
 
 class TestWatching:
-    async def test_every_state_is_seen_up_to_the_release(self, bench: Bench) -> None:
-        await bench.install()
+    async def test_every_state_is_seen_up_to_the_release(self, rig: Rig) -> None:
+        await rig.install()
         seen: list[ModelView] = []
 
         async def watch() -> None:
-            seen.extend([view async for view in bench.engine.watch_model(NAME)])
+            seen.extend([view async for view in rig.engine.watch_model(NAME)])
 
         watching = asyncio.create_task(watch())
         await settle()
-        await bench.engine.start_model(NAME)
-        await bench.engine.stop_model(NAME)
-        await bench.engine.release_model(NAME)
+        await rig.engine.start_model(NAME)
+        await rig.engine.stop_model(NAME)
+        await rig.engine.release_model(NAME)
         await watching
         assert [view.state for view in seen] == [
             ModelState.INITIAL,
@@ -258,12 +256,12 @@ class TestWatching:
         ]
         assert all(view.effective is None for view in seen)
 
-    async def test_an_unknown_model_is_told_at_the_call(self, bench: Bench) -> None:
+    async def test_an_unknown_model_is_told_at_the_call(self, rig: Rig) -> None:
         with pytest.raises(NotFound):
-            bench.engine.watch_model(NAME)
+            rig.engine.watch_model(NAME)
 
-    async def test_a_model_that_is_released_before_the_first_view_ends_the_stream(self, bench: Bench) -> None:
-        await bench.install()
-        views = bench.engine.watch_model(NAME)
-        await bench.engine.release_model(NAME)
+    async def test_a_model_that_is_released_before_the_first_view_ends_the_stream(self, rig: Rig) -> None:
+        await rig.install()
+        views = rig.engine.watch_model(NAME)
+        await rig.engine.release_model(NAME)
         assert [view async for view in views] == []

@@ -14,7 +14,7 @@ from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArg
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, ChatMessage
 from tiny_models import read_json, write_json
-from unit.engine.bench import NAME, Bench
+from unit.engine.rig import NAME, Rig
 from unit.engine.test_work_pool import Panic
 
 BACKTRACKS = "a" * 40 + "b"
@@ -47,48 +47,46 @@ def changed(model_path: Path, to: Path, **changes: Any) -> Path:
     ],
     ids=["charsmap", "empty expression", "absent token"],
 )
-async def test_f2_a_tokenizer_that_panics_fails_its_install(
-    bench: Bench, tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    path = str(changed(bench.model_path, tmp_path / "model", **changes))
-    refusal = (await bench.engine.inspect_model(path)).refusal
+async def test_f2_a_tokenizer_that_panics_fails_its_install(rig: Rig, tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = str(changed(rig.model_path, tmp_path / "model", **changes))
+    refusal = (await rig.engine.inspect_model(path)).refusal
     assert isinstance(refusal, BadModel)
     for _ in range(2):
         with pytest.raises(BadModel):
-            await bench.install(model_path=path)
-        assert bench.state is ModelState.FAILED
-    await bench.install()
-    assert bench.state is ModelState.INITIAL
+            await rig.install(model_path=path)
+        assert rig.state is ModelState.FAILED
+    await rig.install()
+    assert rig.state is ModelState.INITIAL
 
 
-async def refused(bench: Bench, prompt: Any, **config: Any) -> HeadraceError:
+async def refused(rig: Rig, prompt: Any, **config: Any) -> HeadraceError:
     with pytest.raises(InvalidArgument) as caught:
-        await bench.start(prompt, config=config)
+        await rig.start(prompt, config=config)
     assert caught.value.reason == "INVALID_FIELD"
     return caught.value
 
 
-async def test_f2_a_text_on_which_the_tokenizer_panics_is_refused_alone(bench: Bench, tmp_path: Path) -> None:
+async def test_f2_a_text_on_which_the_tokenizer_panics_is_refused_alone(rig: Rig, tmp_path: Path) -> None:
     splits = {"type": "Sequence", "pretokenizers": [SPLIT, BYTES]}
-    path = changed(bench.model_path, tmp_path / "model", pre_tokenizer=splits)
-    await bench.run(model_path=str(path))
-    neighbour = asyncio.create_task(bench.start("ab"))
-    error = await refused(bench, BACKTRACKS)
+    path = changed(rig.model_path, tmp_path / "model", pre_tokenizer=splits)
+    await rig.run(model_path=str(path))
+    neighbour = asyncio.create_task(rig.start("ab"))
+    error = await refused(rig, BACKTRACKS)
     assert "retry-limit-in-match over" in error.message
     assert error.violations[0].field == "prompt"
     chat = Chat((ChatMessage("user", BACKTRACKS),), add_generation_prompt=False)
-    assert "retry-limit-in-match over" in (await refused(bench, chat)).message
-    error = await refused(bench, "ab", bad_words=("fine", BACKTRACKS))
+    assert "retry-limit-in-match over" in (await refused(rig, chat)).message
+    error = await refused(rig, "ab", bad_words=("fine", BACKTRACKS))
     assert error.violations[0].field == "config.bad_words"
     assert "aaa" in error.message
     with pytest.raises(InvalidArgument):
-        await bench.engine.tokenize(NAME, BACKTRACKS)
+        await rig.engine.tokenize(NAME, BACKTRACKS)
     assert (await neighbour).handle
-    assert (await bench.start("ab")).handle
+    assert (await rig.start("ab")).handle
 
 
 async def test_f2_any_other_panic_of_an_install_is_a_fault_and_the_model_failed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def panic(config: RuntimeConfig, *_: Any) -> None:
         raise Panic("index out of bounds")
@@ -96,7 +94,7 @@ async def test_f2_any_other_panic_of_an_install_is_a_fault_and_the_model_failed(
     with monkeypatch.context() as patch:
         patch.setattr(model_module, "prepare", panic)
         with pytest.raises(Internal, match="Panic: index out of bounds"):
-            await bench.install()
-    assert bench.state is ModelState.FAILED
-    await bench.install()
-    assert bench.state is ModelState.INITIAL
+            await rig.install()
+    assert rig.state is ModelState.FAILED
+    await rig.install()
+    assert rig.state is ModelState.INITIAL

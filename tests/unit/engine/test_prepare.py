@@ -15,7 +15,7 @@ from headrace_engine.engine.prepare import Prepared, check_model, describe, prep
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
 from headrace_engine.model_types import ModelDescription
 from tiny_models import read_json, write_json
-from unit.engine.bench import Bench
+from unit.engine.rig import Rig
 
 OFFLINE = EngineOptions(allow_hub=False)
 
@@ -171,19 +171,19 @@ class TestDescribe:
         with pytest.raises(BadModel):
             described(tmp_path)
 
-    async def test_the_engine_names_its_own_fields(self, bench: Bench) -> None:
-        for path in ("", str(bench.model_path.parent)):
-            bench.new_engine(model_roots=(bench.model_path,))
+    async def test_the_engine_names_its_own_fields(self, rig: Rig) -> None:
+        for path in ("", str(rig.model_path.parent)):
+            rig.new_engine(model_roots=(rig.model_path,))
             with pytest.raises(InvalidArgument) as caught:
-                await bench.engine.inspect_model(path)
+                await rig.engine.inspect_model(path)
             assert caught.value.violations[0].field == "model_path"
         with pytest.raises(InvalidArgument) as caught:
-            await bench.engine.inspect_model(str(bench.model_path), format=ModelFormat.HEADRACE)
+            await rig.engine.inspect_model(str(rig.model_path), format=ModelFormat.HEADRACE)
         assert (caught.value.reason, caught.value.violations[0].field) == ("NOT_SUPPORTED", "format")
         with pytest.raises(InvalidArgument) as caught:
-            await bench.engine.inspect_model(str(bench.model_path), revision="main")
+            await rig.engine.inspect_model(str(rig.model_path), revision="main")
         assert caught.value.violations[0].field == "revision"
 
-    async def test_inspecting_installs_nothing(self, bench: Bench) -> None:
-        assert (await bench.engine.inspect_model(str(bench.model_path))).vocab_size == 384
-        assert bench.engine.list_models() == []
+    async def test_inspecting_installs_nothing(self, rig: Rig) -> None:
+        assert (await rig.engine.inspect_model(str(rig.model_path))).vocab_size == 384
+        assert rig.engine.list_models() == []

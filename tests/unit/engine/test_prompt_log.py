@@ -13,8 +13,8 @@ from headrace_engine.errors import Internal, InvalidArgument, OutOfRange
 from headrace_engine.messages import PromptPiece
 from headrace_engine.result_types import FinishReason, PromptLogprobs, TopLogprobs
 from headrace_engine.service.convert_results import elements_to_wire, prompt_to_wire
-from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
+from unit.engine.rig import NAME, Rig
 from unit.engine.scripted_core import READY
 
 PROMPT = (5, 6, 7, 8, 9)
@@ -79,42 +79,42 @@ def test_a_place_beyond_the_prompt_is_refused() -> None:
         log.check_position(6)
 
 
-async def test_all_sequences_share_what_one_of_them_tells(bench: Bench) -> None:
-    core = await bench.run()
-    accepted = await bench.start(PROMPT, config={**ASKED, "n": 3})
+async def test_all_sequences_share_what_one_of_them_tells(rig: Rig) -> None:
+    core = await rig.run()
+    accepted = await rig.start(PROMPT, config={**ASKED, "n": 3})
     assert [(each.prompt_logprobs, each.scored) for each in core.added] == [(2, 0)] * 3
     core.step({}, prompts=[piece(core.added[0].key, 1, 4)])
     core.step({core.added[1].key: 9}, prompts=[piece(core.added[1].key, 1, 5)])
-    view, _ = await bench.engine.get_request(handle=accepted.handle, prompt_logprobs_from=2)
+    view, _ = await rig.engine.get_request(handle=accepted.handle, prompt_logprobs_from=2)
     assert view.prompt_logprobs == told(2, 5)
 
 
-async def test_who_did_not_ask_is_told_so(bench: Bench) -> None:
-    await bench.run()
-    accepted = await bench.start(PROMPT)
-    assert (bench.added().prompt_logprobs, bench.added().tensors) == (None, False)
+async def test_who_did_not_ask_is_told_so(rig: Rig) -> None:
+    await rig.run()
+    accepted = await rig.start(PROMPT)
+    assert (rig.added().prompt_logprobs, rig.added().tensors) == (None, False)
     with pytest.raises(InvalidArgument) as caught:
-        await bench.engine.get_request(handle=accepted.handle, prompt_logprobs_from=0, wait=600)
+        await rig.engine.get_request(handle=accepted.handle, prompt_logprobs_from=0, wait=600)
     assert caught.value.violations[0].field == "prompt_logprobs_from"
 
 
 @pytest.mark.parametrize("known", [0, 2, 4])
-async def test_the_next_core_knows_what_was_told(known: int, bench: Bench) -> None:
-    core = await bench.run()
-    accepted = await bench.start(PROMPT, config=ASKED)
+async def test_the_next_core_knows_what_was_told(known: int, rig: Rig) -> None:
+    core = await rig.run()
+    accepted = await rig.start(PROMPT, config=ASKED)
     if known:
         core.step({}, scheduled={core.added[0].key: 0}, prompts=[piece(core.added[0].key, 1, 1 + known)])
     core.die()
     await settle()
-    assert bench.added().scored == 1 + known
-    bench.core.step({bench.added().key: 3}, prompts=[piece(bench.added().key, 1 + known, 5)] if known < 4 else [])
-    view, _ = await bench.engine.get_request(handle=accepted.handle, prompt_logprobs_from=0)
+    assert rig.added().scored == 1 + known
+    rig.core.step({rig.added().key: 3}, prompts=[piece(rig.added().key, 1 + known, 5)] if known < 4 else [])
+    view, _ = await rig.engine.get_request(handle=accepted.handle, prompt_logprobs_from=0)
     assert view.prompt_logprobs == told(1, 5)
 
 
-async def test_generate_tells_the_prompt_first(bench: Bench) -> None:
-    core = await bench.run()
-    stream = bench.engine.generate(bench.request(PROMPT, config={**ASKED, "max_new_tokens": 1}))
+async def test_generate_tells_the_prompt_first(rig: Rig) -> None:
+    core = await rig.run()
+    stream = rig.engine.generate(rig.request(PROMPT, config={**ASKED, "max_new_tokens": 1}))
     await anext(stream)
     core.step({core.added[0].key: 9}, prompts=[piece(core.added[0].key, 1, 5)],
               ended={core.added[0].key: FinishReason.MAX_LENGTH})  # fmt: skip
@@ -122,9 +122,9 @@ async def test_generate_tells_the_prompt_first(bench: Bench) -> None:
     assert [result and result.prompt for result in results] == [told(1, 5), None]
 
 
-async def test_one_that_fails_within_its_prompt_has_told_the_beginning(bench: Bench) -> None:
-    core = await bench.run()
-    stream = bench.engine.generate(bench.request(PROMPT, config=ASKED))
+async def test_one_that_fails_within_its_prompt_has_told_the_beginning(rig: Rig) -> None:
+    core = await rig.run()
+    stream = rig.engine.generate(rig.request(PROMPT, config=ASKED))
     await anext(stream)
     core.step({}, prompts=[piece(core.added[0].key, 1, 3)], ended={core.added[0].key: FinishReason.ERROR})
     results = [result async for _, _, result in stream]
@@ -134,9 +134,9 @@ async def test_one_that_fails_within_its_prompt_has_told_the_beginning(bench: Be
     assert isinstance(results[1].end.error, Internal)
 
 
-async def test_generate_tells_all_of_the_prompt_where_a_sequence_ends_within_it(bench: Bench) -> None:
-    core = await bench.run()
-    stream = bench.engine.generate(bench.request(PROMPT, config={**ASKED, "max_new_tokens": 1, "n": 2}))
+async def test_generate_tells_all_of_the_prompt_where_a_sequence_ends_within_it(rig: Rig) -> None:
+    core = await rig.run()
+    stream = rig.engine.generate(rig.request(PROMPT, config={**ASKED, "max_new_tokens": 1, "n": 2}))
     await anext(stream)
     first, second = (each.key for each in core.added)
     core.step({}, prompts=[piece(first, 1, 3)], ended={second: FinishReason.ERROR})
@@ -153,23 +153,21 @@ async def test_generate_tells_all_of_the_prompt_where_a_sequence_ends_within_it(
     assert [result.end is not None for _, result in results] == [False, True, False, True]
 
 
-async def test_tokens_and_prompt_come_in_one_answer_of_at_most_a_mebibyte(bench: Bench) -> None:
+async def test_tokens_and_prompt_come_in_one_answer_of_at_most_a_mebibyte(rig: Rig) -> None:
     """Tokens first; of the prompt what there is room for, at least a token, so that readers get on."""
-    bench.launcher.ready_at_once = replace(READY, max_length=16_384)
-    core = await bench.run()
+    rig.launcher.ready_at_once = replace(READY, max_length=16_384)
+    core = await rig.run()
     asked = {"prompt_logprobs": 20, "logprobs": True, "top_logprobs": 20, "enable_tensors_from_model_inference": True}
     prompt = tuple(place % 384 for place in range(8_000))
-    handle = (await bench.start(prompt, config={**asked, "max_new_tokens": 2_000})).handle
+    handle = (await rig.start(prompt, config={**asked, "max_new_tokens": 2_000})).handle
     key, top = core.added[0].key, 20 * 7_999
     core.step({}, prompts=[PromptPiece(key, 1, [-1.0] * 7_999, [383] * top, [-1.0] * top)])
-    log = bench.engine._book.find(handle, "").sequence(0).log
+    log = rig.engine._book.find(handle, "").sequence(0).log
     for _ in range(2_000):
         log.append(383, "x" * 700, -1.0, ([383] * 20, [-1.0] * 20), bytes(512))
     position, place, answers = 0, 1, 0
     while position < 2_000 or place < 8_000:
-        view, elements = await bench.engine.get_request(
-            handle=handle, from_position=position, prompt_logprobs_from=place
-        )
+        view, elements = await rig.engine.get_request(handle=handle, from_position=position, prompt_logprobs_from=place)
         message = GetRequestResponse(
             elements=None if elements is None else elements_to_wire(elements),
             prompt_logprobs=prompt_to_wire(view.prompt_logprobs),
@@ -183,26 +181,26 @@ async def test_tokens_and_prompt_come_in_one_answer_of_at_most_a_mebibyte(bench:
     assert answers > 2
 
 
-async def test_a_prompt_takes_room_until_it_is_released(bench: Bench) -> None:
-    await bench.run()
-    accepted = await bench.start(PROMPT, config={**ASKED, "enable_tensors_from_model_inference": True})
-    room, tenant = bench.engine._book.room, ("", NAME)
+async def test_a_prompt_takes_room_until_it_is_released(rig: Rig) -> None:
+    await rig.run()
+    accepted = await rig.start(PROMPT, config={**ASKED, "enable_tensors_from_model_inference": True})
+    room, tenant = rig.engine._book.room, ("", NAME)
     prompt = 5 * (8 + 2 * 8)
     assert room.taken(tenant) == log_bytes(4, Asked(hidden_size=64)) + prompt
-    await bench.engine.stop_request(accepted.handle, "")
+    await rig.engine.stop_request(accepted.handle, "")
     assert room.taken(tenant) == log_bytes(0) + prompt
-    await bench.engine.release_request(accepted.handle, "")
+    await rig.engine.release_request(accepted.handle, "")
     assert room.taken(tenant) == 0
 
 
-async def test_vectors_are_told_of_each_token_that_asks(bench: Bench) -> None:
-    core = await bench.run()
-    asking = await bench.start(PROMPT, config={"enable_tensors_from_model_inference": True, "max_new_tokens": 4})
-    quiet = await bench.start(PROMPT, config={"max_new_tokens": 4})
+async def test_vectors_are_told_of_each_token_that_asks(rig: Rig) -> None:
+    core = await rig.run()
+    asking = await rig.start(PROMPT, config={"enable_tensors_from_model_inference": True, "max_new_tokens": 4})
+    quiet = await rig.start(PROMPT, config={"max_new_tokens": 4})
     first, second = (each.key for each in core.added)
     for token in (3, 4):
         core.step({first: token, second: token}, tensors=[bytes([token]) * 256 + bytes([token + 1]) * 256, b""])
-    elements, plain = await bench.unread(asking.handle), await bench.unread(quiet.handle)
+    elements, plain = await rig.unread(asking.handle), await rig.unread(quiet.handle)
     assert elements is not None
     assert elements.details is not None
     tensors = elements.details.tensors

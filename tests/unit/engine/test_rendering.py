@@ -17,7 +17,7 @@ from headrace_engine.engine.rendering import Renderer
 from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from tiny_models import CHAT_TEMPLATE
-from unit.engine.bench import NAME, Bench
+from unit.engine.rig import NAME, Rig
 from waiting import wait_until
 
 HELLO = Chat((ChatMessage("user", "Hello!"),))
@@ -269,13 +269,13 @@ class TestProcesses:
         assert children() == before
 
     async def test_closing_an_engine_ends_all_of_them(self, model_path: Path) -> None:
-        before, bench = children(), Bench(model_path)
-        await bench.run()
-        await bench.run("other")
+        before, rig = children(), Rig(model_path)
+        await rig.run()
+        await rig.run("other")
         for name in (NAME, "other"):
-            await bench.engine.tokenize(name, HELLO)
+            await rig.engine.tokenize(name, HELLO)
         assert len(children() - before) == 2
-        await bench.engine.close()
+        await rig.engine.close()
         assert children() == before
 
     def test_it_goes_after_others_and_may_take_so_much(self) -> None:

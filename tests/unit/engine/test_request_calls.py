@@ -10,115 +10,115 @@ import pytest
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason, GenerateStatus, ReadResult, RequestStat
-from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 from unit.engine.refusals import not_found
+from unit.engine.rig import NAME, Rig
 
 
 class TestOwners:
-    async def test_to_others_a_request_does_not_exist(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start(owner="me", request_id="r1")
+    async def test_to_others_a_request_does_not_exist(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start(owner="me", request_id="r1")
         for owner in ("you", ""):
             for call in (
-                bench.engine.stop_request(accepted.handle, owner),
-                bench.engine.sync_request(handle=accepted.handle, owner=owner),
-                bench.engine.get_request(handle=accepted.handle, owner=owner),
-                bench.engine.get_request(request_id="r1", owner=owner),
+                rig.engine.stop_request(accepted.handle, owner),
+                rig.engine.sync_request(handle=accepted.handle, owner=owner),
+                rig.engine.get_request(handle=accepted.handle, owner=owner),
+                rig.engine.get_request(request_id="r1", owner=owner),
             ):
                 assert (await not_found(call)).reason == "UNKNOWN_REQUEST"
             with pytest.raises(NotFound):
-                bench.engine.read(accepted.handle, 0, 0, owner)
-            await bench.engine.release_request(accepted.handle, owner)
-            assert bench.engine.list_requests(owner)[0] == []
+                rig.engine.read(accepted.handle, 0, 0, owner)
+            await rig.engine.release_request(accepted.handle, owner)
+            assert rig.engine.list_requests(owner)[0] == []
         assert core.ended == []
-        assert len(bench.engine.list_requests("me")[0]) == 1
+        assert len(rig.engine.list_requests("me")[0]) == 1
 
 
 class TestList:
-    async def test_newest_first_in_pages_of_any_size(self, bench: Bench) -> None:
-        await bench.run()
-        handles = [(await bench.start()).handle for _ in range(7)]
+    async def test_newest_first_in_pages_of_any_size(self, rig: Rig) -> None:
+        await rig.run()
+        handles = [(await rig.start()).handle for _ in range(7)]
         for size in range(1, 9):
             seen: list[str] = []
             token = ""
             pages = 0
             while pages == 0 or token:
-                views, token = bench.engine.list_requests("", page_size=size, page_token=token)
+                views, token = rig.engine.list_requests("", page_size=size, page_token=token)
                 assert len(views) <= size
                 seen += [view.request.handle for view in views]
                 pages += 1
             assert seen == handles[::-1]
             assert pages == -(-7 // size)
 
-    async def test_requests_that_come_or_go_between_two_pages_shift_nothing(self, bench: Bench) -> None:
-        await bench.run()
-        handles = [(await bench.start()).handle for _ in range(4)]
-        first, token = bench.engine.list_requests("", page_size=2)
-        await bench.start()
-        await bench.engine.release_request(handles[2], "")
-        second, _ = bench.engine.list_requests("", page_size=2, page_token=token)
+    async def test_requests_that_come_or_go_between_two_pages_shift_nothing(self, rig: Rig) -> None:
+        await rig.run()
+        handles = [(await rig.start()).handle for _ in range(4)]
+        first, token = rig.engine.list_requests("", page_size=2)
+        await rig.start()
+        await rig.engine.release_request(handles[2], "")
+        second, _ = rig.engine.list_requests("", page_size=2, page_token=token)
         assert [view.request.handle for view in (*first, *second)] == handles[::-1]
 
-    async def test_a_handover_stands_where_its_first_start_arrived(self, bench: Bench) -> None:
+    async def test_a_handover_stands_where_its_first_start_arrived(self, rig: Rig) -> None:
         """As gateways that join lists see arrivals alone: one out of order would hide those behind it."""
-        await bench.run()
-        arrived = bench.clock()
+        await rig.run()
+        arrived = rig.clock()
         handles = []
         for _ in range(3):
-            bench.clock.advance(10)
-            handles.append((await bench.start()).handle)
+            rig.clock.advance(10)
+            handles.append((await rig.start()).handle)
         resume = (ResumedSequence(stat=RequestStat(arrival_time=arrived + 15)),)
-        handles.insert(1, (await bench.start(request_id="r1", handover=1, resume=resume)).handle)
-        first, token = bench.engine.list_requests("", page_size=2)
-        second, last = bench.engine.list_requests("", page_size=2, page_token=token)
+        handles.insert(1, (await rig.start(request_id="r1", handover=1, resume=resume)).handle)
+        first, token = rig.engine.list_requests("", page_size=2)
+        second, last = rig.engine.list_requests("", page_size=2, page_token=token)
         assert [view.request.handle for view in (*first, *second)] == handles[::-1]
         arrivals = [view.sequences[0].stat.arrival_time for view in (*first, *second)]
         assert (arrivals, last) == ([arrived + 30, arrived + 20, arrived + 15, arrived + 10], "")
 
-    async def test_only_of_a_model_or_only_running(self, bench: Bench) -> None:
-        await bench.run("other")
-        elsewhere = await bench.start(model_name="other")
-        core = await bench.run()
-        ended, running = await bench.start(), await bench.start()
+    async def test_only_of_a_model_or_only_running(self, rig: Rig) -> None:
+        await rig.run("other")
+        elsewhere = await rig.start(model_name="other")
+        core = await rig.run()
+        ended, running = await rig.start(), await rig.start()
         core.step(ended={core.added[0].key: FinishReason.EOS})
 
         def listed(**choice: Any) -> list[str]:
-            return [view.request.handle for view in bench.engine.list_requests("", **choice)[0]]
+            return [view.request.handle for view in rig.engine.list_requests("", **choice)[0]]
 
         assert listed(model_name=NAME) == [running.handle, ended.handle]
         assert listed(running_only=True) == [running.handle, elsewhere.handle]
         assert listed(model_name="other", running_only=True) == [elsewhere.handle]
         assert listed(model_name="unknown") == []
 
-    async def test_effective_configs_are_left_out(self, bench: Bench) -> None:
-        await bench.run()
-        await bench.start()
-        (view,), _ = bench.engine.list_requests("")
+    async def test_effective_configs_are_left_out(self, rig: Rig) -> None:
+        await rig.run()
+        await rig.start()
+        (view,), _ = rig.engine.list_requests("")
         assert view.request.effective_config is None
 
     @pytest.mark.parametrize("size", [1001, -1])
-    async def test_a_page_size_out_of_range_is_refused(self, bench: Bench, size: int) -> None:
+    async def test_a_page_size_out_of_range_is_refused(self, rig: Rig, size: int) -> None:
         with pytest.raises(InvalidArgument, match=f"page_size = {size} is out of range"):
-            bench.engine.list_requests("", page_size=size)
+            rig.engine.list_requests("", page_size=size)
 
     @pytest.mark.parametrize("token", ["x", "-1", "1.5", "7", "1-2-3", "٣-1", "9" * 5000 + "-1"])
-    async def test_a_token_that_was_never_given_is_refused(self, bench: Bench, token: str) -> None:
+    async def test_a_token_that_was_never_given_is_refused(self, rig: Rig, token: str) -> None:
         with pytest.raises(InvalidArgument, match="no token of an earlier page"):
-            bench.engine.list_requests("", page_token=token)
+            rig.engine.list_requests("", page_token=token)
 
 
 class TestGenerate:
-    async def test_starts_reads_and_releases(self, bench: Bench) -> None:
-        core = await bench.run()
+    async def test_starts_reads_and_releases(self, rig: Rig) -> None:
+        core = await rig.run()
         seen: list[Any] = []
 
         async def run() -> None:
-            seen.extend([item async for item in bench.engine.generate(bench.request())])
+            seen.extend([item async for item in rig.engine.generate(rig.request())])
 
         running = asyncio.create_task(run())
         await settle()
-        key = bench.added().key
+        key = rig.added().key
         core.step({key: 41})
         await settle()
         core.step({key: 42}, ended={key: FinishReason.EOS})
@@ -129,76 +129,76 @@ class TestGenerate:
         assert [item[:2] for item in seen[1:]] == [(None, 0)] * 2
         assert [result.elements.token_ids for result in results if result.elements] == [[41], [42]]
         assert results[-1].end is not None
-        assert bench.engine.list_requests("")[0] == []
+        assert rig.engine.list_requests("")[0] == []
 
-    async def test_leaving_stops_the_request(self, bench: Bench) -> None:
-        core = await bench.run()
-        async with aclosing(bench.engine.generate(bench.request())) as items:
+    async def test_leaving_stops_the_request(self, rig: Rig) -> None:
+        core = await rig.run()
+        async with aclosing(rig.engine.generate(rig.request())) as items:
             await anext(items)
-            core.step({bench.added().key: 41})
+            core.step({rig.added().key: 41})
             await anext(items)
-        assert core.ended == [bench.added().key]
-        assert bench.engine.list_requests("")[0] == []
+        assert core.ended == [rig.added().key]
+        assert rig.engine.list_requests("")[0] == []
 
-    async def test_a_refusal_is_raised_and_starts_nothing(self, bench: Bench) -> None:
-        core = await bench.run()
+    async def test_a_refusal_is_raised_and_starts_nothing(self, rig: Rig) -> None:
+        core = await rig.run()
         with pytest.raises(InvalidArgument):
-            await anext(bench.engine.generate(bench.request(())))
+            await anext(rig.engine.generate(rig.request(())))
         assert core.added == []
 
 
 class TestDraining:
-    async def test_new_requests_are_refused_and_running_ones_may_end(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        drain = asyncio.create_task(bench.engine.drain(600))
+    async def test_new_requests_are_refused_and_running_ones_may_end(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        drain = asyncio.create_task(rig.engine.drain(600))
         await settle()
-        assert bench.engine.draining
+        assert rig.engine.draining
         with pytest.raises(Unavailable) as caught:
-            await bench.start()
+            await rig.start()
         assert (caught.value.reason, caught.value.retry_after) == ("DRAINING", 1.0)
-        core.step({bench.added().key: 41}, ended={bench.added().key: FinishReason.EOS})
+        core.step({rig.added().key: 41}, ended={rig.added().key: FinishReason.EOS})
         await drain
-        end = (await bench.sequence(accepted.handle)).end
+        end = (await rig.sequence(accepted.handle)).end
         assert end is not None
         assert end.finish_reason is FinishReason.EOS
 
-    async def test_after_the_limit_they_are_ended_as_drained(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        await bench.engine.drain(0)
-        end = (await bench.sequence(accepted.handle)).end
+    async def test_after_the_limit_they_are_ended_as_drained(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        await rig.engine.drain(0)
+        end = (await rig.sequence(accepted.handle)).end
         assert end is not None
         assert (end.finish_reason, end.status) == (FinishReason.DRAINED, GenerateStatus.INTERRUPTED)
-        assert core.ended == [bench.added().key]
+        assert core.ended == [rig.added().key]
 
-    async def test_an_engine_without_requests_drains_at_once(self, bench: Bench) -> None:
-        await bench.engine.drain(600)
-        assert bench.engine.draining
+    async def test_an_engine_without_requests_drains_at_once(self, rig: Rig) -> None:
+        await rig.engine.drain(600)
+        assert rig.engine.draining
 
-    async def test_a_retry_of_a_start_still_finds_its_request(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start(request_id="r1", content=b"c")
-        await bench.engine.drain(0)
-        again = await bench.start(request_id="r1", content=b"c")
+    async def test_a_retry_of_a_start_still_finds_its_request(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start(request_id="r1", content=b"c")
+        await rig.engine.drain(0)
+        again = await rig.start(request_id="r1", content=b"c")
         assert (again.handle, again.joined) == (accepted.handle, True)
 
-    async def test_closing_ends_what_still_runs(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start()
-        await bench.engine.close()
-        end = (await bench.sequence(accepted.handle)).end
+    async def test_closing_ends_what_still_runs(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start()
+        await rig.engine.close()
+        end = (await rig.sequence(accepted.handle)).end
         assert end is not None
         assert end.finish_reason is FinishReason.DRAINED
 
 
 class TestWrongModel:
-    async def test_a_request_to_an_unknown_model_is_not_found(self, bench: Bench) -> None:
-        assert (await not_found(bench.start(model_name="none"))).reason == "UNKNOWN_MODEL"
+    async def test_a_request_to_an_unknown_model_is_not_found(self, rig: Rig) -> None:
+        assert (await not_found(rig.start(model_name="none"))).reason == "UNKNOWN_MODEL"
 
-    async def test_bc101_a_start_on_a_stopped_model_is_refused(self, bench: Bench) -> None:
-        await bench.run()
-        await bench.engine.stop_model(NAME)
+    async def test_bc101_a_start_on_a_stopped_model_is_refused(self, rig: Rig) -> None:
+        await rig.run()
+        await rig.engine.stop_model(NAME)
         with pytest.raises(FailedPrecondition) as caught:
-            await bench.start()
+            await rig.start()
         assert caught.value.reason == "MODEL_NOT_RUNNING"

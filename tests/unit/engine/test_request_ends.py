@@ -7,118 +7,118 @@ import asyncio
 import pytest
 from headrace_engine.errors import NotFound
 from headrace_engine.result_types import FinishReason, GenerateStatus
-from unit.engine.bench import NAME, Bench
 from unit.engine.clock import settle
 from unit.engine.refusals import not_found
+from unit.engine.rig import NAME, Rig
 from unit.engine.vocabularies import byte_level
 
 EMOJI = byte_level().encode("👍").ids
 
 
 class TestStop:
-    async def test_ends_the_request_at_once_and_its_tokens_stay(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        key = bench.added().key
+    async def test_ends_the_request_at_once_and_its_tokens_stay(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        key = rig.added().key
         core.step({key: 41})
-        (sequence,) = await bench.engine.stop_request(accepted.handle, "")
+        (sequence,) = await rig.engine.stop_request(accepted.handle, "")
         assert sequence.end is not None
         assert (sequence.end.finish_reason, sequence.status) == (FinishReason.STOPPED, GenerateStatus.FINISHED)
         assert core.ended == [key]
         core.step({key: 42})  # it was under way
-        elements = await bench.unread(accepted.handle)
+        elements = await rig.unread(accepted.handle)
         assert elements is not None
         assert elements.token_ids == [41]
 
-    async def test_before_the_first_token_too(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start()
-        (sequence,) = await bench.engine.stop_request(accepted.handle, "")
+    async def test_before_the_first_token_too(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start()
+        (sequence,) = await rig.engine.stop_request(accepted.handle, "")
         assert (sequence.generated_length, sequence.status) == (0, GenerateStatus.FINISHED)
 
-    async def test_text_that_was_held_back_is_in_the_end_record(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        core.step({bench.added().key: EMOJI[0]})
-        (sequence,) = await bench.engine.stop_request(accepted.handle, "")
+    async def test_text_that_was_held_back_is_in_the_end_record(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        core.step({rig.added().key: EMOJI[0]})
+        (sequence,) = await rig.engine.stop_request(accepted.handle, "")
         assert sequence.end is not None
         assert sequence.end.text == "\ufffd"
 
-    async def test_bc101_stopping_again_or_after_the_end_changes_nothing(self, bench: Bench) -> None:
-        core = await bench.run()
-        ended, stopped = await bench.start(), await bench.start()
+    async def test_bc101_stopping_again_or_after_the_end_changes_nothing(self, rig: Rig) -> None:
+        core = await rig.run()
+        ended, stopped = await rig.start(), await rig.start()
         key = core.added[0].key
         core.step({key: 41}, ended={key: FinishReason.EOS})
-        (first,) = await bench.engine.stop_request(ended.handle, "")
+        (first,) = await rig.engine.stop_request(ended.handle, "")
         assert first.end is not None
         assert first.end.finish_reason is FinishReason.EOS
         assert core.ended == []
-        once = await bench.engine.stop_request(stopped.handle, "")
-        bench.clock.advance(5)
-        assert await bench.engine.stop_request(stopped.handle, "") == once
+        once = await rig.engine.stop_request(stopped.handle, "")
+        rig.clock.advance(5)
+        assert await rig.engine.stop_request(stopped.handle, "") == once
         assert core.ended == [core.added[1].key]
 
-    async def test_bc101_an_unknown_or_released_handle_is_not_found(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start()
-        await bench.engine.release_request(accepted.handle, "")
+    async def test_bc101_an_unknown_or_released_handle_is_not_found(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start()
+        await rig.engine.release_request(accepted.handle, "")
         for handle in (accepted.handle, accepted.handle + "0", "", "a/b", "e1//x", "x" * 1000):
-            assert (await not_found(bench.engine.stop_request(handle, ""))).reason == "UNKNOWN_REQUEST"
+            assert (await not_found(rig.engine.stop_request(handle, ""))).reason == "UNKNOWN_REQUEST"
 
 
 class TestRelease:
-    async def test_bc101_of_a_running_request_stops_it(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        await bench.engine.release_request(accepted.handle, "")
-        assert core.ended == [bench.added().key]
-        assert bench.engine.live_requests == 0
-        await not_found(bench.sequence(accepted.handle))
+    async def test_bc101_of_a_running_request_stops_it(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        await rig.engine.release_request(accepted.handle, "")
+        assert core.ended == [rig.added().key]
+        assert rig.engine.live_requests == 0
+        await not_found(rig.sequence(accepted.handle))
 
-    async def test_bc101_twice_or_of_an_unknown_handle_succeeds(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start()
+    async def test_bc101_twice_or_of_an_unknown_handle_succeeds(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start()
         for handle in (accepted.handle, accepted.handle, "", "nonsense", "e1/0123456789abcdef/0"):
-            await bench.engine.release_request(handle, "")
+            await rig.engine.release_request(handle, "")
 
-    async def test_every_other_call_is_not_found_at_once(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start()
-        await bench.engine.release_request(accepted.handle, "")
+    async def test_every_other_call_is_not_found_at_once(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start()
+        await rig.engine.release_request(accepted.handle, "")
         for call in (
-            bench.engine.stop_request(accepted.handle, ""),
-            bench.engine.sync_request(handle=accepted.handle),
-            bench.engine.get_request(handle=accepted.handle, wait=600),
+            rig.engine.stop_request(accepted.handle, ""),
+            rig.engine.sync_request(handle=accepted.handle),
+            rig.engine.get_request(handle=accepted.handle, wait=600),
         ):
             await not_found(call)
         with pytest.raises(NotFound):
-            bench.engine.read(accepted.handle, 0, 0, "")
-        assert bench.engine.list_requests("")[0] == []
+            rig.engine.read(accepted.handle, 0, 0, "")
+        assert rig.engine.list_requests("")[0] == []
 
-    async def test_the_engine_s_name_in_a_handle_is_not_looked_at(self, bench: Bench) -> None:
+    async def test_the_engine_s_name_in_a_handle_is_not_looked_at(self, rig: Rig) -> None:
         """A gateway may know the engine by another name."""
-        await bench.run()
-        accepted = await bench.start()
+        await rig.run()
+        accepted = await rig.start()
         handle = "/".join(["other", *accepted.handle.split("/")[1:]])
-        assert (await bench.sequence(handle)).status is GenerateStatus.INIT
+        assert (await rig.sequence(handle)).status is GenerateStatus.INIT
 
-    async def test_a_handle_of_another_start_of_the_engine_is_lost(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start()
-        await bench.engine.close()
-        bench.new_engine()
-        error = await not_found(bench.sequence(accepted.handle))
+    async def test_a_handle_of_another_start_of_the_engine_is_lost(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start()
+        await rig.engine.close()
+        rig.new_engine()
+        error = await not_found(rig.sequence(accepted.handle))
         assert (error.reason, error.metadata) == ("ENGINE_LOST", {"handle": accepted.handle})
-        await bench.engine.release_request(accepted.handle, "")
+        await rig.engine.release_request(accepted.handle, "")
 
 
 class TestSync:
-    async def test_waits_for_one_request(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted, other = await bench.start(), await bench.start()
-        call = asyncio.create_task(bench.engine.sync_request(handle=accepted.handle))
+    async def test_waits_for_one_request(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted, other = await rig.start(), await rig.start()
+        call = asyncio.create_task(rig.engine.sync_request(handle=accepted.handle))
         await settle()
-        assert (await bench.engine.get_request(handle=accepted.handle))[0].attached == 1
+        assert (await rig.engine.get_request(handle=accepted.handle))[0].attached == 1
         core.step({core.added[0].key: 41})
         await settle()
         assert not call.done()
@@ -127,23 +127,23 @@ class TestSync:
         assert view.request.handle == accepted.handle
         assert view.request.effective_config is None
         assert view.sequences[0].status is GenerateStatus.FINISHED
-        assert (await bench.sequence(other.handle)).status is GenerateStatus.INIT
+        assert (await rig.sequence(other.handle)).status is GenerateStatus.INIT
 
-    async def test_of_an_ended_request_returns_at_once(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        core.step(ended={bench.added().key: FinishReason.EOS})
-        assert len(await bench.engine.sync_request(handle=accepted.handle)) == 1
+    async def test_of_an_ended_request_returns_at_once(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        core.step(ended={rig.added().key: FinishReason.EOS})
+        assert len(await rig.engine.sync_request(handle=accepted.handle)) == 1
 
-    async def test_waits_for_all_of_the_owner_s_to_a_model_that_were_started_before(self, bench: Bench) -> None:
-        await bench.run("other")
-        await bench.start(model_name="other", owner="me")
-        core = await bench.run()
-        mine = [await bench.start(owner="me") for _ in range(2)]
-        await bench.start(owner="you")
-        call = asyncio.create_task(bench.engine.sync_request(model_name=NAME, owner="me"))
+    async def test_waits_for_all_of_the_owner_s_to_a_model_that_were_started_before(self, rig: Rig) -> None:
+        await rig.run("other")
+        await rig.start(model_name="other", owner="me")
+        core = await rig.run()
+        mine = [await rig.start(owner="me") for _ in range(2)]
+        await rig.start(owner="you")
+        call = asyncio.create_task(rig.engine.sync_request(model_name=NAME, owner="me"))
         await settle()
-        await bench.start(owner="me")
+        await rig.start(owner="me")
         keys = [added.key for added in core.added]
         core.step(ended={keys[0]: FinishReason.EOS})
         await settle()
@@ -151,29 +151,29 @@ class TestSync:
         core.step(ended={keys[1]: FinishReason.EOS})
         assert [view.request.handle for view in await call] == [accepted.handle for accepted in mine]
 
-    async def test_of_a_model_a_request_that_is_released_meanwhile_has_ended(self, bench: Bench) -> None:
-        core = await bench.run()
-        first = await bench.start()
-        await bench.start()
-        call = asyncio.create_task(bench.engine.sync_request(model_name=NAME))
+    async def test_of_a_model_a_request_that_is_released_meanwhile_has_ended(self, rig: Rig) -> None:
+        core = await rig.run()
+        first = await rig.start()
+        await rig.start()
+        call = asyncio.create_task(rig.engine.sync_request(model_name=NAME))
         await settle()
-        await bench.engine.release_request(first.handle, "")
+        await rig.engine.release_request(first.handle, "")
         core.step(ended={core.added[1].key: FinishReason.EOS})
         assert [view.sequences[0].end is not None for view in await call] == [True, True]
 
-    async def test_of_a_model_without_requests_returns_at_once(self, bench: Bench) -> None:
-        await bench.install()
-        assert await bench.engine.sync_request(model_name=NAME) == []
+    async def test_of_a_model_without_requests_returns_at_once(self, rig: Rig) -> None:
+        await rig.install()
+        assert await rig.engine.sync_request(model_name=NAME) == []
 
-    async def test_an_unknown_model_is_not_found(self, bench: Bench) -> None:
-        assert (await not_found(bench.engine.sync_request(model_name="none"))).reason == "UNKNOWN_MODEL"
+    async def test_an_unknown_model_is_not_found(self, rig: Rig) -> None:
+        assert (await not_found(rig.engine.sync_request(model_name="none"))).reason == "UNKNOWN_MODEL"
 
-    async def test_a_wait_that_is_cut_leaves_the_request_alone(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        call = asyncio.create_task(bench.engine.sync_request(handle=accepted.handle))
+    async def test_a_wait_that_is_cut_leaves_the_request_alone(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        call = asyncio.create_task(rig.engine.sync_request(handle=accepted.handle))
         await settle()
         call.cancel()
         await settle()
         assert core.ended == []
-        assert (await bench.engine.get_request(handle=accepted.handle))[0].attached == 0
+        assert (await rig.engine.get_request(handle=accepted.handle))[0].attached == 0

@@ -8,9 +8,9 @@ from contextlib import aclosing
 import pytest
 from headrace_engine.errors import InvalidArgument, NotFound, OutOfRange
 from headrace_engine.result_types import FinishReason, GenerateStatus
-from unit.engine.bench import Bench
 from unit.engine.clock import settle
 from unit.engine.refusals import not_found
+from unit.engine.rig import Rig
 from unit.engine.vocabularies import byte_level
 
 HELLO = byte_level().encode("Hello").ids
@@ -18,11 +18,11 @@ EMOJI = byte_level().encode("👍").ids
 
 
 class TestReading:
-    async def test_a_request_is_read_from_its_first_token_to_its_end(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        key = bench.added().key
-        reading = asyncio.create_task(bench.read_all(accepted.handle))
+    async def test_a_request_is_read_from_its_first_token_to_its_end(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        key = rig.added().key
+        reading = asyncio.create_task(rig.read_all(accepted.handle))
         await settle()
         for token_id in HELLO:
             core.step({key: token_id})
@@ -38,15 +38,15 @@ class TestReading:
     @pytest.mark.parametrize("count", [1, 2, 7])
     @pytest.mark.parametrize("interval", [1, 4, 50])
     async def test_bc010_the_last_token_comes_with_the_finish_at_any_reading_interval(
-        self, bench: Bench, count: int, interval: int
+        self, rig: Rig, count: int, interval: int
     ) -> None:
-        core = await bench.run()
-        accepted = await bench.start(config={"max_new_tokens": count})
-        key = bench.added().key
-        assert bench.added().max_new == count
+        core = await rig.run()
+        accepted = await rig.start(config={"max_new_tokens": count})
+        key = rig.added().key
+        assert rig.added().max_new == count
         ids: list[int] = []
         text = ""
-        async with aclosing(bench.engine.read(accepted.handle, 0, 0, "")) as results:
+        async with aclosing(rig.engine.read(accepted.handle, 0, 0, "")) as results:
             for number in range(1, count + 1):
                 last = number == count
                 core.step({key: 40 + number}, ended={key: FinishReason.MAX_LENGTH} if last else {})
@@ -60,199 +60,199 @@ class TestReading:
         assert ids == [41 + number for number in range(count)]
         assert text == byte_level().decode(ids)
 
-    async def test_bc010_the_end_may_follow_its_last_token_in_a_later_step(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        key = bench.added().key
+    async def test_bc010_the_end_may_follow_its_last_token_in_a_later_step(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        key = rig.added().key
         core.step({key: 41})
         core.step(ended={key: FinishReason.NO_TOKEN_LEFT})
-        (result,) = await bench.read_all(accepted.handle)
+        (result,) = await rig.read_all(accepted.handle)
         assert result.elements is not None
         assert result.elements.token_ids == [41]
         assert result.end is not None
 
-    async def test_several_readers_read_at_their_own_positions(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        key = bench.added().key
+    async def test_several_readers_read_at_their_own_positions(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        key = rig.added().key
         for token_id in (41, 42, 43):
             core.step({key: token_id})
-        readers = [asyncio.create_task(bench.read_all(accepted.handle, position)) for position in range(4)]
+        readers = [asyncio.create_task(rig.read_all(accepted.handle, position)) for position in range(4)]
         await settle()
-        assert (await bench.engine.get_request(handle=accepted.handle))[0].attached == 4
+        assert (await rig.engine.get_request(handle=accepted.handle))[0].attached == 4
         core.step({key: 44}, ended={key: FinishReason.MAX_LENGTH})
         for position, results in enumerate(await asyncio.gather(*readers)):
             ids = [token_id for result in results if result.elements for token_id in result.elements.token_ids]
             assert ids == [41, 42, 43, 44][position:]
             assert results[-1].end is not None
-        assert (await bench.engine.get_request(handle=accepted.handle))[0].attached == 0
+        assert (await rig.engine.get_request(handle=accepted.handle))[0].attached == 0
 
-    async def test_every_reader_sees_the_same_text_at_every_position(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        key = bench.added().key
+    async def test_every_reader_sees_the_same_text_at_every_position(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        key = rig.added().key
         ids = [*HELLO, *EMOJI, *HELLO, EMOJI[0]]
         for token_id in ids:
             core.step({key: token_id})
         core.step(ended={key: FinishReason.MAX_LENGTH})
-        whole = await self._text(bench, accepted.handle, 0)
+        whole = await self._text(rig, accepted.handle, 0)
         assert whole == byte_level().decode(ids)
         for position in range(len(ids) + 1):
-            head = await bench.unread(accepted.handle)
+            head = await rig.unread(accepted.handle)
             assert head is not None
-            rest = await self._text(bench, accepted.handle, position)
+            rest = await self._text(rig, accepted.handle, position)
             assert whole.endswith(rest)
 
-    async def _text(self, bench: Bench, handle: str, position: int) -> str:
-        results = await bench.read_all(handle, position)
+    async def _text(self, rig: Rig, handle: str, position: int) -> str:
+        results = await rig.read_all(handle, position)
         ends = [result.end.text for result in results if result.end]
         return "".join(result.elements.text for result in results if result.elements) + "".join(ends)
 
-    async def test_leaving_a_read_stops_nothing(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        key = bench.added().key
+    async def test_leaving_a_read_stops_nothing(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        key = rig.added().key
         core.step({key: 41})
-        async with aclosing(bench.engine.read(accepted.handle, 0, 0, "")) as results:
+        async with aclosing(rig.engine.read(accepted.handle, 0, 0, "")) as results:
             await anext(results)
         assert core.ended == []
         core.step({key: 42})
-        assert (await bench.sequence(accepted.handle)).generated_length == 2
-        assert (await bench.engine.get_request(handle=accepted.handle))[0].attached == 0
+        assert (await rig.sequence(accepted.handle)).generated_length == 2
+        assert (await rig.engine.get_request(handle=accepted.handle))[0].attached == 0
 
-    async def test_an_ended_request_is_read_again_and_again(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        core.step({bench.added().key: 41}, ended={bench.added().key: FinishReason.EOS})
-        assert await bench.read_all(accepted.handle) == await bench.read_all(accepted.handle)
+    async def test_an_ended_request_is_read_again_and_again(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        core.step({rig.added().key: 41}, ended={rig.added().key: FinishReason.EOS})
+        assert await rig.read_all(accepted.handle) == await rig.read_all(accepted.handle)
 
     @pytest.mark.parametrize("position", [2, 2**32 - 1, -1])
-    async def test_a_position_outside_the_log_is_told_at_the_call(self, bench: Bench, position: int) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        core.step({bench.added().key: 41})
+    async def test_a_position_outside_the_log_is_told_at_the_call(self, rig: Rig, position: int) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        core.step({rig.added().key: 41})
         with pytest.raises(OutOfRange):
-            bench.engine.read(accepted.handle, 0, position, "")
+            rig.engine.read(accepted.handle, 0, position, "")
         with pytest.raises(OutOfRange):
-            await bench.engine.get_request(handle=accepted.handle, from_position=position)
+            await rig.engine.get_request(handle=accepted.handle, from_position=position)
 
-    async def test_an_index_that_the_request_does_not_have_is_not_found(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start()
+    async def test_an_index_that_the_request_does_not_have_is_not_found(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start()
         with pytest.raises(NotFound, match="none with index 1"):
-            bench.engine.read(accepted.handle, 1, 0, "")
+            rig.engine.read(accepted.handle, 1, 0, "")
 
-    async def test_release_ends_every_reader_that_waits(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start()
+    async def test_release_ends_every_reader_that_waits(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start()
         waits = [
-            asyncio.create_task(bench.read_all(accepted.handle)),
-            asyncio.create_task(bench.read_all(accepted.handle)),
-            asyncio.create_task(bench.engine.sync_request(handle=accepted.handle)),
-            asyncio.create_task(bench.engine.get_request(handle=accepted.handle, wait=600)),
-            asyncio.create_task(bench.engine.get_request(handle=accepted.handle, wait=600, from_position=0)),
+            asyncio.create_task(rig.read_all(accepted.handle)),
+            asyncio.create_task(rig.read_all(accepted.handle)),
+            asyncio.create_task(rig.engine.sync_request(handle=accepted.handle)),
+            asyncio.create_task(rig.engine.get_request(handle=accepted.handle, wait=600)),
+            asyncio.create_task(rig.engine.get_request(handle=accepted.handle, wait=600, from_position=0)),
         ]
         await settle()
-        await bench.engine.release_request(accepted.handle, "")
+        await rig.engine.release_request(accepted.handle, "")
         for outcome in await asyncio.gather(*waits, return_exceptions=True):
             assert isinstance(outcome, NotFound)
             assert "released" in outcome.message
 
-    async def test_release_ends_a_reader_between_two_reads_too(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        core.step({bench.added().key: 41})
-        async with aclosing(bench.engine.read(accepted.handle, 0, 0, "")) as results:
+    async def test_release_ends_a_reader_between_two_reads_too(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        core.step({rig.added().key: 41})
+        async with aclosing(rig.engine.read(accepted.handle, 0, 0, "")) as results:
             await anext(results)
-            core.step({bench.added().key: 42})
-            await bench.engine.release_request(accepted.handle, "")
+            core.step({rig.added().key: 42})
+            await rig.engine.release_request(accepted.handle, "")
             with pytest.raises(NotFound):
                 await anext(results)
 
 
 class TestGet:
-    async def test_tells_the_request_s_own_status(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        key = bench.added().key
-        seen = [(await bench.sequence(accepted.handle)).status]
+    async def test_tells_the_request_s_own_status(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        key = rig.added().key
+        seen = [(await rig.sequence(accepted.handle)).status]
         core.step(scheduled={key: 0})
         for token_id in (41, 42):
             core.step({key: token_id})
-            seen.append((await bench.sequence(accepted.handle)).status)
+            seen.append((await rig.sequence(accepted.handle)).status)
         core.step(ended={key: FinishReason.EOS})
-        seen.append((await bench.sequence(accepted.handle)).status)
+        seen.append((await rig.sequence(accepted.handle)).status)
         assert seen == ["INIT", "CONTEXT_FINISHED", "GENERATING", "FINISHED"]
 
-    async def test_a_position_brings_what_is_unread_there(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        assert await bench.unread(accepted.handle, 0) is None
-        core.step({bench.added().key: 41})
-        elements = await bench.unread(accepted.handle, 0)
+    async def test_a_position_brings_what_is_unread_there(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        assert await rig.unread(accepted.handle, 0) is None
+        core.step({rig.added().key: 41})
+        elements = await rig.unread(accepted.handle, 0)
         assert elements is not None
         assert elements.token_ids == [41]
-        assert await bench.unread(accepted.handle, 1) is None
+        assert await rig.unread(accepted.handle, 1) is None
 
-    async def test_waits_for_something_unread(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        core.step({bench.added().key: 41})
-        call = asyncio.create_task(bench.engine.get_request(handle=accepted.handle, wait=600, from_position=1))
+    async def test_waits_for_something_unread(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        core.step({rig.added().key: 41})
+        call = asyncio.create_task(rig.engine.get_request(handle=accepted.handle, wait=600, from_position=1))
         await settle()
         assert not call.done()
-        core.step({bench.added().key: 42})
+        core.step({rig.added().key: 42})
         _, elements = await call
         assert elements is not None
         assert elements.token_ids == [42]
 
-    async def test_the_end_is_something_unread(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        call = asyncio.create_task(bench.engine.get_request(handle=accepted.handle, wait=600, from_position=0))
+    async def test_the_end_is_something_unread(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        call = asyncio.create_task(rig.engine.get_request(handle=accepted.handle, wait=600, from_position=0))
         await settle()
-        core.step(ended={bench.added().key: FinishReason.NO_TOKEN_LEFT})
+        core.step(ended={rig.added().key: FinishReason.NO_TOKEN_LEFT})
         view, elements = await call
         assert elements is None
         assert view.sequences[0].end is not None
 
-    async def test_without_a_position_it_waits_for_the_end(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start()
-        call = asyncio.create_task(bench.engine.get_request(handle=accepted.handle, wait=600))
+    async def test_without_a_position_it_waits_for_the_end(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start()
+        call = asyncio.create_task(rig.engine.get_request(handle=accepted.handle, wait=600))
         await settle()
-        core.step({bench.added().key: 41})
+        core.step({rig.added().key: 41})
         await settle()
         assert not call.done()
-        core.step(ended={bench.added().key: FinishReason.EOS})
+        core.step(ended={rig.added().key: FinishReason.EOS})
         view, elements = await call
         assert (elements, view.sequences[0].status) == (None, GenerateStatus.FINISHED)
 
     @pytest.mark.parametrize("position", [None, 0])
-    async def test_running_out_of_time_is_no_error(self, bench: Bench, position: int | None) -> None:
-        await bench.run()
-        accepted = await bench.start()
-        view, elements = await bench.engine.get_request(handle=accepted.handle, wait=1e-9, from_position=position)
+    async def test_running_out_of_time_is_no_error(self, rig: Rig, position: int | None) -> None:
+        await rig.run()
+        accepted = await rig.start()
+        view, elements = await rig.engine.get_request(handle=accepted.handle, wait=1e-9, from_position=position)
         assert (elements, view.sequences[0].status, view.attached) == (None, GenerateStatus.INIT, 0)
 
     @pytest.mark.parametrize("wait", [-1.0, float("nan"), float("inf")])
-    async def test_a_wait_that_is_no_time_is_refused(self, bench: Bench, wait: float) -> None:
-        await bench.run()
-        accepted = await bench.start()
+    async def test_a_wait_that_is_no_time_is_refused(self, rig: Rig, wait: float) -> None:
+        await rig.run()
+        accepted = await rig.start()
         with pytest.raises(InvalidArgument) as caught:
-            await bench.engine.get_request(handle=accepted.handle, wait=wait)
+            await rig.engine.get_request(handle=accepted.handle, wait=wait)
         assert caught.value.violations[0].field == "wait"
 
-    async def test_an_index_needs_a_position(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start()
+    async def test_an_index_needs_a_position(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start()
         with pytest.raises(InvalidArgument, match="index = 1 needs from_position"):
-            await bench.engine.get_request(handle=accepted.handle, index=1)
+            await rig.engine.get_request(handle=accepted.handle, index=1)
 
-    async def test_finds_a_request_by_the_id_of_its_client(self, bench: Bench) -> None:
-        await bench.run()
-        accepted = await bench.start(request_id="r1")
-        view, _ = await bench.engine.get_request(request_id="r1")
+    async def test_finds_a_request_by_the_id_of_its_client(self, rig: Rig) -> None:
+        await rig.run()
+        accepted = await rig.start(request_id="r1")
+        view, _ = await rig.engine.get_request(request_id="r1")
         assert view.request == accepted
-        assert (await not_found(bench.engine.get_request(request_id="r2"))).reason == "UNKNOWN_REQUEST"
-        assert (await not_found(bench.engine.get_request(request_id=""))).reason == "UNKNOWN_REQUEST"
+        assert (await not_found(rig.engine.get_request(request_id="r2"))).reason == "UNKNOWN_REQUEST"
+        assert (await not_found(rig.engine.get_request(request_id=""))).reason == "UNKNOWN_REQUEST"

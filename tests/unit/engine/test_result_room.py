@@ -7,81 +7,81 @@ from headrace_engine.engine.result_room import SEQUENCE_BYTES, TOKEN_BYTES, Need
 from headrace_engine.engine.token_details import Asked
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.result_types import FinishReason
-from unit.engine.bench import NAME, Bench
+from unit.engine.rig import NAME, Rig
 
 OF = {"max_new_tokens": 10}
 SIZE = log_bytes(10)
 
 
-def taken(bench: Bench, owner: str = "") -> int:
-    return bench.engine._book.room.taken((owner, NAME))
+def taken(rig: Rig, owner: str = "") -> int:
+    return rig.engine._book.room.taken((owner, NAME))
 
 
-async def test_a_start_takes_the_worst_case_and_the_end_gives_the_rest_back(bench: Bench) -> None:
-    await bench.run()
-    accepted = await bench.start(config=OF)
-    assert taken(bench) == SIZE == SEQUENCE_BYTES + 10 * TOKEN_BYTES
-    key = bench.added().key
-    bench.core.step({key: 1})
-    assert taken(bench) == SIZE
-    bench.core.step({key: 1}, ended={key: FinishReason.EOS})
-    assert taken(bench) == log_bytes(2)
-    await bench.engine.release_request(accepted.handle, "")
-    await bench.engine.release_request(accepted.handle, "")
-    assert taken(bench) == 0
-    assert not bench.engine._book.room._taken
+async def test_a_start_takes_the_worst_case_and_the_end_gives_the_rest_back(rig: Rig) -> None:
+    await rig.run()
+    accepted = await rig.start(config=OF)
+    assert taken(rig) == SIZE == SEQUENCE_BYTES + 10 * TOKEN_BYTES
+    key = rig.added().key
+    rig.core.step({key: 1})
+    assert taken(rig) == SIZE
+    rig.core.step({key: 1}, ended={key: FinishReason.EOS})
+    assert taken(rig) == log_bytes(2)
+    await rig.engine.release_request(accepted.handle, "")
+    await rig.engine.release_request(accepted.handle, "")
+    assert taken(rig) == 0
+    assert not rig.engine._book.room._taken
 
 
-async def test_a_request_released_while_it_runs_gives_all_back(bench: Bench) -> None:
-    await bench.run()
-    accepted = await bench.start(config=OF)
-    await bench.engine.release_request(accepted.handle, "")
-    assert taken(bench) == 0
+async def test_a_request_released_while_it_runs_gives_all_back(rig: Rig) -> None:
+    await rig.run()
+    accepted = await rig.start(config=OF)
+    await rig.engine.release_request(accepted.handle, "")
+    assert taken(rig) == 0
 
 
-async def test_what_exceeds_the_limit_is_refused_with_the_numbers(bench: Bench) -> None:
-    await bench.run(max_result_bytes=2 * SIZE + 100)
+async def test_what_exceeds_the_limit_is_refused_with_the_numbers(rig: Rig) -> None:
+    await rig.run(max_result_bytes=2 * SIZE + 100)
     for _ in range(2):
-        await bench.start(config=OF)
+        await rig.start(config=OF)
     with pytest.raises(ResourceExhausted, match=f"{2 * SIZE} are taken and this request may need {SIZE}") as caught:
-        await bench.start(config=OF)
+        await rig.start(config=OF)
     assert caught.value.reason == "RESULTS_FULL"
     assert caught.value.retry_after is not None
     assert f"may take {2 * SIZE + 100} bytes (max_result_bytes)" in caught.value.message
-    assert len(bench.core.added) == 2
-    assert taken(bench) == 2 * SIZE
+    assert len(rig.core.added) == 2
+    assert taken(rig) == 2 * SIZE
 
 
-async def test_each_owner_and_each_model_has_its_own(bench: Bench) -> None:
-    await bench.run(max_result_bytes=SIZE)
-    await bench.run("other", max_result_bytes=SIZE)
-    await bench.start(config=OF, owner="a")
-    await bench.start(config=OF, owner="b")
-    await bench.start(config=OF, owner="a", model_name="other")
+async def test_each_owner_and_each_model_has_its_own(rig: Rig) -> None:
+    await rig.run(max_result_bytes=SIZE)
+    await rig.run("other", max_result_bytes=SIZE)
+    await rig.start(config=OF, owner="a")
+    await rig.start(config=OF, owner="b")
+    await rig.start(config=OF, owner="a", model_name="other")
     with pytest.raises(ResourceExhausted):
-        await bench.start(config=OF, owner="a")
+        await rig.start(config=OF, owner="a")
 
 
-async def test_a_lease_that_ran_out_makes_room(bench: Bench) -> None:
-    await bench.run(max_result_bytes=SIZE)
-    await bench.start(config=OF)
-    bench.pass_time(60)
-    assert taken(bench) == SEQUENCE_BYTES
-    bench.pass_time(600)
-    await bench.start(config=OF)
+async def test_a_lease_that_ran_out_makes_room(rig: Rig) -> None:
+    await rig.run(max_result_bytes=SIZE)
+    await rig.start(config=OF)
+    rig.pass_time(60)
+    assert taken(rig) == SEQUENCE_BYTES
+    rig.pass_time(600)
+    await rig.start(config=OF)
 
 
-async def test_a_refused_start_takes_nothing(bench: Bench) -> None:
-    await bench.run()
+async def test_a_refused_start_takes_nothing(rig: Rig) -> None:
+    await rig.run()
     with pytest.raises(InvalidArgument):
-        await bench.start((999,), config=OF)
-    assert taken(bench) == 0
+        await rig.start((999,), config=OF)
+    assert taken(rig) == 0
 
 
-async def test_what_never_fits_is_no_matter_of_waiting(bench: Bench) -> None:
-    await bench.run(max_result_bytes=log_bytes(9))
+async def test_what_never_fits_is_no_matter_of_waiting(rig: Rig) -> None:
+    await rig.run(max_result_bytes=log_bytes(9))
     with pytest.raises(InvalidArgument, match="ask for at most 9 tokens") as caught:
-        await bench.start(config=OF)
+        await rig.start(config=OF)
     assert caught.value.violations[0].field == "config.max_new_tokens"
 
 
@@ -175,8 +175,8 @@ class TestWhatIsToBlame:
             assert field == "config.max_new_tokens"
             assert "install the model with more" in text
 
-    async def test_a_request_tells_it_by_its_own_fields(self, bench: Bench) -> None:
-        await bench.run(max_result_bytes=SIZE)
+    async def test_a_request_tells_it_by_its_own_fields(self, rig: Rig) -> None:
+        await rig.run(max_result_bytes=SIZE)
         for config, blamed in (
             ({"prompt_logprobs": 20}, "prompt_logprobs"),
             ({"logprobs": True, "top_logprobs": 3}, "top_logprobs"),
@@ -185,6 +185,6 @@ class TestWhatIsToBlame:
             ({"best_of": 2}, "best_of"),
         ):
             with pytest.raises(InvalidArgument) as caught:
-                await bench.start(config={**OF, **config})
+                await rig.start(config={**OF, **config})
             assert caught.value.violations[0].field == f"config.{blamed}"
-        assert taken(bench) == 0
+        assert taken(rig) == 0

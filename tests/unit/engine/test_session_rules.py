@@ -12,7 +12,7 @@ from headrace_engine.engine.session_update import SessionUpdate
 from headrace_engine.result_types import FinishReason, GenerateStatus, PrefixReuse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.engine.session_bench import SessionBench, Story, rows_of
+from unit.engine.session_rig import SessionRig, Story, rows_of
 
 
 @dataclass
@@ -40,7 +40,7 @@ class World:
 
     def __init__(self, random: Random, update_bytes: int) -> None:
         self.random = random
-        self.bench = SessionBench(update_bytes)
+        self.rig = SessionRig(update_bytes)
         self.stories: list[Story] = []
         self.clients: dict[int, Client] = {}
         self.next_channel = 1
@@ -63,7 +63,7 @@ class World:
 
     def begin(self) -> None:
         if sum(story.log.end is None for story in self.stories) < 3:
-            self.stories.append(self.bench.story(f"h{len(self.stories)}"))
+            self.stories.append(self.rig.story(f"h{len(self.stories)}"))
 
     def say(self) -> None:
         story = self.some_story()
@@ -92,7 +92,7 @@ class World:
         log = self.stories[number].log
         position = self.random.randrange(len(log) + 1)
         window = self.random.choice([None, 0, 1, 5, 4096])
-        self.bench.attach(self.next_channel, f"h{number}", at=position, window=window)
+        self.rig.attach(self.next_channel, f"h{number}", at=position, window=window)
         size = 4096 if window is None else window
         self.clients[self.next_channel] = Client(log, position, position, size, size)
         self.next_channel += 1
@@ -106,13 +106,13 @@ class World:
         client.window = client.opened if window is None else window
         client.opened = client.window or client.opened
         client.closed = client.closed and client.limit <= client.position
-        self.bench.ack(client.acked, window, channel=channel)
+        self.rig.ack(client.acked, window, channel=channel)
 
     def detach(self) -> None:
         if self.clients:
             channel = self.random.choice(list(self.clients))
             del self.clients[channel]
-            self.bench.session.detach(channel)
+            self.rig.session.detach(channel)
 
     def release(self) -> None:
         """The handle is gone at once; the channels hear of it with the next update."""
@@ -121,17 +121,17 @@ class World:
             story.log.release()
 
     def pass_time(self) -> None:
-        self.bench.session.heard()
-        self.bench.timers.advance(self.random.choice([0.3, 1.0]))
+        self.rig.session.heard()
+        self.rig.timers.advance(self.random.choice([0.3, 1.0]))
 
     async def drain_some(self) -> None:
-        update = await self.bench.poll()
+        update = await self.rig.poll()
         if update is not None:
             self.take(update)
 
     async def drain_all(self) -> None:
         for _ in range(10_000):
-            update = await self.bench.poll()
+            update = await self.rig.poll()
             if update is None:
                 break
             self.take(update)
@@ -200,9 +200,9 @@ class World:
         await self.drain_all()
         alive = [client for client in self.clients.values() if not client.log.released]
         assert sum(story.readers for story in self.stories) == len(alive)
-        self.bench.session.close()
+        self.rig.session.close()
         assert all(story.readers == 0 for story in self.stories)
-        assert self.bench.timers.armed == 0
+        assert self.rig.timers.armed == 0
 
 
 @given(seed=st.integers(0, 2**32), update_bytes=st.sampled_from([100, 700, 5000, 960 * 1024]))

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from headrace_engine.engine.session_channels import Refused
 from headrace_engine.errors import ResourceExhausted
-from unit.engine.session_bench import SessionBench
+from unit.engine.session_rig import SessionRig
 
 
 @pytest.fixture
-async def bench() -> SessionBench:
-    return SessionBench(update_bytes=100_000)
+async def rig() -> SessionRig:
+    return SessionRig(update_bytes=100_000)
 
 
-async def test_f13_beyond_a_sessions_share_an_attach_is_refused_alone(bench: SessionBench) -> None:
-    bench.shares.limit = 8
-    bench.story()
+async def test_f13_beyond_a_sessions_share_an_attach_is_refused_alone(rig: SessionRig) -> None:
+    rig.shares.limit = 8
+    rig.story()
     for number in range(1, 8):
-        bench.attach(number)
-    update = await bench.update()
+        rig.attach(number)
+    update = await rig.update()
     assert [attached.channel for attached in update.attached] == [1, 2, 3, 4, 5, 6]
     (failure,) = update.errors
     assert (failure.channel, type(failure.error)) == (7, ResourceExhausted)
@@ -27,28 +27,28 @@ async def test_f13_beyond_a_sessions_share_an_attach_is_refused_alone(bench: Ses
     assert failure.error.retry_after == 1.0
 
 
-async def test_f13_a_share_is_given_back_with_each_channel(bench: SessionBench) -> None:
-    bench.story()
-    bench.attach(1)
-    bench.attach(2, "unknown")
-    bench.attach(3)
-    assert bench.shares.taken == 3
-    await bench.update()
-    assert bench.shares.taken == 2
-    bench.session.detach(1)
-    bench.session.detach(1)
-    assert bench.shares.taken == 1
-    bench.session.close()
-    assert (bench.shares.taken, bench.shares.parties) == (0, 0)
+async def test_f13_a_share_is_given_back_with_each_channel(rig: SessionRig) -> None:
+    rig.story()
+    rig.attach(1)
+    rig.attach(2, "unknown")
+    rig.attach(3)
+    assert rig.shares.taken == 3
+    await rig.update()
+    assert rig.shares.taken == 2
+    rig.session.detach(1)
+    rig.session.detach(1)
+    assert rig.shares.taken == 1
+    rig.session.close()
+    assert (rig.shares.taken, rig.shares.parties) == (0, 0)
 
 
-async def test_f13_one_sequence_has_so_many_readers(bench: SessionBench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_f13_one_sequence_has_so_many_readers(rig: SessionRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each token is told to all of them, so their number is bounded whoever they are."""
     monkeypatch.setattr("headrace_engine.engine.session_reader.MAX_FOLLOWERS", 2)
-    story = bench.story()
+    story = rig.story()
     for number in (1, 2, 3):
-        bench.attach(number)
-    update = await bench.update()
+        rig.attach(number)
+    update = await rig.update()
     assert [failure.channel for failure in update.errors] == [3]
     assert "2 readers of sessions read this sequence" in update.errors[0].error.message
     assert story.readers == 2
@@ -56,7 +56,7 @@ async def test_f13_one_sequence_has_so_many_readers(bench: SessionBench, monkeyp
 
 @pytest.mark.parametrize("count", [500, 4000])
 async def test_f12_what_waits_is_told_in_linear_time(
-    bench: SessionBench, monkeypatch: pytest.MonkeyPatch, count: int
+    rig: SessionRig, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Each channel is looked up as often for many that wait as for few, however many messages they take."""
     looks = 0
@@ -68,9 +68,9 @@ async def test_f12_what_waits_is_told_in_linear_time(
 
     monkeypatch.setattr(Refused, "__hash__", look)
     for number in range(1, count + 1):
-        bench.attach(number, "unknown")
+        rig.attach(number, "unknown")
     messages = 0
-    while await bench.poll() is not None:
+    while await rig.poll() is not None:
         messages += 1
     assert messages > count / 20
     assert looks <= 6 * count

@@ -9,8 +9,8 @@ from headrace_engine.errors import InvalidArgument
 from headrace_engine.messages import CoreStat
 from headrace_engine.request_types import AcceptedRequest, ResumedSequence
 from headrace_engine.result_types import EndRecord, FinishReason, GenerateStatus, StopKind, StopMatch
-from unit.engine.bench import Bench
 from unit.engine.clock import settle
+from unit.engine.rig import Rig
 from unit.engine.vocabularies import byte_level
 
 IM_END = 2
@@ -21,10 +21,10 @@ def ids_of(text: str) -> tuple[int, ...]:
     return tuple(token_id for character in text for token_id in byte_level().encode(character).ids)
 
 
-async def started(bench: Bench, **config: Any) -> tuple[AcceptedRequest, int]:
+async def started(rig: Rig, **config: Any) -> tuple[AcceptedRequest, int]:
     """A request, and the key that the core knows it by."""
-    accepted = await bench.start(config=config)
-    return accepted, bench.added().key
+    accepted = await rig.start(config=config)
+    return accepted, rig.added().key
 
 
 async def refusal(call: Any) -> InvalidArgument:
@@ -33,8 +33,8 @@ async def refusal(call: Any) -> InvalidArgument:
     return caught.value
 
 
-async def end_of(bench: Bench, accepted: AcceptedRequest) -> EndRecord:
-    end = (await bench.sequence(accepted.handle)).end
+async def end_of(rig: Rig, accepted: AcceptedRequest) -> EndRecord:
+    end = (await rig.sequence(accepted.handle)).end
     assert end is not None
     return end
 
@@ -52,141 +52,141 @@ class TestRefusals:
         ],
     )  # fmt: skip
     async def test_bc026_what_is_no_stop_is_refused_by_name(
-        self, bench: Bench, config: dict[str, Any], field: str, words: str
+        self, rig: Rig, config: dict[str, Any], field: str, words: str
     ) -> None:
-        await bench.run()
-        error = await refusal(bench.start(config=config))
+        await rig.run()
+        error = await refusal(rig.start(config=config))
         assert [violation.field for violation in error.violations] == [f"config.{field}"]
         assert words in error.message
 
-    async def test_the_most_that_is_allowed_is_taken(self, bench: Bench) -> None:
-        await bench.run()
-        await bench.start(config={"stop_words": ("ab" * 30_000,), "stop_words_ids": ((1,) * 65_536,)})
+    async def test_the_most_that_is_allowed_is_taken(self, rig: Rig) -> None:
+        await rig.run()
+        await rig.start(config={"stop_words": ("ab" * 30_000,), "stop_words_ids": ((1,) * 65_536,)})
 
 
 class TestEnds:
-    async def test_bc013_a_word_ends_the_sequence_and_the_core_computes_it_no_more(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted, key = await started(bench, stop_words=("OPQ",))
+    async def test_bc013_a_word_ends_the_sequence_and_the_core_computes_it_no_more(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted, key = await started(rig, stop_words=("OPQ",))
         for token_id in ids_of("LMNOPQRS"):
             core.step({key: token_id})
         assert core.ended == [key]
-        end = await end_of(bench, accepted)
+        end = await end_of(rig, accepted)
         assert (end.finish_reason, end.status) == (FinishReason.STOP_WORD, GenerateStatus.FINISHED)
         assert (end.stop, end.position, end.text) == (OPQ, 6, "")
         assert end.stat.generated_token_length == 6
-        elements = await bench.unread(accepted.handle)
+        elements = await rig.unread(accepted.handle)
         assert elements is not None
         assert (tuple(elements.token_ids), elements.text) == (ids_of("LMNOPQ"), "LMN")
         assert end.checksum == elements.checksum_after
 
-    async def test_bc024_tokens_beyond_a_stop_count_nowhere(self, bench: Bench) -> None:
-        core = await bench.run()
-        _, key = await started(bench, stop_words=("OPQ",))
+    async def test_bc024_tokens_beyond_a_stop_count_nowhere(self, rig: Rig) -> None:
+        core = await rig.run()
+        _, key = await started(rig, stop_words=("OPQ",))
         for count, token_id in enumerate(ids_of("OPQRS"), 1):
             core.step({key: token_id}, stat=CoreStat(generated_tokens=count))
-        (stat,) = bench.engine.engine_stats()
+        (stat,) = rig.engine.engine_stats()
         assert stat.generated_tokens == 3
 
-    async def test_a_stop_id_is_the_core_s_affair_too(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted, key = await started(bench, stop_token_ids=(9, 41), min_new_tokens=1)
-        assert (bench.added().stop_ids, bench.added().min_new) == ((9, 41), 1)
+    async def test_a_stop_id_is_the_core_s_affair_too(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted, key = await started(rig, stop_token_ids=(9, 41), min_new_tokens=1)
+        assert (rig.added().stop_ids, rig.added().min_new) == ((9, 41), 1)
         core.step({key: 41})
         core.step({key: 41}, ended={key: FinishReason.STOP_WORD})
         assert core.ended == []
-        end = await end_of(bench, accepted)
+        end = await end_of(rig, accepted)
         assert (end.position, end.stop) == (2, StopMatch(StopKind.STOP_TOKEN_IDS, 1, "&"))
 
     @pytest.mark.parametrize("reason", [FinishReason.EOS, FinishReason.MAX_LENGTH])
-    async def test_a_stop_that_comes_with_another_end_wins(self, bench: Bench, reason: FinishReason) -> None:
-        core = await bench.run()
-        accepted, key = await started(bench, stop_words=("<|im_end|>",))
+    async def test_a_stop_that_comes_with_another_end_wins(self, rig: Rig, reason: FinishReason) -> None:
+        core = await rig.run()
+        accepted, key = await started(rig, stop_words=("<|im_end|>",))
         core.step({key: IM_END}, ended={key: reason})
         assert core.ended == []
-        assert (await end_of(bench, accepted)).stop == StopMatch(StopKind.STOP_WORDS, 0, "<|im_end|>")
+        assert (await end_of(rig, accepted)).stop == StopMatch(StopKind.STOP_WORDS, 0, "<|im_end|>")
 
-    async def test_bc035_text_that_was_kept_back_is_in_the_end_record(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted, key = await started(bench, stop_words=("OPQ",))
+    async def test_bc035_text_that_was_kept_back_is_in_the_end_record(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted, key = await started(rig, stop_words=("OPQ",))
         core.step({key: ids_of("N")[0]})
         core.step({key: ids_of("O")[0]}, ended={key: FinishReason.MAX_LENGTH})
-        end = await end_of(bench, accepted)
+        end = await end_of(rig, accepted)
         assert (end.text, end.stop) == ("O", None)
 
-    async def test_what_was_kept_back_is_told_of_a_stopped_request(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted, key = await started(bench, stop_words=("OPQ",))
+    async def test_what_was_kept_back_is_told_of_a_stopped_request(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted, key = await started(rig, stop_words=("OPQ",))
         core.step({key: ids_of("O")[0]})
-        (sequence,) = await bench.engine.stop_request(accepted.handle, "")
+        (sequence,) = await rig.engine.stop_request(accepted.handle, "")
         assert sequence.end is not None
         assert (sequence.end.text, sequence.end.stop) == ("O", None)
 
-    async def test_a_stop_may_not_begin_in_the_prompt(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted = await bench.start(ids_of("xOP"), config={"stop_words": ("OPQ",), "stop_words_ids": (ids_of("OPQ"),)})
-        core.step({bench.added().key: ids_of("Q")[0]})
-        assert (await bench.sequence(accepted.handle)).end is None
+    async def test_a_stop_may_not_begin_in_the_prompt(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start(ids_of("xOP"), config={"stop_words": ("OPQ",), "stop_words_ids": (ids_of("OPQ"),)})
+        core.step({rig.added().key: ids_of("Q")[0]})
+        assert (await rig.sequence(accepted.handle)).end is None
 
-    async def test_others_in_the_step_go_on(self, bench: Bench) -> None:
-        core = await bench.run()
-        stopped, key = await started(bench, stop_words=("a",))
-        going, other = await started(bench)
+    async def test_others_in_the_step_go_on(self, rig: Rig) -> None:
+        core = await rig.run()
+        stopped, key = await started(rig, stop_words=("a",))
+        going, other = await started(rig)
         core.step({key: ids_of("a")[0], other: ids_of("a")[0]})
-        assert (await end_of(bench, stopped)).finish_reason is FinishReason.STOP_WORD
-        assert (await bench.sequence(going.handle)).end is None
+        assert (await end_of(rig, stopped)).finish_reason is FinishReason.STOP_WORD
+        assert (await rig.sequence(going.handle)).end is None
         assert core.ended == [key]
 
-    async def test_logprobs_and_ids_stay_aligned(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted, key = await started(bench, stop_words=("ab",), logprobs=True)
+    async def test_logprobs_and_ids_stay_aligned(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted, key = await started(rig, stop_words=("ab",), logprobs=True)
         for token_id, logprob in zip(ids_of("xabc"), (-1.0, -2.0, -3.0, -4.0), strict=True):
             core.step({key: token_id}, logprobs=[logprob])
-        elements = await bench.unread(accepted.handle)
+        elements = await rig.unread(accepted.handle)
         assert elements is not None
         assert elements.token_logprobs == [-1.0, -2.0, -3.0]
 
-    async def test_after_the_loss_of_a_core_a_word_goes_on_where_it_was(self, bench: Bench) -> None:
-        core = await bench.run()
-        accepted, key = await started(bench, stop_words=("OPQ",))
+    async def test_after_the_loss_of_a_core_a_word_goes_on_where_it_was(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted, key = await started(rig, stop_words=("OPQ",))
         for token_id in ids_of("NOP"):
             core.step({key: token_id})
         core.die()
         core.end_close()
         await settle()
-        assert bench.added().generated == ids_of("NOP")
-        bench.core.step({bench.added().key: ids_of("Q")[0]})
-        assert (await end_of(bench, accepted)).stop == OPQ
+        assert rig.added().generated == ids_of("NOP")
+        rig.core.step({rig.added().key: ids_of("Q")[0]})
+        assert (await end_of(rig, accepted)).stop == OPQ
 
 
 class TestHandOver:
-    async def test_a_stop_is_found_wherever_the_request_is_cut(self, bench: Bench) -> None:
-        await bench.run()
+    async def test_a_stop_is_found_wherever_the_request_is_cut(self, rig: Rig) -> None:
+        await rig.run()
         ids, config = ids_of("LMNOPQ"), {"stop_words": ("OPQ",), "lease": None}
-        whole = await bench.start(config=config)
+        whole = await rig.start(config=config)
         for token_id in ids:
-            bench.core.step({bench.added().key: token_id})
+            rig.core.step({rig.added().key: token_id})
         for cut in range(1, len(ids)):
             sequence = ResumedSequence(0, ids[:cut])
-            rest = await bench.start(request_id=f"r{cut}", handover=1, resume=(sequence,), config=config)
+            rest = await rig.start(request_id=f"r{cut}", handover=1, resume=(sequence,), config=config)
             for token_id in ids[cut:]:
-                bench.core.step({bench.added().key: token_id})
-            assert await bench.unread(rest.handle, cut) == await bench.unread(whole.handle, cut)
-            end = await end_of(bench, rest)
+                rig.core.step({rig.added().key: token_id})
+            assert await rig.unread(rest.handle, cut) == await rig.unread(whole.handle, cut)
+            end = await end_of(rig, rest)
             assert (end.stop, end.position) == (OPQ, 6)
 
     @pytest.mark.parametrize("ended", [False, True])
-    async def test_what_a_stop_had_ended_is_not_computed(self, bench: Bench, ended: bool) -> None:
-        await bench.run()
+    async def test_what_a_stop_had_ended_is_not_computed(self, rig: Rig, ended: bool) -> None:
+        await rig.run()
         sequence = ResumedSequence(0, ids_of("NOPQ"), ended=ended)
-        accepted = await bench.start(request_id="r1", handover=1, resume=(sequence,), config={"stop_words": ("OPQ",)})
-        end = await end_of(bench, accepted)
+        accepted = await rig.start(request_id="r1", handover=1, resume=(sequence,), config={"stop_words": ("OPQ",)})
+        end = await end_of(rig, accepted)
         assert (end.finish_reason, end.stop, end.text) == (FinishReason.STOP_WORD, OPQ, "")
-        assert bench.core.added == []
+        assert rig.core.added == []
 
-    async def test_ids_beyond_a_stop_are_refused(self, bench: Bench) -> None:
-        await bench.run()
-        start = bench.start(
+    async def test_ids_beyond_a_stop_are_refused(self, rig: Rig) -> None:
+        await rig.run()
+        start = rig.start(
             request_id="r1",
             handover=1,
             resume=(ResumedSequence(0, ids_of("NOPQR")),),
@@ -196,9 +196,9 @@ class TestHandOver:
         assert error.violations[0].field == "resume.sequences[0].delivered_ids"
         assert "goes on after position 3, where 'OPQ' stops the sequence" in error.message
 
-    async def test_the_sequence_that_is_refused_is_named_by_its_place_in_the_message(self, bench: Bench) -> None:
-        await bench.run()
+    async def test_the_sequence_that_is_refused_is_named_by_its_place_in_the_message(self, rig: Rig) -> None:
+        await rig.run()
         resume = (ResumedSequence(1, ids_of("NOPQR")), ResumedSequence(0, ids_of("N")))
         config = {"stop_words": ("OPQ",), "n": 2}
-        error = await refusal(bench.start(request_id="r1", handover=1, resume=resume, config=config))
+        error = await refusal(rig.start(request_id="r1", handover=1, resume=resume, config=config))
         assert error.violations[0].field == "resume.sequences[0].delivered_ids"

@@ -22,8 +22,8 @@ from headrace_engine.errors import DeadlineExceeded
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, ChatMessage
-from unit.engine.bench import NAME, Bench
 from unit.engine.held import PREPARE
+from unit.engine.rig import NAME, Rig
 from unit.engine.scripted_core import READY
 from waiting import wait_until
 
@@ -52,39 +52,39 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
     stuck.go.set()
 
 
-async def test_f1_stuck_installs_cost_installs_alone(bench: Bench, stuck: Stuck) -> None:
-    bench.launcher.ready_at_once = replace(READY, max_length=4096)
-    await bench.run()
+async def test_f1_stuck_installs_cost_installs_alone(rig: Rig, stuck: Stuck) -> None:
+    rig.launcher.ready_at_once = replace(READY, max_length=4096)
+    await rig.run()
     for number in range(8):
-        await bench.engine.install_model(bench.config(f"m{number}", model_path=f"/stuck/{number}"), no_wait=True)
+        await rig.engine.install_model(rig.config(f"m{number}", model_path=f"/stuck/{number}"), no_wait=True)
     text = "Hello world. " * (INLINE_SIZE // 10)
     works: list[Any] = [
-        bench.start(text),
-        bench.start(Chat((ChatMessage("user", "Hello"),))),
-        bench.start("x", config={"response_format": ResponseFormat(ResponseFormatKind.REGEX, "[ab]+")}),
-        bench.start("x", config={"stop_words": ("y" * (INLINE_SIZE + 1),)}),
-        bench.start("x", config={"bad_words": WORDS}),
-        bench.engine.detokenize(NAME, [5] * (INLINE_SIZE + 1), skip_special_tokens=True),
-        bench.install("good"),
+        rig.start(text),
+        rig.start(Chat((ChatMessage("user", "Hello"),))),
+        rig.start("x", config={"response_format": ResponseFormat(ResponseFormatKind.REGEX, "[ab]+")}),
+        rig.start("x", config={"stop_words": ("y" * (INLINE_SIZE + 1),)}),
+        rig.start("x", config={"bad_words": WORDS}),
+        rig.engine.detokenize(NAME, [5] * (INLINE_SIZE + 1), skip_special_tokens=True),
+        rig.install("good"),
     ]
     await asyncio.wait_for(asyncio.gather(*works), 60)
     await asyncio.to_thread(wait_until, lambda: stuck.count == 3, "one folder leaves one thread to others")
 
 
-async def test_f1_an_install_whose_files_hang_fails_and_may_be_tried_again(bench: Bench, stuck: Stuck) -> None:
-    bench.new_engine(file_limit=0.05)
+async def test_f1_an_install_whose_files_hang_fails_and_may_be_tried_again(rig: Rig, stuck: Stuck) -> None:
+    rig.new_engine(file_limit=0.05)
     with pytest.raises(DeadlineExceeded, match=r"reading models: it took more than 0.05 s. Look on the engine's host"):
-        await bench.install(model_path="/stuck/model")
-    assert bench.state is ModelState.FAILED
-    bench.engine.pools.files.limits = replace(bench.engine.pools.files.limits, seconds=600.0)
-    await bench.install()
-    assert bench.state is ModelState.INITIAL
+        await rig.install(model_path="/stuck/model")
+    assert rig.state is ModelState.FAILED
+    rig.engine.pools.files.limits = replace(rig.engine.pools.files.limits, seconds=600.0)
+    await rig.install()
+    assert rig.state is ModelState.INITIAL
 
 
 @pytest.mark.parametrize("letter", ["x", " "])
-async def test_f8_words_are_spelled_some_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch, letter: str) -> None:
+async def test_f8_words_are_spelled_some_at_a_time(rig: Rig, monkeypatch: pytest.MonkeyPatch, letter: str) -> None:
     """While one owner's words are being spelled another's are, and both get the ids that all words at once have."""
-    await bench.run()
+    await rig.run()
     held, go = threading.Event(), threading.Event()
 
     def slow(bundle: Any, words: Any) -> Any:
@@ -96,21 +96,21 @@ async def test_f8_words_are_spelled_some_at_a_time(bench: Bench, monkeypatch: py
     monkeypatch.setattr(spellings_module, "spellings", slow)
     slow_words = ("slow", *WORDS)
     starts = [
-        asyncio.create_task(bench.start("x", owner="hog", config={"bad_words": slow_words, "seed": number}))
+        asyncio.create_task(rig.start("x", owner="hog", config={"bad_words": slow_words, "seed": number}))
         for number in range(6)
     ]
     try:
         await asyncio.to_thread(held.wait, 60)
-        accepted = await bench.start("x", owner="other", config={"bad_words": (letter, *WORDS)})
+        accepted = await rig.start("x", owner="other", config={"bad_words": (letter, *WORDS)})
         assert accepted.effective_config is not None
         assert not any(start.done() for start in starts)
     finally:
         go.set()
     await asyncio.gather(*starts)
-    prepared = bench.engine._models.prepared(NAME)
+    prepared = rig.engine._models.prepared(NAME)
     whole = spellings(prepared.text._bundle, (letter, *WORDS))
-    assert bench.core.added[0].rules is not None
-    assert bench.core.added[0].rules.bad_words == whole
+    assert rig.core.added[0].rules is not None
+    assert rig.core.added[0].rules.bad_words == whole
 
 
 def test_slices_hold_every_word_once_and_measure_little() -> None:
@@ -122,8 +122,8 @@ def test_slices_hold_every_word_once_and_measure_little() -> None:
     assert in_slices([]) == []
 
 
-async def test_f8_long_texts_of_one_owner_hold_up_no_shorter_one(bench: Bench) -> None:
-    pools = bench.engine.pools
+async def test_f8_long_texts_of_one_owner_hold_up_no_shorter_one(rig: Rig) -> None:
+    pools = rig.engine.pools
     go = threading.Event()
     long = [asyncio.create_task(pools.on_text("a", LONG_SIZE + 1, go.wait, 60)) for _ in range(4)]
     assert await pools.on_text("a", LONG_SIZE, str, "short") == "short"

@@ -17,7 +17,7 @@ from headrace_engine.result_types import FinishReason
 from headrace_engine.service.server import EngineServer
 from headrace_engine.service.status import to_error
 from tiny_models import make_tiny_llama
-from unit.engine.bench import Bench
+from unit.engine.rig import Rig
 from unit.engine.scripted_core import ScriptedCore
 from unit.service.conftest import fields_of, reason_of
 from waiting import wait_until
@@ -35,8 +35,8 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Stream:
     """One session, from its client's side."""
 
-    def __init__(self, bench: Bench, core: ScriptedCore, channel: grpc.aio.Channel) -> None:
-        self.bench, self.core = bench, core
+    def __init__(self, rig: Rig, core: ScriptedCore, channel: grpc.aio.Channel) -> None:
+        self.rig, self.core = rig, core
         self.call = request_service_pb2_grpc.RequestServiceStub(channel).Session()
 
     async def say(self, message: SessionRequest | None = None, **fields: Any) -> None:
@@ -56,8 +56,8 @@ class Stream:
 
     async def start(self, **config: Any) -> tuple[str, int]:
         """Start a request; returns its handle, and the key that the core knows it by."""
-        accepted = await self.bench.start(config={"max_new_tokens": 60, **config})
-        return accepted.handle, self.bench.added().key
+        accepted = await self.rig.start(config={"max_new_tokens": 60, **config})
+        return accepted.handle, self.rig.added().key
 
     async def open(self, **attach: Any) -> SessionResponse:
         """Open, attach channel 1, and hear what stands then."""
@@ -78,23 +78,23 @@ class Stream:
 
 @pytest.fixture
 async def stream(model_path: Path) -> AsyncIterator[Stream]:
-    bench = Bench(model_path)
-    core = await bench.run()
-    server = EngineServer(bench.engine, reflection=False)
+    rig = Rig(model_path)
+    core = await rig.run()
+    server = EngineServer(rig.engine, reflection=False)
     address = server.listen("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-        stream = Stream(bench, core, channel)
+        stream = Stream(rig, core, channel)
         yield stream
         stream.call.cancel()
     await server.stop(None)
     await gone(stream)  # The server does not wait for what it cancelled.
-    await bench.engine.close()
+    await rig.engine.close()
 
 
 async def test_the_first_message_says_who_serves_and_how_often_to_ping(stream):
     opened = (await stream.open()).opened
-    engine = stream.bench.engine
+    engine = stream.rig.engine
     assert (opened.server, opened.instance_id) == ("e1", engine.instance_id)
     assert (opened.ping_interval.seconds, opened.ping_timeout.seconds) == (10, 30)
 
@@ -197,7 +197,7 @@ async def test_what_cannot_be_told_of_one_sequence_ends_its_channel_and_touches_
     await stream.say(OPEN)
     await stream.say(attach=[{"channel": 1, "handle": broken}, {"channel": 2, "handle": sound}])
     await stream.hear_until("attached")
-    stream.bench.engine._book.find(broken, "").sequences[0].times.handovers = 2**32
+    stream.rig.engine._book.find(broken, "").sequences[0].times.handovers = 2**32
     ended = {broken_key: FinishReason.EOS, sound_key: FinishReason.EOS}
     stream.core.step({broken_key: 5, sound_key: 6}, ended=ended)
     heard = await stream.hear_until("errors")
@@ -213,7 +213,7 @@ async def test_what_cannot_be_told_of_one_sequence_ends_its_channel_and_touches_
 async def test_releasing_a_request_ends_its_channels(stream):
     handle, _ = await stream.start()
     await stream.open(handle=handle)
-    await stream.bench.engine.release_request(handle, "")
+    await stream.rig.engine.release_request(handle, "")
     (failure,) = (await stream.hear_until("errors"))[-1].errors
     assert (failure.channel, failure.handle) == (1, handle)
     assert to_error(failure.status).reason == "UNKNOWN_REQUEST"
@@ -246,13 +246,13 @@ async def test_an_attached_session_is_a_reader_until_it_detaches_or_leaves(strea
 
 
 async def attached(stream: Stream, handle: str) -> int:
-    view, _ = await stream.bench.engine.get_request(handle=handle)
+    view, _ = await stream.rig.engine.get_request(handle=handle)
     return view.attached
 
 
 async def gone(stream: Stream) -> None:
     """Until the engine noticed that the client is gone."""
-    await asyncio.to_thread(wait_until, lambda: not len(stream.bench.engine.sessions), "the session is still open")
+    await asyncio.to_thread(wait_until, lambda: not len(stream.rig.engine.sessions), "the session is still open")
 
 
 async def test_a_ping_is_answered_with_its_number(stream):
@@ -329,7 +329,7 @@ async def test_an_engine_that_drains_ends_sequences_first_and_then_the_session(s
     handle, key = await stream.start()
     await stream.open(handle=handle)
     stream.core.step({key: 9})
-    await stream.bench.engine.drain(0.0)
+    await stream.rig.engine.drain(0.0)
     found: list[SessionResponse] = []
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         while True:

@@ -26,8 +26,8 @@ from headrace_engine.service.sizes import (
     by_size,
 )
 from tiny_models import make_tiny_llama
-from unit.engine.bench import Bench
 from unit.engine.clock import settle
+from unit.engine.rig import Rig
 from unit.service.scripted_engine import ScriptedEngine
 
 USER = {"role": "user", "content": ""}
@@ -181,15 +181,15 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_while_a_long_start_arrives_other_calls_are_answered_and_who_asks_for_its_id_waits(
     model_path, monkeypatch
 ):
-    bench, go = Bench(model_path), threading.Event()
-    await bench.run()
+    rig, go = Rig(model_path), threading.Event()
+    await rig.run()
 
     def held(message):
         assert go.wait(60)
         return start_request(message)
 
     monkeypatch.setattr(request_servicer, "start_request", held)
-    servicer = RequestServicer(bench.engine)
+    servicer = RequestServicer(rig.engine)
     message = StartRequestRequest(model_name="smol", request_id="r1")
     message.token_ids.ids.extend([5] * 10)
     monkeypatch.setattr(sizes, "INLINE_BYTES", 4)
@@ -202,4 +202,4 @@ async def test_while_a_long_start_arrives_other_calls_are_answered_and_who_asks_
     assert not asking.done()
     go.set()
     assert (await asking).request.request.handle == (await start).request.handle
-    await bench.engine.close()
+    await rig.engine.close()

@@ -19,7 +19,7 @@ from unit.engine.scripted_core import ScriptedCore, ScriptedLauncher
 NAME = "smol"
 
 
-class Bench:
+class Rig:
     """An engine whose clock stands still and whose cores are scripted."""
 
     def __init__(self, model_path: Path) -> None:
@@ -29,7 +29,7 @@ class Bench:
         self.engine = self.new_engine()
 
     def new_engine(self, **options: Any) -> Engine:
-        """Another engine with the same launcher and clock; it becomes the bench's."""
+        """Another engine with the same launcher and clock; it becomes the rig's."""
         self.engine = Engine(EngineOptions(**{"name": "e1", **options}), self.launcher, self.clock)
         return self.engine
 

@@ -41,7 +41,7 @@ class ListLink:
         self.messages += messages
 
 
-class Bench:
+class Rig:
     """A core that was started on a simulated runner, and what it has published, by key.
 
     Attributes:

@@ -61,7 +61,7 @@ class _Sequence:
 
 
 @dataclass
-class SessionBench:
+class SessionRig:
     """A session that is open, and what it reads from."""
 
     update_bytes: int = 960 * 1024
