@@ -121,7 +121,7 @@ def server_of(info: engine_service_pb2.GetServerInfoResponse) -> model_types.Ser
 
 def tokenized_of(answer: engine_service_pb2.TokenizeResponse) -> model_types.Tokenized:
     """The ids of a prompt."""
-    return model_types.Tokenized(list(answer.token_ids), answer.rendered_text)
+    return model_types.Tokenized(list(answer.token_ids), answer.rendered_text, warnings_of(answer.warnings))
 
 
 def detokenized_of(answer: engine_service_pb2.DetokenizeResponse) -> model_types.Detokenized:

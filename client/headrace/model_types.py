@@ -254,10 +254,17 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Tokenized:
-    """The ids of a prompt, and the text they were made from (the rendered chat, or the text itself)."""
+    """The ids of a prompt.
+
+    Attributes:
+        ids: as a start would use them.
+        rendered_text: the text they were made from: the rendered chat, or the text itself.
+        warnings: what looks like a mistake in the prompt.
+    """
 
     ids: list[int]
     rendered_text: str
+    warnings: tuple[ConfigWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class RequestView:
 
 @dataclass(frozen=True, slots=True)
 class Tokenized:
-    """The ids of a prompt, the text they were made from, and what of a chat that leaves out."""
+    """The ids of a prompt, the text they were made from, and what looks like a mistake in it."""
 
     token_ids: list[int]
     rendered_text: str

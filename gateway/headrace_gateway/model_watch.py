@@ -33,6 +33,7 @@ class ModelWatch:
         self._model_name = model_name
         self._context = context
         self._writing = asyncio.Lock()
+        self._lost: set[Engine] = set()
 
     async def run(self, engines: Sequence[Engine]) -> None:
         """Writes changes until the model is released on all of them; of all models, until the client has enough."""
@@ -48,6 +49,7 @@ class ModelWatch:
         try:
             async with aclosing(self._forward.stream(engine, engine.models.WatchModel, question)) as changes:
                 async for change in changes:
+                    self._lost.discard(engine)
                     await self._tell(change.model)
         except CallError as error:
             return await self._failed(engine, error)
@@ -62,7 +64,9 @@ class ModelWatch:
         if error.code is not grpc.StatusCode.UNAVAILABLE:
             raise error
         lost.failure.CopyFrom(error.status)
-        await self._tell(lost)
+        if engine not in self._lost:  # One that is shutting down refuses until it is gone.
+            self._lost.add(engine)
+            await self._tell(lost)
         return False
 
     async def _tell(self, info: model_pb2.ModelInfo) -> None:

@@ -256,6 +256,15 @@ def test_tokenize_and_detokenize_are_each_others_inverse(client: Client) -> None
         client.detokenize(MODEL, [384])
 
 
+def test_tokenize_warns_as_a_start_does(client: Client) -> None:
+    chat: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "tools": [{"name": "f"}]}
+    tokenized = client.tokenize(MODEL, **chat)
+    handle, queue = client.start_request(MODEL, max_new_tokens=1, **chat)
+    assert tokenized.warnings
+    assert set(tokenized.warnings) <= set(queue.request.warnings)
+    client.release_request(handle)
+
+
 def test_suspicious_fields_are_warnings(client: Client) -> None:
     handle, queue = client.start_request(MODEL, ids=[1], max_new_tokens=1, do_sample=False, temperature=0.7)
     assert [warning.field for warning in queue.request.warnings] == ["config.temperature"]

@@ -148,7 +148,7 @@ class Admission:
             ids = found.token_ids
             prepared.text.check_known(ids)
             check_prompt(ids, vocab_size, max_length, model.name)
-            return _Prompt(tuple(ids), (*found.warnings, *prepared.text.suspicions(asked, special)))
+            return _Prompt(tuple(ids), found.warnings)
         if special is not None:
             raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
         check_prompt(asked, vocab_size, max_length, model.name, prepared.holes)

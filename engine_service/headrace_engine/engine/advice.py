@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from headrace_engine.errors import FailedPrecondition, HeadraceError, Unavailable, quoted
 from headrace_engine.model_types import ModelState
 
+COMPUTING = (ModelState.STARTING, ModelState.RUNNING)
+"""What can only be stopped."""
+
 
 def wrong_state(
     verb: str, name: str, state: ModelState, failure: HeadraceError | None, allowed: Sequence[ModelState]
@@ -42,9 +45,11 @@ def starting(name: str, state: ModelState) -> Unavailable:
 
 
 def way_out(state: ModelState, failure: HeadraceError | None) -> str:
-    """What follows "model is FAILED", or another state where there is something to wait for; "" where nothing does."""
+    """What follows "model is FAILED", or another state where there is something to do or to wait for; else ""."""
     if state is ModelState.FAILED:
         return f": {_text(failure)}. {_REPLACE}"
+    if state in COMPUTING:
+        return ": stop it first (StopModel)"
     ends = {ModelState.INSTALLING: ModelState.INITIAL, ModelState.STOPPING: ModelState.STOPPED}
     return f": wait until it is {ends[state]} (WatchModel)" if state in ends else ""
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.engine.advice import starting, way_out
+from headrace_engine.engine.advice import COMPUTING, starting, way_out
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.kept_models import KeptModels, Replaced
 from headrace_engine.engine.model import Model
@@ -103,7 +103,8 @@ class ModelRegistry:
         if model is None or model.state is ModelState.FAILED:
             model = self._add(config)
         elif model.config != config:
-            text = f"model {quoted(config.model_name)} is installed with another config: release it first"
+            first = "stop it, then release it, first" if model.state in COMPUTING else "release it first"
+            text = f"model {quoted(config.model_name)} is installed with another config: {first}"
             raise AlreadyExists(text, metadata={"model_name": config.model_name})
         return await self._after(model, model.install(no_wait=no_wait))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from headrace_engine.engine.detokenizer import Detokenizer, cut_of_prompt
@@ -22,7 +22,12 @@ from headrace_engine.request_types import Chat, ChatMessage, ConfigWarning, Deto
 MIN_CHAT_CHARACTERS = 1 << 20
 """Characters that a chat may have, however short its prompt must be: its template may leave most of them out."""
 
-CHATS = PoolLimits(1, 256, 60.0, 150.0, "Send a shorter chat", 32 << 20)
+
+def _slow_chat(text: str) -> InvalidArgument:
+    return InvalidArgument.field("chat", f"cannot be rendered: {text}. Send a shorter one", reason="BAD_TEMPLATE")
+
+
+CHATS = PoolLimits(1, 256, 60.0, 150.0, _slow_chat, 32 << 20)
 """One model's chats: its process renders one after the other, and bounds what each takes."""
 
 
@@ -79,7 +84,7 @@ class TextProcessor:
     async def tokenize(
         self, prompt: str | Chat, add_special_tokens: bool | None, max_length: int, owner: str = ""
     ) -> Tokenized:
-        """The ids of a prompt, and the text they were made from.
+        """The ids of a prompt, the text they were made from, and what is suspicious about it.
 
         Args:
             owner: for whom: owners have turns where many texts are prepared.
@@ -110,19 +115,6 @@ class TextProcessor:
         largest = max(map(spelling_size, slices))
         return await self._pools.on_pieces(owner, size, largest, spell_slices(self._bundle, slices))
 
-    def suspicions(self, prompt: str | Chat, add_special_tokens: bool | None) -> tuple[ConfigWarning, ...]:
-        """A warning of a begin-of-sequence token that comes twice. What is suspicious of a chat comes with its ids."""
-        if isinstance(prompt, Chat):
-            return ()
-        if add_special_tokens is False or not self._brings_bos(prompt):
-            return ()
-        text = f"the text begins with {self._bundle.bos_text!r} already"
-        if add_special_tokens:
-            return (
-                ConfigWarning("add_special_tokens", f"{text}, and add_special_tokens = True puts another before it"),
-            )
-        return (ConfigWarning("text", f"{text}, so the tokenizer's own special tokens were not added"),)
-
     def _max_bytes(self, max_length: int) -> int:
         return self._bundle.max_token_bytes * (max_length - 1)
 
@@ -145,7 +137,18 @@ class TextProcessor:
 
     def _tokenize_text(self, text: str, add_special_tokens: bool | None) -> Tokenized:
         adds = not self._brings_bos(text) if add_special_tokens is None else add_special_tokens
-        return Tokenized(self._bundle.encode(text, add_special_tokens=adds), text)
+        ids = self._bundle.encode(text, add_special_tokens=adds)
+        return Tokenized(ids, text, tuple(self._suspicions(text, add_special_tokens)))
+
+    def _suspicions(self, text: str, add_special_tokens: bool | None) -> Iterator[ConfigWarning]:
+        """Warn of a begin-of-sequence token that comes twice. What is suspicious of a chat its template tells."""
+        if add_special_tokens is False or not self._brings_bos(text):
+            return
+        why = f"the text begins with {self._bundle.bos_text!r} already"
+        if add_special_tokens:
+            yield ConfigWarning("add_special_tokens", f"{why}, and add_special_tokens = True puts another before it")
+        else:
+            yield ConfigWarning("text", f"{why}, so the tokenizer's own special tokens were not added")
 
     async def _tokenize_chat(self, chat: Chat, size: int, max_length: int, owner: str) -> Tokenized:
         work = partial(self._renderer().render, chat, self._max_bytes(max_length), max_length)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from headrace_engine.engine.fair_line import FairLine
 from headrace_engine.engine.pool_job import Job
-from headrace_engine.errors import DeadlineExceeded, ResourceExhausted
+from headrace_engine.errors import HeadraceError, ResourceExhausted
 
 _Result = TypeVar("_Result")
 
@@ -34,14 +34,15 @@ class PoolLimits:
         size: what those may measure together, in the unit of `WorkPool.run`.
         patience: seconds that work may wait until it begins.
         seconds: that work, or a piece of it, may take.
-        advice: what to do about work that takes longer.
+        too_long: makes the failure of work that takes longer, out of what happened. It is of the work, whatever engine
+            does it.
     """
 
     threads: int
     waiting: int
     patience: float
     seconds: float
-    advice: str
+    too_long: Callable[[str], HeadraceError]
     size: int = 1 << 62
 
 
@@ -84,8 +85,8 @@ class WorkPool:
             size: how large it is, for the bound of what waits.
 
         Raises:
-            ResourceExhausted: QUEUE_FULL, too much waits already, or it waited too long.
-            DeadlineExceeded: it took too long.
+            ResourceExhausted: QUEUE_FULL, too much waits, it waited too long, or threads of its owner are stuck.
+            HeadraceError: it took too long; which one the limits say.
         """
         return await self.run_pieces(owner, _whole(work, arguments), size)
 
@@ -93,7 +94,7 @@ class WorkPool:
         """The result of work that is done piece by piece, each up to a `yield`; others have turns in between.
 
         Raises:
-            ResourceExhausted, DeadlineExceeded: as `run`; the time holds for each piece.
+            ResourceExhausted, HeadraceError: as `run`; the time holds for each piece.
         """
         job = Job(owner, pieces, size, self._clock())
         self._enter(job)
@@ -106,7 +107,7 @@ class WorkPool:
     def _enter(self, job: Job[Any]) -> None:
         with self._changed:
             if self._stuck_of[job.owner] >= MAX_STUCK // 4:
-                raise self._too_long("work like this took too long several times, and has not ended")
+                raise self._full(f"{self.name}: work of this owner took too long several times, and has not ended")
             if refusal := self._line.why_not(job):
                 raise self._full(f"{self.name}: {refusal}")
             self._line.add(job)
@@ -158,7 +159,7 @@ class WorkPool:
                 job.fail(self._full(f"{self.name}: it waited for its turn for {self.limits.patience:g} s"))
                 return
             self._note_stuck(job)
-        job.fail(self._too_long(f"it took more than {self.limits.seconds:g} s"))
+        job.fail(self.limits.too_long(f"it took more than {self.limits.seconds:g} s"))
 
     def _time_left(self, job: Job[Any]) -> float:
         if job.begun is None and not job.pieces_done:
@@ -238,9 +239,6 @@ class WorkPool:
             waiting_ahead=waiting,
             max_waiting=self.limits.waiting,
         )
-
-    def _too_long(self, text: str) -> DeadlineExceeded:
-        return DeadlineExceeded(f"{self.name}: {text}. {self.limits.advice}")
 
 
 def _whole(work: Callable[..., _Result], arguments: tuple[Any, ...]) -> Generator[None, None, _Result]:

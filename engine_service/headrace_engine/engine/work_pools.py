@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from headrace_engine.engine.options import FILE_LIMIT
 from headrace_engine.engine.work_pool import PoolLimits, WorkPool
+from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.loaders.hub import is_name
 
 _Result = TypeVar("_Result")
@@ -36,15 +37,12 @@ class WorkPools:
     """
 
     def __init__(self, file_seconds: float = FILE_LIMIT) -> None:
-        look = "Look on the engine's host whether the file system of the model answers, then try again"
-        self.files = WorkPool("reading models", PoolLimits(4, 4096, 600.0, file_seconds, look))
-        self.downloads = WorkPool("fetching models", PoolLimits(3, 256, _DAY, _DAY, look))
+        self.files = WorkPool("reading models", PoolLimits(4, 4096, 600.0, file_seconds, _stuck_files))
+        self.downloads = WorkPool("fetching models", PoolLimits(3, 256, _DAY, _DAY, _stuck_files))
         threads = min(8, max(3, len(os.sched_getaffinity(0))))
-        shorter = "Send less text at once"
-        self.texts = WorkPool("preparing texts", PoolLimits(threads, 512, 30.0, 60.0, shorter, 32 << 20))
-        self.long_texts = WorkPool("preparing long texts", PoolLimits(2, 256, 60.0, 300.0, shorter, 128 << 20))
-        simpler = "Send a simpler response_format"
-        self.formats = WorkPool("checking response formats", PoolLimits(2, 256, 30.0, 150.0, simpler))
+        self.texts = WorkPool("preparing texts", PoolLimits(threads, 512, 30.0, 60.0, _slow_text, 32 << 20))
+        self.long_texts = WorkPool("preparing long texts", PoolLimits(2, 256, 60.0, 300.0, _slow_text, 128 << 20))
+        self.formats = WorkPool("checking response formats", PoolLimits(2, 256, 30.0, 150.0, _slow_format))
 
     async def on_files(self, path: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
         """The result of work on the files of a model. Models of one folder have turns with those of others."""
@@ -69,3 +67,18 @@ class WorkPools:
 
     def _texts(self, size: int) -> WorkPool:
         return self.texts if size <= LONG_SIZE else self.long_texts
+
+
+def _stuck_files(text: str) -> BadModel:
+    return BadModel(
+        f"reading the model: {text}. Look on the engine's host whether its file system answers, then try again"
+    )
+
+
+def _slow_text(text: str) -> InvalidArgument:
+    return InvalidArgument(f"preparing the text: {text}. Send less text at once")
+
+
+def _slow_format(text: str) -> InvalidArgument:
+    why = f"cannot be compiled: {text}. Send a simpler one"
+    return InvalidArgument.field("config.response_format", why, reason="BAD_RESPONSE_FORMAT")

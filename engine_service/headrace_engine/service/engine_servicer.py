@@ -16,7 +16,7 @@ from headrace_engine.service.addressing import check_addressed
 from headrace_engine.service.callers import caller
 from headrace_engine.service.codec import read_seconds
 from headrace_engine.service.convert_prompt import tokenize_prompt
-from headrace_engine.service.convert_results import engine_stats, server_info_response
+from headrace_engine.service.convert_results import WARNING, engine_stats, server_info_response
 from headrace_engine.service.sizes import MAX_IDS, by_size, refuse_more
 
 DEFAULT_INTERVAL = 1.0
@@ -59,7 +59,8 @@ class EngineServicer(EngineServiceServicer):
         """The ids that a prompt has."""
         prompt, add_special_tokens = await by_size(self._engine.pools, tokenize_prompt, request)
         answer = await self._engine.tokenize(request.model_name, prompt, add_special_tokens, caller())
-        return wire.TokenizeResponse(token_ids=answer.token_ids, rendered_text=answer.rendered_text)
+        warnings = map(WARNING.to_wire, answer.warnings)
+        return wire.TokenizeResponse(token_ids=answer.token_ids, rendered_text=answer.rendered_text, warnings=warnings)
 
     async def Detokenize(self, request: wire.DetokenizeRequest, context: Any) -> wire.DetokenizeResponse:
         """The text that ids have."""

@@ -11,8 +11,9 @@ from headrace.intake import READS, Intake, NoMessage
 from headrace.v1.status_pb2 import Status
 
 from headrace_engine.engine.shares import Shares
-from headrace_engine.errors import InvalidArgument
+from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.service.callers import note_caller
+from headrace_engine.service.endless import EndlessCalls
 from headrace_engine.service.failures import CallFailed, all_decoded, call_stream, call_unary, closing, decoded
 from headrace_engine.service.status import grpc_code, shorten, to_status
 
@@ -29,10 +30,14 @@ class FailureInterceptor(grpc.aio.ServerInterceptor):
     """Runs every call through `failures`, and aborts it with the status that comes out.
 
     Requests are decoded in here and not by gRPC, for which bytes that are no message are a defect of the server.
+
+    Args:
+        endless: ends the calls that do not end by themselves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, endless: EndlessCalls) -> None:
         self._intake = Intake(Shares(READS))
+        self._endless = endless
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -41,22 +46,23 @@ class FailureInterceptor(grpc.aio.ServerInterceptor):
         handler: grpc.RpcMethodHandler[Any, Any] | None = await continuation(handler_call_details)
         if handler is None:
             return None
-        return _wrap(handler, handler_call_details.method, self._intake)
+        return _wrap(handler, handler_call_details.method, self._intake, self._endless)
 
 
-def _wrap(handler: Any, path: str, intake: Intake) -> grpc.RpcMethodHandler[Any, Any]:
+def _wrap(handler: Any, path: str, intake: Intake, endless: EndlessCalls) -> grpc.RpcMethodHandler[Any, Any]:
     name, read = path.rpartition("/")[2], handler.request_deserializer
     coders = {"request_deserializer": None, "response_serializer": handler.response_serializer}
     if handler.stream_stream:
         decode = partial(all_decoded, name, read)
-        return grpc.stream_stream_rpc_method_handler(_stream(name, handler.stream_stream, decode), **coders)
+        return grpc.stream_stream_rpc_method_handler(_stream(name, handler.stream_stream, decode, endless), **coders)
     decode = partial(decoded, name, read)
     if path.startswith(_HEALTH):
         if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(_by_itself(handler.unary_stream, decode), **coders)
+            by_itself = _ending(name, _by_itself(handler.unary_stream, decode), endless)
+            return grpc.unary_stream_rpc_method_handler(by_itself, **coders)
         return grpc.unary_unary_rpc_method_handler(_by_itself(handler.unary_unary, decode), **coders)
     if handler.unary_stream:
-        streaming = _in_turn(name, _stream(name, handler.unary_stream, decode), intake)
+        streaming = _in_turn(name, _stream(name, handler.unary_stream, decode, endless), intake)
         return grpc.stream_stream_rpc_method_handler(streaming, **coders)
     return grpc.stream_unary_rpc_method_handler(
         _in_turn(name, _unary(name, handler.unary_unary, decode), intake), **coders
@@ -87,7 +93,7 @@ def _unary(name: str, method: Any, decode: Decode) -> Any:
     return handle
 
 
-def _stream(name: str, method: Any, decode: Decode) -> Any:
+def _stream(name: str, method: Any, decode: Decode, endless: EndlessCalls) -> Any:
     """A handler that writes by itself: one that yields is left to the garbage collector when its client is gone."""
 
     async def handle(data: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -99,7 +105,20 @@ def _stream(name: str, method: Any, decode: Decode) -> Any:
         except CallFailed as failure:
             await _abort(context, failure.status)
 
-    return handle
+    return _ending(name, handle, endless)
+
+
+def _ending(name: str, handle: Any, endless: EndlessCalls) -> Any:
+    """A handler whose calls end with the server, if they do not end by themselves."""
+
+    async def ending(data: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        try:
+            with endless.entered(name):
+                await handle(data, context)
+        except Unavailable as error:
+            await _abort(context, to_status(error))
+
+    return ending
 
 
 def _by_itself(method: Any, decode: Decode) -> Any:

@@ -13,6 +13,7 @@ from headrace.method_finder import MethodFinder
 from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 
 from headrace_engine.engine.engine import Engine
+from headrace_engine.service.endless import ENDLESS, WATCHES, EndlessCalls
 from headrace_engine.service.engine_servicer import EngineServicer
 from headrace_engine.service.health import Health
 from headrace_engine.service.interceptor import FailureInterceptor
@@ -66,7 +67,8 @@ class EngineServer:
     """
 
     def __init__(self, engine: Engine, *, reflection: bool = True) -> None:
-        self._server = grpc.aio.server(interceptors=[FailureInterceptor()], options=_OPTIONS)
+        self._endless = EndlessCalls()
+        self._server = grpc.aio.server(interceptors=[FailureInterceptor(self._endless)], options=_OPTIONS)
         self._health = Health(engine)
         engine_service_pb2_grpc.add_EngineServiceServicer_to_server(EngineServicer(engine), self._server)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(engine), self._server)
@@ -95,12 +97,14 @@ class EngineServer:
         await self._server.start()
 
     async def refuse(self) -> None:
-        """Tell health that the server is going away; everything else goes on."""
+        """Tell health that the server is going away, and end the watches; everything else goes on."""
+        self._endless.end(WATCHES)
         await self._health.refuse()
 
     async def stop(self, grace: float | None) -> None:
         """Take no more calls, and cut those that still run after `grace` seconds (None: at once)."""
         await self._health.stop()
+        self._endless.end(ENDLESS)
         await self._server.stop(grace)
 
 

@@ -13,8 +13,10 @@ from headrace import (
     ModelState,
     NotFoundError,
 )
+from headrace.types import ConfigWarning
 from headrace.v1 import (
     engine_service_pb2,
+    generation_pb2,
     model_pb2,
     model_service_pb2,
     stat_pb2,
@@ -116,10 +118,14 @@ def test_inspect_model(client: Client, server: ScriptedServer) -> None:
 
 
 def test_tokenize_and_detokenize(client: Client, server: ScriptedServer) -> None:
-    server.expect("Tokenize", engine_service_pb2.TokenizeResponse(token_ids=[1, 2], rendered_text="<user>Hi"))
+    warning = generation_pb2.Warning(field="chat.tools", message="tools have no effect")
+    server.expect(
+        "Tokenize", engine_service_pb2.TokenizeResponse(token_ids=[1, 2], rendered_text="<user>Hi", warnings=[warning])
+    )
     server.expect("Detokenize", engine_service_pb2.DetokenizeResponse(text="Hi", pieces=[b"H", b"i"]))
     tokenized = client.tokenize("smol", messages=[{"role": "user", "content": "Hi"}], add_generation_prompt=False)
     assert (tokenized.ids, tokenized.rendered_text) == ([1, 2], "<user>Hi")
+    assert tokenized.warnings == (ConfigWarning("chat.tools", "tools have no effect"),)
     assert server.requests("Tokenize")[0].chat.HasField("add_generation_prompt")
     detokenized = client.detokenize("smol", [1, 2], skip_special_tokens=False)
     assert (detokenized.text, detokenized.pieces) == ("Hi", [b"H", b"i"])

@@ -71,6 +71,7 @@ class TestTable:
         error = await refused(call(NAME, no_wait=True))
         assert (error.reason, error.state) == ("WRONG_STATE", state)
         assert f'"{NAME}" is {state}' in error.message
+        assert ("stop it first (StopModel)" in error.message) == (state in (ModelState.STARTING, ModelState.RUNNING))
         assert error.metadata == {"model_name": NAME}
         assert rig.state is state
 

@@ -68,25 +68,26 @@ class TestText:
 
     async def test_bc066_a_text_that_brings_its_bos_gets_no_second_and_a_warning(self) -> None:
         text = TextProcessor(bundle(PIECES))
-        ids = await ids_of(text, "<s>Hello")
-        assert ids.count(BOS) == 1
-        assert ids == PIECES.encode("<s>Hello", add_special_tokens=False).ids
-        (warning,) = text.suspicions("<s>Hello", None)
+        found = await text.tokenize("<s>Hello", None, 100)
+        assert found.token_ids.count(BOS) == 1
+        assert found.token_ids == PIECES.encode("<s>Hello", add_special_tokens=False).ids
+        (warning,) = found.warnings
         assert warning.field == "text"
         assert "'<s>' already" in warning.message
 
     async def test_bc066_an_explicit_wish_for_a_second_is_honoured_with_a_warning(self) -> None:
         text = TextProcessor(bundle(PIECES))
-        assert (await ids_of(text, "<s>Hello", True))[:2] == [BOS, BOS]
-        (warning,) = text.suspicions("<s>Hello", True)
+        found = await text.tokenize("<s>Hello", True, 100)
+        assert found.token_ids[:2] == [BOS, BOS]
+        (warning,) = found.warnings
         assert warning.field == "add_special_tokens"
 
     @pytest.mark.parametrize(("prompt", "adds"), [("<s>Hello", False), ("Hello", None), ("Hello <s>", None)])
-    def test_nothing_suspicious_is_no_warning(self, prompt: str, adds: bool | None) -> None:
-        assert TextProcessor(bundle(PIECES)).suspicions(prompt, adds) == ()
+    async def test_nothing_suspicious_is_no_warning(self, prompt: str, adds: bool | None) -> None:
+        assert (await TextProcessor(bundle(PIECES)).tokenize(prompt, adds, 100)).warnings == ()
 
-    def test_a_tokenizer_that_adds_none_gives_no_warning(self) -> None:
-        assert TextProcessor(bundle(BYTES)).suspicions("<|im_start|>user", None) == ()
+    async def test_a_tokenizer_that_adds_none_gives_no_warning(self) -> None:
+        assert (await TextProcessor(bundle(BYTES)).tokenize("<|im_start|>user", None, 100)).warnings == ()
 
     @pytest.mark.parametrize(
         ("source", "warns"),

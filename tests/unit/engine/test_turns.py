@@ -17,11 +17,13 @@ from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine import spellings as spellings_module
 from headrace_engine.engine.prepare import prepare
 from headrace_engine.engine.spellings import SLICE, in_slices, spelling_size, spellings
+from headrace_engine.engine.work_pool import MAX_STUCK
 from headrace_engine.engine.work_pools import INLINE_SIZE, LONG_SIZE
-from headrace_engine.errors import DeadlineExceeded
+from headrace_engine.errors import BadModel, HeadraceError
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, ChatMessage
+from headrace_gateway.routing import MOVES_ON
 from unit.engine.held import PREPARE
 from unit.engine.rig import NAME, Rig
 from unit.engine.scripted_core import READY
@@ -73,7 +75,7 @@ async def test_f1_stuck_installs_cost_installs_alone(rig: Rig, stuck: Stuck) -> 
 
 async def test_f1_an_install_whose_files_hang_fails_and_may_be_tried_again(rig: Rig, stuck: Stuck) -> None:
     rig.new_engine(file_limit=0.05)
-    with pytest.raises(DeadlineExceeded, match=r"reading models: it took more than 0.05 s. Look on the engine's host"):
+    with pytest.raises(BadModel, match=r"reading the model: it took more than 0.05 s. Look on the engine's host"):
         await rig.install(model_path="/stuck/model")
     assert rig.state is ModelState.FAILED
     rig.engine.pools.files.limits = replace(rig.engine.pools.files.limits, seconds=600.0)
@@ -130,6 +132,34 @@ async def test_f8_long_texts_of_one_owner_hold_up_no_shorter_one(rig: Rig) -> No
     assert await pools.on_text("b", LONG_SIZE + 1, str, "other") == "other"
     go.set()
     assert await asyncio.gather(*long) == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("pool", "reason"),
+    [
+        ("files", "BAD_MODEL"),
+        ("downloads", "BAD_MODEL"),
+        ("texts", "INVALID_FIELD"),
+        ("long_texts", "INVALID_FIELD"),
+        ("formats", "BAD_RESPONSE_FORMAT"),
+    ],
+)
+async def test_f1_work_that_is_stuck_is_tried_on_one_engine(rig: Rig, pool: str, reason: str) -> None:
+    """What it is to blame for goes with it; what its owner sends next may find room elsewhere."""
+    works, go = getattr(rig.engine.pools, pool), threading.Event()
+    works.limits = replace(works.limits, seconds=0.01)
+    try:
+        for _ in range(MAX_STUCK // 4):
+            with pytest.raises(HeadraceError, match=r"it took more than 0\.01 s") as stuck:
+                await works.run("a", go.wait, 60)
+            assert stuck.value.reason == reason
+        with pytest.raises(HeadraceError) as refused:
+            await works.run("a", str, 1)
+    finally:
+        go.set()
+    assert stuck.value.reason not in MOVES_ON
+    assert refused.value.reason == "QUEUE_FULL"
+    assert refused.value.reason in MOVES_ON
 
 
 @pytest.mark.parametrize("package", [headrace_engine, headrace_gateway])

@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 from headrace_engine.engine import work_pool
 from headrace_engine.engine.work_pool import MAX_STUCK, PoolLimits, WorkPool
-from headrace_engine.errors import DeadlineExceeded, Internal, ResourceExhausted
+from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted
 from waiting import wait_until
 
-LIMITS = PoolLimits(threads=2, waiting=8, patience=600.0, seconds=600.0, advice="Send less")
+
+def too_long(text: str) -> InvalidArgument:
+    return InvalidArgument(f"text: {text}. Send less")
+
+
+LIMITS = PoolLimits(threads=2, waiting=8, patience=600.0, seconds=600.0, too_long=too_long)
 
 
 class Gate:
@@ -188,7 +193,7 @@ async def test_f8_work_that_waits_too_long_is_refused_with_a_time(gate: Gate) ->
 async def test_f1_work_that_does_not_end_is_told_and_others_go_on(gate: Gate) -> None:
     files = pool(seconds=0.01)
     for _ in range(2):
-        with pytest.raises(DeadlineExceeded, match=r"texts: it took more than 0.01 s. Send less"):
+        with pytest.raises(InvalidArgument, match=r"text: it took more than 0.01 s. Send less"):
             await files.run("nfs", gate.work, "stuck")
     assert files.stuck == 2
     assert await asyncio.wait_for(replace_limits(files, 600.0).run("disk", str, 1), 60) == "1"
@@ -205,9 +210,9 @@ def replace_limits(files: WorkPool, seconds: float) -> WorkPool:
 async def test_f1_an_owner_s_stuck_work_is_bounded(gate: Gate) -> None:
     files = pool(seconds=0.001)
     for _ in range(MAX_STUCK // 4):
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises(InvalidArgument):
             await files.run("nfs", gate.work, "stuck")
-    with pytest.raises(DeadlineExceeded, match="several times, and has not ended"):
+    with pytest.raises(ResourceExhausted, match="several times, and has not ended"):
         await files.run("nfs", gate.work, "one more")
     assert len(gate.begun) == files.stuck == MAX_STUCK // 4
 
@@ -262,7 +267,7 @@ async def test_stuck_work_is_told_where_the_system_gives_no_more_threads(
     await asyncio.sleep(0)
     gate.wait_for(1)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(InvalidArgument):
         await asyncio.wait_for(stuck, 60)
     monkeypatch.setattr(threading.Thread, "start", start_thread)
     gate.open()

@@ -7,7 +7,7 @@ import pytest
 from headrace.v1 import model_service_pb2 as wire
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
-from unit.gateway.scripted_answers import INITIAL, RELEASED, RUNNING
+from unit.gateway.scripted_answers import INITIAL, RELEASED, RUNNING, refuse
 
 UNSPECIFIED = 0
 
@@ -77,6 +77,22 @@ async def test_an_engine_lost_meanwhile_is_told_and_watched_again(front, first):
     first.models["smol"] = RUNNING
     await first.start()
     await until_told(stream, ("e1", RUNNING))
+
+
+async def test_an_engine_that_shuts_down_is_told_once(front, first):
+    stream = watch(front, model_name="smol", engine_ids=["e1"])
+    await until_told(stream, ("e1", INITIAL))
+
+    async def draining(request, context):
+        await refuse(context, grpc.StatusCode.UNAVAILABLE, "DRAINING")
+
+    first.script["WatchModel"] = draining
+    await first.stop()
+    await first.start()
+    await until(first, lambda: len(first.asked("WatchModel")) > 3)
+    del first.script["WatchModel"]
+    first.models["smol"] = RUNNING
+    assert [await tell(stream), await tell(stream)] == [("e1", UNSPECIFIED), ("e1", RUNNING)]
 
 
 async def test_an_engine_that_comes_back_without_the_model_counts_as_released(front, first):

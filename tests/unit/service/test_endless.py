@@ -1,0 +1,67 @@
+"""Calls that have no end of their own hold up no end of the server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
+from headrace.v1 import engine_service_pb2, model_service_pb2
+from unit.service.conftest import reason_of
+
+pytestmark = pytest.mark.timeout(60)
+
+NOT_SERVING = HealthCheckResponse.NOT_SERVING
+
+
+def watched(front, what: str):
+    if what == "WatchModel":
+        return front.models.WatchModel(model_service_pb2.WatchModelRequest())
+    interval = {"seconds": 3600}
+    return front.facts.WatchEngineStat(engine_service_pb2.WatchEngineStatRequest(interval=interval))
+
+
+async def told_at_the_end(call) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    return caught.value.code(), reason_of(caught.value)
+
+
+@pytest.mark.parametrize("what", ["WatchModel", "WatchEngineStat"])
+async def test_a_watch_ends_as_a_drain_begins(front, what):
+    watch = watched(front, what)
+    await watch.read()
+    health = front.health.Watch(HealthCheckRequest())
+    await health.read()
+    await front.server.refuse()
+    draining = (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    assert await told_at_the_end(watch) == draining
+    assert await told_at_the_end(watched(front, what)) == draining
+    assert not health.done()
+    health.cancel()
+
+
+async def test_health_and_reflection_end_with_the_server(front):
+    """However long calls may take to end."""
+    health = front.health.Watch(HealthCheckRequest())
+    await health.read()
+    reflection = ServerReflectionStub(front.channel).ServerReflectionInfo()
+    await reflection.write(ServerReflectionRequest(list_services=""))
+    await reflection.read()
+    stopping = asyncio.create_task(front.server.stop(3600))
+    for call in (health, reflection):
+        assert await told_at_the_end(call) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    await stopping
+
+
+async def test_a_client_that_leaves_a_watch_is_told_nothing(front, log):
+    watch = watched(front, "WatchEngineStat")
+    await watch.read()
+    watch.cancel()
+    assert await watch.code() is grpc.StatusCode.CANCELLED
+    await asyncio.wait_for(front.server.stop(3600), 60)
+    assert log == []
