@@ -21,7 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from accuracy_of_text import (
+from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
+from page import measurement, write_section
+from support.backends.cpu_sequences import cpu_model
+from support.models.text_accuracy import (
     MOST_ROWS,
     TEXT,
     Accuracy,
@@ -35,9 +38,6 @@ from accuracy_of_text import (
     prefilled_logits,
     smollm2,
 )
-from cpu_sequences import cpu_model
-from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
-from page import measurement, write_section
 from torch import Tensor
 
 LENGTH = 512

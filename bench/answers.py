@@ -23,14 +23,14 @@ from statistics import median
 from typing import Any
 
 import torch
-from accuracy_of_text import MOST_ROWS, TEXT, smollm2
-from cpu_sequences import CpuLanes, cpu_model
 from headrace_engine.config import ComputeDtype, KvCacheMode
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import load_tokenizer
 from page import measurement, write_section
+from support.backends.cpu_sequences import CpuLanes, cpu_model
+from support.backends.torch_sequences import Lane, Lanes, load
+from support.models.text_accuracy import MOST_ROWS, TEXT, smollm2
 from torch import Tensor
-from torch_sequences import Lane, Lanes, load
 
 ANSWER = 48
 """Ids of an answer."""

@@ -150,7 +150,7 @@ def kernel_tests(which: str, patterns: Sequence[str] = _TESTS) -> list[str]:
         patterns: of the names of files.
     """
     folder = ROOT / "tests" / "native"
-    files = [str(file) for pattern in patterns for file in sorted(folder.glob(pattern))]
+    files = [str(file) for pattern in patterns for file in sorted(folder.rglob(pattern))]
     settings = ["-q", "-k", which, "-p", "no:cacheprovider", "-c", os.devnull]
     return [*settings, f"--rootdir={folder}", f"--confcutdir={folder}", *files]
 

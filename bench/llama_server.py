@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from contestants import Contestant, Form
-from servers import free_port
+from support.servers.processes import free_port
 from workloads import Answer, Prompts, Workload
 
 FORMS = {"Q4_0": Form("Q4_0", 4), "Q4_1": Form("Q4_1", 4), "Q8_0": Form("Q8_0", 8), "BF16": Form("BF16", 16)}

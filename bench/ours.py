@@ -13,7 +13,7 @@ from bench_models import BenchModels
 from contestants import Contestant, Form
 from headrace import Client, ResultQueue
 from headrace.types import GeneratedElements
-from servers import ANY_ROOT, Server, gateway_server, running
+from support.servers.processes import ANY_ROOT, Server, gateway_server, running
 from workloads import Answer, Prompts
 
 BATCH, LENGTH = 16, 704

@@ -22,16 +22,16 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from accuracy_of_text import smollm2
 from headrace import Client, ResultQueue
 from headrace_engine.core.runner import Runner, SequenceStep
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.process import make_runner
 from machine import cpu_name
 from page import measurement, write_section
-from runners import plan_for, ready
-from servers import Server
 from step_schedulers import Costs, contestants, simulate
+from support.backends.runners import plan_for, ready
+from support.models.text_accuracy import smollm2
+from support.servers.processes import Server
 
 _GREEDY = SamplingParams(temperature=0)
 _LIMIT = 180.0

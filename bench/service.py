@@ -34,14 +34,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
-from books import release_all
 from headrace import Client
 from machine import cpu_seconds, measure
 from page import measurement
 from readers import LENGTH, MODEL, Readings, Share, read
 from scripted_engine import STAMP, STEPS_FILE, id_of
-from servers import ANY_ROOT, Server, gateway_server, running
 from service_report import Row, Run, print_run, write_run
+from support.servers.books import release_all
+from support.servers.processes import ANY_ROOT, Server, gateway_server, running
 
 REQUESTS = 256
 _ENGINE = str(Path(__file__).with_name("scripted_engine.py"))

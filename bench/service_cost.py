@@ -20,7 +20,7 @@ from ours import FORMS, OurForm, service
 from peers import Peers
 from quietness import Quietness
 from rounds import rounds
-from servers import running
+from support.servers.processes import running
 from workloads import WORKLOADS
 
 _FORM = FORMS["smol"][0]

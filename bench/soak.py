@@ -25,8 +25,8 @@ from typing import Any
 import psutil
 from headrace import Client
 from page import measurement, write_section
-from servers import Server, core_of, engine_server, gateway_server
-from tiny_models import make_tiny_llama
+from support.models.tiny_models import make_tiny_llama
+from support.servers.processes import Server, core_of, engine_server, gateway_server
 
 MODEL = "tiny"
 ROUND, FIRST, AT_ONCE = 500, 2_000, 8

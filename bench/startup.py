@@ -27,7 +27,7 @@ from bench_models import BenchModels
 from machine import cpu_name
 from page import measurement, write_section
 from quietness import Quietness
-from servers import Server, running
+from support.servers.processes import Server, running
 
 PHASES = ("service listens", "files and tokenizer", "core begins to load", "weights in memory", "warm-up")
 _WEIGHTS_DONE = ("ALLOCATING", "WARMING_UP")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from headrace import Client, ResultQueue
 from page import write_section
-from servers import Server, engine_server, health_of
+from support.servers.processes import Server, engine_server, health_of
 
 MODEL = Path(__file__).parents[1] / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 STREAMS = 16

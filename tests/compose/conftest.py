@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from containers import Stack
 from headrace import Client
 from headrace.types import ModelState
-from waiting import wait_until
+from support.clocks.waiting import wait_until
+from support.deployment.containers import Stack
 
 LOADING = 180.0
 """Seconds within which the model must run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from containers import LIMIT, in_image, run
+from support.deployment.containers import LIMIT, in_image, run
 
 ENGINE, GATEWAY = "headrace-engine:cpu", "headrace-gateway:latest"
 LIST_DISTRIBUTIONS = "from importlib.metadata import distributions\nfor d in distributions(): print(d.name, d.version)"

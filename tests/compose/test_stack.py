@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from containers import Stack
 from headrace import Client
 from headrace.types import ModelState
-from waiting import wait_until
+from support.clocks.waiting import wait_until
+from support.deployment.containers import Stack
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 LONG = 1500

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from books import release_all
 from headrace import Client
 from headrace.aio_transport import AsyncTransport, for_asyncio
 from headrace.transport import SessionTransport, Transport, open_transport
-from loop_client import LoopThread, loop_client
-from places import (
+from support.contract.loop_client import LoopThread, loop_client
+from support.contract.places import (
     BROKEN_MODEL,
     LONG_LENGTH,
     LONG_MODEL,
@@ -29,11 +28,12 @@ from places import (
     Place,
     paths_of,
 )
-from processor_files import processor_arguments, write_processors
-from servers import Server, engine_server, gateway_server
-from simulated import simulated_place
-from tiny_models import make_tiny_llama, make_tiny_mistral
-from wire import Wire
+from support.contract.simulated_place import simulated_place
+from support.models.processor_files import processor_arguments, write_processors
+from support.models.tiny_models import make_tiny_llama, make_tiny_mistral
+from support.servers.books import release_all
+from support.servers.processes import Server, engine_server, gateway_server
+from support.servers.wire import Wire
 
 
 @pytest.fixture(scope="session")

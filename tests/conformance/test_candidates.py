@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from headrace import Client, InvalidRequestError
 from headrace.types import FinishReason, GenerateStatus
-from places import LONG_MODEL, MODEL, SMALL_POOL_MODEL
-from waiting import wait_until
+from support.clocks.waiting import wait_until
+from support.contract.places import LONG_MODEL, MODEL, SMALL_POOL_MODEL
 
 # Ids of the vocabulary's half end a sequence of these, so that lengths differ.
 SAMPLED = {

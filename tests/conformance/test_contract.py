@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from contract_rows import rows
+from support.contract.rows import rows
 
 TESTS = Path(__file__).parents[1]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from headrace import Client, InvalidRequestError
 from headrace.types import FinishReason
-from places import MAX_LENGTH, MODEL
+from support.contract.places import MAX_LENGTH, MODEL
 
 GREEDY = {"do_sample": False}
 EMOJI = "👍🏽你好"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from headrace import Client, InvalidRequestError, NotFoundError, OverloadedError
 from headrace.types import ModelState
-from places import MODEL, SMALL_POOL_MODEL, Folders, Place
+from support.contract.places import MODEL, SMALL_POOL_MODEL, Folders, Place
 
 
 def test_overload_is_an_answer_with_a_time_to_come_back(client: Client, folders: Folders) -> None:

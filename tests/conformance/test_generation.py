@@ -10,7 +10,7 @@ from headrace import Client, DeadlineError, InvalidRequestError
 from headrace.allspark import ASGenerationConfigBuilder
 from headrace.lmdeploy import GenerationConfig
 from headrace.types import FinishReason, GenerateStatus
-from places import LONG_MODEL, MAX_LENGTH, MODEL, Folders
+from support.contract.places import LONG_MODEL, MAX_LENGTH, MODEL, Folders
 
 GREEDY = {"ignore_eos": True, "do_sample": False}
 

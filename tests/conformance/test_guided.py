@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from headrace import Client, InvalidRequestError
 from headrace.types import FinishReason
-from places import MODEL
+from support.contract.places import MODEL
 
 EOS = 2
 PERSON = {

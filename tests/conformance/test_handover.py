@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from headrace import InvalidRequestError
 from headrace.v1 import request_pb2
-from places import MODEL
-from wire import Wire
+from support.contract.places import MODEL
+from support.servers.wire import Wire
 
 SAMPLED = {"seed": 7, "temperature": 1.0, "max_new_tokens": 40, "ignore_eos": True, "skip_special_tokens": False}
 PROMPT = [1, 2, 3]

@@ -6,9 +6,9 @@ import pytest
 from headrace import Client, NotFoundError
 from headrace.types import FinishReason
 from headrace.v1 import request_pb2
-from places import LONG_MODEL, MODEL
-from waiting import wait_until
-from wire import Wire
+from support.clocks.waiting import wait_until
+from support.contract.places import LONG_MODEL, MODEL
+from support.servers.wire import Wire
 
 LONG = {"ignore_eos": True, "do_sample": False}
 

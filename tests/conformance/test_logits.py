@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 from headrace import Client, GeneratedElements, InvalidRequestError
 from headrace.types import FinishReason
-from places import MODEL
-from wire import Wire
+from support.contract.places import MODEL
+from support.servers.wire import Wire
 
 VOCAB = 384
 PROMPT = [1, 2, 3, 40, 41, 40, 41]

@@ -18,8 +18,8 @@ from headrace import (
 )
 from headrace.model_types import ModelInfo
 from headrace.types import FinishReason, GenerateStatus, ModelState
-from places import MODEL, Folders, Place
-from waiting import wait_until
+from support.clocks.waiting import wait_until
+from support.contract.places import MODEL, Folders, Place
 
 NAME = "second"
 

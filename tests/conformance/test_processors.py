@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from headrace import Client, InternalServerError, InvalidRequestError
 from headrace.types import FinishReason
-from places import MODEL, SMALL_POOL_MODEL
-from processor_files import PROCESSORS, by_history
+from support.contract.places import MODEL, SMALL_POOL_MODEL
+from support.models.processor_files import PROCESSORS, by_history
 
 PROMPT = [1, 2, 3, 40, 41, 40, 41]
 GREEDY = {"ids": PROMPT, "ignore_eos": True, "do_sample": False, "max_new_tokens": 30}

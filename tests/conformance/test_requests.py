@@ -17,8 +17,8 @@ from headrace import (
 )
 from headrace.errors import DeadlineError, EngineLostError
 from headrace.types import FinishReason, GenerateStatus
-from places import BROKEN_MODEL, LONG_MODEL, MODEL, SIM, SMALL_POOL_MODEL, Place
-from waiting import wait_until
+from support.clocks.waiting import wait_until
+from support.contract.places import BROKEN_MODEL, LONG_MODEL, MODEL, SIM, SMALL_POOL_MODEL, Place
 
 LONG = {"ignore_eos": True, "do_sample": False}
 

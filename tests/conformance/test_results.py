@@ -11,7 +11,7 @@ from struct import pack
 import pytest
 from headrace import Client, InternalServerError, InvalidRequestError, RequestReleasedError, ResultQueue
 from headrace.types import FinishReason, GeneratedElements, GenerateStatus
-from places import BROKEN_MODEL, LONG_MODEL, MODEL, Place
+from support.contract.places import BROKEN_MODEL, LONG_MODEL, MODEL, Place
 
 LONG = {"ignore_eos": True, "do_sample": False}
 

@@ -12,7 +12,7 @@ from headrace import Client
 from headrace.v1 import session_pb2 as wire
 from headrace.v1.request_service_pb2_grpc import RequestServiceStub
 from headrace.v1.status_pb2 import ErrorInfo
-from places import MODEL, Place
+from support.contract.places import MODEL, Place
 
 
 class Stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from headrace import Client, InvalidRequestError
 from headrace.types import FinishReason, GenerateStatus
-from places import MODEL
+from support.contract.places import MODEL
 
 SAMPLED = {"ids": [1, 2, 3], "max_new_tokens": 20, "ignore_eos": True, "seed": 11, "temperature": 1.5}
 

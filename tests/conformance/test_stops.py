@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from headrace import Client, InvalidRequestError, ResultQueue
 from headrace.types import FinishReason, GeneratedElements
-from places import MODEL
+from support.contract.places import MODEL
 
 IM_END = 2
 FREE = {"ids": [1, 2, 3], "do_sample": False, "ignore_eos": True, "max_new_tokens": 40}

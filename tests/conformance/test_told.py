@@ -12,8 +12,8 @@ import pytest
 from headrace import Client, GeneratedElements, InvalidRequestError
 from headrace.types import PromptLogprobs
 from headrace.v1 import request_pb2
-from places import LONG_LENGTH, LONG_MODEL, MODEL, SMALL_POOL_MODEL
-from wire import Wire
+from support.contract.places import LONG_LENGTH, LONG_MODEL, MODEL, SMALL_POOL_MODEL
+from support.servers.wire import Wire
 
 VOCAB, HIDDEN = 384, 64
 PROMPT = [1, 2, 3, 40, 41, 40, 41, 9, 300, 17, 5]

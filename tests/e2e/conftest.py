@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from books import release_all
-from crowd import serve
-from gate import Gate
 from headrace import Client
 from headrace_engine.core.executor import Executor
 from headrace_engine.core.flight import Flight
 from headrace_engine.core.runner import SequenceStep
-from servers import Server, gated_engine_server
-from tiny_models import make_tiny_llama
+from support.models.tiny_models import make_tiny_llama
+from support.servers.books import release_all
+from support.servers.crowd import serve
+from support.servers.gate import Gate
+from support.servers.processes import Server, gated_engine_server
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,12 @@ import pytest
 import torch
 from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.native import FOLDER_VARIABLE, Cpu, Isa, Native, choose_isa, load
-from isa_levels import NAMES as ISA_NAMES
-from isa_levels import forced
 from native.build import HAS_NVCC, build_native, cmake
 from native.samplers import DeviceSampler, ProgramSampler, Samplers
 from native.sim_runs import SHAPE
-from tiny_models import make_tiny_llama
+from support.backends.isa_levels import NAMES as ISA_NAMES
+from support.backends.isa_levels import forced
+from support.models.tiny_models import make_tiny_llama
 
 SANITIZE = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 

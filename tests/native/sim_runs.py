@@ -12,8 +12,8 @@ from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
 from headrace_engine.core.runner import Runner, Sampled, SequenceStep
 from headrace_engine.generation_config import SamplingParams
-from runners import ready
-from same_tokens import TINY_MODEL, scores_agree
+from support.backends.runners import ready
+from support.backends.same_tokens import TINY_MODEL, scores_agree
 
 SHAPE = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
 BLOCKS = 8

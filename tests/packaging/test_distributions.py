@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from distributions import FOLDERS, ROOT, Distribution, build, build_environment, call
+from support.deployment.distributions import FOLDERS, ROOT, Distribution, build, build_environment, call
 
 pytestmark = pytest.mark.packaging
 

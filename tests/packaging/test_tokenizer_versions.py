@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from distributions import ROOT
+from support.deployment.distributions import ROOT
 
-TESTS = ("tests/unit/engine/test_detokenizer.py", "tests/unit/engine/test_stopping.py")
+TESTS = ("tests/unit/engine/text/test_detokenizer.py", "tests/unit/engine/text/test_stopping.py")
 CHOSEN = "not random and not thousands and not rules_say"
 """All but those that go through thousands of lists: they look for what the versions have in common."""
 

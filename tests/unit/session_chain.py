@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from fake_clock import FakeClock
 from headrace import UnavailableError
 from headrace.recovery import Recovery
 from headrace.retry import RetryPolicy
@@ -21,8 +20,9 @@ from headrace_gateway.client_book import ClientBook
 from headrace_gateway.routing import Handle
 from headrace_gateway.session_limits import SessionLimits
 from headrace_gateway.upstream_book import UpstreamBook
-from unit.client.session_caller import Caller
-from unit.engine.session_rig import SessionRig, Story
+from support.clocks.client_clock import FakeClock
+from support.engine.session_rig import SessionRig, Story
+from unit.client.streaming.session_caller import Caller
 
 LIMITS = SessionLimits(held_bytes=300, message_bytes=400)
 ENGINES = ("e1", "e2")

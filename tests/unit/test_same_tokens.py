@@ -1,9 +1,9 @@
-"""What tests/same_tokens.py lets pass and what it does not."""
+"""What tests/support/backends/same_tokens.py lets pass and what it does not."""
 
 from __future__ import annotations
 
 import pytest
-from same_tokens import same_tokens
+from support.backends.same_tokens import same_tokens
 
 WIDE = [[0.0, 1.0, 5.0]] * 3
 CLOSE = [[0.0, 1.0, 5.0], [0.0, 4.99999, 5.0], [0.0, 1.0, 5.0]]

@@ -7,7 +7,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.client.session_caller import WINDOW, Caller
+from unit.client.streaming.session_caller import WINDOW, Caller
 from unit.session_chain import ENGINES, LIMITS, Chain, Client, EngineLink, ids_and_text
 
 PER_ENGINE = 4

@@ -16,8 +16,8 @@ from headrace_engine.engine.admission import Admission
 from headrace_engine.service.server import EngineServer
 from headrace_gateway.options import Address, EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
-from tiny_models import make_tiny_llama
-from unit.engine.rig import NAME, Rig
+from support.engine.rig import NAME, Rig
+from support.models.tiny_models import make_tiny_llama
 from unit.gateway.conftest import Front
 from unit.gateway.failures import failing
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from isa_levels import at_each_level, forced
-from tiny_models import make_tiny_llama
+from support.backends.isa_levels import at_each_level, forced
+from support.models.tiny_models import make_tiny_llama
 
 COMPUTING = ("test_cpu_decoder.py", "test_cpu_quantize.py", "test_cpu_runner.py")
 """What the instruction set has a part in: these run at each level of the processor."""

@@ -14,8 +14,8 @@ from headrace_engine.errors import Internal, OutOfMemory
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import allocations, load
 from headrace_engine.process.run import make_runner
-from runners import allocated, plan_for, silent
-from torch_sequences import random_ids
+from support.backends.runners import allocated, plan_for, silent
+from support.backends.torch_sequences import random_ids
 
 GREEDY = SamplingParams(temperature=0.0, logprobs=True, top_logprobs=5)
 BLOCK_BYTES = 16 * 2 * 2 * 2 * 16 * 4

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.torch import make_runner as make_torch
-from runners import plan_for, silent
-from tiny_models import make_tiny_llama
+from support.backends.runners import plan_for, silent
+from support.models.tiny_models import make_tiny_llama
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ from headrace_engine.core.runner import LogitChanges, Processing, Runner, Sample
 from headrace_engine.errors import BadProcessor
 from headrace_engine.generation_config import LogitsProcessor, SamplingParams
 from headrace_engine.native import allocations, load
-from logit_processors import CASES, VOCAB, random_history, ruled_step
-from runners import plan_for, ready, silent
+from support.backends.logit_processors import CASES, VOCAB, random_history, ruled_step
+from support.backends.runners import plan_for, ready, silent
 
 PROMPT = [3, 90, 41, 7, 7, 260, 18]
 GREEDY = SamplingParams(temperature=0, logprobs=True, top_logprobs=3)

@@ -15,10 +15,10 @@ from headrace_engine.backends.torch import workspace
 from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import Scoring, SequenceStep
 from headrace_engine.generation_config import SamplingParams
-from runners import plan_for, ready
 from safetensors.torch import load_file, save_file
-from tiny_models import make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
-from torch_sequences import random_ids, reference
+from support.backends.runners import plan_for, ready
+from support.backends.torch_sequences import random_ids, reference
+from support.models.tiny_models import make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
 
 BACKENDS = {"cpu": make_cpu, "torch": make_torch}
 GREEDY = SamplingParams(temperature=0.0, logprobs=True)

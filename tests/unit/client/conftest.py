@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fake_clock import FakeClock
 from headrace import Client
-from scripted_server import ScriptedServer
+from support.clocks.client_clock import FakeClock
+from support.scripted.server import ScriptedServer
 
 
 @pytest.fixture(params=["session", "streams"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
-from unit.core.rig import Rig
+from support.core.rig import Rig
 
 
 class MakeRig(Protocol):

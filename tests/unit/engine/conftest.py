@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tiny_models import make_tiny_llama
-from unit.engine.held import Held
-from unit.engine.rig import Rig
+from support.engine.held import Held
+from support.engine.rig import Rig
+from support.models.tiny_models import make_tiny_llama
 
 
 @pytest.fixture(scope="session")

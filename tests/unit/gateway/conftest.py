@@ -18,11 +18,11 @@ from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request
 from headrace_gateway.options import Address, EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
 from headrace_gateway.session_limits import SessionLimits
+from support.clocks.waiting import ends
+from support.scripted.engine_answers import RUNNING
+from support.scripted.engine_server import ScriptedEngine
 from unit.gateway.gateway_process import Process
-from unit.gateway.scripted_answers import RUNNING
-from unit.gateway.scripted_engine import ScriptedEngine
-from unit.gateway.session_client import SessionClient
-from waiting import ends
+from unit.gateway.sessions.session_client import SessionClient
 
 QUICK = SessionLimits(reopen_seconds=0.01, reopen_at_most=0.02)
 """For gateways whose sessions with engines break."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
-from tiny_models import VOCAB_SIZE, make_tiny_llama
-from unit.guided.walks import IM_END, Walker
+from support.models.guided_walks import IM_END, Walker
+from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from headrace_engine.guided.library import LibraryFailed
 from headrace_engine.guided.vocabulary import LIMITS, Vocabulary
 from headrace_engine.models.tokenizer import TokenizerBundle
 from llguidance import LLMatcher
-from tiny_models import VOCAB_SIZE
-from unit.guided.walks import Walker, ids_of, refusal, schema_format
+from support.models.guided_walks import Walker, ids_of, refusal, schema_format
+from support.models.tiny_models import VOCAB_SIZE
 
 TESTS = Path(__file__).parents[2]
 LETTERS = grammar_of(ResponseFormat(ResponseFormatKind.REGEX, "[a-z]*"))
@@ -124,7 +124,7 @@ print(small, sizes[0], sum(sizes) >> 20, vocabulary.kept.size >> 20, resident() 
 
 def test_f6_memory_stays_flat_over_many_large_formats(tmp_path: Path) -> None:
     """Their bytes are measured; all of them together would take several times what is allowed."""
-    from tiny_models import make_tiny_llama
+    from support.models.tiny_models import make_tiny_llama
 
     path = make_tiny_llama(tmp_path / "tiny")
     told = subprocess.run(

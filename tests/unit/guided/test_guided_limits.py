@@ -13,8 +13,8 @@ from headrace_engine.guided.grammar import MAX_BYTES, grammar_of
 from headrace_engine.guided.guide import GuideFailed
 from headrace_engine.models.tokenizer import TokenizerBundle
 from llguidance import LLMatcher, LLParserLimits
-from tiny_models import VOCAB_SIZE
-from unit.guided.walks import IM_END, TREE, Walker, ids_of, refusal, schema_format
+from support.models.guided_walks import IM_END, TREE, Walker, ids_of, refusal, schema_format
+from support.models.tiny_models import VOCAB_SIZE
 
 
 def tool(number: int) -> dict[str, Any]:

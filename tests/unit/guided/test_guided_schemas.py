@@ -12,7 +12,7 @@ from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided.check import Checked, check
 from headrace_engine.guided.schema import FORMATS, MAX_DEPTH
-from unit.guided.walks import Walker, refusal, schema_format
+from support.models.guided_walks import Walker, refusal, schema_format
 
 LINKED = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]}
 

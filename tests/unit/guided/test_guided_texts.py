@@ -12,8 +12,8 @@ import pytest
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_models import VOCAB_SIZE
-from unit.guided.walks import TREE, Walker, ids_of, refusal, schema_format
+from support.models.guided_walks import TREE, Walker, ids_of, refusal, schema_format
+from support.models.tiny_models import VOCAB_SIZE
 
 CHOICES = ("get", "get_time", "get_weather", "日本", 'a"b', "line\nbreak", "C:\\x")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
+from support.models.tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
 
 Copy = Callable[[Path], Path]
 

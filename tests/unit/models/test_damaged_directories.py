@@ -13,8 +13,8 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.models.damage import cut_end, edit_header, edit_json, overwrite, read_header, refusal, rename_tensor
 from unit.models.conftest import Copy
-from unit.models.damage import cut_end, edit_header, edit_json, overwrite, read_header, refusal, rename_tensor
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -16,9 +16,9 @@ from headrace_engine.models.loaders.gguf_header import read_header
 from headrace_engine.models.loaders.gguf_types import STORAGE_TYPES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_models import make_tiny_gguf, make_tiny_llama
+from support.models.damage import cut_end, overwrite, refusal
+from support.models.tiny_models import make_tiny_gguf, make_tiny_llama
 from unit.models.conftest import Copy
-from unit.models.damage import cut_end, overwrite, refusal
 
 
 @pytest.fixture(scope="session")

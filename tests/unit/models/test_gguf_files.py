@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from headrace_engine.config import ModelFormat, RopeScalingType
 from headrace_engine.models.catalogue import open_model
-from tiny_gguf import write_gguf
-from tiny_models import make_tiny_gguf, make_tiny_llama
+from support.models.damage import refusal
+from support.models.tiny_gguf import write_gguf
+from support.models.tiny_models import make_tiny_gguf, make_tiny_llama
 from unit.models.conftest import Copy
-from unit.models.damage import refusal
 
 
 def test_smollm2_opens_with_everything_its_metadata_says(smollm2: Path) -> None:

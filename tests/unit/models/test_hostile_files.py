@@ -19,9 +19,9 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.loaders.gguf_header import read_header
 from headrace_engine.models.loaders.json_files import MAX_VALUES, parse_object
 from headrace_engine.models.tokenizer import load_tokenizer
-from tiny_models import make_tiny_gguf
+from support.models.damage import edit_json, refusal
+from support.models.tiny_models import make_tiny_gguf
 from unit.models.conftest import Copy
-from unit.models.damage import edit_json, refusal
 
 WEIGHTS = "model.safetensors"
 MIB = 2**20
@@ -172,7 +172,7 @@ class TestNumbersOfTheWire:
         assert "entries of all heads" in refusal(path)
 
     def test_f5_gguf_numbers_are_refused_alike(self, tmp_path: Path, llama: Path) -> None:
-        from tiny_gguf import write_gguf
+        from support.models.tiny_gguf import write_gguf
 
         path = write_gguf(tmp_path / "long.gguf", llama, metadata={"llama.context_length": 2**32 - 1})
         assert refusal(path).startswith("long.gguf: llama.context_length = 4294967295 must be an integer from 1 to")

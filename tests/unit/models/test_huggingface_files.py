@@ -10,8 +10,8 @@ from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import load_tokenizer
+from support.models.damage import edit_json, refusal, rename_tensor
 from unit.models.conftest import Copy
-from unit.models.damage import edit_json, refusal, rename_tensor
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

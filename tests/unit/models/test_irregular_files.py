@@ -11,8 +11,8 @@ import pytest
 from headrace_engine.errors import BadModel
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import load_tokenizer
+from support.models.damage import refusal
 from unit.models.conftest import Copy
-from unit.models.damage import refusal
 
 WEIGHTS = "model.safetensors"
 

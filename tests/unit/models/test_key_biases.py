@@ -12,7 +12,7 @@ from headrace_engine.engine.prepare import prepare
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.key_biases import large_key_biases
 from safetensors.torch import load_file, save_file
-from tiny_models import make_tiny_gguf, make_tiny_qwen2
+from support.models.tiny_models import make_tiny_gguf, make_tiny_qwen2
 
 
 def with_biases(path: Path, sizes: dict[int, float], dtype: torch.dtype) -> Path:

@@ -11,8 +11,8 @@ import gguf
 import pytest
 from headrace_engine.errors import BadModel
 from headrace_engine.models.vocabulary.gguf import build_tokenizer
-from published import published_ids, unpack
-from template_corpus import LLAMA_CPP, llama_cpp_package, tokenizer_files
+from support.models.published_vocabularies import published_ids, unpack
+from support.models.template_corpus import LLAMA_CPP, llama_cpp_package, tokenizer_files
 
 MODELS = f"{LLAMA_CPP}/vendor/llama.cpp/models"
 KINDS = {

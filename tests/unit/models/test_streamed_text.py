@@ -10,7 +10,7 @@ import pytest
 from headrace_engine.engine.detokenizer import Detokenizer
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
-from unit.engine.stop_reference import Reference, decoder_of, effective, streamed
+from support.models.stop_reference import Reference, decoder_of, effective, streamed
 
 TEXTS = (
     "Why is the sky blue? 你好👍🏽é—ﬁ <|im_end|>\n\n1, 2, 3… It's “quoted” text, with   spaces.\n",

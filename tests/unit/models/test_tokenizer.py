@@ -13,10 +13,10 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_gguf import sentencepiece_keys, write_gguf
-from tiny_models import CHAT_TEMPLATE, SPECIAL_TOKENS, tiny_tokenizer, tiny_vocabulary
+from support.models.damage import edit_json
+from support.models.tiny_gguf import sentencepiece_keys, write_gguf
+from support.models.tiny_models import CHAT_TEMPLATE, SPECIAL_TOKENS, tiny_tokenizer, tiny_vocabulary
 from unit.models.conftest import Copy
-from unit.models.damage import edit_json
 
 CORPUS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("smollm2_ids.json").read_text(encoding="utf-8"))
 """Texts with the ids that SmolLM2's own tokenizer gives: its digits are split before GPT-2's pattern is applied."""

@@ -9,10 +9,10 @@ import pytest
 from headrace_engine.errors import BadModel
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
-from tiny_gguf import write_gguf
-from tiny_models import make_tiny_llama
+from support.models.damage import edit_json
+from support.models.tiny_gguf import write_gguf
+from support.models.tiny_models import make_tiny_llama
 from unit.models.conftest import Copy
-from unit.models.damage import edit_json
 
 
 def load(path: Path) -> TokenizerBundle:

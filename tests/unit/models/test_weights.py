@@ -16,9 +16,9 @@ from headrace_engine.models.files import StoredTensor, TensorInfo
 from headrace_engine.models.layout import HF_NAMES, file_name
 from headrace_engine.models.loaders.gguf_types import READABLE_TYPES
 from headrace_engine.models.weights import PLAIN, load_weights, read_tensor
-from tiny_models import make_tiny_gguf, make_tiny_llama
+from support.models.damage import cut_end, edit_json
+from support.models.tiny_models import make_tiny_gguf, make_tiny_llama
 from unit.models.conftest import Copy
-from unit.models.damage import cut_end, edit_json
 
 CPU = torch.device("cpu")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from async_clock import FakeAsyncClock
 from headrace import AsyncClient
-from scripted_server import ScriptedServer
+from support.clocks.async_clock import FakeAsyncClock
+from support.scripted.server import ScriptedServer
 
 
 @pytest.fixture

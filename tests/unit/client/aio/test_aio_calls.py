@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 import pytest
-from async_clock import FakeAsyncClock, eventually
 from headrace import (
     AsyncClient,
     DeadlineError,
@@ -24,9 +23,10 @@ from headrace import (
 from headrace.transport import CallError
 from headrace.v1 import engine_service_pb2, model_pb2, model_service_pb2, request_pb2, status_pb2
 from headrace.v1 import request_service_pb2 as wire
-from scripted_replies import Failure, Hang
-from scripted_server import ScriptedServer
-from wire_samples import HANDLE, accepted, end_record, ended, got, running_info, text_of, tokens
+from support.clocks.async_clock import FakeAsyncClock, eventually
+from support.scripted.replies import Failure, Hang
+from support.scripted.server import ScriptedServer
+from support.scripted.wire_samples import HANDLE, accepted, end_record, ended, got, running_info, text_of, tokens
 
 IDS = list(range(12))
 DOWN = Failure(grpc.StatusCode.UNAVAILABLE, "the engine is restarting its core.", reason="CORE_RESTARTING")

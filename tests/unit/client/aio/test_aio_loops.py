@@ -8,9 +8,9 @@ import sys
 import textwrap
 
 import pytest
-from scripted_replies import Hang
-from scripted_server import ScriptedServer
-from wire_samples import accepted, tokens
+from support.scripted.replies import Hang
+from support.scripted.server import ScriptedServer
+from support.scripted.wire_samples import accepted, tokens
 
 IDS = list(range(10))
 

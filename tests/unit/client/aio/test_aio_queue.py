@@ -10,7 +10,6 @@ from typing import Any
 
 import grpc
 import pytest
-from async_clock import FakeAsyncClock, eventually
 from headrace import (
     AsyncClient,
     AsyncResultQueue,
@@ -21,9 +20,10 @@ from headrace import (
 )
 from headrace.reader import WINDOW
 from headrace.v1 import request_service_pb2 as wire
-from scripted_replies import Failure, Hang
-from scripted_server import ScriptedServer
-from wire_samples import HANDLE, accepted, ended, ended_info, got, running_info, tokens
+from support.clocks.async_clock import FakeAsyncClock, eventually
+from support.scripted.replies import Failure, Hang
+from support.scripted.server import ScriptedServer
+from support.scripted.wire_samples import HANDLE, accepted, ended, ended_info, got, running_info, tokens
 
 IDS = list(range(40))
 RELEASED = wire.ReleaseRequestResponse()

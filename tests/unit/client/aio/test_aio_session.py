@@ -8,12 +8,12 @@ from typing import Any
 
 import grpc
 import pytest
-from async_clock import FakeAsyncClock, eventually
 from headrace import AsyncClient, AsyncResultQueue, AuthError, InternalServerError, RetryPolicy, UnavailableError
 from headrace.v1 import engine_service_pb2
-from scripted_replies import Failure, Hang
-from scripted_server import ScriptedServer
-from wire_samples import accepted, ended, tokens
+from support.clocks.async_clock import FakeAsyncClock, eventually
+from support.scripted.replies import Failure, Hang
+from support.scripted.server import ScriptedServer
+from support.scripted.wire_samples import accepted, ended, tokens
 
 IDS = list(range(30))
 CUT = Failure(grpc.StatusCode.UNAVAILABLE, "Socket closed")

@@ -12,8 +12,8 @@ from headrace.v1 import engine_service_pb2 as engine
 from headrace.v1 import generation_pb2, model_pb2, request_pb2, stat_pb2
 from headrace.v1 import model_service_pb2 as model
 from headrace.v1 import request_service_pb2 as wire
-from scripted_server import ScriptedServer
-from wire_samples import HANDLE, accepted, ended, ended_info, got, running_info, state, tokens
+from support.scripted.server import ScriptedServer
+from support.scripted.wire_samples import HANDLE, accepted, ended, ended_info, got, running_info, state, tokens
 
 IDS = [5, 6, 7]
 INFO = model_pb2.ModelInfo(model_name="smol", engine="e1", state=model_pb2.MODEL_STATE_RUNNING)

@@ -1,0 +1,181 @@
+"""What measures more of a card runs on the simulated device, goes on where it was cut off, and keeps what failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gpu_bench
+import gpu_sanitizer
+import pytest
+from gpu_bench import Bench
+from gpu_check import H100
+from gpu_expected import Expected, decoding
+from gpu_parts import PARTS, SHORT, WHOLE, Case
+from gpu_record import Record, append, page, read
+from gpu_shapes import LLAMA, QWEN, Stored, weight_bytes
+from headrace_engine.config import WeightQuant
+from headrace_engine.native import FOLDER_VARIABLE, Kv
+from native.build import ROOT
+from native.conftest import need_sim
+from native.device.test_gpu_check import MISSING
+
+MEASURE = """
+import runpy, sys
+for name in {missing!r}:
+    sys.modules[name] = None
+sys.argv = ["gpu_bench.py", *{parts!r}, "--device", "sim", "--results", {results!r}]
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
+
+def start(libraries: Path, results: Path) -> subprocess.Popen[str]:
+    """A fresh interpreter that measures all parts, with no more than a card's machine has."""
+    script = str(ROOT / "bench" / "gpu_bench.py")
+    code = MEASURE.format(missing=MISSING, parts=list(PARTS), results=str(results), script=script)
+    folders = os.pathsep.join(str(ROOT / name) for name in ("engine_service", "bench"))
+    env = {**os.environ, "PYTHONPATH": folders, FOLDER_VARIABLE: str(libraries)}
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
+
+
+def test_a_run_that_was_killed_goes_on_and_measures_each_case_once(libraries: Path, tmp_path: Path) -> None:
+    need_sim()
+    results = tmp_path / "new" / "gpu-bench.jsonl"
+    with start(libraries, results) as killed:
+        assert killed.stdout is not None
+        while "| ids/s |" not in killed.stdout.readline():
+            assert killed.poll() is None
+        killed.kill()
+    before = results.read_text()
+    with start(libraries, results) as whole:
+        printed, _ = whole.communicate()
+    assert whole.returncode == 0, printed
+    assert results.read_text().startswith(before)
+    records = read(results)
+    assert {record.card for record in records} == {"sim"}
+    assert [record.case for record in records if record.error] == []
+    expected = {(part, case.name) for part, make in PARTS.items() for case in make(SHORT)}
+    assert Counter((record.part, record.case) for record in records) == Counter(expected)
+    assert all(value > 0 for record in records for name, value in record.figures.items() if name != "step ms")
+    if not gpu_sanitizer.installed():
+        assert "nothing to measure for sanitizer: compute-sanitizer is not installed" in printed
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(None, "a card", H100, tmp_path / "results.jsonl", "abc")  # type: ignore[arg-type]
+
+
+def case(name: str, measure: Callable[[Any], Mapping[str, float]] = lambda device: {"step ms": 8.0}) -> Case:
+    return Case(name, measure, lambda limits: {"step ms": Expected(4.0, 6.0)})
+
+
+def fails(device: object) -> Mapping[str, float]:
+    raise RuntimeError("out of luck")
+
+
+def test_a_case_that_fails_is_kept_and_the_next_run_goes_on_behind_it(bench: Bench) -> None:
+    cases = [case("one"), case("two", fails), case("three")]
+    assert gpu_bench.measure(bench, "part", cases, began=0.0, limit=float("inf")) == 1
+    assert [(record.case, record.error) for record in read(bench.results)] == [
+        ("one", ""),
+        ("two", "RuntimeError: out of luck"),
+    ]
+    left = bench.left("part", cases, again=False)
+    assert [each.name for each in left] == ["three"]
+    assert gpu_bench.measure(bench, "part", left, began=0.0, limit=float("inf")) == 0
+    assert bench.left("part", cases, again=False) == []
+    assert bench.left("part", cases, again=True) == bench.left("other part", cases, again=False) == cases
+
+
+@pytest.mark.parametrize("changed", [{"card": "another"}, {"code": "def"}])
+def test_other_cards_and_other_code_are_measured_anew(bench: Bench, changed: dict[str, str]) -> None:
+    cases = [case("one")]
+    gpu_bench.measure(bench, "part", cases, began=0.0, limit=float("inf"))
+    other = Bench(**{**vars(bench), **changed})  # type: ignore[arg-type]
+    assert other.left("part", cases, again=False) == cases
+
+
+def test_no_case_begins_after_the_time(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu_bench.measure(bench, "part", [case("one"), case("two")], began=0.0, limit=-1.0) == 75
+    assert capsys.readouterr().out == "gpu-bench: 2 cases of part are left: run it again\n"
+    assert read(bench.results) == []
+
+
+def test_a_line_that_was_cut_off_is_no_record_and_spoils_none(bench: Bench) -> None:
+    record = bench.run("part", case("one"))
+    whole = bench.results.read_text()
+    bench.results.write_text(whole + whole[:30])
+    append(bench.results, record)
+    assert read(bench.results) == [record, record]
+
+
+def test_the_page_has_the_newest_beside_its_limit_and_what_is_expected_of_the_rest() -> None:
+    cases = [case("one"), case("two"), case("bad")]
+    figures = [{"step ms": 16.0}, {"step ms": 8.0}]
+    records = [Record("a card", f"day {day}", "part", "one", "", H100, each) for day, each in enumerate(figures)]
+    records.append(Record("a card", "day 3", "part", "bad", "", H100, error="RuntimeError: why"))
+    rows = page({"part": cases, "empty": []}, records, H100).splitlines()[4:]
+    assert rows == [
+        "| one | step ms | 4 | 6 | 8 | 50 | a card | day 1 |",
+        "| two | step ms | 4 | 6 | – | – | – | – |",
+        "| bad |  |  |  | failed: RuntimeError: why |  | a card | day 3 |",
+    ]
+
+
+@pytest.mark.parametrize("plan", [WHOLE, SHORT], ids=["whole", "short"])
+def test_names_of_cases_tell_them_apart_and_predictions_keep_to_limits(plan: Any) -> None:
+    for make in PARTS.values():
+        cases = list(make(plan))
+        assert len({each.name for each in cases}) == len(cases)
+        for each in cases:
+            for name, expected in each.expect(H100).items():
+                assert expected.limit is not None
+                assert expected.predicted is not None
+                assert (expected.predicted < expected.limit) == name.endswith("/s")
+
+
+def test_codes_move_what_they_take() -> None:
+    """Of 7.5 billion weights in INT4, the head's 0.53 have eight bits; groups of 128 have a scale and an offset."""
+    layers, head = 7.505e9 - 0.525e9, 0.525e9
+    assert weight_bytes(LLAMA, WeightQuant.INT4) == pytest.approx(
+        layers * (0.5 + 4 / 128) + head * (1 + 2 / 128), rel=1e-3
+    )
+    assert weight_bytes(LLAMA, WeightQuant.INT8) == pytest.approx(7.505e9, rel=1e-2)
+
+
+def test_stored_bytes_set_the_limit_of_steps() -> None:
+    load = WHOLE.prompts
+    limits = [
+        decoding(LLAMA, load, 32, H100, Stored(kv=kv))["step ms"].limit for kv in (Kv.BFLOAT16, Kv.INT8, Kv.UINT4)
+    ]
+    assert limits == sorted(limits, reverse=True)  # type: ignore[type-var]
+    assert len(set(limits)) == 3
+
+
+def test_the_shape_of_qwen_is_that_of_its_model() -> None:
+    """1.54 billion parameters, the embedding once: its head is the same matrix."""
+    assert weight_bytes(QWEN, WeightQuant.NONE) == pytest.approx(2 * 1.5437e9, rel=1e-3)
+
+
+def test_kernels_are_tested_under_the_sanitizer(
+    libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in takes its options and runs the rest, as compute-sanitizer does."""
+    need_sim()
+    program = tmp_path / gpu_sanitizer.PROGRAM
+    program.write_text('#!/bin/sh\n[ "$1 $2" = "--tool memcheck" ] && shift 6 && exec "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+    assert gpu_sanitizer.installed()
+    which = "forward and test_blocks_go"
+    assert gpu_sanitizer.checked(which, "memcheck", "test_device_kv.py")["tests passed"] > 0
+    with pytest.raises(RuntimeError, match="status"):
+        gpu_sanitizer.checked(which, "racecheck", "test_device_kv.py")

@@ -1,0 +1,1 @@
+"""Sequences and runners of the backends, driven by hand, and the references they are compared with."""

@@ -1,0 +1,1 @@
+"""The contract, row by row, and the paths on which it holds."""

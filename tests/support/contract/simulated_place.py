@@ -1,0 +1,53 @@
+"""An engine service whose models run on the simulated device, that is, over the whole path of the cuda backend."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace import Client
+from headrace_engine.native import FOLDER_VARIABLE
+from native.build import HAS_NVCC, native_libraries
+
+from support.contract.places import MAX_LENGTH, MODEL, SIM, SMALL_POOL_MODEL, Place
+from support.models.processor_files import processor_arguments, write_processors
+from support.models.tiny_models import make_tiny_llama
+from support.servers.processes import Server, engine_server
+
+SETTINGS = {"max_prefill_tokens": 48, "num_threads": 1}
+"""The simulator takes a millisecond a token: the largest step is run once to measure it, and once for warming up."""
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    MODEL: {"max_length": MAX_LENGTH, "max_batch": 8},
+    SMALL_POOL_MODEL: {"max_length": 128, "max_batch": 8, "num_blocks": 20, "num_host_blocks": 60},
+}
+"""Of the models. What gives way in the small pool moves to host memory, and comes back."""
+
+
+@contextlib.contextmanager
+def simulated_place(folder: Path) -> Iterator[Place]:
+    """The models that tests of this path use, installed and running; none where there is no simulator."""
+    if not HAS_NVCC:
+        pytest.skip("the simulator needs CUDA's headers, and there is no nvcc")
+    model = make_tiny_llama(
+        folder / "wide", max_position_embeddings=MAX_LENGTH, hidden_size=128, head_dim=64, num_hidden_layers=1, seed=1
+    )
+    with contextlib.ExitStack() as stack:
+        server = _start(stack, write_processors(folder))
+        client = stack.enter_context(Client(server.address))
+        for name, sizes in SIZES.items():
+            client.install_model(name, path=str(model), **sizes, **SETTINGS)
+            client.start_model(name)
+        codes = {**SETTINGS, "kv_cache_mode": "INT8"}
+        yield Place(SIM, client, partial(Client, server.address), server.address, model, codes)
+
+
+def _start(stack: contextlib.ExitStack, processors: dict[str, Path]) -> Server:
+    """The service alone, and its cores, take the libraries of the tests."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(FOLDER_VARIABLE, str(native_libraries()))
+        environment.setenv("OMP_NUM_THREADS", "1")  # Threads of torch that wait for tiny products take the other cores.
+        return stack.enter_context(engine_server("e1", "--backend", "sim", *processor_arguments(processors)))

@@ -1,0 +1,1 @@
+"""Cores on a simulated runner, in this process and in their own."""

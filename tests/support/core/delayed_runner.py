@@ -1,0 +1,138 @@
+"""A simulated runner that computes what it was given only when somebody waits for it, like a device beside the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from headrace_engine.commands import CorePlan
+from headrace_engine.core.flight import Flight
+from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
+
+from support.core.rig import Rig
+from support.core.simulated import ContractBroken, SimulatedRunner
+
+_GARBAGE = 999
+"""What is computed in the place of a token that was not drawn."""
+
+
+class DelayedFlight:
+    """A launched step.
+
+    Attributes:
+        steps: as they were when it was launched.
+        landed: it was computed when it was launched.
+        outcome: once it is computed: what it drew, or what went wrong.
+    """
+
+    def __init__(self, steps: list[SequenceStep], compute: Callable[[DelayedFlight], None]) -> None:
+        self.steps = steps
+        self.landed = False
+        self.outcome: list[Sampled] | Exception | None = None
+        self.waited = False
+        self._compute = compute
+
+    def wait(self) -> list[Sampled]:
+        if self.waited:
+            raise ContractBroken("a flight was waited for twice")
+        self.waited = True
+        self._compute(self)
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        assert self.outcome is not None
+        return self.outcome
+
+
+class DelayedRunner(SimulatedRunner):
+    """Keeps the order of calls, takes at most one step while another is under way, and lets nothing through early.
+
+    Attributes:
+        refuses: tells which rows make a step fail before it is launched.
+        launches: steps that were launched since the start.
+        overlapped: of these, those that were launched while another one was under way.
+        unknown: rows whose id the host did not know.
+    """
+
+    def __init__(self, plan: CorePlan) -> None:
+        super().__init__(plan)
+        self.refuses: Callable[[SequenceStep], bool] = lambda step: False
+        self.launches = self.overlapped = self.unknown = 0
+        self._queue: list[Callable[[], None]] = []
+        self._last: DelayedFlight | None = None
+        self._flights: list[DelayedFlight] = []
+
+    def launch(self, steps: Sequence[SequenceStep]) -> Flight:
+        before, flight = self._last, DelayedFlight([_kept(step) for step in steps], self._flush)
+        if before is not None and any(step.drawn_at is not None for step in steps) and before.waited:
+            raise ContractBroken("an id is taken from a step whose ids are known")
+        self._check_step(steps)
+        if any(self.refuses(step) for step in steps):
+            raise RuntimeError("simulated refusal")
+        self.launches += 1
+        self.overlapped += before is not None and not before.waited
+        self.unknown += sum(step.drawn_at is not None for step in steps)
+        if self._under_way() > 1:
+            raise ContractBroken("two steps are under way already")
+        self._flights.append(flight)
+        self._queue.append(lambda: self._compute(flight, before))
+        self._last = flight
+        return flight
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        if any(step.drawn_at is not None for step in steps):
+            raise ContractBroken("a step that is run has an unknown id")
+        self._flush()
+        self._last = None
+        return super().run(steps)
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        kept = BlockCopies(tuple(copies.to_host), tuple(copies.to_pool))
+        self._queue.append(lambda: super(DelayedRunner, self).copy_blocks(kept))
+
+    def _under_way(self) -> int:
+        return sum(not flight.waited for flight in self._flights)
+
+    def _flush(self, last: DelayedFlight | None = None) -> None:
+        """Do what was enqueued, in order, up to a step."""
+        while self._queue and (last is None or last.outcome is None):
+            self._queue.pop(0)()
+
+    def _compute(self, flight: DelayedFlight, before: DelayedFlight | None) -> None:
+        try:
+            flight.outcome = super().run([_known(step, before) for step in flight.steps])
+        except Exception as error:
+            flight.outcome = error
+
+
+class DelayedRig(Rig):
+    """A core on a runner that answers late."""
+
+    make_runner = DelayedRunner
+    runner: DelayedRunner
+
+    def assert_idle(self) -> None:
+        self.runner.refuses = lambda step: False
+        super().assert_idle()
+
+
+def _kept(step: SequenceStep) -> SequenceStep:
+    """A step as a device is given it: what belongs to its sequence may change afterwards."""
+    return replace(step, token_ids=tuple(step.token_ids), blocks=tuple(step.blocks))
+
+
+def _known(step: SequenceStep, before: DelayedFlight | None) -> SequenceStep:
+    """A step with the id that it takes from the one before."""
+    if step.drawn_at is None:
+        return step
+    assert before is not None
+    token_id = _drawn(before, step.drawn_at)
+    return replace(step, token_ids=(_GARBAGE if token_id is None else token_id,), drawn_at=None)
+
+
+def _drawn(flight: DelayedFlight, place: int) -> int | None:
+    if not isinstance(flight.outcome, list):
+        return None
+    drawn = iter(flight.outcome)
+    answers = [next(drawn) if step.answered else None for step in flight.steps]
+    answer = answers[place]
+    return None if answer is None else answer.token_id

@@ -1,0 +1,170 @@
+"""A core that a test drives command by command, on the simulated runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence
+from headrace_engine.core.core import Core
+from headrace_engine.core.link import LinkClosed
+from headrace_engine.core.pace import Pace
+from headrace_engine.core.warmup import start_up
+from headrace_engine.messages import CoreMessage, CoreStat, Ended, PromptPiece, StepBegun, StepOutput
+
+from support.core.simulated import GREEDY, SimulatedRunner, expected, make_plan, tiny_vocabulary
+
+
+class Drained(BaseException):
+    """The core waits for a command."""
+
+
+class ListLink:
+    """A link whose commands are put there by a test."""
+
+    def __init__(self) -> None:
+        self.commands: list[CoreCommand] = []
+        self.messages: list[CoreMessage] = []
+        self.closed = False
+
+    def receive(self, block: bool) -> list[CoreCommand]:
+        commands, self.commands = self.commands, []
+        if not commands and self.closed:
+            raise LinkClosed
+        if not commands and block:
+            raise Drained
+        return commands
+
+    def send(self, *messages: CoreMessage) -> None:
+        if self.closed:
+            raise LinkClosed
+        self.messages += messages
+
+
+class Rig:
+    """A core that was started on a simulated runner, and what it has published, by key.
+
+    Attributes:
+        make_runner: another one, where it is not to be the simulated runner.
+        now: the core's time, which stands still until a test moves it.
+    """
+
+    make_runner: Callable[[CorePlan], Any] = SimulatedRunner
+
+    def __init__(self, **changes: Any) -> None:
+        self.plan = make_plan(**changes)
+        self.runner = type(self).make_runner(self.plan)
+        self.link = ListLink()
+        self.now = 1000.0
+        self.pace = Pace(self.plan.step_target, self.plan.block_size)
+        sizes = start_up(self.plan, self.runner, self.link, self.pace, self.clock)
+        if isinstance(self.runner, SimulatedRunner):
+            self.runner.forget_warm_up()
+        self.link.messages.clear()
+        self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary, clock=self.clock, pace=self.pace)
+        self.requests: dict[int, AddSequence] = {}
+        self.tokens: dict[int, list[int]] = {}
+        self.ended: dict[int, Ended] = {}
+        self.cached: dict[int, int] = {}
+        self.fetched: dict[int, int] = {}
+        self.preempted: list[int] = []
+        self.scored: dict[int, list[tuple[float, list[int]]]] = {}
+        self.vectors: dict[int, list[bytes]] = {}
+        self.outputs: list[StepOutput] = []
+        self.begun: list[list[int]] = []
+        self.step()  # At its first rest a core tells the size of its pool.
+        self.first = self.outputs.pop()
+
+    def clock(self) -> float:
+        """The core's time: a simulated runner may take some."""
+        return self.now + float(getattr(self.runner, "spent", 0.0))
+
+    def add(self, prompt: Sequence[int], max_new: int = 4, **fields: Any) -> int:
+        """Queue a sequence, and return its key."""
+        key = len(self.requests) + 1
+        sampling = fields.pop("sampling", GREEDY)
+        self.requests[key] = request = AddSequence(key, tuple(prompt), sampling, max_new, **fields)
+        self.tokens[key] = list(request.generated)
+        self.link.commands.append(request)
+        return key
+
+    def end(self, key: int) -> None:
+        """Queue the end of a sequence."""
+        self.link.commands.append(EndSequence(key))
+
+    def step(self) -> None:
+        """One step of the core, and what it published."""
+        with suppress(Drained):
+            self.core.step()
+        for message in self.link.messages:
+            self._note(message)
+        self.link.messages.clear()
+
+    def run(self) -> None:
+        """Step until there is nothing to do, and let the core go to rest."""
+        while self.core.busy or self.link.commands:
+            self.step()
+        self.step()
+
+    def steps(self, count: int) -> None:
+        """So many steps."""
+        for _ in range(count):
+            self.step()
+
+    @property
+    def stat(self) -> CoreStat:
+        """As published last."""
+        return (self.outputs or [self.first])[-1].stat
+
+    def is_complete(self, key: int) -> bool:
+        """Whether a sequence has ended with all the ids it must have."""
+        return key in self.ended and self.tokens[key] == expected(self.requests[key])
+
+    def assert_all_complete(self) -> None:
+        """Every sequence has ended with exactly the ids that it gets alone on an unlimited pool."""
+        wrong = [key for key in self.requests if not self.is_complete(key)]
+        assert not wrong, f"sequences {wrong} have other ids than they get alone"
+
+    def assert_idle(self) -> None:
+        """End what is left, then nothing is held."""
+        self.runner.raises = self.runner.spoils = lambda step: False
+        for key in self.requests:
+            self.end(key)
+        self.run()
+        self.core.check_books()
+        assert (self.stat.running, self.stat.waiting, self.stat.blocks_used) == (0, 0, 0)
+        assert self.stat.blocks_cached + self.stat.blocks_free == self.plan.num_blocks
+        assert self.stat.host_blocks_used <= self.stat.host_blocks_total == self.plan.num_host_blocks
+
+    def _note_piece(self, piece: PromptPiece) -> None:
+        """Pieces of a prompt follow each other, and come before its first token, unless one of a group steps in."""
+        told, top = self.scored.setdefault(piece.key, []), len(piece.top_ids) // len(piece.logprobs)
+        request = self.requests[piece.key]
+        assert piece.position == max(1, request.scored) + len(told)
+        assert piece.key not in self.ended
+        assert request.group or len(self.tokens[piece.key]) == len(request.generated)
+        rows = [piece.top_ids[row * top : (row + 1) * top] for row in range(len(piece.logprobs))]
+        told += zip(piece.logprobs, rows, strict=True)
+
+    def _note(self, message: CoreMessage) -> None:
+        if isinstance(message, StepBegun):
+            self.begun.append(message.keys)
+            return
+        assert isinstance(message, StepOutput)
+        self.outputs.append(message)
+        for piece in message.prompts:
+            self._note_piece(piece)
+        for key, tensors in zip(message.keys, message.tensors, strict=bool(message.tensors)):
+            self.vectors.setdefault(key, []).append(tensors)
+        for key, token in zip(message.keys, message.token_ids, strict=True):
+            assert key not in self.ended, "a token after the end"
+            self.tokens[key].append(token)
+        for ended in message.ended:
+            assert ended.key not in self.ended, "a second end"
+            self.ended[ended.key] = ended
+        self.cached.update((started.key, started.cached_tokens) for started in message.scheduled)
+        self.fetched.update((started.key, started.host_tokens) for started in message.scheduled)
+        self.preempted += message.preempted
+        stat = message.stat
+        assert stat.blocks_used + stat.blocks_cached + stat.blocks_free == stat.blocks_total

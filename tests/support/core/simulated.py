@@ -1,0 +1,285 @@
+"""A runner without a model.
+
+The simulated runner stores ids in a paged pool and draws each token as a hash of the whole context that it reads back
+through the block table. A wrong table, a stale block or a missing chunk gives other tokens than `expected` says.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from headrace_engine.commands import AddSequence, CorePlan
+from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
+from headrace_engine.core.logit_state import LogitState
+from headrace_engine.core.runner import BlockCopies, Progress, Runner, Sampled, Scores, SequenceStep
+from headrace_engine.generation_config import SamplingParams
+from headrace_engine.guided.vocabulary import Vocabulary
+from headrace_engine.messages import RunnerSizes
+from headrace_engine.model_types import ModelPhase
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.tokenizer import load_tokenizer
+
+from support.models.tiny_models import make_tiny_llama
+
+VOCABULARY = 1000
+GREEDY = SamplingParams(temperature=0)
+_POISON = -1
+
+
+class ContractBroken(BaseException):
+    """The core asked for what it may never ask for. Not an Exception: the core must not take it for a failed step."""
+
+
+def draw(
+    context: Sequence[int],
+    sampling: SamplingParams,
+    position: int,
+    index: int,
+    masked: Sequence[int],
+    allowed: array[int] | None = None,
+) -> int | None:
+    """The id after a context: any function of all of it will do, if nearly every change changes the result."""
+    noise = () if sampling.temperature == 0 else (sampling.seed, position, index)
+    content = array("q", (*context, *noise)).tobytes()
+    first = int.from_bytes(blake2b(content, digest_size=8).digest(), "little") % VOCABULARY
+    forbidden = set(masked)
+    if allowed is not None:
+        forbidden.update(token for token in range(VOCABULARY) if not _has(allowed, token))
+    candidates = ((first + i) % VOCABULARY for i in range(VOCABULARY))
+    return next((token for token in candidates if token not in forbidden), None)
+
+
+def _has(mask: array[int], token: int) -> bool:
+    return token // 32 < len(mask) and bool(mask[token // 32] >> token % 32 & 1)
+
+
+def score(context: Sequence[int], token: int) -> float:
+    """The log-probability of an id after a context."""
+    content = array("q", (*context, token)).tobytes()
+    return -float(int.from_bytes(blake2b(content, digest_size=3).digest(), "little"))
+
+
+def vectors(context: Sequence[int]) -> bytes:
+    """The vectors of the token after a context."""
+    return blake2b(array("q", context).tobytes()).digest()
+
+
+def expected_scores(prompt: Sequence[int], top: int) -> list[tuple[float, list[int]]]:
+    """Of each token of a prompt but the first: its log-probability, and the most likely ids in its place."""
+    return [(score(prompt[:place], token), [token + i for i in range(top)]) for place, token in enumerate(prompt)][1:]
+
+
+def expected(request: AddSequence, count: int | None = None) -> list[int]:
+    """The ids that a sequence must get, those it came with included, up to a number of tokens, an EOS id or a stop."""
+    ids = list(request.generated)
+    guide = tiny_vocabulary().guide(request.grammar, request.eos_ids) if request.grammar else None
+    if guide is not None:
+        guide.take(ids)
+    while len(ids) < (request.max_new if count is None else count):
+        position = len(ids)
+        masked = request.eos_ids if position < request.min_new else ()
+        if request.rules is not None:
+            state = LogitState(request.rules, len(request.prompt))
+            masked = (*masked, *state.follow((*request.prompt, *ids)))
+        allowed = None if guide is None else guide.allowed
+        token = draw((*request.prompt, *ids), request.sampling, position, request.index, masked, allowed)
+        if token is None:
+            break
+        ids.append(token)
+        if token in request.eos_ids or (token in request.stop_ids and position >= request.min_new):
+            break
+        if guide is not None:
+            guide.take([token])
+    return ids
+
+
+def make_plan(**changes: Any) -> CorePlan:
+    """A plan with small sizes."""
+    sizes = {"max_batch": 8, "max_length": 64, "max_prefill_tokens": 32, "block_size": 4, "num_blocks": 64}
+    return CorePlan(**{"path": "simulated", "format": ModelFormat.HF, **sizes, **changes})
+
+
+class SimulatedRunner(Runner):
+    """Keeps the plan's sizes, and checks that every step keeps the interface's promises.
+
+    Attributes:
+        raises: tells which rows make the whole step raise.
+        spoils: tells which rows get keys and values that are not finite; whoever reads them later gets an error.
+        batches: (start, tokens) of each row of each step since the warm-up.
+        seen: every id that was computed since then.
+        copied: what was copied since then.
+        fails_to_copy: copies raise.
+        cost: tells the seconds that a step takes.
+        spent: seconds that all steps have taken.
+    """
+
+    cost: Callable[[Sequence[SequenceStep]], float] = staticmethod(lambda steps: 0.0)
+
+    def __init__(self, plan: CorePlan) -> None:
+        self.plan = plan
+        self.raises: Callable[[SequenceStep], bool] = lambda step: False
+        self.spoils: Callable[[SequenceStep], bool] = lambda step: False
+        self.batches: list[list[tuple[int, int]]] = []
+        self.seen: set[int] = set()
+        self.closed = False
+        self.copied: list[BlockCopies] = []
+        self.fails_to_copy = False
+        self.spent = 0.0
+        self._pool: dict[tuple[int, int], tuple[int, int]] = {}
+        self._host: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def load(self, progress: Progress) -> None:
+        progress(ModelPhase.LOADING, 1, 2)
+        progress(ModelPhase.LOADING, 2, 2)
+
+    def size(self) -> RunnerSizes:
+        plan = self.plan
+        return RunnerSizes(
+            ("simulated",),
+            ComputeDtype.FLOAT32,
+            ComputeUnit.CPU,
+            1,
+            plan.max_length,
+            plan.num_blocks,
+            1,
+            2,
+            3,
+            plan.num_host_blocks,
+            4 * plan.num_host_blocks,
+        )
+
+    def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
+        self._num_blocks, self._num_host_blocks = num_blocks, num_host_blocks
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        self._check_copies(copies)
+        self.copied.append(copies)
+        if self.fails_to_copy:
+            raise RuntimeError("simulated fault")
+        self._host = self._moved(self._pool, self._host, copies.to_host)
+        self._pool = self._moved(self._host, self._pool, copies.to_pool)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        self._check_step(steps)
+        self.spent += self.cost(steps)
+        self.batches.append([(step.start, len(step.token_ids)) for step in steps])
+        if any(self.raises(step) for step in steps):
+            raise RuntimeError("simulated fault")
+        for step in steps:
+            self._write(step)
+        return [self._answer(step) for step in steps if step.answered]
+
+    def forget_warm_up(self) -> None:
+        """Count from here."""
+        self.batches.clear()
+        self.seen.clear()
+        self.copied.clear()
+        self._pool.clear()
+        self._host.clear()
+
+    def _moved(
+        self,
+        source: dict[tuple[int, int], tuple[int, int]],
+        target: dict[tuple[int, int], tuple[int, int]],
+        pairs: Sequence[tuple[int, int]],
+    ) -> dict[tuple[int, int], tuple[int, int]]:
+        """The target with whole blocks of the source, as all of them were before any was copied."""
+        moved = dict(target)
+        for origin, place in pairs:
+            for offset in range(self.plan.block_size):
+                moved[place, offset] = source.get((origin, offset), (-1, -2))
+        return moved
+
+    def _write(self, step: SequenceStep) -> None:
+        spoilt = self.spoils(step)
+        for offset, token in enumerate(step.token_ids):
+            position = step.start + offset
+            self.seen.add(token)
+            self._pool[self._slot(step, position)] = (position, _POISON if spoilt else token)
+
+    def _answer(self, step: SequenceStep) -> Sampled:
+        context = self._context(step)
+        if _POISON in context:
+            return Sampled(None, error="logits are not finite")
+        drawn = Sampled(None) if step.sampling is None else self._draw(step, step.sampling, context)
+        tensors = vectors(context) if step.tensors else b""
+        return replace(drawn, scores=self._scores(step, context), tensors=tensors)
+
+    def _context(self, step: SequenceStep) -> list[int]:
+        """The ids of a sequence as the pool has them."""
+        context: list[int] = []
+        for position in range(step.start + len(step.token_ids)):
+            stored, token = self._pool.get(self._slot(step, position), (-1, -2))
+            context.append(token if stored == position or token == _POISON else -3)
+        return context
+
+    def _scores(self, step: SequenceStep, context: list[int]) -> Scores | None:
+        if step.scoring is None:
+            return None
+        begin, ids = step.start + step.scoring.first + 1, step.scoring.ids
+        tops = [token + i for token in ids for i in range(step.scoring.top)]
+        scores = [score(context[: begin + place], token) for place, token in enumerate(ids)]
+        return Scores(scores, tops, [-0.5] * len(tops))
+
+    def _draw(self, step: SequenceStep, sampling: SamplingParams, context: list[int]) -> Sampled:
+        allowed = None if step.changes is None else step.changes.allowed
+        token_id = draw(context, sampling, step.position, step.index, step.masked_ids, allowed)
+        if token_id is None or not sampling.logprobs:
+            return Sampled(token_id)
+        top = [(token_id + i, -1.0 - i) for i in range(sampling.top_logprobs)]
+        return Sampled(token_id, -float(token_id), top=top)
+
+    def _slot(self, step: SequenceStep, position: int) -> tuple[int, int]:
+        return step.blocks[position // self.plan.block_size], position % self.plan.block_size
+
+    def _check_step(self, steps: Sequence[SequenceStep]) -> None:
+        _require(0 < len(steps) <= self.plan.max_batch, f"{len(steps)} rows")
+        tokens = sum(len(step.token_ids) for step in steps)
+        _require(tokens <= self.plan.max_prefill_tokens, f"{tokens} tokens in a step")
+        writers: dict[tuple[int, int], int] = {}
+        for row, step in enumerate(steps):
+            end = step.start + len(step.token_ids)
+            _require(bool(step.token_ids), "a row without tokens")
+            _require(end < self.plan.max_length, f"a row ends at {end}")
+            _require(len(step.blocks) * self.plan.block_size >= end, "a table too short")
+            scored = 0 if step.scoring is None else step.scoring.first + len(step.scoring.ids)
+            _require(step.scoring is None or 0 <= step.scoring.first < scored <= len(step.token_ids), "bad scoring")
+            _require(len(set(step.blocks)) == len(step.blocks), "a block twice in a table")
+            _require(all(0 <= block < self._num_blocks for block in step.blocks), "a block outside the pool")
+            for position in range(step.start, end):
+                _require(writers.setdefault(self._slot(step, position), row) == row, "two rows write to one slot")
+        for row, step in enumerate(steps):
+            read = (self._slot(step, position) for position in range(step.start))
+            _require(all(writers.get(slot, row) == row for slot in read), "a row reads what another one writes")
+
+    def _check_copies(self, copies: BlockCopies) -> None:
+        _require(bool(copies), "a call that copies nothing")
+        sides = [*zip(*copies.to_host, strict=True)] or [(), ()], [*zip(*copies.to_pool, strict=True)] or [(), ()]
+        (left, kept), (fetched, entered) = sides
+        for blocks in (left, kept, fetched, entered):
+            _require(len(set(blocks)) == len(blocks), "a block twice in a list of copies")
+        _require(all(0 <= block < self._num_blocks for block in (*left, *entered)), "a block outside the pool")
+        _require(all(0 <= block < self._num_host_blocks for block in (*kept, *fetched)), "a block outside the tier")
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ContractBroken(what)
+
+
+@cache
+def tiny_vocabulary() -> Vocabulary:
+    """Of guides: the ids of tiny models."""
+    with TemporaryDirectory() as folder:
+        files = open_model(str(make_tiny_llama(Path(folder) / "tiny")))
+        return Vocabulary(load_tokenizer(files), files.spec.vocab_size)

@@ -1,0 +1,78 @@
+"""A core process with the simulated runner: `python simulated_core.py [MODE …] FD`.
+
+Modes: "slow" computes id 667 for ever, and gets on in it; "deaf", "crash" and "fail" hang, die and compute nothing any
+more from the step on that computes id 666; "chatter" sends what is no message.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from headrace_engine.commands import CorePlan
+from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.process import main
+
+from support.core.simulated import SimulatedRunner
+
+
+class Deaf(SimulatedRunner):
+    """Stays in a step for ever, like a kernel that hangs."""
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        if any(666 in step.token_ids for step in steps):
+            threading.Event().wait()
+        return super().run(steps)
+
+
+class Slow(SimulatedRunner):
+    """Gets on in a step, and never comes to its end."""
+
+    done = 0
+
+    @property
+    def progress(self) -> int:
+        return self.done
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        if any(667 in step.token_ids for step in steps):
+            while not threading.Event().wait(0.001):
+                self.done += 1
+        return super().run(steps)
+
+
+class Crashing(SimulatedRunner):
+    """Takes the process down with it."""
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        if any(666 in step.token_ids for step in steps):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().run(steps)
+
+
+class Failing(SimulatedRunner):
+    """Computes nothing any more from id 666 on."""
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        if any(666 in step.token_ids for step in steps):
+            self.raises = lambda step: True
+        return super().run(steps)
+
+
+def make(plan: CorePlan) -> SimulatedRunner:
+    kinds = {"deaf": Deaf, "slow": Slow, "crash": Crashing, "fail": Failing}
+    return kinds.get(sys.argv[1], SimulatedRunner)(plan)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "chatter":
+        socket.socket(fileno=int(sys.argv[2])).sendall(b"\x02\x00\x00\x00no")
+        signal.pause()
+    sys.exit(main(int(sys.argv[2]), make, orphan_limit=0.2 if sys.argv[1] == "deaf" else 600))

@@ -1,0 +1,1 @@
+"""Distributions that are built and installed, and containers."""

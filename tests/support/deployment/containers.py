@@ -1,0 +1,57 @@
+"""The services of docker-compose.yml as real containers, under a project name and a port of their own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PROJECT = "headrace-test"
+LIMIT = 240
+"""Seconds that one docker command may take."""
+
+
+def run(command: Sequence[str], **environment: str) -> str:
+    """What a command prints; fails with all that it printed."""
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.returncode == 0, f"{shlex.join(command)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def in_image(image: str, *command: str, options: Sequence[str] = ()) -> str:
+    """What a command prints in a fresh container of an image; `options` are those of `docker run`."""
+    docker = ["docker", "run", "--rm", "--network", "none", *options]
+    return run([*docker, "--entrypoint", command[0], image, *command[1:]])
+
+
+class Stack:
+    """An engine and a gateway, brought up by compose.
+
+    Attributes:
+        address: host:port where the gateway is published on this machine.
+    """
+
+    def __init__(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = str(probe.getsockname()[1])
+        self.address = f"127.0.0.1:{self._port}"
+
+    def compose(self, *arguments: str) -> str:
+        """Run compose; COMPOSE in the environment says which."""
+        command = [*shlex.split(os.environ["COMPOSE"]), "--project-name", PROJECT, *arguments]
+        return run(command, HEADRACE_PORT=self._port)
+
+    def container(self, service: str) -> str:
+        """The id of a service's container."""
+        return self.compose("ps", "--quiet", service).strip()
+
+    def docker(self, verb: str, service: str, *arguments: str) -> str:
+        """Run a docker command on the container of a service."""
+        return run(["docker", verb, self.container(service), *arguments])

@@ -1,0 +1,1 @@
+"""An engine whose core the test plays."""

@@ -1,0 +1,1 @@
+"""Tiny models, damaged files, templates and vocabularies."""

@@ -1,0 +1,64 @@
+"""Ways to damage or change the files of a model."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_engine.errors import BadModel
+from headrace_engine.models.catalogue import open_model
+
+from support.models.tiny_models import read_json, write_json
+
+
+def cut_end(path: Path, count: int) -> int:
+    """Takes the last bytes off a file; returns the size that it had."""
+    content = path.read_bytes()
+    path.write_bytes(content[:-count])
+    return len(content)
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The JSON header of a safetensors file."""
+    content = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    header: dict[str, Any] = json.loads(content[8 : 8 + length])
+    return header
+
+
+def edit_header(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Changes the header of a safetensors file and leaves the values."""
+    content = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    header = read_header(path)
+    edit(header)
+    encoded = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + content[8 + length :])
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Sets fields of a JSON file."""
+    write_json(path, {**read_json(path), **changes})
+
+
+def rename_tensor(path: Path, old: str, new: str) -> None:
+    """Gives a tensor of a safetensors file another name."""
+    edit_header(path, lambda header: header.update({new: header.pop(old)}))
+
+
+def overwrite(path: Path, place: int, content: bytes) -> None:
+    """Replaces bytes in the middle of a file."""
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(content)
+
+
+def refusal(path: Path, **arguments: Any) -> str:
+    """What open_model says to a bad model."""
+    with pytest.raises(BadModel) as caught:
+        open_model(str(path), **arguments)
+    return caught.value.message

@@ -1,0 +1,185 @@
+"""Writes a tiny Hugging Face directory as GGUF, the way public converters lay such files out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+import gguf
+import numpy as np
+
+from support.models.tiny_models import (
+    CHAT_TEMPLATE,
+    ENDOFTEXT,
+    IM_END,
+    IM_START,
+    SPECIAL_TOKENS,
+    read_json,
+    tiny_vocabulary,
+)
+
+Array = np.ndarray[Any, Any]
+
+SPACE = "\u2581"
+_PIECES = (f"{SPACE}the", f"{SPACE}hello", "world", f"{SPACE}is", "ing", f"{SPACE}water", f"{SPACE}{SPACE}", "12")
+ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2"}
+
+
+def write_gguf(
+    path: Path,
+    source: Path,
+    quant: str = "F32",
+    *,
+    pre: str = "llama-bpe",
+    metadata: Mapping[str, Any] | None = None,
+    extra_tensors: Mapping[str, Array] | None = None,
+) -> Path:
+    """Writes the directory `source` as file `path`.
+
+    Args:
+        quant: name of the storage type of matrices whose rows divide into its blocks; other tensors are F32.
+        pre: name of the tokenizer's splitting.
+        metadata: further keys, of type uint32, float32, string or array by value; they replace those of the model,
+            and None takes one away.
+        extra_tensors: further tensors, as F32.
+    """
+    config = read_json(source / "config.json")
+    architecture = ARCHITECTURES[config["model_type"]]
+    writer = gguf.GGUFWriter(path, architecture)
+    replaced = dict(metadata or {})
+    pairs = {**_model_keys(architecture, config), **_tokenizer_keys(pre, config["vocab_size"]), **replaced}
+    for key, value in pairs.items():
+        if value is not None:
+            _add(writer, key, value)
+    extra = {**_rope_freqs(config), **(extra_tensors or {})}
+    for name, data in [*_tensors(source, config, architecture), *extra.items()]:
+        _add_tensor(writer, name, data, gguf.GGMLQuantizationType[quant])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def sentencepiece_keys(vocab_size: int) -> dict[str, Any]:
+    """Metadata that puts a SentencePiece vocabulary with byte fallback in the place of the byte-level one."""
+    pieces = dict.fromkeys([SPACE, *ascii_lowercase, "T", ".", ",", "1", "2", "é"])
+    pieces |= dict.fromkeys(word[:end] for word in _PIECES for end in range(2, len(word) + 1))
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    unused = [f"[UNUSED{index}]" for index in range(len(tokens), vocab_size)]
+    types = [2, 3, 3, *[6] * 256, *[1] * len(pieces), *[5] * len(unused)]
+    scores = [0.0] * 259 + [-float(index) for index in range(len(pieces) + len(unused))]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": tokens + unused,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.merges": None,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.padding_token_id": None,
+        "tokenizer.ggml.add_bos_token": None,
+    }
+
+
+def _rope_freqs(config: Mapping[str, Any]) -> dict[str, Array]:
+    """Llama 3's scaling, which such files hold as divisors of the inverse frequencies."""
+    if config["rope_parameters"].get("rope_type") != "llama3":
+        return {}
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](LlamaConfig(**config), "cpu")
+    head_dim = 2 * len(scaled)
+    plain = config["rope_parameters"]["rope_theta"] ** (-np.arange(0, head_dim, 2) / head_dim)
+    return {"rope_freqs.weight": (plain / scaled.numpy()).astype(np.float32)}
+
+
+def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    rope = config["rope_parameters"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    keys: dict[str, Any] = {
+        "block_count": config["num_hidden_layers"],
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        "rope.freq_base": float(rope["rope_theta"]),
+        "rope.dimension_count": head_dim,
+        "vocab_size": config["vocab_size"],
+    }
+    if rope.get("rope_type") == "linear":
+        keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])}
+    return {"general.name": "tiny", **{f"{architecture}.{key}": value for key, value in keys.items()}}
+
+
+def _tokenizer_keys(pre: str, vocab_size: int) -> dict[str, Any]:
+    vocab, merges = tiny_vocabulary()
+    padding = [f"[PAD{index}]" for index in range(len(vocab), vocab_size)]
+    control, normal, unused = (int(gguf.TokenType[name]) for name in ("CONTROL", "NORMAL", "UNUSED"))
+    types = [control if piece in SPECIAL_TOKENS else normal for piece in vocab]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": [*vocab, *padding],
+        "tokenizer.ggml.token_type": types + [unused] * len(padding),
+        "tokenizer.ggml.merges": [f"{left} {right}" for left, right in merges],
+        "tokenizer.ggml.bos_token_id": IM_START,
+        "tokenizer.ggml.eos_token_id": IM_END,
+        "tokenizer.ggml.padding_token_id": ENDOFTEXT,
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.chat_template": CHAT_TEMPLATE,
+    }
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    else:
+        writer.add_array(key, value)
+
+
+def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iterator[tuple[str, Array]]:
+    from safetensors.numpy import load_file
+
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config["num_hidden_layers"])
+    for file in sorted(source.glob("*.safetensors")):
+        for name, data in load_file(file).items():
+            target = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            assert target is not None, name
+            yield target, _interleave(name, data, config) if architecture == "llama" else data
+
+
+def _interleave(name: str, data: Array, config: Mapping[str, Any]) -> Array:
+    """Rows of queries and keys of llama files: the two halves of a rotary pair side by side."""
+    if ".q_proj." in name:
+        heads = config["num_attention_heads"]
+    elif ".k_proj." in name:
+        heads = config["num_key_value_heads"]
+    else:
+        return data
+    paired = data.reshape(heads, 2, data.shape[0] // heads // 2, *data.shape[1:])
+    return paired.swapaxes(1, 2).reshape(data.shape)
+
+
+def _add_tensor(writer: gguf.GGUFWriter, name: str, data: Array, quant: gguf.GGMLQuantizationType) -> None:
+    """Norms and biases stay F32, and so do rows that do not divide into blocks."""
+    block = gguf.GGML_QUANT_SIZES[quant][0]
+    if data.ndim == 1 or data.shape[-1] % block:
+        quant = gguf.GGMLQuantizationType.F32
+    stored = gguf.quants.quantize(data.astype(np.float32), quant)
+    writer.add_tensor(name, np.ascontiguousarray(stored), raw_dtype=quant)

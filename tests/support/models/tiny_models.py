@@ -1,0 +1,198 @@
+r"""Tiny random models in the layouts that users have: Hugging Face directories and GGUF files.
+
+Weights are drawn wide, so that the two most likely ids are rarely close. The tokenizer is a byte-level BPE of 384 ids
+with Llama 3's splitting: emoji and CJK fall apart into bytes, and merged ids such as "?\n" cross a line end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+VOCAB_SIZE = 384
+ENDOFTEXT, IM_START, IM_END = 0, 1, 2
+SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+GENERATION_CONFIG: Mapping[str, Any] = {"bos_token_id": IM_START, "eos_token_id": [IM_END, ENDOFTEXT]}
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+SPLIT_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+_WORDS = (
+    "?\n", ".\n", "!\n", "\n\n", " the", " and", " of", " is", " to", " in", " that", " water", " wheel",
+    "Hello", " world", "The", "What", " city", " France", "user", "assistant", "system", " hear", "def", " return",
+    " why", "123", "..", "  ", "é", " stop", " blue", " sky", " river", " engine", " model", " batch", "Why",
+    "How", " you", " are", " lamp",
+)  # fmt: skip
+
+
+def make_tiny_llama(path: Path | str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
+    """A LlamaForCausalLM of 2 layers in directory `path`; overrides go to LlamaConfig."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return _make(Path(path), LlamaForCausalLM, LlamaConfig(**_sizes(overrides)), shards, seed)
+
+
+def make_tiny_mistral(path: Path | str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
+    """A MistralForCausalLM; sliding_window is None unless overridden."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    config = MistralConfig(**_sizes({"sliding_window": None, **overrides}))
+    return _make(Path(path), MistralForCausalLM, config, shards, seed)
+
+
+def make_tiny_qwen2(path: Path | str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
+    """A Qwen2ForCausalLM, with biases on queries, keys and values."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    return _make(Path(path), Qwen2ForCausalLM, Qwen2Config(**_sizes(overrides)), shards, seed)
+
+
+def make_tiny_tokenizer(path: Path | str) -> Path:
+    """The tokenizer's files alone, in directory `path`."""
+    path = Path(path)
+    path.mkdir(parents=True, exist_ok=True)
+    tiny_tokenizer().save(str(path / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": SPECIAL_TOKENS[IM_START],
+        "eos_token": SPECIAL_TOKENS[IM_END],
+        "pad_token": SPECIAL_TOKENS[ENDOFTEXT],
+        "chat_template": CHAT_TEMPLATE,
+        "clean_up_tokenization_spaces": False,
+    }
+    write_json(path / "tokenizer_config.json", config)
+    return path
+
+
+def tiny_tokenizer() -> Any:
+    """The byte-level BPE as a tokenizers.Tokenizer."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    vocab, merges = tiny_vocabulary()
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT_PATTERN), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL_TOKENS])
+    return tokenizer
+
+
+def tiny_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Pieces with their ids in the order special, bytes, merged, and the merges."""
+    byte_chars = _byte_chars()
+    merges = _merges(byte_chars)[: VOCAB_SIZE - len(SPECIAL_TOKENS) - 256]
+    pieces = [*SPECIAL_TOKENS, *byte_chars, *(left + right for left, right in merges)]
+    assert len(pieces) == len(set(pieces)) == VOCAB_SIZE
+    return {piece: index for index, piece in enumerate(pieces)}, merges
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes `content` as JSON; also for tests that change a model's config."""
+    path.write_text(json.dumps(content, indent=2), encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def make_tiny_gguf(path: Path | str, source: Path, quant: str = "F32") -> Path:
+    """File `path`, a GGUF of the Hugging Face directory `source`, matrices stored as `quant` where they can be."""
+    from support.models.tiny_gguf import write_gguf
+
+    return write_gguf(Path(path), source, quant)
+
+
+def _sizes(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    sizes: dict[str, Any] = {
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
+        "bos_token_id": IM_START,
+        "eos_token_id": IM_END,
+    }
+    return sizes | dict(overrides)
+
+
+def _make(path: Path, model_class: Any, config: Any, shards: int, seed: int) -> Path:
+    import torch
+
+    path.mkdir(parents=True, exist_ok=True)
+    with torch.device("cpu"):
+        model = model_class(config).eval()
+    _draw(model, seed)
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    model.save_pretrained(path, max_shard_size=size // shards + 1)
+    write_json(path / "generation_config.json", GENERATION_CONFIG)
+    return make_tiny_tokenizer(path)
+
+
+def _draw(model: Any, seed: int) -> None:
+    """Fresh weights: matrices with a gain of 1.5, norms around 1, biases that show when they are forgotten."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() == 1:
+                parameter.copy_(0.5 * noise if name.endswith("bias") else 1 + 0.2 * noise)
+            else:
+                parameter.copy_(noise * 1.5 / parameter.shape[1] ** 0.5)
+
+
+def _byte_chars() -> list[str]:
+    """The printable character that stands for each byte, 0 to 255, in byte-level BPE."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    shifted = iter(range(256, 512))
+    return [chr(byte) if byte in plain else chr(next(shifted)) for byte in range(256)]
+
+
+def _merges(byte_chars: list[str]) -> list[tuple[str, str]]:
+    """Every word is merged from left to right; a pair that two words share stands once."""
+    return list(dict.fromkeys(pair for word in _WORDS for pair in _chain([byte_chars[b] for b in word.encode()])))
+
+
+def _chain(chars: list[str]) -> Iterator[tuple[str, str]]:
+    for end in range(1, len(chars)):
+        yield "".join(chars[:end]), chars[end]
+
+
+DECODER_VARIANTS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
+    "llama": (make_tiny_llama, {}),
+    "llama tied": (make_tiny_llama, {"tie_word_embeddings": True}),
+    "llama biases": (make_tiny_llama, {"attention_bias": True, "mlp_bias": True}),
+    "llama no groups": (make_tiny_llama, {"num_key_value_heads": 4}),
+    "llama one group": (make_tiny_llama, {"hidden_size": 128, "num_attention_heads": 8, "num_key_value_heads": 1}),
+    "llama linear rope": (
+        make_tiny_llama,
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}},
+    ),
+    "qwen2": (make_tiny_qwen2, {}),
+    "qwen2 tied": (make_tiny_qwen2, {"tie_word_embeddings": True}),
+    "mistral": (make_tiny_mistral, {}),
+    "mistral window": (make_tiny_mistral, {"sliding_window": 20}),
+    "qwen2 window in one layer": (
+        make_tiny_qwen2,
+        {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1, "layer_types": None},
+    ),
+}
+"""What every backend must compute as transformers does: how a model is made, and its settings."""

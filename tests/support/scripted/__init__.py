@@ -1,0 +1,1 @@
+"""Servers, engines and cores that answer by a script."""

@@ -1,0 +1,188 @@
+"""A core that does what the test says: it notes commands, and answers when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence, Ping
+from headrace_engine.config import ComputeDtype, ComputeUnit
+from headrace_engine.messages import (
+    CoreFailed,
+    CoreMessage,
+    CoreProgress,
+    CoreReady,
+    CoreStat,
+    Ended,
+    Pong,
+    Scheduled,
+    StepBegun,
+    StepOutput,
+)
+from headrace_engine.model_types import ModelPhase
+from headrace_engine.result_types import FinishReason
+
+from support.clocks.clock import settle
+
+READY = CoreReady(("CPU test",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 2, 64, 128, 1000, 200, 3000)
+
+
+class ScriptedCore:
+    """One launched core, and the link to it. It keeps the link's promises: see `CoreLink`.
+
+    Attributes:
+        told: it was given a command.
+        killed: it was to end at once.
+        answers: it answers pings, in the next turn of the event loop.
+    """
+
+    def __init__(
+        self, plan: CorePlan, receive: Callable[[CoreMessage], None], lost: Callable[[str], None], *, lingers: bool
+    ) -> None:
+        self.plan = plan
+        self.commands: list[CoreCommand] = []
+        self.told = asyncio.Event()
+        self.killed = False
+        self.answers = True
+        self.closing = False
+        self.closed = False
+        self._receive = receive
+        self._lost = lost
+        self._gone = False
+        self._begun: tuple[int, ...] = ()
+        self._may_end = asyncio.Event()
+        if not lingers:
+            self._may_end.set()
+
+    # The link.
+
+    def send(self, message: CoreCommand) -> None:
+        if self._gone or self.closing:
+            return
+        if isinstance(message, Ping):
+            if self.answers:
+                asyncio.get_running_loop().call_soon(self._receive, Pong(message.number))
+            return
+        self.commands.append(message)
+        self.told.set()
+
+    def kill(self) -> None:
+        self.killed = True
+        self._gone = True
+        asyncio.get_running_loop().call_soon(self.die)
+
+    async def close(self) -> None:
+        assert not self.closing, "a link is closed once"
+        self.closing = True
+        await self._may_end.wait()
+        self.closed = True
+
+    # What the test has it do.
+
+    @property
+    def added(self) -> list[AddSequence]:
+        return [command for command in self.commands if isinstance(command, AddSequence)]
+
+    @property
+    def ended(self) -> list[int]:
+        return [command.key for command in self.commands if isinstance(command, EndSequence)]
+
+    def say(self, message: CoreMessage) -> None:
+        assert not self.closed, "nothing is received after a close"
+        self._receive(message)
+
+    def progress(self, done: int, total: int | None = None) -> None:
+        self.say(CoreProgress(ModelPhase.LOADING, done, total))
+
+    def ready(self, message: CoreReady = READY) -> None:
+        self.say(message)
+
+    def fail(self, reason: str, message: str, field: str = "") -> None:
+        """Tell of a failure, and exit after it."""
+        self.say(CoreFailed(reason, message, field))
+        self.die("exit status 1")
+
+    def die(self, reason: str = "killed by signal 9") -> None:
+        self._gone = True
+        if not self.closing:
+            self._lost(reason)
+
+    def end_close(self) -> None:
+        """Let a close that is in progress return."""
+        self._may_end.set()
+
+    def begin(self, *keys: int) -> None:
+        """Begin a step for these keys, if it is another step than the last one."""
+        if keys and keys != self._begun:
+            self._begun = keys
+            self.say(StepBegun(list(keys)))
+
+    def step(
+        self,
+        tokens: Mapping[int, int] | Sequence[tuple[int, int]] = (),
+        *,
+        scheduled: Mapping[int, int] | None = None,
+        ended: Mapping[int, FinishReason] | None = None,
+        stat: CoreStat | None = None,
+        **more: Any,
+    ) -> None:
+        """A whole step that brought tokens by key, first scheduled keys with their cached tokens, and ended keys."""
+        pairs = list(tokens.items()) if isinstance(tokens, Mapping) else list(tokens)
+        self.begin(*dict.fromkeys([*(key for key, _ in pairs), *(scheduled or {})]))
+        self.say(
+            StepOutput(
+                keys=[key for key, _ in pairs],
+                token_ids=[token_id for _, token_id in pairs],
+                scheduled=[Scheduled(key, cached) for key, cached in (scheduled or {}).items()],
+                ended=[Ended(key, reason) for key, reason in (ended or {}).items()],
+                stat=stat or CoreStat(),
+                batch_size=len(pairs),
+                **more,
+            )
+        )
+
+
+class ScriptedLauncher:
+    """Launches scripted cores and keeps them. A `CoreLauncher`.
+
+    Attributes:
+        cores: all that were launched, oldest first.
+        ready_at_once: new cores are ready in the next turn of the event loop; None: when the test says so.
+        lingers: closing a core takes until the test lets it end.
+        error: raised instead of launching.
+    """
+
+    def __init__(self) -> None:
+        self.cores: list[ScriptedCore] = []
+        self.ready_at_once: CoreReady | None = READY
+        self.lingers = False
+        self.error: Exception | None = None
+
+    @property
+    def core(self) -> ScriptedCore:
+        """The newest."""
+        return self.cores[-1]
+
+    def __call__(
+        self, plan: CorePlan, receive: Callable[[CoreMessage], None], lost: Callable[[str], None]
+    ) -> ScriptedCore:
+        if self.error is not None:
+            raise self.error
+        core = ScriptedCore(plan, receive, lost, lingers=self.lingers)
+        self.cores.append(core)
+        if self.ready_at_once is not None:
+            asyncio.get_running_loop().call_soon(core.ready, self.ready_at_once)
+        return core
+
+    async def fail_restart(self) -> ScriptedCore:
+        """Let the newest core die and the one after it not start: its model is FAILED. Returns the last core."""
+        dead, ready_at_once = self.core, self.ready_at_once
+        self.ready_at_once = None
+        dead.die()
+        dead.end_close()
+        await settle()
+        self.core.fail("OUT_OF_MEMORY", "lower one of them")
+        await settle()
+        self.ready_at_once = ready_at_once
+        return self.core

@@ -1,0 +1,95 @@
+"""The session stream of a scripted engine: real logs, read through real windows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headrace.v1 import session_pb2 as wire
+
+from support.scripted.engine_answers import RUNNING, Known
+from support.scripted.session_engine import EngineSide, Log
+
+
+class SessionAnswers(Known):
+    """RequestService/Session. `logs` are by the last part of their handle."""
+
+    def __init__(self, **models: Any) -> None:
+        super().__init__(**models)
+        self.logs: dict[str, Log] = {}
+        self.sessions: list[EngineSide] = []
+        self.broken: list[BaseException] = []
+        self.ping_interval = 10.0
+        self.answers_pings = True
+
+    @property
+    def side(self) -> EngineSide:
+        """The newest session."""
+        return self.sessions[-1]
+
+    def log(self, engine: str = "e1", **more: Any) -> tuple[str, Log]:
+        """A new sequence; `engine` is the gateway's name for this one."""
+        name = f"{len(self.logs):032x}"
+        self.logs[name] = Log(**more)
+        return f"{engine}/{self.instance_id}/{name}", self.logs[name]
+
+    def produce(self, log: Log, *tokens: int, end: bool = False) -> None:
+        """Adds tokens, perhaps the end, and tells all sessions."""
+        log.tokens += tokens
+        log.ended = end
+        self.note()
+
+    def tell_load(self, model_name: str = "smol", **figures: Any) -> None:
+        """Tells a model's load to those whose session asked for it."""
+        for side in self.sessions:
+            if side.open:
+                side.loads.append(wire.ModelLoad(model_name=model_name, **{"state": RUNNING, **figures}))
+        self.note()
+
+    def take_leave(self) -> None:
+        """Tells the sessions that there are that they have heard all."""
+        for side in self.sessions:
+            side.closing = True
+        self.note()
+
+    def end_sessions(self) -> None:
+        """Ends the streams there are; the engine itself stays."""
+        for side in self.sessions:
+            side.over = True
+        self.note()
+
+    async def Session(self, requests: Any, context: Any) -> None:
+        side = EngineSide(self._find_log, pongs=self.answers_pings)
+        self.sessions.append(side)
+        hearing = asyncio.create_task(self._hear(side, requests))
+        opened = wire.SessionOpened(server="self", instance_id=self.instance_id)
+        opened.ping_interval.FromMilliseconds(int(self.ping_interval * 1000))
+        try:
+            await context.write(wire.SessionResponse(opened=opened))
+            while not hearing.done() and not side.over:
+                changed = self.changed
+                if (said := side.say()) is not None:
+                    await context.write(said)
+                else:
+                    await changed.wait()
+        finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+
+    async def _hear(self, side: EngineSide, requests: Any) -> None:
+        try:
+            async for request in requests:
+                side.hear(request)
+                self.note()
+        except AssertionError as problem:
+            self.broken.append(problem)
+            raise
+        finally:
+            side.open = False
+            self.note()
+
+    def _find_log(self, handle: str, index: int) -> Log | str:
+        _, instance, name = handle.split("/")
+        if instance != self.instance_id:
+            return "ENGINE_LOST"
+        return self.logs.get(name, "UNKNOWN_REQUEST") if index == 0 else "UNKNOWN_REQUEST"

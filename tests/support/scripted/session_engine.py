@@ -1,0 +1,197 @@
+"""A small honest engine's side of a session stream, without input or output: logs, channels, windows, ends."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from headrace.v1 import request_pb2, status_pb2
+from headrace.v1 import session_pb2 as wire
+
+from support.scripted.engine_answers import FINISHED, GENERATING, packed
+
+INIT = request_pb2.GENERATE_STATUS_INIT
+
+
+def text_of(token: int) -> str:
+    return f"<{token}>"
+
+
+def checksum(tokens) -> int:
+    return crc32(array("I", tokens).tobytes())
+
+
+@dataclass(eq=False)
+class Log:
+    """One sequence. Its tokens are told in rows of `row` tokens at most."""
+
+    tokens: list[int] = field(default_factory=list)
+    ended: bool = False
+    released: bool = False
+    row: int = 4
+    logprobs: bool = False
+
+    @property
+    def status(self):
+        return FINISHED if self.ended else GENERATING if self.tokens else INIT
+
+    def end(self) -> request_pb2.EndRecord:
+        return request_pb2.EndRecord(status=FINISHED, position=len(self.tokens), checksum=checksum(self.tokens))
+
+
+@dataclass(eq=False)
+class Channel:
+    """One attached reader."""
+
+    number: int
+    handle: str
+    index: int
+    log: Log
+    position: int
+    acked: int
+    window: int
+    answered: bool = False
+    status: int = INIT
+    ended: bool = False
+    closed_told: bool = False
+
+    @property
+    def limit(self) -> int:
+        return self.acked + self.window
+
+
+class EngineSide:
+    """One stream as the engine sees it. It fails the test where its peer breaks the rules.
+
+    Args:
+        find: the log of a handle and an index; a failure's reason where there is none.
+        pongs: it answers pings.
+    """
+
+    def __init__(self, find, pongs: bool = True) -> None:
+        self._find = find
+        self._pongs = pongs
+        self.open = True
+        self.over = False
+        self.channels: dict[int, Channel] = {}
+        self.detached: list[int] = []
+        self.pings: list[int] = []
+        self.attaches: list[wire.Attach] = []
+        self.acks: list[wire.Ack] = []
+        self.wants_load = False
+        self.closing = False
+        self.loads: deque[wire.ModelLoad] = deque()
+        self._used: set[int] = set()
+        self._errors: deque[wire.HandleError] = deque()
+        self._opened = False
+        self._pong: int | None = None
+
+    def hear(self, request: wire.SessionRequest) -> None:
+        assert request.HasField("options") is not self._opened
+        self._opened = True
+        self.wants_load |= request.options.load
+        for attach in request.attach:
+            self._attach(attach)
+        for number in request.detach:
+            self.channels.pop(number, None)
+            self.detached.append(number)
+        for ack in request.acks:
+            self.acks.append(ack)
+            channel = self.channels.get(ack.channel)
+            if channel is not None:
+                assert channel.acked <= ack.position <= channel.position, ack
+                assert ack.HasField("window")
+                channel.acked, channel.window, channel.closed_told = ack.position, ack.window, False
+        if request.HasField("ping"):
+            self.pings.append(request.ping.number)
+            self._pong = request.ping.number if self._pongs else None
+
+    def _attach(self, attach: wire.Attach) -> None:
+        assert attach.channel > 0
+        assert attach.channel not in self._used
+        assert attach.owner == ""
+        self._used.add(attach.channel)
+        self.attaches.append(attach)
+        found = self._find(attach.handle, attach.index)
+        if isinstance(found, Log) and attach.from_position > len(found.tokens):
+            found = "POSITION_OUT_OF_RANGE"
+        if isinstance(found, str):
+            self._errors.append(_error(attach.channel, attach.handle, attach.index, found))
+            return
+        window = attach.window if attach.HasField("window") else 4096
+        position = attach.from_position
+        self.channels[attach.channel] = Channel(
+            attach.channel, attach.handle, attach.index, found, position, position, window
+        )
+
+    def say(self) -> wire.SessionResponse | None:
+        """All that is new; None if nothing is."""
+        said = wire.SessionResponse()
+        for channel in list(self.channels.values()):
+            if channel.log.released:
+                del self.channels[channel.number]
+                said.errors.append(_error(channel.number, channel.handle, channel.index, "UNKNOWN_REQUEST"))
+            else:
+                self._tell(channel, said)
+        while self._errors:
+            said.errors.append(self._errors.popleft())
+        while self.wants_load and self.loads:
+            said.load.append(self.loads.popleft())
+        if self._pong is not None:
+            said.pong.number, self._pong = self._pong, None
+        if self.closing:
+            said.closing.SetInParent()
+            self.closing = False
+        return said if said.ByteSize() else None
+
+    def _tell(self, channel: Channel, said: wire.SessionResponse) -> None:
+        log = channel.log
+        if not channel.answered:
+            channel.answered, channel.status = True, log.status
+            said.attached.add(
+                channel=channel.number,
+                position=channel.position,
+                checksum=checksum(log.tokens[: channel.position]),
+                status=log.status,
+                generated_length=len(log.tokens),
+            )
+        while channel.position < min(channel.limit, len(log.tokens)):
+            self._row(channel, said.step)
+        if log.status != channel.status and not log.ended:
+            channel.status = log.status
+            said.status_changes.add(channel=channel.number, status=log.status)
+        if log.ended and not channel.ended:
+            channel.ended = True
+            said.ends.add(channel=channel.number, end=log.end())
+        if channel.position >= channel.limit and not channel.closed_told:
+            channel.closed_told = True
+            said.windows.add(
+                channel=channel.number,
+                position=channel.position,
+                limit=channel.limit,
+                generated_length=len(log.tokens),
+            )
+
+    def _row(self, channel: Channel, step: wire.StepBatch) -> None:
+        tokens = channel.log.tokens
+        stop = min(channel.position + channel.log.row, channel.limit, len(tokens))
+        ids = tokens[channel.position : stop]
+        if channel.log.logprobs:
+            step.details.add(row=len(step.channels)).logprobs.token_logprobs.extend([-float(token) for token in ids])
+        step.channels.append(channel.number)
+        step.positions.append(channel.position)
+        step.counts.append(len(ids))
+        step.token_ids.extend(ids)
+        step.texts.append("".join(map(text_of, ids)))
+        step.checksums.append(checksum(tokens[:stop]))
+        channel.position = stop
+
+
+def _error(channel: int, handle: str, index: int, reason: str) -> wire.HandleError:
+    code = 11 if reason == "POSITION_OUT_OF_RANGE" else 5
+    own = "self/" + handle.partition("/")[2]
+    info = status_pb2.ErrorInfo(reason=reason, domain="headrace", metadata={"handle": own})
+    status = status_pb2.Status(code=code, message=reason, details=[packed("ErrorInfo", info)])
+    return wire.HandleError(channel=channel, handle=own, index=index, status=status)

@@ -1,0 +1,1 @@
+"""Real servers as processes, what stands between them and their clients, and what they must have back."""

@@ -1,0 +1,153 @@
+"""Real servers as processes on loopback, each on a port of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from support.servers.gate import Gate
+
+_TIED = str(Path(__file__).parents[3] / "deploy" / "tied.py")
+ANY_ROOT = ("--model-root", "/")
+"""Lets callers of an engine name any path."""
+
+_CORE_PROGRAMS = ("headrace_engine.process", "gated_core.py")
+
+
+@dataclass
+class Server:
+    """A running server.
+
+    Attributes:
+        process: its process.
+        address: host:port that it listens on.
+        events: what it logged so far, one dict an event.
+    """
+
+    process: subprocess.Popen[str]
+    address: str = ""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    _news: threading.Condition = field(default_factory=threading.Condition)
+
+    def wait_event(self, name: str, seconds: float = 30.0, **fields: Any) -> dict[str, Any]:
+        """Wait until an event with these fields was logged."""
+
+        def found() -> dict[str, Any] | None:
+            wanted = {"event": name, **fields}
+            return next((event for event in self.events if wanted.items() <= event.items()), None)
+
+        with self._news:
+            assert self._news.wait_for(lambda: found() or self.process.poll() is not None, seconds), self.text
+            event = found()
+        assert event is not None, f"{name} was not logged; the server ended: {self.text}"
+        return event
+
+    @property
+    def text(self) -> str:
+        """All that was logged."""
+        return "\n".join(json.dumps(event) for event in self.events)
+
+    def follow(self) -> None:
+        """Read what the server logs, until it ends."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = {"event": "", "line": line.rstrip()}
+            with self._news:
+                self.events.append(event)
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    def stop(self) -> None:
+        """End the server and wait until it is gone."""
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextlib.contextmanager
+def running(*command: str) -> Iterator[Server]:
+    """A server of this command line, which Python runs, once it listens. It ends with the tests, however those end."""
+    line = [sys.executable, "-I", "-S", _TIED, str(os.getpid()), *command]
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    server = Server(process)
+    follower = threading.Thread(target=server.follow, daemon=True)
+    follower.start()
+    try:
+        server.address = server.wait_event("listening")["address"]
+        yield server
+    finally:
+        server.stop()
+        follower.join(5)
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def engine_server(name: str, *arguments: str) -> contextlib.AbstractContextManager[Server]:
+    """An engine service; callers may install what lies anywhere, unless the arguments name model roots."""
+    return running("-m", "headrace_engine", "--name", name, "--listen", "127.0.0.1:0", *_with_root(arguments))
+
+
+def _with_root(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    return arguments if "--model-root" in arguments else (*ANY_ROOT, *arguments)
+
+
+@contextlib.contextmanager
+def gated_engine_server(name: str, gate: Gate, *arguments: str) -> Iterator[Server]:
+    """An engine service whose cores take the steps that a gate lets pass; one at a shut gate is not taken for lost.
+
+    No token waits for those of a step that does.
+    """
+    patient = ("--core-ping-limit", "600", "--stream-interval", "0", *ANY_ROOT)
+    program = str(Path(__file__).with_name("gated_engine.py"))
+    with running(program, str(gate.path), "--name", name, "--listen", "127.0.0.1:0", *patient, *arguments) as server:
+        try:
+            yield server
+        finally:
+            gate.open()
+
+
+def gateway_server(engines: Mapping[str, str], *arguments: str) -> contextlib.AbstractContextManager[Server]:
+    """A gateway in front of engines: address by name."""
+    listed = [part for name, address in engines.items() for part in ("--engine", f"{name}={address}")]
+    return running("-m", "headrace_gateway", "--listen", "127.0.0.1:0", *listed, *arguments)
+
+
+def core_of(server: Server) -> psutil.Process:
+    """The process of the core of an engine service's one model."""
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    return next(child for child in children if any(part.endswith(_CORE_PROGRAMS) for part in child.cmdline()))
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on now, for servers that are to come back where they were."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def health_of(address: str, service: str = "") -> str:
+    """What standard health says of a service, by name."""
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))

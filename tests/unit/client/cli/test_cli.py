@@ -1,0 +1,340 @@
+"""The command line in general, and `generate`."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import grpc
+import pytest
+from headrace import Client, HeadraceError, NotFoundError, RetryPolicy, StateError, cli, cli_answers
+from headrace.cli_options import advice_for_flag, read_options
+from headrace.cli_words import sentence
+from headrace.v1 import engine_service_pb2, generation_pb2, model_service_pb2, request_pb2
+from support.scripted.replies import Failure, Hang
+from support.scripted.server import ScriptedServer
+from support.scripted.wire_samples import accepted, tokens
+from unit.client.cli.command_line import RELEASED, run, script_answer
+
+MAX_LENGTH = request_pb2.FINISH_REASON_MAX_LENGTH
+DRAINED = request_pb2.FINISH_REASON_DRAINED
+
+
+def test_generate_prints_the_answer_alone(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    script_answer(server, "The sky ", "is blue.")
+    assert run(server, "generate", "smol", "Why?", "-o", "temperature=0", "-o", 'stop_words=["\\n"]') == 0
+    assert capsys.readouterr() == ("The sky is blue.\n", "")
+    request = server.requests("StartRequest")[0]
+    assert (request.text, request.config.temperature, list(request.config.stop_words)) == ("Why?", 0.0, ["\n"])
+
+
+def test_generate_reads_stdin(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    script_answer(server, "yes")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("two\nlines"))
+    assert run(server, "generate", "smol", "-") == 0
+    assert server.requests("StartRequest")[0].text == "two\nlines"
+
+
+def test_a_closed_stdin_is_told_where_it_is_to_be_read(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in `headrace generate smol - <&-`."""
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(server, "generate", "smol", "-") == 1
+    assert capsys.readouterr() == ("", "headrace: stdin is closed, so there is nothing to read from\n")
+    script_answer(server, "yes")
+    assert run(server, "generate", "smol", "Hi") == 0
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_an_answer_that_stdout_cannot_show_is_shown_in_escapes_and_not_cut(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, errors: str
+) -> None:
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii", errors=errors))
+    script_answer(server, "caf", "\u00e9 \ufffd", "!")
+    assert run(server, "generate", "smol", "Hi") == 0
+    assert out.getvalue() == b"caf\\xe9 \\ufffd!\n"
+
+
+def test_how_stdout_shows_what_it_cannot_is_left_to_who_chose_it(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with PYTHONIOENCODING=ascii:replace."""
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii", errors="replace"))
+    script_answer(server, "\u00e9")
+    assert run(server, "generate", "smol", "Hi") == 0
+    assert out.getvalue() == b"?\n"
+
+
+@pytest.mark.parametrize(
+    ("reason", "config", "words"),
+    [
+        (MAX_LENGTH, {"max_new_tokens": 2, "max_length": 9}, "(cut after 2 tokens: -o max_new_tokens=… sets another"),
+        (MAX_LENGTH, {"max_length": 5}, "(cut: prompt and answer together have max_length = 5 tokens)"),
+        (DRAINED, {}, "(cut: DRAINED, the model or its engine was stopped)"),
+    ],
+)
+def test_an_answer_that_was_cut_is_told_on_stderr(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str], reason: int, config: dict[str, int], words: str
+) -> None:
+    effective = generation_pb2.GenerationConfig(**config)
+    script_answer(server, "a", "b", reason=reason, prompt_token_count=3, effective_config=effective)
+    assert run(server, "generate", "smol", "Hi") == 0
+    out, err = capsys.readouterr()
+    assert out == "ab\n"
+    assert err.startswith(words)
+    assert err.count("\n") == 1
+
+
+def test_what_the_engine_finds_strange_is_told(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    warning = generation_pb2.Warning(field="text", message="the prompt begins twice")
+    script_answer(server, "a", warnings=[warning])
+    assert run(server, "generate", "smol", "Hi") == 0
+    assert capsys.readouterr() == ("a\n", "note: the prompt begins twice\n")
+
+
+def command(server: ScriptedServer, *arguments: str) -> subprocess.Popen[str]:
+    """One command as a process of its own."""
+    name, *rest = arguments
+    line = [sys.executable, "-m", "headrace.cli", name, "--address", server.address, *rest]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_closed_stdout_ends_generate_quietly_and_its_request(server: ScriptedServer) -> None:
+    """As in `headrace generate … | head -c 5`."""
+    closed = threading.Event()
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [tokens([0, 1], 0, 1, text="Once "), closed, tokens([0, 1], 1), Hang()])
+    server.expect("ReleaseRequest", RELEASED)
+    process = command(server, "generate", "smol", "Hi")
+    assert process.stdout is not None
+    assert process.stdout.read(5) == "Once "
+    process.stdout.close()
+    closed.set()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(30) == cli.CLOSED_STDOUT
+    server.wait_for("ReleaseRequest")
+
+
+def test_an_answer_that_breaks_off_ends_with_its_line(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.expect("StartRequest", accepted())
+    lost = Failure(grpc.StatusCode.NOT_FOUND, "the engine is gone", reason="ENGINE_LOST")
+    server.expect("GeneratedElements", [tokens([0], text="Half"), lost])
+    server.expect("ReleaseRequest", RELEASED)
+    assert run(server, "generate", "smol", "Hi") == 1
+    out, err = capsys.readouterr()
+    assert out == "Half\n"
+    assert err.startswith("headrace: the engine is gone. [ENGINE_LOST")
+
+
+@pytest.fixture
+def leaving() -> Iterator[ScriptedServer]:
+    """A server with sessions that begins an answer, and is to be stopped by the test."""
+    server = ScriptedServer(sessions=True).start()
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", [tokens([0, 1], 0, 1, text="Once "), Hang()])
+    yield server
+    server.stop()
+
+
+def test_a_lost_server_is_one_line_when_it_is_noticed_and_one_at_the_end(
+    leaving: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = RetryPolicy(first_delay=0.001, max_delay=0.001, give_up_after=2.0)
+    monkeypatch.setattr(cli, "Client", partial(Client, retry=policy))
+    say = cli_answers.say
+
+    def stop_after(text: str) -> None:
+        say(text)
+        if text == "Once ":
+            leaving.stop()
+
+    monkeypatch.setattr(cli_answers, "say", stop_after)
+    assert run(leaving, "generate", "smol", "Hi") == 1
+    out, err = capsys.readouterr()
+    assert out == "Once \n"
+    notice, end = err.splitlines()
+    assert notice.startswith(f"headrace: the connection was lost: no answer from {leaving.address}")
+    assert notice.endswith("[UNAVAILABLE] Trying again for up to 2 s.")
+    assert end.startswith(f"headrace: no answer from {leaving.address}")
+
+
+def test_a_notice_of_a_wait_speaks_of_commands(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = RetryPolicy(first_delay=0.001, max_delay=0.001, give_up_after=2.0)
+    monkeypatch.setattr(cli, "Client", partial(Client, retry=policy))
+    text = 'model "smol" is STARTING: try again, or watch it (WatchModel)'
+    server.expect("StartRequest", Failure(grpc.StatusCode.UNAVAILABLE, text, reason="MODEL_STARTING"))
+    script_answer(server, "Hi")
+    assert run(server, "generate", "smol", "Hi") == 0
+    assert "watch it (headrace models). [MODEL_STARTING" in capsys.readouterr().err
+
+
+def test_a_line_about_what_happens_does_not_stand_behind_an_answer_in_the_same_place(leaving: ScriptedServer) -> None:
+    line = [sys.executable, "-m", "headrace.cli", "generate", "smol", "Hi", "--address", leaving.address]
+    quiet = os.environ | {"GRPC_VERBOSITY": "NONE"}
+    process = subprocess.Popen(line, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    with process.stdout as lines:
+        try:
+            assert lines.read(5) == "Once "
+            leaving.stop()
+            assert lines.readline() == "\n"
+            assert lines.readline().startswith("headrace: the connection was lost: no answer from ")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_failures_are_a_sentence_on_stderr_with_the_way_out(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.expect("StartRequest", Failure(grpc.StatusCode.NOT_FOUND, 'no model "smol"', reason="UNKNOWN_MODEL"))
+    assert run(server, "generate", "smol", "Hi") == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    expected = r'headrace: no model "smol"\. \[UNKNOWN_MODEL, request [0-9a-f]{4}…\] \(headrace models lists .*\)\n'
+    assert re.fullmatch(expected, err)
+
+
+def test_a_line_on_a_pipe_is_never_wrapped(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "long " * 100
+    server.expect("StartRequest", Failure(grpc.StatusCode.INVALID_ARGUMENT, text, reason="INVALID_FIELD"))
+    assert run(server, "generate", "smol", "Hi") == 1
+    err = capsys.readouterr().err
+    assert text in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            StateError('model "smol" is INITIAL: start it first (start_model)', reason="MODEL_NOT_RUNNING"),
+            'model "smol" is INITIAL: start it first (headrace start smol). [MODEL_NOT_RUNNING]',
+        ),
+        (
+            StateError('release_model: model "smol" is RUNNING', reason="WRONG_STATE", details={"state": "RUNNING"}),
+            'model "smol" is RUNNING. [WRONG_STATE] (headrace stop smol stops it)',
+        ),
+        (
+            NotFoundError('no model "smol" on any engine: install it first (install_model)', reason="UNKNOWN_MODEL"),
+            'no model "smol" on any engine: install it first (headrace install smol PATH). [UNKNOWN_MODEL]',
+        ),
+        (
+            StateError("x.gguf is no model", reason="BAD_MODEL"),
+            "x.gguf is no model. [BAD_MODEL] (headrace install smol PATH installs another in its place, headrace "
+            "release smol frees the name)",
+        ),
+        (HeadraceError("the install_models"), "the install_models. [UNKNOWN]"),
+    ],
+)
+def test_failures_name_commands_not_methods(error: HeadraceError, line: str) -> None:
+    assert sentence(error, "smol") == line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["generate", "smol", "Hi", "-o", "temprature=1"], "did you mean temperature"),
+        (["generate", "smol", "Hi", "-o", "max_tokens=5"], "did you mean max_new_tokens?"),
+        (["install", "smol", "x", "-o", "max_model_len=5"], "did you mean max_length?"),
+        (["generate", "smol", "Hi", "-o", "temperature"], "write FIELD=VALUE"),
+        (["generate", "smol", "Hi", "--address", "nowhere"], "cannot be parsed"),
+    ],
+)
+def test_a_wrong_call_exits_with_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--max-tokens", "5"],
+            "unrecognized arguments: --max-tokens 5; fields are options: -o max_new_tokens=VALUE\n",
+        ),
+        (["--top_p=0.5"], "unrecognized arguments: --top_p=0.5; fields are options: -o top_p=VALUE\n"),
+        (["--zzz"], "unrecognized arguments: --zzz\n"),
+    ],
+)
+def test_a_field_given_as_a_flag_is_answered_with_how_to_give_it(
+    arguments: Sequence[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["generate", "smol", "Hi", *arguments])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(words)
+    assert advice_for_flag("temperature", ["temperature"]) == ""
+
+
+@pytest.mark.parametrize("arguments", [["--address", "x:1", "models"], ["--address=x:1", "models"]])
+def test_an_option_before_the_command_is_told_where_it_stands(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert "--address stands before the command: options stand after it, as in" in capsys.readouterr().err
+
+
+def test_help_of_models_names_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["models", "--help"])
+    assert "model, engine, state, KV tokens, running, waiting" in " ".join(capsys.readouterr().out.split())
+
+
+def test_help_names_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, field in (("generate", "repetition_penalty"), ("chat", "max_new_tokens"), ("install", "max_batch")):
+        with pytest.raises(SystemExit):
+            cli.main([name, "--help"])
+        assert field in capsys.readouterr().out
+
+
+def test_without_rich_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert cli.main(["models"]) == 1
+    err = capsys.readouterr().err
+    assert "pip install 'headrace[cli]'" in err
+    assert "from a clone of Headrace pip install './client[cli]'" in err
+
+
+def test_options_are_json_or_text() -> None:
+    assert read_options(["a=1", "b=x y", "c=[1]", "d=true", "e=", "f=a=b"], "abcdef") == {
+        "a": 1,
+        "b": "x y",
+        "c": [1],
+        "d": True,
+        "e": "",
+        "f": "a=b",
+    }
+    with pytest.raises(ValueError, match="a is given twice"):
+        read_options(["a=1", "a=2"], "a")
+
+
+def test_the_address_and_key_come_from_the_environment(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.expect("ListModels", model_service_pb2.ListModelsResponse())
+    server.expect("GetEngineStat", engine_service_pb2.GetEngineStatResponse())
+    monkeypatch.setenv("HEADRACE_ADDRESS", server.address)
+    monkeypatch.setenv("HEADRACE_API_KEY", "k1")
+    assert cli.main(["models"]) == 0

@@ -1,0 +1,295 @@
+"""Streams that break: opened again from the position, with pauses; given up only for good reasons."""
+
+from __future__ import annotations
+
+import threading
+
+import grpc
+import pytest
+from headrace import (
+    Client,
+    DeadlineError,
+    GenerateStatus,
+    HeadraceError,
+    InternalServerError,
+    ResultQueue,
+    RetryPolicy,
+    UnavailableError,
+)
+from headrace.reader import WINDOW
+from headrace.recovery import Recovery
+from headrace.v1 import request_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+from support.clocks.client_clock import FakeClock
+from support.clocks.waiting import within
+from support.scripted.replies import Failure, Hang
+from support.scripted.server import ScriptedServer
+from support.scripted.wire_samples import (
+    HANDLE,
+    accepted,
+    ended,
+    ended_info,
+    got,
+    running_info,
+    status_only,
+    text_of,
+    tokens,
+)
+
+IDS = list(range(40))
+CUT = Failure(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+
+
+def start(client: Client, server: ScriptedServer, *streams: list[object]) -> ResultQueue:
+    """A queue whose streams, one after the other, play these steps."""
+    server.expect("StartRequest", accepted())
+    server.expect("GeneratedElements", *streams)
+    queue = client.start_request("smol", "Hello")[1]
+    server.wait_for("GeneratedElements")
+    return queue
+
+
+def test_a_broken_stream_is_opened_again_from_the_position(
+    client: Client, server: ScriptedServer, clock: FakeClock
+) -> None:
+    queue = start(
+        client,
+        server,
+        [tokens(IDS, 0, 7), CUT],
+        [CUT],
+        [tokens(IDS, 7, 20), Failure(grpc.StatusCode.UNAVAILABLE, reason="ENGINE_UNREACHABLE", retry_after=3.0)],
+        [tokens(IDS, 20), ended(IDS, "…")],
+    )
+    stepper = threading.Thread(target=lambda: [clock.step() for _ in range(3)])
+    stepper.start()
+    found = list(queue)
+    stepper.join(20)
+    assert [token for one in found for token in one.ids_from_generate] == IDS
+    assert "".join(one.text for one in found) == text_of(IDS) + "…"
+    assert [request.from_position for request in server.requests("GeneratedElements")] == [0, 7, 7, 20]
+    assert clock.now >= 1003.0
+
+
+def test_a_stream_that_stops_without_an_end_is_opened_again(
+    client: Client, server: ScriptedServer, clock: FakeClock
+) -> None:
+    queue = start(client, server, [tokens(IDS, 0, 7)], [tokens(IDS, 7), ended(IDS)])
+    clock.step()
+    assert sum(len(one.ids_from_generate) for one in queue) == len(IDS)
+
+
+def test_bc163_a_handler_that_raises_ends_the_queue_with_a_status(
+    client: Client, server: ScriptedServer, clock: FakeClock
+) -> None:
+    """Three streams in a row that bring nothing and give no reason: the sequence is failed, not left Generating."""
+    queue = start(
+        client, server, [tokens(IDS, 0, 7), RuntimeError("a bug")], [RuntimeError("a bug")], [RuntimeError("a bug")]
+    )
+    clock.step()
+    clock.step()
+    assert queue.Get().ids_from_generate == IDS[:7]
+    with pytest.raises(InternalServerError):
+        queue.Get()
+    assert queue.GenerateStatus() is GenerateStatus.InternalError
+    assert clock.now - 1000.0 < 1.0
+
+
+def test_bc163_a_cancelled_handler_ends_the_queue_with_a_status(
+    client: Client, server: ScriptedServer, clock: FakeClock
+) -> None:
+    cancelled = Failure(grpc.StatusCode.CANCELLED, "cancelled")
+    queue = start(client, server, [cancelled], [cancelled], [cancelled])
+    clock.step()
+    clock.step()
+    with pytest.raises(HeadraceError):
+        queue.Get()
+    assert queue.GenerateStatus() is GenerateStatus.InternalError
+
+
+def test_an_engine_fault_with_a_reason_is_final_at_once(client: Client, server: ScriptedServer) -> None:
+    queue = start(client, server, [Failure(grpc.StatusCode.INTERNAL, "out of luck.", reason="ENGINE_FAULT")])
+    with pytest.raises(InternalServerError, match="out of luck"):
+        queue.Get()
+
+
+def test_damaged_results_end_the_queue_after_what_was_whole(client: Client, server: ScriptedServer) -> None:
+    damaged = tokens(IDS, 7)
+    damaged.elements.checksum_after ^= 1
+    queue = start(client, server, [tokens(IDS, 0, 7), damaged, Hang()])
+    assert within(20, lambda: queue.GeneratedLength() == 7)
+    assert queue.Get().ids_from_generate == IDS[:7]
+    with pytest.raises(InternalServerError, match="checksum"):
+        queue.Get()
+    server.wait_for_streams(0)
+
+
+def test_a_long_outage_wakes_get_and_the_queue_goes_on_when_the_server_is_back(
+    client: Client, server: ScriptedServer, clock: FakeClock
+) -> None:
+    """Reading gives up after half a minute; the reader does not, and nothing is lost."""
+    go = threading.Event()
+    queue = start(client, server, [tokens(IDS, 0, 7), go])
+    assert queue.Get().ids_from_generate == IDS[:7]
+    server.stop()
+    go.set()
+    errors: list[HeadraceError] = []
+
+    def read() -> None:
+        try:
+            queue.Get()
+        except UnavailableError as error:
+            errors.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    begin = clock.now
+    while not errors:
+        clock.step()
+    reader.join(20)
+    assert clock.now - begin >= RetryPolicy().give_up_after
+    assert "no answer from 127.0.0.1" in str(errors[0])
+    assert queue.GenerateStatus() is GenerateStatus.Generating
+    server.expect("GeneratedElements", [tokens(IDS, 7), ended(IDS)])
+    server.start()
+    clock.run()
+    found: list[int] = []
+    while len(found) < 33:
+        try:
+            found += queue.Get().ids_from_generate
+        except UnavailableError:
+            continue
+    assert found == IDS[7:]
+
+
+def test_bc191_after_an_outage_the_same_client_is_back_within_seconds(server: ScriptedServer) -> None:
+    """In real time, since gRPC's own pauses are part of it: calls fail for a while, then succeed within 5 s."""
+    with Client(server.address, retry=RetryPolicy(give_up_after=0.5)) as client:
+        server.expect("GetServerInfo", lambda request: info())
+        assert client.server_info().name == "e1"
+        server.stop()
+        for _ in range(6):
+            with pytest.raises(UnavailableError):
+                client.server_info()
+        server.expect("GetServerInfo", lambda request: info())
+        server.start()
+        assert within(5, lambda: answers(client))
+
+
+def info() -> object:
+    """What GetServerInfo answers."""
+    from headrace.v1 import engine_service_pb2
+
+    return engine_service_pb2.GetServerInfoResponse(name="e1")
+
+
+def answers(client: Client) -> bool:
+    """Whether a call gets through."""
+    try:
+        return client.server_info().name == "e1"
+    except UnavailableError:
+        return False
+
+
+def test_bc181_a_slow_prefill_is_waited_for(client: Client, server: ScriptedServer, clock: FakeClock) -> None:
+    """75 s before the first token: no hidden limit ends the wait."""
+    # Another answer first, so that time does not leap while the connection is being made.
+    assert start(client, server, [tokens(IDS), ended(IDS)]).Get() is not None
+    go = threading.Event()
+    queue = start(client, server, [status_only(request_pb2.GENERATE_STATUS_INIT), go, tokens(IDS), ended(IDS)])
+    begin = clock.now
+    for _ in range(75):
+        assert queue.GetWithTimeout(1000) is None
+        assert queue.GenerateStatus() is GenerateStatus.Init
+    assert clock.now == begin + 75
+    clock.when_owner_waits = go.set
+    assert queue.Get().ids_from_generate == IDS
+
+
+@pytest.mark.parametrize("path", ["streams"], indirect=True)
+def test_a_queue_that_nobody_reads_is_bounded_and_still_tells_its_end(
+    client: Client, server: ScriptedServer, clock: FakeClock
+) -> None:
+    """Poll until the end, then Get, with more tokens than the window holds."""
+    ids = list(range(3 * WINDOW))
+    steps = [tokens(ids, begin, begin + 256) for begin in range(0, len(ids), 256)]
+    queue = start(client, server, [*steps, ended(ids)])
+    server.expect("GetRequest", got(running_info(9000)), got(ended_info(ids)))
+    assert within(20, lambda: queue.GeneratedLength() == WINDOW)
+    assert queue.GenerateStatus() is GenerateStatus.Generating
+    clock.step()
+    assert within(20, lambda: queue.GeneratedLength() == 9000)
+    assert queue.GenerateStatus() is GenerateStatus.Generating
+    clock.step()
+    assert within(20, lambda: queue.GenerateStatus() is GenerateStatus.GenerateFinished)
+    assert queue._feed.ask(lambda reader: reader.position) == WINDOW
+    elements = queue.Get()
+    assert elements.ids_from_generate == ids
+    assert elements.text == text_of(ids)
+    assert queue.Get() is None
+
+
+@pytest.mark.parametrize("path", ["streams"], indirect=True)
+def test_looking_at_a_waiting_queue_learns_of_its_release(
+    client: Client, server: ScriptedServer, clock: FakeClock
+) -> None:
+    ids = list(range(WINDOW))
+    queue = start(client, server, [tokens(ids), Hang()])
+    server.expect("GetRequest", Failure(grpc.StatusCode.NOT_FOUND, reason="UNKNOWN_REQUEST"))
+    clock.step()
+    server.wait_for_streams(0)
+    with pytest.raises(HeadraceError, match="released"):
+        queue.Get()
+
+
+@pytest.mark.parametrize("path", ["streams"], indirect=True)
+def test_looking_at_a_waiting_queue_may_fail_without_harm(
+    client: Client, server: ScriptedServer, clock: FakeClock
+) -> None:
+    ids = list(range(WINDOW))
+    queue = start(client, server, [tokens(ids), ended(ids)])
+    server.expect("GetRequest", Failure(grpc.StatusCode.UNAVAILABLE), Failure(grpc.StatusCode.INTERNAL))
+    clock.step()
+    clock.step()
+    server.wait_for("GetRequest", 2)
+    assert len(queue.Get().ids_from_generate) == WINDOW
+    assert queue.Get() is None
+
+
+def test_statistics_of_a_queue_raise_where_the_server_cannot_be_asked(client: Client, server: ScriptedServer) -> None:
+    queue = start(client, server, [Hang()])
+    server.expect("GetRequest", Failure(grpc.StatusCode.DEADLINE_EXCEEDED))
+    with pytest.raises(DeadlineError):
+        queue.RequestStatInfo()
+
+
+def test_handles_are_asked_for_as_given(client: Client, server: ScriptedServer) -> None:
+    start(client, server, [ended([])]).Get()
+    request = server.requests("GeneratedElements")[0]
+    assert (request.handle, request.index, request.from_position) == (HANDLE, 0, 0)
+
+
+@given(reasons=st.lists(st.sampled_from(["UNAVAILABLE", "ENGINE_UNREACHABLE", "INTERNAL", "UNKNOWN"]), max_size=20))
+def test_pauses_are_bounded_and_only_unexplained_failures_are_final(reasons: list[str]) -> None:
+    clock = FakeClock()
+    recovery = Recovery(RetryPolicy(), clock)
+    for count, reason in enumerate(reasons, 1):
+        kind = InternalServerError if reason in ("INTERNAL", "UNKNOWN") else UnavailableError
+        delay = recovery.delay(kind("failed.", reason=reason))
+        if kind is InternalServerError and count >= 3:
+            assert delay is None
+            return
+        assert delay is not None
+        assert 0 <= delay <= RetryPolicy().max_delay
+
+
+def test_progress_makes_patience_whole_again() -> None:
+    clock = FakeClock()
+    recovery = Recovery(RetryPolicy(), clock)
+    for _ in range(2):
+        assert recovery.delay(InternalServerError("failed.", reason="INTERNAL")) is not None
+    clock.advance(31)
+    assert recovery.too_long
+    recovery.progressed()
+    assert not recovery.too_long
+    assert recovery.delay(InternalServerError("failed.", reason="INTERNAL")) is not None

@@ -1,0 +1,390 @@
+"""The session's state machine, case by case."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from headrace import (
+    EngineLostError,
+    GenerateStatus,
+    InternalServerError,
+    InvalidRequestError,
+    RequestReleasedError,
+    RetryPolicy,
+    UnavailableError,
+)
+from headrace.reader import WINDOW, SequenceReader
+from headrace.recovery import Recovery
+from headrace.session import ClientSession
+from headrace.subscription import Subscription
+from headrace.v1 import request_pb2, session_pb2, status_pb2
+from support.clocks.client_clock import FakeClock
+from support.scripted.replies import Failure
+from support.scripted.wire_samples import GENERATING, crc, end_record, text_of
+
+IDS = list(range(3 * WINDOW))
+
+
+class Rig:
+    """A session with readers, and what it said."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.clock = FakeClock()
+        self.session = ClientSession(Recovery(RetryPolicy(), self.clock), self.clock, owner="ann", client="test 1")
+        self.changes = 0
+        self.subscriptions = [self.subscribe(f"e/i/{number}") for number in range(count)]
+        self.session.open()
+
+    def subscribe(self, handle: str, position: int = 0) -> Subscription:
+        """One more reader."""
+        subscription = Subscription(
+            SequenceReader(position, handle),
+            Recovery(RetryPolicy(), self.clock),
+            handle=handle,
+            index=0,
+            request_id=handle,
+            changed=self.count,
+            instead=lambda: None,
+        )
+        self.session.add(subscription)
+        return subscription
+
+    def count(self) -> None:
+        """Something changed."""
+        self.changes += 1
+
+    def said(self) -> session_pb2.SessionRequest:
+        """What is said now."""
+        message = self.session.outgoing()
+        assert message is not None
+        return message
+
+    def attach(self, position: int = 0) -> None:
+        """Says what is to be said, and answers all attaches."""
+        for one in self.said().attach:
+            fact = session_pb2.Attached(
+                channel=one.channel, position=one.from_position, checksum=crc(IDS[: one.from_position])
+            )
+            self.session.receive(session_pb2.SessionResponse(attached=[fact]))
+
+    def read(self, number: int = 0) -> list[int] | None:
+        """What one reads without waiting."""
+        reader = self.subscriptions[number].reader
+        with reader.reading():
+            found = reader.take()
+        self.session.moved(self.subscriptions[number])
+        return found.ids_from_generate if found is not None else None
+
+
+def row(begin: int, end: int, channel: int = 1) -> session_pb2.SessionResponse:
+    """Tokens of one channel."""
+    return session_pb2.SessionResponse(
+        step=session_pb2.StepBatch(
+            channels=[channel],
+            positions=[begin],
+            counts=[end - begin],
+            token_ids=IDS[begin:end],
+            texts=[text_of(IDS[begin:end])],
+            checksums=[crc(IDS[:end])],
+        )
+    )
+
+
+def ends(length: int, channel: int = 1, text: str = "") -> session_pb2.SessionResponse:
+    """The end of one channel."""
+    end = session_pb2.SequenceEnd(channel=channel, end=end_record(IDS[:length], text))
+    return session_pb2.SessionResponse(ends=[end])
+
+
+def refusal(code: grpc.StatusCode, reason: str = "", channel: int = 1) -> session_pb2.SessionResponse:
+    """A failed attach."""
+    status = Failure(code, "refused.", reason=reason).status()
+    return session_pb2.SessionResponse(errors=[session_pb2.HandleError(channel=channel, status=status)])
+
+
+def test_the_first_message_has_options_and_everything_to_attach() -> None:
+    rig = Rig(2)
+    said = rig.said()
+    assert said.options.client == "test 1"
+    assert [(one.channel, one.handle, one.from_position, one.window, one.owner) for one in said.attach] == [
+        (1, "e/i/0", 0, WINDOW, "ann"),
+        (2, "e/i/1", 0, WINDOW, "ann"),
+    ]
+    assert rig.session.outgoing() is None
+    rig.subscribe("e/i/2")
+    said = rig.said()
+    assert not said.HasField("options")
+    assert [one.channel for one in said.attach] == [3]
+
+
+def test_nothing_is_said_without_a_stream() -> None:
+    rig = Rig()
+    assert rig.session.broken(UnavailableError("cut.")) is not None
+    assert rig.session.outgoing() is None
+    assert rig.session.wait is None
+
+
+def test_rows_of_several_channels_reach_their_readers_with_what_they_carry() -> None:
+    rig = Rig(2)
+    rig.attach()
+    message = row(0, 2, channel=2)
+    step = message.step
+    step.channels.append(1)
+    step.positions.append(0)
+    step.counts.append(1)
+    step.token_ids.append(IDS[0])
+    step.texts.append("a")
+    step.checksums.append(crc(IDS[:1]))
+    logprobs = request_pb2.Logprobs(token_logprobs=[-0.5])
+    step.details.add(row=1, logprobs=logprobs)
+    message.status_changes.add(channel=1, status=GENERATING, prefix=request_pb2.PrefixReuse(prefix_cache_len=16))
+    rig.session.receive(message)
+    assert rig.subscriptions[0].reader.status() is GenerateStatus.Generating
+    with rig.subscriptions[0].reader.reading():
+        found = rig.subscriptions[0].reader.take()
+    assert found is not None
+    assert (found.text, found.token_logprobs_list, found.prefix_cache_len) == ("a", [-0.5], 16)
+    assert rig.read(1) == IDS[:2]
+
+
+def test_acks_come_once_for_half_a_window_or_with_what_is_said_anyway() -> None:
+    rig = Rig()
+    rig.attach()
+    half = WINDOW // 2
+    rig.session.receive(row(0, half - 1))
+    assert rig.read() == IDS[: half - 1]
+    assert rig.session.outgoing() is None
+    rig.subscribe("e/i/9")
+    assert [(one.position, one.window) for one in rig.said().acks] == [(half - 1, WINDOW)]
+    for begin in range(half - 1, 2 * half - 1, 64):
+        rig.session.receive(row(begin, min(begin + 64, 2 * half - 1)))
+        rig.read()
+    assert [(one.position, one.window) for one in rig.said().acks] == [(2 * half - 1, WINDOW)]
+
+
+def test_what_nobody_reads_is_not_acknowledged() -> None:
+    rig = Rig()
+    rig.attach()
+    rig.session.receive(row(0, WINDOW))
+    state = session_pb2.WindowState(channel=1, position=WINDOW, limit=WINDOW, generated_length=9000)
+    rig.session.receive(session_pb2.SessionResponse(windows=[state]))
+    rig.session.receive(ends(3 * WINDOW))
+    reader = rig.subscriptions[0].reader
+    assert rig.session.outgoing() is None
+    assert reader.generated_length == 3 * WINDOW
+    # Before the first read the second question hears of the end.
+    assert [reader.status() for _ in range(2)] == [GenerateStatus.Generating, GenerateStatus.GenerateFinished]
+
+
+def test_one_get_fetches_an_ended_sequence_window_after_window() -> None:
+    rig = Rig()
+    rig.attach()
+    rig.session.receive(row(0, WINDOW))
+    rig.session.receive(ends(3 * WINDOW))
+    reader = rig.subscriptions[0].reader
+    with reader.reading():
+        for begin in (WINDOW, 2 * WINDOW):
+            rig.session.moved(rig.subscriptions[0])
+            assert reader.fetching
+            assert [(one.position, one.window) for one in rig.said().acks] == [(begin, WINDOW)]
+            rig.session.receive(row(begin, begin + WINDOW))
+        assert reader.take().ids_from_generate == IDS  # type: ignore[union-attr]
+    rig.session.moved(rig.subscriptions[0])
+    assert list(rig.said().detach) == [1]
+
+
+def test_a_new_stream_counts_what_is_unread_against_the_window() -> None:
+    rig = Rig()
+    rig.attach()
+    rig.session.receive(row(0, 1000))
+    rig.session.broken(UnavailableError("cut."))
+    rig.session.open()
+    said = rig.said()
+    assert [(one.channel, one.from_position, one.window) for one in said.attach] == [(1, 1000, WINDOW - 1000)]
+    fact = session_pb2.Attached(channel=1, position=1000, checksum=crc(IDS[:1000]))
+    rig.session.receive(session_pb2.SessionResponse(attached=[fact]))
+    rig.session.receive(row(1000, WINDOW))
+    assert rig.read() == IDS[:WINDOW]
+    assert [(one.position, one.window) for one in rig.said().acks] == [(WINDOW, WINDOW)]
+
+
+def test_a_window_that_the_server_closed_is_opened_where_there_is_room() -> None:
+    rig = Rig()
+    rig.attach()
+    rig.session.receive(row(0, 10))
+    state = session_pb2.WindowState(channel=1, position=10, limit=10, generated_length=20)
+    rig.session.receive(session_pb2.SessionResponse(windows=[state]))
+    assert [(one.position, one.window) for one in rig.said().acks] == [(0, WINDOW)]
+    rig.session.receive(row(10, WINDOW - 10))
+    late = session_pb2.WindowState(channel=1, position=WINDOW - 10, limit=WINDOW - 10, generated_length=WINDOW)
+    rig.session.receive(session_pb2.SessionResponse(windows=[late]))
+    assert rig.session.outgoing() is None
+    rig.read()
+    assert len(rig.said().acks) == 1
+
+
+def test_the_end_is_read_before_the_channel_is_detached() -> None:
+    rig = Rig()
+    rig.attach()
+    rig.session.receive(row(0, 5))
+    rig.session.receive(ends(5, text="…"))
+    assert rig.session.outgoing() is None
+    assert rig.read() == IDS[:5]
+    assert list(rig.said().detach) == [1]
+    assert rig.session.subscriptions == []
+    rig.session.receive(row(5, 6))
+
+
+def test_an_abandoned_reader_stays_until_the_end() -> None:
+    rig = Rig()
+    rig.attach()
+    rig.subscriptions[0].reader.abandon()
+    rig.session.moved(rig.subscriptions[0])
+    rig.session.receive(row(0, 5))
+    assert rig.session.outgoing() is None
+    rig.session.receive(ends(9))
+    assert list(rig.said().detach) == [1]
+
+
+def test_an_unreachable_engine_is_attached_again_on_a_new_channel() -> None:
+    rig = Rig(2)
+    rig.attach()
+    rig.session.receive(row(0, 5))
+    rig.session.receive(refusal(grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE"))
+    wait = rig.session.wait
+    assert wait is not None
+    assert wait <= RetryPolicy().first_delay
+    rig.clock.advance(wait)
+    assert [(one.channel, one.from_position) for one in rig.said().attach] == [(3, 5)]
+    rig.session.receive(row(0, 5, channel=2))
+    assert rig.read(1) == IDS[:5]
+
+
+def test_an_engine_away_for_long_is_told_and_tried_on() -> None:
+    rig = Rig()
+    for _ in range(40):
+        channel = rig.said().attach[0].channel
+        rig.session.receive(refusal(grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE", channel))
+        rig.clock.advance(2.0)
+    reader = rig.subscriptions[0].reader
+    assert reader.ready
+    with pytest.raises(UnavailableError), reader.reading():
+        reader.take()
+    assert not reader.over
+    rig.attach()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST", RequestReleasedError),
+        (grpc.StatusCode.NOT_FOUND, "ENGINE_LOST", EngineLostError),
+        (grpc.StatusCode.OUT_OF_RANGE, "POSITION_OUT_OF_RANGE", InvalidRequestError),
+        (grpc.StatusCode.INTERNAL, "ENGINE_FAULT", InternalServerError),
+    ],
+)
+def test_other_refusals_end_one_reader_and_no_other(code: grpc.StatusCode, reason: str, kind: type[Exception]) -> None:
+    rig = Rig(2)
+    rig.attach()
+    rig.session.receive(refusal(code, reason))
+    with pytest.raises(kind):
+        rig.read(0)
+    assert rig.session.subscriptions == rig.subscriptions[1:]
+    rig.session.receive(row(0, 5, channel=2))
+    assert rig.read(1) == IDS[:5]
+
+
+@pytest.mark.parametrize("damage", ["hole", "checksum", "attached"])
+def test_damage_ends_one_reader_and_no_other(damage: str) -> None:
+    rig = Rig(2)
+    rig.attach()
+    rig.session.receive(row(0, 5))
+    message = row(6 if damage == "hole" else 5, 9)
+    if damage == "checksum":
+        message.step.checksums[0] ^= 1
+    if damage == "attached":
+        message = session_pb2.SessionResponse(attached=[session_pb2.Attached(channel=1, position=5, checksum=1)])
+    rig.session.receive(message)
+    assert rig.read(0) == IDS[:5]
+    with pytest.raises(InternalServerError, match="damaged"):
+        rig.read(0)
+    assert list(rig.said().detach) == [1]
+    rig.session.receive(row(0, 5, channel=2))
+    assert rig.read(1) == IDS[:5]
+
+
+def test_a_reader_from_the_middle_takes_the_checksum_of_its_attach() -> None:
+    rig = Rig(0)
+    late = rig.subscribe("e/i/1", position=7)
+    rig.attach()
+    rig.session.receive(row(7, 9))
+    with late.reader.reading():
+        assert late.reader.take().position == 7  # type: ignore[union-attr]
+    rig.session.receive(session_pb2.SessionResponse(step=session_pb2.StepBatch(
+        channels=[1], positions=[9], counts=[1], token_ids=[IDS[9]], texts=[""], checksums=[crc(IDS[9:10])]
+    )))  # fmt: skip
+    with pytest.raises(InternalServerError, match="checksum"), late.reader.reading():
+        late.reader.take()
+
+
+def test_columns_that_do_not_fit_fail_the_stream_and_are_final() -> None:
+    rig = Rig(2)
+    rig.attach()
+    message = row(0, 5)
+    message.step.texts.append("more")
+    with pytest.raises(InternalServerError, match="columns") as caught:
+        rig.session.receive(message)
+    assert rig.session.broken(caught.value) is None
+    for number in range(2):
+        with pytest.raises(InternalServerError) as told:
+            rig.read(number)
+        assert told.value.request_id == f"e/i/{number}"
+
+
+def test_a_refused_session_fails_every_reader_and_the_next_one_tries_anew() -> None:
+    rig = Rig()
+    status = status_pb2.Status(code=16, message="no key.")
+    from headrace.wire_errors import error_from_status
+
+    assert rig.session.broken(error_from_status(status)) is None
+    with pytest.raises(Exception, match="no key"):
+        rig.read()
+    later = rig.subscribe("e/i/5")
+    rig.session.open()
+    assert [one.handle for one in rig.said().attach] == [later.handle]
+
+
+def test_pings_go_out_and_a_silent_server_is_noticed() -> None:
+    rig = Rig()
+    rig.attach()
+    opened = session_pb2.SessionOpened()
+    opened.ping_interval.FromSeconds(4)
+    opened.ping_timeout.FromSeconds(10)
+    rig.session.receive(session_pb2.SessionResponse(opened=opened))
+    rig.session.outgoing()
+    for number in (1, 2):
+        assert rig.session.wait == 4
+        rig.clock.advance(4)
+        assert rig.said().ping.number == number
+        rig.session.receive(session_pb2.SessionResponse(pong=session_pb2.Pong(number=number)))
+    for _ in range(2):
+        rig.clock.advance(4)
+        rig.said()
+    assert not rig.session.silent
+    assert rig.session.wait == 2
+    rig.clock.advance(2)
+    assert rig.session.silent
+
+
+def test_readers_hear_of_a_long_outage_once_and_go_on() -> None:
+    rig = Rig()
+    for _ in range(40):
+        assert rig.session.broken(UnavailableError("nobody there.")) is not None
+        rig.clock.advance(1.0)
+    with pytest.raises(UnavailableError, match="nobody there"):
+        rig.read()
+    assert rig.read() is None
+    rig.session.open()
+    rig.attach()
+    rig.session.receive(row(0, 5))
+    assert rig.read() == IDS[:5]

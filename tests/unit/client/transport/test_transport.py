@@ -1,0 +1,339 @@
+"""Addresses, options, and the seam."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from headrace import Client, InvalidRequestError, UnavailableError
+from headrace import transport as seam
+from headrace.addresses import parse_addresses, plain_reason
+from headrace.grpc_channels import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
+from headrace.methods import CONVERSATIONS, METHODS
+from headrace.v1 import engine_service_pb2, status_pb2
+from support.clocks.client_clock import FakeClock
+from support.scripted.server import ScriptedServer
+from support.scripted.wire_samples import HANDLE, accepted, ended, tokens
+
+SESSION = "headrace.v1.RequestService/Session"
+
+
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [
+        ("localhost:7070", ["localhost:7070"]),
+        ("gw1:7070,gw2:7070", ["gw1:7070", "gw2:7070"]),
+        ("10.0.0.1:1 , [::1]:65535", ["10.0.0.1:1", "[::1]:65535"]),
+        ("head_race-1.svc.cluster.local.:80", ["head_race-1.svc.cluster.local.:80"]),
+        ("unix:/run/headrace.sock", ["unix:/run/headrace.sock"]),
+    ],
+)
+def test_addresses(text: str, targets: list[str]) -> None:
+    assert parse_addresses(text) == targets
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "localhost",
+        "localhost:",
+        ":7070",
+        "localhost:0",
+        "localhost:65536",
+        "localhost:http",
+        "localhost:７０７０",
+        "::1:7070",
+        "[::1:7070",
+        "[host]:7070",
+        "http://localhost:7070",
+        "gw1:7070,",
+        "a b:7070",
+        "unix:",
+        "nowhere:",
+    ],
+)
+def test_an_address_that_cannot_be_parsed_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="cannot be parsed"):
+        Client(text)
+
+
+def test_the_bad_one_of_several_addresses_is_named() -> None:
+    with pytest.raises(ValueError, match='address "gw2" in "gw1:7070,gw2" cannot be parsed'):
+        Client("gw1:7070,gw2")
+    with pytest.raises(ValueError, match='"gw1:7070" stands twice'):
+        Client("gw1:7070,gw1:7070")
+
+
+def test_an_unknown_option_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="api_kay"):
+        Client("localhost:7070", api_kay="secret")
+
+
+def test_the_api_key_travels_in_the_metadata(server: ScriptedServer) -> None:
+    seen: list[Any] = []
+
+    class Look(grpc.ServerInterceptor):
+        def intercept_service(self, go_on: Any, details: grpc.HandlerCallDetails) -> Any:
+            seen.append(dict(details.invocation_metadata).get("authorization"))
+            return go_on(details)
+
+    watched = grpc.server(threadpool(), interceptors=[Look()], options=[("grpc.so_reuseport", 0)])
+    port = watched.add_insecure_port("127.0.0.1:0")
+    watched.start()
+    for options in ({"api_key": "k1"}, {}):
+        with Client(f"127.0.0.1:{port}", **options) as client, pytest.raises(InvalidRequestError) as caught:
+            client.server_info()
+        # The server knows no such method.
+        assert caught.value.reason == "UNIMPLEMENTED"
+    watched.stop(None).wait()
+    assert seen == ["Bearer k1", None]
+
+
+def threadpool() -> Any:
+    """Threads for a server."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(2)
+
+
+def test_bc167_messages_above_4_mib_pass_both_ways(client: Client, server: ScriptedServer) -> None:
+    text = "x" * 6_000_000
+    server.expect("Tokenize", lambda request: engine_service_pb2.TokenizeResponse(rendered_text=request.text))
+    assert client.tokenize("smol", text).rendered_text == text
+
+
+def test_bc167_a_message_above_the_limit_is_refused_here_with_both_numbers(client: Client) -> None:
+    text = "x" * (MAX_MESSAGE_BYTES + 1)
+    with pytest.raises(InvalidRequestError, match=rf"the message has \d+ bytes, .* at most {MAX_MESSAGE_BYTES}"):
+        client.tokenize("smol", text)
+    with pytest.raises(InvalidRequestError):
+        client.start_request("smol", text)
+
+
+def test_the_channel_settings_bound_a_dead_peer_and_the_return_of_a_server() -> None:
+    options = dict(CHANNEL_OPTIONS)
+    assert options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"] <= 30_000
+    assert options["grpc.max_reconnect_backoff_ms"] <= 2_000
+    assert options["grpc.max_receive_message_length"] == 64 * 2**20
+    assert options["grpc.max_send_message_length"] == MAX_MESSAGE_BYTES
+
+
+def test_the_method_tables_hold_every_call() -> None:
+    assert len(METHODS) == 8 + 8 + 5
+    assert METHODS["headrace.v1.RequestService/GeneratedElements"].streams
+    assert not METHODS["headrace.v1.RequestService/StartRequest"].streams
+    assert list(CONVERSATIONS) == [SESSION]
+    assert SESSION not in METHODS
+
+
+class Echo:
+    """A transport without gRPC: answers from a list, and notes what happens to it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        self.asked: list[tuple[str, Message, float | None]] = []
+        self.closed = False
+
+    def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
+        self.asked.append((method, request, timeout))
+        if method.endswith("StartRequest"):
+            return accepted()
+        if method.endswith("ReleaseRequest"):
+            raise seam.CallError(status_pb2.Status(code=5, message="no such request."))
+        return engine_service_pb2.GetServerInfoResponse(name="echo")
+
+    def stream(self, method: str, request: Message, *, timeout: float | None) -> seam.MessageStream:
+        self.asked.append((method, request, timeout))
+        return Stream([tokens([1, 2]), ended([1, 2])])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Stream:
+    """Messages, then the end of the call."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = iter(messages)
+        self.cancelled = threading.Event()
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        return next(self.messages)
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+def test_any_transport_carries_the_client() -> None:
+    echo = Echo()
+    client = Client(echo, timeout=12.5, clock=FakeClock())
+    assert client.server_info().name == "echo"
+    method, _, timeout = echo.asked[0]
+    assert (method, timeout) == ("headrace.v1.EngineService/GetServerInfo", 12.5)
+    handle, queue = client.start_request("smol", "Hello")
+    assert handle == HANDLE
+    assert [one.ids_from_generate for one in queue] == [[1, 2]]
+    client.close()
+    assert echo.closed
+
+
+class Stuck(Echo):
+    """Answers nothing until it is closed; then it says that the call was cancelled, as some transports do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = threading.Event()
+        self._over = threading.Event()
+
+    def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
+        self.asked.append((method, request, timeout))
+        self.waits.set()
+        assert self._over.wait(60)
+        raise seam.CallError(status_pb2.Status(code=1, message="the call was cancelled"))
+
+    def close(self) -> None:
+        self._over.set()
+
+
+def test_closing_ends_calls_at_once_whatever_the_transport_says(caplog: pytest.LogCaptureFixture) -> None:
+    stuck = Stuck()
+    client = Client(stuck)
+    with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING):
+        call = pool.submit(client.sync_request, HANDLE)
+        assert stuck.waits.wait(60)
+        client.close()
+        with pytest.raises(UnavailableError) as caught:
+            call.result(60)
+    assert caught.value.reason == "CLIENT_CLOSED"
+    assert len(stuck.asked) == 1
+    assert caplog.records == []
+
+
+def test_inprocess_is_found_by_its_entry_point_and_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    class EntryPoint:
+        def load(self) -> Any:
+            return Echo
+
+    def entry_points(*, group: str, name: str) -> list[EntryPoint]:
+        assert (group, name) == ("headrace.transports", "inprocess")
+        return [EntryPoint()]
+
+    monkeypatch.setattr(seam, "entry_points", entry_points)
+    made = seam.open_transport("inprocess:", {"threads": 3})
+    assert isinstance(made, Echo)
+    assert made.options == {"threads": 3}
+
+
+def test_without_the_engine_inprocess_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seam, "entry_points", lambda **_: [])
+    with pytest.raises(
+        ImportError, match=r"the package headrace-engine, .* from a clone of Headrace: pip install \./engine_service$"
+    ):
+        Client("inprocess:")
+
+
+def test_the_transport_is_closed_when_everything_is_dropped() -> None:
+    echo = Echo()
+    client = Client(echo)
+    client.server_info()
+    del client
+    assert echo.closed
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"retries": 3}, 'Client() has no keyword "retries"; did you mean retry?'),
+        ({"apikey": "k"}, 'Client() has no keyword "apikey"; did you mean api_key?'),
+        ({"zzz": 3}, 'Client() has no keyword "zzz"'),
+    ],
+)
+def test_an_unknown_keyword_is_told_in_terms_of_the_client(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        Client("localhost:7070", **given)
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize(
+    ("details", "target", "plain"),
+    [
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv6:%5B::1%5D:7: Failed to connect to remote "
+            "host: Connection refused",
+            "[::1]:7",
+            "Failed to connect to remote host: Connection refused",
+        ),
+        (
+            "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:7: connection refused",
+            "localhost:7",
+            "127.0.0.1:7: connection refused",
+        ),
+        (
+            "recvmsg:Connection reset by peer [ipv6:%5Bfe80::1%5D:7]",
+            "a:7",
+            "recvmsg:Connection reset by peer [[fe80::1]:7]",
+        ),
+        ("Socket closed", "a:7", "Socket closed"),
+    ],
+)
+def test_why_nobody_was_reached_is_told_with_addresses_as_people_write_them(
+    details: str, target: str, plain: str
+) -> None:
+    assert plain_reason(details, target) == plain
+
+
+def test_a_call_that_its_own_client_cut_was_not_cancelled_by_the_server() -> None:
+    server = ScriptedServer().start()
+    try:
+        made = seam.open_transport(server.address, {})
+        go = threading.Event()
+        server.expect("GetServerInfo", lambda _: go.wait(20) and engine_service_pb2.GetServerInfoResponse())
+        closer = threading.Thread(target=lambda: (server.wait_for("GetServerInfo"), made.close()))
+        closer.start()
+        with pytest.raises(seam.CallError, match="the client was closed"):
+            made.unary("headrace.v1.EngineService/GetServerInfo", engine_service_pb2.GetServerInfoRequest(), timeout=20)
+        go.set()
+        closer.join()
+    finally:
+        server.stop()
+
+
+def test_a_closed_grpc_transport_says_so() -> None:
+    made = seam.open_transport("127.0.0.1:1", {})
+    made.close()
+    request = engine_service_pb2.GetServerInfoRequest()
+    with pytest.raises(seam.CallError, match="closed"):
+        made.unary("headrace.v1.EngineService/GetServerInfo", request, timeout=1)
+    client = Client(made)
+    with pytest.raises(UnavailableError) as caught:
+        client.server_info()
+    assert caught.value.reason == "CLIENT_CLOSED"
+
+
+def test_the_client_needs_no_grpc_before_a_grpc_address_is_used() -> None:
+    """In-process use imports no gRPC from here."""
+    code = "import sys, headrace, headrace.types; sys.exit('grpc' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_client_depends_on_grpc_and_protobuf_only() -> None:
+    wanted = [line for line in importlib.metadata.requires("headrace") or () if "extra" not in line]
+    assert sorted(line.split(">")[0].split("<")[0] for line in wanted) == ["grpcio", "protobuf"]
+
+
+def test_a_misspelled_inprocess_is_answered_with_the_right_word() -> None:
+    with pytest.raises(ValueError, match='did you mean "inprocess:"'):
+        Client("inproc:")

@@ -1,0 +1,71 @@
+"""A vocabulary is begun before its plan is known, and is used where it is that of the plan's model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from headrace_engine.commands import CorePlan
+from headrace_engine.config import ModelFormat
+from headrace_engine.errors import BadModel
+from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
+from headrace_engine.guided.grammar import grammar_of
+from headrace_engine.guided.guide import Guide
+from headrace_engine.process.vocabulary import BegunVocabulary
+from support.models.tiny_models import make_tiny_llama
+
+EOS = 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_llama(tmp_path_factory.mktemp("vocabulary") / "tiny")
+
+
+@pytest.fixture
+def plan(folder: Path) -> CorePlan:
+    return CorePlan(str(folder), ModelFormat.HF)
+
+
+def guide(vocabulary: BegunVocabulary) -> Guide:
+    wanted = ResponseFormat(ResponseFormatKind.CHOICE, choices=("a", "b"))
+    return vocabulary.maker().guide(grammar_of(wanted), (EOS,))
+
+
+def test_one_that_was_begun_early_is_that_of_the_plan(folder: Path, plan: CorePlan) -> None:
+    early = BegunVocabulary.at(str(folder))
+    assert early.fits(plan)
+    assert guide(early).allowed == guide(BegunVocabulary.of(plan)).allowed
+
+
+@pytest.mark.parametrize("other", [{"path": "/elsewhere"}, {"format": ModelFormat.GGUF}, {"file_prefix": "b"}])
+def test_one_of_another_model_is_not(folder: Path, plan: CorePlan, other: dict[str, object]) -> None:
+    assert not BegunVocabulary.at(str(folder)).fits(replace(plan, **other))  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_read_fits_nothing_and_is_told_to_who_asks(tmp_path: Path) -> None:
+    vocabulary = BegunVocabulary.at(str(tmp_path / "nothing"))
+    assert not vocabulary.fits(CorePlan(str(tmp_path / "nothing"), ModelFormat.HF))
+    with pytest.raises(BadModel):
+        vocabulary.maker()
+
+
+def test_a_model_without_a_tokenizer_is_told_to_who_asks(tmp_path: Path) -> None:
+    folder = make_tiny_llama(tmp_path / "tiny")
+    (folder / "tokenizer.json").unlink()
+    vocabulary = BegunVocabulary.at(str(folder))
+    assert vocabulary.fits(CorePlan(str(folder), ModelFormat.HF))
+    with pytest.raises(BadModel, match="no tokenizer"):
+        vocabulary.maker()
+
+
+def test_whatever_ends_its_thread_is_told_to_who_asks(plan: CorePlan) -> None:
+    def exits() -> NoReturn:
+        raise SystemExit("enough")
+
+    vocabulary = BegunVocabulary(exits)
+    assert not vocabulary.fits(plan)
+    with pytest.raises(RuntimeError, match="SystemExit: enough"):
+        vocabulary.maker()

@@ -1,0 +1,298 @@
+"""An engine returns to its models and their states by itself after a restart."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Iterable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_engine.engine import kept_models
+from headrace_engine.engine.kept_models import Replaced
+from headrace_engine.engine.state_store import FILE, SavedModel, StateStore
+from headrace_engine.errors import BadModel, FailedPrecondition, InvalidArgument
+from headrace_engine.model_types import ModelState
+from support.engine.rig import NAME, Rig
+
+
+def saved(folder: Path) -> dict[str, str]:
+    """Wanted states by name, as they are on disk."""
+    entries = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return {entry["config"]["model_name"]: entry["wanted"] for entry in entries}
+
+
+async def restart(rig: Rig, folder: Path, **options: Any) -> None:
+    """The engine goes away, and another one comes up with the same folder."""
+    await rig.engine.close()
+    await rig.new_engine(state_dir=folder, **options).start()
+
+
+async def rest(rig: Rig) -> dict[str, ModelState]:
+    """States of all models once each is what is wanted of it, or failed."""
+    views = {view.model_name: view for view in rig.engine.list_models()}
+    async with aclosing(rig.engine.watch_model("")) as changes:
+        async for view in changes:
+            views[view.model_name] = view
+            if all(each.state in (each.wanted_state, ModelState.FAILED) for each in views.values()):
+                break
+    return {name: view.state for name, view in views.items()}
+
+
+async def test_models_return_to_their_wanted_states(rig: Rig, tmp_path: Path) -> None:
+    await rig.new_engine(state_dir=tmp_path).start()
+    await rig.run("runs")
+    await rig.install("installed")
+    await rig.run("stopped")
+    await rig.engine.stop_model("stopped")
+    await rig.install("released")
+    await rig.engine.release_model("released")
+    assert saved(tmp_path) == {"runs": "RUNNING", "installed": "INITIAL", "stopped": "STOPPED"}
+    await restart(rig, tmp_path)
+    assert await rest(rig) == {
+        "installed": ModelState.INITIAL,
+        "runs": ModelState.RUNNING,
+        "stopped": ModelState.INITIAL,
+    }
+    assert len([core for core in rig.launcher.cores if not core.closed]) == 1
+
+
+async def test_no_state_on_disk_brings_a_released_model_back(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the engine is killed, what it finds again is what was wanted at some time."""
+    seen: list[dict[str, str]] = []
+    save = StateStore.save
+
+    def noting(store: StateStore, models: Iterable[SavedModel]) -> None:
+        save(store, models)
+        seen.append(saved(tmp_path))
+
+    monkeypatch.setattr(StateStore, "save", noting)
+    await rig.new_engine(state_dir=tmp_path).start()
+    await rig.run()
+    await rig.engine.stop_model(NAME)
+    await rig.engine.release_model(NAME)
+    assert seen == [{NAME: "INITIAL"}, {NAME: "RUNNING"}, {NAME: "STOPPED"}, {}]
+
+
+async def test_restoring_returns_at_once_and_shows_what_is_wanted(rig: Rig, tmp_path: Path) -> None:
+    await rig.new_engine(state_dir=tmp_path).start()
+    await rig.run()
+    await restart(rig, tmp_path)
+    view = rig.engine.get_model(NAME)
+    assert (view.state, view.wanted_state) == (ModelState.INSTALLING, ModelState.RUNNING)
+    assert saved(tmp_path) == {NAME: "RUNNING"}
+    assert (await rig.engine.start_model(NAME)).state is ModelState.RUNNING
+
+
+async def test_a_start_during_the_install_is_wanted_from_the_call_on(rig: Rig, tmp_path: Path) -> None:
+    await rig.new_engine(state_dir=tmp_path).start()
+    await rig.engine.install_model(rig.config(), no_wait=True)
+    await rig.engine.start_model(NAME, no_wait=True)
+    assert saved(tmp_path) == {NAME: "RUNNING"}
+    await rig.engine.start_model(NAME)
+
+
+async def test_the_end_of_the_engine_is_no_wish_to_stop(rig: Rig, tmp_path: Path) -> None:
+    await rig.new_engine(state_dir=tmp_path).start()
+    await rig.run()
+    await rig.engine.drain(0)
+    await rig.engine.close()
+    assert saved(tmp_path) == {NAME: "RUNNING"}
+
+
+async def test_a_model_that_failed_is_tried_again(rig: Rig, tmp_path: Path) -> None:
+    await rig.new_engine(state_dir=tmp_path).start()
+    await rig.run()
+    await rig.launcher.fail_restart()
+    assert saved(tmp_path) == {NAME: "RUNNING"}
+    await restart(rig, tmp_path)
+    assert await rest(rig) == {NAME: ModelState.RUNNING}
+
+
+async def test_a_model_that_cannot_be_restored_says_why_and_holds_up_no_other(rig: Rig, tmp_path: Path) -> None:
+    await rig.new_engine(state_dir=tmp_path).start()
+    await rig.run("fine")
+    await rig.run("outside")
+    entries = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
+    entries[1]["config"]["model_path"] = "/nowhere/at/all"
+    entries[1]["by_operator"] = False
+    (tmp_path / FILE).write_text(json.dumps(entries), encoding="utf-8")
+    await restart(rig, tmp_path, model_roots=(rig.model_path,))
+    assert await rest(rig) == {"fine": ModelState.RUNNING, "outside": ModelState.FAILED}
+    failure = rig.engine.get_model("outside").failure
+    assert isinstance(failure, InvalidArgument)
+    assert "outside this engine's model roots" in failure.message
+
+
+async def test_a_saved_config_that_this_build_refuses_says_so(rig: Rig, tmp_path: Path) -> None:
+    await rig.new_engine(state_dir=tmp_path).start()
+    await rig.install()
+    entries = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
+    entries[0]["config"]["logn_attention"] = True
+    (tmp_path / FILE).write_text(json.dumps(entries), encoding="utf-8")
+    await restart(rig, tmp_path)
+    assert await rest(rig) == {NAME: ModelState.FAILED}
+    failure = rig.engine.get_model(NAME).failure
+    assert failure is not None
+    assert failure.reason == "NOT_SUPPORTED"
+
+
+async def test_a_damaged_file_stops_the_engine_from_starting(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("{", encoding="utf-8")
+    with pytest.raises(FailedPrecondition, match="mend or remove it"):
+        await rig.new_engine(state_dir=tmp_path).start()
+    assert (tmp_path / FILE).read_text(encoding="utf-8") == "{"
+
+
+async def test_a_state_that_cannot_be_saved_is_told_and_serving_goes_on(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError("no space left on device")
+
+    await rig.new_engine(state_dir=tmp_path).start()
+    monkeypatch.setattr("os.fsync", fail)
+    with caplog.at_level(logging.ERROR):
+        await rig.run()
+    assert rig.state is ModelState.RUNNING
+    assert {record.message for record in caplog.records} == {"state_not_saved: no space left on device"}
+
+
+async def test_f1_a_state_directory_that_hangs_holds_up_nothing_but_what_is_kept(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What comes meanwhile is written when it answers again, the newest alone."""
+    engine, go, syncs = rig.new_engine(state_dir=tmp_path), threading.Event(), []
+
+    def hang(descriptor: int) -> None:
+        syncs.append(descriptor)
+        assert go.wait(60)
+
+    await engine.start()
+    monkeypatch.setattr("os.fsync", hang)
+    monkeypatch.setattr(kept_models, "SAVE_LIMIT", 0.001)
+    with caplog.at_level(logging.ERROR):
+        await rig.run()
+        accepted = await rig.start()
+    assert "state_not_saved: the state directory has not answered for 0.001 s" in caplog.messages
+    assert not (tmp_path / FILE).exists()
+    monkeypatch.setattr(kept_models, "SAVE_LIMIT", 60.0)
+    go.set()
+    await engine.release_request(accepted.handle, "")
+    await engine.stop_model(NAME)
+    assert json.loads((tmp_path / FILE).read_text())[0]["wanted"] == "STOPPED"
+    assert len(syncs) <= 3
+
+
+async def test_without_a_folder_nothing_is_kept(rig: Rig) -> None:
+    await rig.run()
+    await rig.engine.close()
+    await rig.new_engine().start()
+    assert rig.engine.list_models() == []
+
+
+async def test_two_engines_do_not_share_a_folder(rig: Rig, tmp_path: Path) -> None:
+    first = rig.new_engine(state_dir=tmp_path)
+    await first.start()
+    second = rig.new_engine(state_dir=tmp_path)
+    with pytest.raises(FailedPrecondition, match="in use by another engine"):
+        await second.start()
+    await first.close()
+    await second.start()
+
+
+class TestDeclared:
+    """Models of the command line, which is newer than what was kept."""
+
+    @pytest.fixture(autouse=True)
+    async def kept(self, rig: Rig, tmp_path: Path) -> None:
+        """A model and another one were running when the engine went away."""
+        await rig.new_engine(state_dir=tmp_path).start()
+        await rig.run(max_batch=32)
+        await rig.run("other")
+        await rig.engine.close()
+        rig.new_engine(state_dir=tmp_path)
+
+    async def test_an_equal_config_is_returned_to(self, rig: Rig) -> None:
+        assert await rig.engine.start([rig.config(max_batch=32)]) == []
+        assert await rest(rig) == {NAME: ModelState.RUNNING, "other": ModelState.RUNNING}
+
+    async def test_another_config_takes_the_place_of_what_was_kept(self, rig: Rig, tmp_path: Path) -> None:
+        newer = rig.config(max_batch=4, max_length=64)
+        assert await rig.engine.start([newer]) == [Replaced(NAME, ("max_batch: 32 -> 4", "max_length: unset -> 64"))]
+        await rig.engine.install_model(newer)
+        assert batches(tmp_path) == {NAME: 4, "other": None}
+        assert rig.engine.get_model(NAME).effective.config.max_batch == 4
+        await rest(rig)
+
+    async def test_what_was_kept_stays_kept_until_the_new_one_could_be_read(
+        self, rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        newer = rig.config(max_batch=4)
+        await rig.engine.start([newer])
+        await rest(rig)
+        assert batches(tmp_path) == {NAME: 32, "other": None}
+
+        def damaged(*_: object) -> None:
+            raise BadModel("the tokenizer is damaged")
+
+        monkeypatch.setattr("headrace_engine.engine.model.prepare", damaged)
+        with pytest.raises(BadModel):
+            await rig.engine.install_model(newer)
+        assert batches(tmp_path) == {NAME: 32, "other": None}
+        await rig.engine.release_model(NAME)
+        assert batches(tmp_path) == {"other": None}
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"model_path": "/nowhere/at/all"}, "/nowhere/at/all: no such file or directory"),
+            ({"max_length": 10**6}, "more than the model was made for"),
+            ({"max_batch": 0}, "max_batch = 0 is out of range"),
+        ],
+    )
+    async def test_a_wrong_one_is_refused_before_anything_is_done(
+        self, rig: Rig, tmp_path: Path, changes: dict[str, Any], said: str
+    ) -> None:
+        with pytest.raises((BadModel, InvalidArgument), match=said):
+            await rig.engine.start([rig.config(**changes)])
+        assert rig.engine.list_models() == []
+        assert batches(tmp_path) == {NAME: 32, "other": None}
+        await rig.new_engine(state_dir=tmp_path).start()  # The folder is not held.
+        await rest(rig)
+
+    async def test_a_name_on_a_hub_is_not_fetched_before_the_engine_is_up(
+        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headrace_engine.models.loaders.hub.fetch", lambda *_: pytest.fail("fetched"))
+        (replaced,) = await rig.engine.start([rig.config(model_path="owner/model", max_batch=32)])
+        assert replaced.changes == (f"model_path: {rig.model_path} -> owner/model",)
+        await rest(rig)
+
+
+def batches(folder: Path) -> dict[str, Any]:
+    """max_batch by name, as it is on disk."""
+    entries = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return {entry["config"]["model_name"]: entry["config"]["max_batch"] for entry in entries}
+
+
+async def test_f5_a_model_that_no_message_holds_is_failed_and_never_installed(rig: Rig, tmp_path: Path) -> None:
+    """Neither at its install nor after a restart, whatever was kept of it."""
+    wrong = shutil.copytree(rig.model_path, tmp_path / "wrong")
+    config = json.loads((wrong / "config.json").read_text())
+    (wrong / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2**32}))
+    await rig.new_engine(state_dir=tmp_path / "state").start()
+    with pytest.raises(BadModel, match="max_position_embeddings = 4294967296 must be an integer from 1 to 2147483647"):
+        await rig.install("m", model_path=str(wrong))
+    await restart(rig, tmp_path / "state")
+    assert await rest(rig) == {"m": ModelState.FAILED}
+    view = rig.engine.get_model("m")
+    assert view.failure is not None
+    assert view.failure.reason == "BAD_MODEL"
+    await rig.engine.release_model("m")

@@ -1,0 +1,369 @@
+"""What of a call reaches the engine, and what of its answer reaches the client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import pytest
+from headrace.v1 import engine_service_pb2 as facts_wire
+from headrace.v1 import model_service_pb2 as model_wire
+from headrace.v1 import request_service_pb2 as wire
+from headrace.v1 import status_pb2
+from headrace_gateway import pool as pool_module
+from support.scripted.engine_answers import element, packed, refuse
+from unit.gateway.conftest import ended, until
+from unit.gateway.failures import failing, failure_of
+
+ID = "0123456789abcdef0123456789abcdef"
+HANDLE = f"e1/x/{ID}"
+
+
+async def never(request, context):
+    await asyncio.Event().wait()
+
+
+def calls(front):
+    """One call of each kind that a handle, a placement or a fan-out makes."""
+    return {
+        "StartRequest": lambda **more: front.requests.StartRequest(wire.StartRequestRequest(model_name="smol"), **more),
+        "StopRequest": lambda **more: front.requests.StopRequest(wire.StopRequestRequest(handle=HANDLE), **more),
+        "Generate": lambda **more: front.requests.Generate(wire.GenerateRequest(model_name="smol"), **more),
+        "GeneratedElements": lambda **more: front.requests.GeneratedElements(
+            wire.GeneratedElementsRequest(handle=HANDLE), **more
+        ),
+        "GetModel": lambda **more: front.models.GetModel(model_wire.GetModelRequest(model_name="smol"), **more),
+        "WatchModel": lambda **more: front.models.WatchModel(model_wire.WatchModelRequest(), **more),
+        "Tokenize": lambda **more: front.facts.Tokenize(facts_wire.TokenizeRequest(model_name="smol"), **more),
+    }
+
+
+KINDS = ["StartRequest", "StopRequest", "Generate", "GeneratedElements", "GetModel", "WatchModel", "Tokenize"]
+
+
+async def arrives(front, engine, kind, **more):
+    """Makes a call that the engine never answers, and returns it with what the engine heard."""
+    engine.script[kind] = never
+    call = calls(front)[kind](**more)
+    task = asyncio.ensure_future(call.read() if isinstance(call, grpc.aio.UnaryStreamCall) else _answer(call))
+    await until(engine, lambda: engine.asked(kind))
+    return call, task, engine.asked(kind)[0]
+
+
+async def _answer(call):
+    return await call
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestBc178Deadlines:
+    async def test_bc178_no_deadline_stays_none(self, front, engine, kind):
+        call, task, heard = await arrives(front, engine, kind)
+        assert heard.remaining is None
+        call.cancel()
+        await ended(asyncio.gather(task, return_exceptions=True))
+
+    async def test_bc178_the_engine_gets_what_is_left(self, front, engine, kind):
+        before = time.monotonic()
+        call, task, heard = await arrives(front, engine, kind, timeout=60)
+        # gRPC rounds what it sends up to its unit, so a little more than asked for may arrive.
+        assert 60 - (time.monotonic() - before) - 1 < heard.remaining < 61
+        call.cancel()
+        await ended(asyncio.gather(task, return_exceptions=True))
+
+    async def test_bc178_a_deadline_in_ten_years_works(self, front, engine, kind):
+        call, task, heard = await arrives(front, engine, kind, timeout=10 * 365 * 86400)
+        assert heard.remaining > 86400 * 365
+        call.cancel()
+        await ended(asyncio.gather(task, return_exceptions=True))
+
+    async def test_bc178_an_expired_deadline_fails_at_once(self, front, engine, kind):
+        engine.script[kind] = never
+        failure = await failing(calls(front)[kind](timeout=-1))
+        assert failure.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+    async def test_bc179_the_engine_stops_when_the_deadline_passes(self, front, engine, kind):
+        _, task, _ = await arrives(front, engine, kind, timeout=0.3)
+        assert (await ended(task)).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await until(engine, lambda: kind in engine.cancelled)
+
+    async def test_bc179_the_engine_stops_when_the_client_leaves(self, front, engine, kind):
+        call, task, _ = await arrives(front, engine, kind)
+        call.cancel()
+        await until(engine, lambda: kind in engine.cancelled)
+        await ended(asyncio.gather(task, return_exceptions=True))
+
+
+async def test_key_and_trace_are_passed_on_and_nothing_else(front, engine):
+    metadata = (("authorization", "Bearer k"), ("traceparent", "00-1-2-01"), ("x-private", "no"))
+    for kind in KINDS:
+        call, task, heard = await arrives(front, engine, kind, metadata=metadata)
+        assert heard.metadata["authorization"] == "Bearer k"
+        assert heard.metadata["traceparent"] == "00-1-2-01"
+        assert "x-private" not in heard.metadata
+        call.cancel()
+        await ended(asyncio.gather(task, return_exceptions=True))
+
+
+async def test_a6_an_engine_can_tell_clients_apart_that_cannot_say_who_they_are(world, front, engine):
+    """By their connections, whose addresses stay here."""
+    request = wire.StartRequestRequest(model_name="smol", text="a")
+    for each in (front, front, world.connection(front.gateway)):
+        await each.requests.StartRequest(request, metadata=(("headrace-caller", "me"),))
+    callers = [heard.metadata["headrace-caller"] for heard in engine.asked("StartRequest")]
+    assert callers[0] == callers[1] != callers[2]
+    assert all(len(caller) == 24 and caller.isalnum() for caller in callers)
+
+
+async def test_bc178_a_dropped_generate_is_cancelled_at_the_engine_in_mid_stream(front, engine):
+    async def one_token(request, context):
+        await context.write(wire.GenerateResponse(index=0))
+        await asyncio.Event().wait()
+
+    engine.script["Generate"] = one_token
+    call = front.requests.Generate(wire.GenerateRequest(model_name="smol"))
+    await call.read()
+    call.cancel()
+    await until(engine, lambda: "Generate" in engine.cancelled)
+
+
+async def test_details_of_an_engines_failure_arrive_byte_for_byte(front, engine):
+    info = status_pb2.ErrorInfo(reason="QUEUE_FULL", domain="headrace", metadata={"limit": "256", "model_name": "smol"})
+    retry = status_pb2.RetryInfo()
+    retry.retry_delay.FromMilliseconds(1200)
+    queue = status_pb2.QueueInfo(waiting_ahead=256, max_waiting=256)
+    details = [packed("ErrorInfo", info), packed("RetryInfo", retry), packed("QueueInfo", queue, "headrace.v1")]
+    sent = status_pb2.Status(code=8, message="256 requests wait", details=details).SerializeToString()
+
+    async def full(request, context):
+        await context.abort(
+            grpc.StatusCode.RESOURCE_EXHAUSTED, "256 requests wait", (("grpc-status-details-bin", sent),)
+        )
+
+    engine.script["StopRequest"] = full
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await calls(front)["StopRequest"]()
+    assert dict(caught.value.trailing_metadata())["grpc-status-details-bin"] == sent
+    failure = failure_of(caught.value)
+    assert failure.told == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    assert failure.retry_seconds == 1.2
+    assert failure.details["QueueInfo"].max_waiting == 256
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED])
+async def test_a_failure_without_details_keeps_its_code_and_sentence(front, engine, code):
+    async def bare(request, context):
+        await context.abort(code, "just so")
+
+    engine.script["StopRequest"] = bare
+    failure = await failing(calls(front)["StopRequest"]())
+    assert (failure.code, failure.message, failure.details) == (code, "just so", {})
+
+
+async def test_an_engine_that_is_unavailable_for_a_reason_of_its_own_is_not_called_unreachable(front, engine):
+    async def restarting(request, context):
+        await refuse(context, grpc.StatusCode.UNAVAILABLE, "CORE_RESTARTING")
+
+    engine.script["StopRequest"] = restarting
+    assert (await failing(calls(front)["StopRequest"]())).reason == "CORE_RESTARTING"
+    assert front.gateway.pool.named("e1").view.reachable
+
+
+@pytest.mark.parametrize("kind", ["StopRequest", "GeneratedElements"])
+async def test_bc163_an_engine_call_that_is_cut_off_is_a_status_and_no_silence(front, engine, kind):
+    async def cut(request, context):
+        await context.abort(grpc.StatusCode.CANCELLED, "stopped")
+
+    engine.script[kind] = cut
+    failure = await failing(calls(front)[kind](timeout=60))
+    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), RuntimeError("canary-text"), KeyError("canary-text")])
+@pytest.mark.parametrize("kind", ["StopRequest", "GeneratedElements"])
+async def test_bc163_a_defect_of_the_gateway_is_a_status_and_no_silence(front, monkeypatch, kind, error):
+    def broken(handle):
+        raise error
+
+    monkeypatch.setattr(front.gateway.pool, "named", broken)
+    failure = await failing(calls(front)[kind](timeout=60))
+    assert failure.told == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
+    assert type(error).__name__ in failure.message
+    assert "canary-text" not in failure.message
+
+
+class Panic(BaseException):
+    """What native libraries raise."""
+
+
+@pytest.mark.parametrize("kind", ["StopRequest", "GeneratedElements"])
+async def test_f2_a_panic_is_a_status_and_no_silence(front, monkeypatch, kind):
+    def broken(handle):
+        raise Panic("canary-text")
+
+    monkeypatch.setattr(front.gateway.pool, "named", broken)
+    failure = await failing(calls(front)[kind](timeout=60))
+    assert failure.told == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
+    assert "canary-text" not in failure.message
+
+
+async def test_f2_a_defect_in_polling_an_engine_is_told_and_polling_goes_on(front, monkeypatch):
+    (engine,) = front.gateway.pool.engines
+    refresh, polled, told = engine.refresh, asyncio.Event(), []
+
+    async def broken():
+        engine.refresh = again
+        raise Panic("canary-text")
+
+    async def again():
+        await refresh()
+        polled.set()
+
+    def tell(where, error):
+        told.append((where, type(error)))
+        engine.wake.set()
+
+    monkeypatch.setattr(pool_module, "defect", tell)
+    monkeypatch.setattr(engine, "refresh", broken)
+    engine.wake.set()
+    await asyncio.wait_for(polled.wait(), 60)
+    assert told == [("refresh", Panic)]
+
+
+async def test_bc161_streams_started_and_dropped_unread_leave_nothing_behind(front, engine):
+    async def chatty(request, context):
+        for position in range(100_000):
+            await context.write(element(request.handle, 0, position % 9))
+
+    engine.script["GeneratedElements"] = chatty
+    streams = [calls(front)["GeneratedElements"]() for _ in range(60)]
+    await until(engine, lambda: len(engine.asked("GeneratedElements")) == 60)
+    for stream in streams:
+        stream.cancel()
+    await until(engine, lambda: engine.cancelled.count("GeneratedElements") == 60)
+    await front.models.ListModels(model_wire.ListModelsRequest())
+
+
+async def test_bc170_other_calls_are_answered_beside_hundreds_of_open_streams(front, engine):
+    engine.script["GeneratedElements"] = never
+    streams = [calls(front)["GeneratedElements"]() for _ in range(300)]
+    await until(engine, lambda: len(engine.asked("GeneratedElements")) == 300)
+    held = engine.hold("r1")
+    handle = held.handle.replace("self", "e1", 1)
+    await front.requests.StopRequest(wire.StopRequestRequest(handle=handle))
+    assert (await front.facts.GetEngineStat(facts_wire.GetEngineStatRequest())).stats
+    for stream in streams:
+        stream.cancel()
+    await until(engine, lambda: engine.cancelled.count("GeneratedElements") == 300)
+
+
+async def test_bc172_a_slow_reader_holds_its_engine_back_and_gets_every_token_once(front, engine):
+    sent = {"slow": 0, "fast": 0}
+    total = 1500
+    text = "x" * 50_000
+
+    async def many(request, context):
+        who = "slow" if request.index else "fast"
+        for position in range(total):
+            message = element(request.handle, position, 1)
+            message.elements.text = text
+            await context.write(message)
+            sent[who] += 1
+
+    engine.script["GeneratedElements"] = many
+    slow = front.requests.GeneratedElements(wire.GeneratedElementsRequest(handle=HANDLE, index=1))
+    first = await slow.read()
+    fast = front.requests.GeneratedElements(wire.GeneratedElementsRequest(handle=HANDLE))
+    assert [message.elements.position async for message in fast] == list(range(total))
+    assert sent["slow"] < total, "75 MB would lie in buffers"
+    positions = [first.elements.position]
+    while (message := await slow.read()) is not grpc.aio.EOF:
+        positions.append(message.elements.position)
+    assert positions == list(range(total))
+
+
+async def test_bc167_messages_far_above_four_mebibytes_pass_both_ways(front, engine):
+    text = "é" * 3_000_000
+    stream = front.requests.Generate(wire.GenerateRequest(model_name="smol", text=text))
+    echoed = [message.elements.text async for message in stream if message.HasField("elements")]
+    assert echoed == [text]
+    request = wire.StartRequestRequest(model_name="smol")
+    request.token_ids.ids.extend(range(1_500_000))
+    await front.requests.StartRequest(request)
+    assert len(engine.asked("StartRequest")[-1].request.token_ids.ids) == 1_500_000
+
+
+async def test_n3_a_message_above_the_limit_is_refused_by_name(front):
+    call = front.requests.Generate(wire.GenerateRequest(model_name="smol", text="x" * (17 << 20)))
+    failure = await failing(call)
+    assert failure.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert str(16 << 20) in failure.message
+
+
+async def test_bc195_a_zero_sent_on_purpose_and_a_false_arrive_as_sent(front, engine):
+    request = wire.StartRequestRequest(model_name="smol", request_id="r1", add_special_tokens=False)
+    request.config.temperature = 0.0
+    request.config.seed = 0
+    request.config.do_sample = False
+    await front.requests.StartRequest(request)
+    (heard,) = engine.asked("StartRequest")
+    assert heard.request == request
+    assert heard.request.config.HasField("seed")
+    assert not heard.request.config.HasField("top_k")
+
+
+async def test_fields_that_the_gateway_does_not_know_reach_the_engine_which_refuses_them(front, engine):
+    unknown = b"\x98\x3f\x01"  # field 1011, varint 1
+    start = wire.StartRequestRequest(model_name="smol")
+    start.MergeFromString(unknown)
+    await front.requests.StartRequest(start)
+    install = model_wire.InstallModelRequest(engine_ids=["e1"])
+    install.config.MergeFromString(b"\x0a\x01m" + unknown)
+    await front.models.InstallModel(install)
+    assert engine.asked("StartRequest")[0].request.SerializeToString().endswith(unknown)
+    assert unknown in engine.asked("InstallModel")[0].request.SerializeToString()
+
+
+def _delivering(*messages):
+    """A Generate that brings these messages and goes on for ever."""
+
+    async def generate(request, context):
+        for message in messages:
+            await context.write(message)
+        await asyncio.Event().wait()
+
+    return generate
+
+
+ACCEPTED = wire.GenerateResponse(request={"handle": "e1/i/1"})
+THREE = wire.GenerateResponse(elements={"token_ids": [1, 2, 3]})
+
+
+async def _broken(front, engine, messages, cut):
+    """How a Generate fails that is cut after these messages."""
+    engine.script["Generate"] = _delivering(*messages)
+    call = front.requests.Generate(wire.GenerateRequest(model_name="smol"))
+    for _ in messages:
+        await call.read()
+    await cut()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    return failure_of(caught.value)
+
+
+async def test_b6_a_generate_that_broke_after_tokens_invites_to_no_retry(front, engine):
+    failure = await _broken(front, engine, [ACCEPTED, THREE], engine.stop)
+    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
+    assert "RetryInfo" not in failure.details
+    assert 'engine "e1" does not answer. This call broke off after 3 tokens and cannot go on' in failure.message
+
+
+async def test_b6_a_generate_that_broke_before_the_first_token_may_be_sent_again(front, engine):
+    assert (await _broken(front, engine, [ACCEPTED], engine.stop)).retry_seconds == 1.0
+
+
+async def test_b6_a_generate_cut_by_a_drain_invites_to_no_retry(front, engine):
+    failure = await _broken(front, engine, [ACCEPTED, THREE], lambda: front.gateway.calls.drain(0))
+    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    assert "RetryInfo" not in failure.details
+    assert "after 3 tokens" in failure.message

@@ -1,0 +1,144 @@
+"""WatchModel through the gateway: the engines' streams, merged."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from headrace.v1 import model_service_pb2 as wire
+from support.scripted.engine_answers import INITIAL, RELEASED, RUNNING, refuse
+from unit.gateway.conftest import until
+from unit.gateway.failures import failing
+
+UNSPECIFIED = 0
+
+
+@pytest.fixture
+async def first(world):
+    return await world.engine(smol=INITIAL)
+
+
+@pytest.fixture
+async def second(world):
+    return await world.engine(smol=INITIAL)
+
+
+@pytest.fixture
+async def front(world, first, second):
+    return await world.gateway(poll_interval=0.05, e1=first, e2=second)
+
+
+def watch(front, **fields):
+    return front.models.WatchModel(wire.WatchModelRequest(**fields))
+
+
+async def tell(stream):
+    message = await stream.read()
+    return None if message is grpc.aio.EOF else (message.model.engine, message.model.state)
+
+
+async def until_told(stream, *wanted):
+    """Reads until everything wanted was told, and answers all that was."""
+    told = []
+    while not set(wanted) <= set(told):
+        told.append(await tell(stream))
+        assert told[-1] is not None
+    return told
+
+
+async def test_present_states_first_then_changes_of_any_engine(front):
+    stream = watch(front, model_name="smol")
+    assert {await tell(stream), await tell(stream)} == {("e1", INITIAL), ("e2", INITIAL)}
+    await front.models.StartModel(wire.StartModelRequest(model_name="smol", engine_ids=["e2"]))
+    await until_told(stream, ("e2", RUNNING))
+
+
+async def test_it_ends_when_the_model_is_released_everywhere(front, first, second):
+    stream = watch(front, model_name="smol")
+    await until_told(stream, ("e1", INITIAL), ("e2", INITIAL))
+    for name in ("e1", "e2"):
+        await front.models.ReleaseModel(wire.ReleaseModelRequest(model_name="smol", engine_ids=[name]))
+        await until_told(stream, (name, RELEASED))
+    assert await tell(stream) is None
+    assert (await stream.code()) is grpc.StatusCode.OK
+
+
+async def test_only_the_engines_named_are_watched(front, second):
+    stream = watch(front, model_name="smol", engine_ids=["e1"])
+    assert await tell(stream) == ("e1", INITIAL)
+    assert not second.asked("WatchModel")
+    assert (await failing(watch(front, model_name="smol", engine_ids=["e9"]))).reason == "UNKNOWN_ENGINE"
+
+
+async def test_an_engine_lost_meanwhile_is_told_and_watched_again(front, first):
+    stream = watch(front, model_name="smol")
+    await until_told(stream, ("e1", INITIAL), ("e2", INITIAL))
+    await first.stop()
+    assert await tell(stream) == ("e1", UNSPECIFIED)
+    first.models["smol"] = RUNNING
+    await first.start()
+    await until_told(stream, ("e1", RUNNING))
+
+
+async def test_an_engine_that_shuts_down_is_told_once(front, first):
+    stream = watch(front, model_name="smol", engine_ids=["e1"])
+    await until_told(stream, ("e1", INITIAL))
+
+    async def draining(request, context):
+        await refuse(context, grpc.StatusCode.UNAVAILABLE, "DRAINING")
+
+    first.script["WatchModel"] = draining
+    await first.stop()
+    await first.start()
+    await until(first, lambda: len(first.asked("WatchModel")) > 3)
+    del first.script["WatchModel"]
+    first.models["smol"] = RUNNING
+    assert [await tell(stream), await tell(stream)] == [("e1", UNSPECIFIED), ("e1", RUNNING)]
+
+
+async def test_an_engine_that_comes_back_without_the_model_counts_as_released(front, first):
+    stream = watch(front, model_name="smol", engine_ids=["e1"])
+    await until_told(stream, ("e1", INITIAL))
+    await first.stop()
+    first.models.clear()
+    await first.start()
+    await until_told(stream, ("e1", UNSPECIFIED), ("e1", RELEASED))
+    assert await tell(stream) is None
+
+
+async def test_engines_without_the_model_are_left_out(front, first):
+    first.models.clear()
+    stream = watch(front, model_name="smol")
+    assert await tell(stream) == ("e2", INITIAL)
+    assert not first.asked("WatchModel")
+
+
+async def test_a_model_that_no_engine_has_is_unknown(front):
+    assert (await failing(watch(front, model_name="none"))).reason == "UNKNOWN_MODEL"
+
+
+async def test_without_a_name_models_installed_later_are_told(front, first):
+    stream = watch(front)
+    await until_told(stream, ("e1", INITIAL), ("e2", INITIAL))
+    first.models["late"] = RUNNING
+    first.note()
+    await until_told(stream, ("e1", RUNNING))
+
+
+async def test_a_watch_of_all_models_has_no_end_of_its_own(front, first):
+    async def short(request, context):
+        await context.write(wire.WatchModelResponse(model=first._info("smol")))
+        del first.script["WatchModel"]
+
+    first.script["WatchModel"] = short
+    stream = watch(front, engine_ids=["e1"])
+    assert await tell(stream) == ("e1", INITIAL)
+    assert await tell(stream) == ("e1", INITIAL)
+    assert len(first.asked("WatchModel")) == 2
+
+
+async def test_a_client_that_leaves_ends_the_engines_streams(front, first, second):
+    stream = watch(front, model_name="smol")
+    await until_told(stream, ("e1", INITIAL), ("e2", INITIAL))
+    stream.cancel()
+    await until(first, lambda: "WatchModel" in first.cancelled)
+    await until(second, lambda: "WatchModel" in second.cancelled)

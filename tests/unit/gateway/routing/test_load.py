@@ -1,0 +1,194 @@
+"""How loaded engines are: what they tell by themselves, what polls find, and what was placed since."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+from headrace.v1.session_pb2 import ModelLoad
+from headrace_gateway.load import TOLD_SECONDS, TRAVEL_SECONDS, EngineLoad
+from support.clocks.waiting import ends
+from support.scripted.engine_answers import RELEASED, RUNNING, STOPPED, refuse
+from unit.gateway.conftest import QUICK, until
+from unit.gateway.placing import all_placed
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def load(clock):
+    return EngineLoad(clock)
+
+
+def told(load, name="smol", **figures):
+    return load.told([ModelLoad(model_name=name, **{"state": RUNNING, **figures})])
+
+
+def place(load):
+    with load.placing():
+        pass
+
+
+class TestCounting:
+    def test_figures_of_all_models_add_up_and_those_of_a_released_one_go(self, load):
+        told(load, running=3, waiting=2)
+        told(load, "other", running=1)
+        assert load.requests == 6
+        told(load, state=RELEASED)
+        assert load.requests == 1
+
+    def test_a_request_counts_while_it_is_started_and_not_if_it_was_refused(self, load):
+        with pytest.raises(ZeroDivisionError), load.placing():
+            assert load.requests == 1
+            raise ZeroDivisionError
+        assert load.requests == 0
+
+    def test_figures_that_arrive_count_what_was_placed_before_they_were_taken(self, load, clock):
+        told(load)
+        place(load)
+        clock.now += TRAVEL_SECONDS
+        told(load, running=1)
+        assert load.requests == 1
+
+    def test_what_was_placed_while_figures_were_on_their_way_counts_besides(self, load, clock):
+        told(load)
+        place(load)
+        clock.now += TRAVEL_SECONDS / 2
+        told(load, running=0)
+        assert load.requests == 1
+
+    def test_a_request_that_began_and_ended_between_two_looks_is_forgotten(self, load, clock):
+        told(load)
+        place(load)
+        clock.now += TOLD_SECONDS
+        assert load.requests == 0
+
+    def test_without_figures_that_come_by_themselves_only_a_poll_forgets(self, load, clock):
+        place(load)
+        clock.now += 10 * TOLD_SECONDS
+        assert load.requests == 1
+        load.counted(clock.now)
+        load.polled(7)
+        assert load.requests == 7
+
+    def test_the_last_figures_hold_when_no_more_come_and_until_a_poll(self, load):
+        told(load, running=4)
+        load.polled(9)
+        load.lost()
+        assert load.requests == 4
+        load.polled(2)
+        assert load.requests == 2
+
+    def test_a_change_of_state_core_or_readiness_is_news_and_of_figures_is_not(self, load):
+        assert told(load, core_epoch=1)
+        assert not told(load, core_epoch=1, running=9)
+        assert told(load, core_epoch=2)
+        assert told(load, core_epoch=2, draining=True)
+        assert told(load, state=STOPPED, core_epoch=2, draining=True)
+
+
+@pytest.fixture
+async def front(world, first, second, clock):
+    """Polls only when it has cause to, so that what it knows beyond that comes from the sessions.
+
+    Time stands still, and lies ahead of that of polls, however slow the machine: what was placed counts until a test
+    moves the clock.
+    """
+    clock.now = time.monotonic() + 1e6
+    front = await world.gateway(e1=first, e2=second, limits=QUICK)
+    for engine in (first, second):
+        await until(engine, lambda engine=engine: engine.sessions and engine.side.wants_load)
+    for name in ("e1", "e2"):
+        front.gateway.pool.named(name).load._now = clock
+    return front
+
+
+async def known(front, name, requests):
+    """Returns once the engine has told that many requests."""
+    load = front.gateway.pool.named(name).load
+    heard, told = asyncio.Event(), load.told
+
+    def telling(loads):
+        heard.set()
+        return told(loads)
+
+    load.told = telling
+    async with ends(f"{name} does not tell of {requests} requests"):
+        while load.requests != requests or not load.followed:
+            heard.clear()
+            await heard.wait()
+    load.told = told
+
+
+class TestSessions:
+    """The stream to each engine stands whether or not someone reads, and brings its load."""
+
+    async def test_requests_go_where_the_engines_themselves_say_is_less_to_do(self, front, first, second):
+        first.tell_load(running=2)
+        second.tell_load(running=4)
+        await known(front, "e1", 2)
+        await known(front, "e2", 4)
+        assert Counter(await all_placed(front, 2)) == {"e1": 2}
+        first.tell_load(running=9)
+        await known(front, "e1", 11)
+        assert await all_placed(front, 3) == ["e2"] * 3
+
+    async def test_t2_figures_that_travel_slowly_count_what_was_placed(self, front, first, second, clock):
+        """On a slow machine what was placed is in the figures that follow."""
+        first.tell_load(running=2)
+        second.tell_load(running=4)
+        await known(front, "e1", 2)
+        await known(front, "e2", 4)
+        assert Counter(await all_placed(front, 2)) == {"e1": 2}
+        clock.now += TRAVEL_SECONDS
+        first.tell_load(running=9)
+        await known(front, "e1", 9)
+        assert await all_placed(front, 3) == ["e2"] * 3
+
+    async def test_an_engine_that_tells_its_load_is_not_asked_for_it(self, front, first):
+        first.tell_load(running=2)
+        await known(front, "e1", 2)
+        asked = len(first.asked("GetEngineStat"))
+        await front.gateway.pool.refresh()
+        assert len(first.asked("GetEngineStat")) == asked
+
+    async def test_a_model_that_stopped_is_known_at_once(self, front, first):
+        first.tell_load()
+        await known(front, "e1", 0)
+        first.models["smol"] = STOPPED
+        first.tell_load(state=STOPPED)
+        await front.until(lambda: not front.gateway.pool.named("e1").view.runs("smol"))
+        assert await all_placed(front, 2) == ["e2"] * 2
+
+    async def test_after_the_stream_broke_polls_ask_again_until_another_one_tells(self, front, first):
+        async def refusing(requests, context):
+            await refuse(context, 14, "DRAINING")
+
+        first.tell_load(running=2)
+        await known(front, "e1", 2)
+        engine = front.gateway.pool.named("e1")
+        first.script["Session"] = refusing
+        tries = len(first.asked("Session"))
+        first.end_sessions()
+        await until(first, lambda: len(first.asked("Session")) > tries)
+        first.running = 5
+        await engine.refresh()
+        assert (engine.load.followed, engine.load.requests) == (False, 5)
+        del first.script["Session"]
+        opened = len(first.sessions)
+        await until(first, lambda: len(first.sessions) > opened and first.side.wants_load)
+        first.tell_load(running=8)
+        await known(front, "e1", 8)

@@ -1,0 +1,307 @@
+"""What one client may take of what all share, and what work for one may cost the others."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import sys
+from collections import OrderedDict
+from pathlib import Path
+
+import grpc
+import headrace
+import headrace_gateway
+import pytest
+from headrace.v1 import request_service_pb2, request_service_pb2_grpc
+from headrace.v1 import session_pb2 as wire
+from headrace_gateway import calls, client_book, upstream_book
+from headrace_gateway.calls import LiveCalls
+from headrace_gateway.outbox import Outbox
+from headrace_gateway.session_limits import SessionLimits
+from headrace_gateway.shares import Shares
+from headrace_gateway.status import CallError
+from unit.gateway.conftest import until
+from unit.gateway.failures import failing
+from unit.gateway.sessions.session_plumbing import Plumbing
+
+FULL = (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+
+
+class TestShares:
+    def test_whoever_comes_first_leaves_a_quarter(self):
+        shares = Shares(256)
+        assert fill(shares, "first") == 192
+        assert fill(shares, "second") == 48
+        assert shares.has_room("third", 12)
+        assert not shares.has_room("third", 13)
+
+    def test_one_is_never_refused_while_one_is_left(self):
+        shares = Shares(3)
+        assert [fill(shares, party) for party in "abcd"] == [2, 1, 0, 0]
+
+    def test_what_is_given_back_goes_to_those_who_hold_less(self):
+        shares = Shares(256)
+        for party in ("first", "second"):
+            fill(shares, party)
+        for _ in range(1000):
+            shares.give_back("first")
+            for party in ("first", "second"):
+                fill(shares, party)
+            shares.give_back("second")
+            for party in ("second", "first"):
+                fill(shares, party)
+        assert abs(shares.held("first") - shares.held("second")) <= 3
+        assert shares.taken <= 256
+
+    def test_who_holds_nothing_is_not_remembered(self):
+        shares = Shares(4)
+        with shares.holding("a"):
+            assert (shares.parties, shares.taken) == (1, 1)
+        assert (shares.parties, shares.taken) == (0, 0)
+
+
+def fill(shares, party):
+    count = 0
+    while shares.has_room(party):
+        shares.take(party)
+        count += 1
+    return count
+
+
+class TestChannels:
+    def test_f13_one_session_cannot_take_all_channels_to_an_engine(self, monkeypatch):
+        """It is refused what it asks beyond its share, attach by attach; another session gets all that it wants."""
+        monkeypatch.setattr(upstream_book, "MAX_READERS", 64)
+        plumbing = Plumbing(clients=2, limits=SessionLimits())
+        greedy, other = plumbing.clients
+        handle = plumbing.log(tokens=[1, 2])
+        for _ in range(100):
+            greedy.attach(handle, window=0)
+        for _ in range(10):
+            other.attach(handle)
+        plumbing.flow()
+        while greedy.read() or other.read():
+            pass
+        refused = [greedy[channel].error for channel in range(1, 101) if greedy[channel].error]
+        assert len(refused) == 100 - 48
+        error = CallError(refused[0])
+        assert (error.code, error.reason) == FULL
+        text = 'this session reads 48 sequences of engine "e1"; of 64 for all 16 are left, which others need'
+        assert error.status.message == f"{text}: detach some, or try again later"
+        assert all(other[channel].tokens == [1, 2] for channel in range(1, 11))
+
+    def test_f13_a_share_is_given_back_with_each_channel(self, monkeypatch):
+        """By a detach, a refusal of the engine, the end of the session, and the loss of the engine."""
+        monkeypatch.setattr(upstream_book, "MAX_READERS", 4)
+        plumbing = Plumbing(clients=2, limits=SessionLimits())
+        client, other = plumbing.clients
+        handle = plumbing.log()
+        for _ in range(20):
+            client.say(detach=[client.readings.detach(client.attach(handle))])
+            client.attach("e1/x/unknown")
+            plumbing.flow()
+            other.attach(handle)
+            other.book.close()
+            plumbing.flow()
+        channel = client.attach(handle)
+        plumbing.lose("e1")
+        plumbing.flow()
+        while client.read():
+            pass
+        assert client[channel].error.code == grpc.StatusCode.UNAVAILABLE.value[0]
+        assert plumbing.upstreams["e1"].readers == 0
+
+    def test_f13_what_one_may_have_is_below_what_there_is(self):
+        assert client_book.MAX_CHANNELS < upstream_book.MAX_READERS
+
+    def test_f13_a_channel_too_many_is_refused_alone(self, monkeypatch):
+        monkeypatch.setattr(client_book, "MAX_CHANNELS", 2)
+        plumbing = Plumbing(clients=1, limits=SessionLimits())
+        (client,) = plumbing.clients
+        handle = plumbing.log(tokens=[1])
+        for _ in range(3):
+            client.attach(handle)
+        plumbing.flow()
+        while client.read():
+            pass
+        assert [client[channel].tokens for channel in (1, 2, 3)] == [[1], [1], []]
+        assert "2 sequences, as many as one session may" in client[3].error.message
+
+    def test_f14_an_attach_that_names_an_owner_is_refused_alone(self):
+        plumbing = Plumbing(clients=1, limits=SessionLimits())
+        (client,) = plumbing.clients
+        handle = plumbing.log(tokens=[1])
+        client.attach(handle, owner="ann")
+        client.attach(handle)
+        plumbing.flow()
+        while client.read():
+            pass
+        assert CallError(client[1].error).reason == "NOT_SUPPORTED"
+        assert client[2].tokens == [1]
+
+
+class TestCalls:
+    def test_f13_a_connection_has_a_share_of_the_calls_in_progress(self, monkeypatch):
+        monkeypatch.setattr(calls, "MAX_CALLS", 8)
+        live = LiveCalls()
+        held = [live.sharing("/headrace.v1.RequestService/SyncRequest", "greedy") for _ in range(6)]
+        for one in held:
+            one.__enter__()
+        with pytest.raises(CallError, match="connection has 6 calls in progress; of 8 for all 2 are left") as caught:
+            live.sharing("/headrace.v1.RequestService/GetRequest", "greedy")
+        assert caught.value.reason == "QUEUE_FULL"
+        with live.sharing("/headrace.v1.RequestService/GetRequest", "other"):
+            pass
+        with live.sharing("/headrace.v1.RequestService/Session", "greedy"):
+            pass
+        for one in held:
+            one.__exit__(None, None, None)
+        with live.sharing("/headrace.v1.RequestService/GetRequest", "greedy"):
+            pass
+
+    async def test_f13_calls_that_wait_leave_others_their_turn(self, world, engine, join, monkeypatch):
+        """Through a real gateway: a connection full of waiting calls is told so, and another is served."""
+        monkeypatch.setattr(calls, "MAX_CALLS", 4)
+        front, over = await world.gateway(e1=engine), asyncio.Event()
+
+        async def wait(request, context):
+            await over.wait()
+
+        engine.script["GeneratedElements"] = wait
+        request = request_service_pb2.GeneratedElementsRequest(handle="e1/a/b")
+        waiting = [front.requests.GeneratedElements(request) for _ in range(3)]
+        await until(engine, lambda: len(engine.asked("GeneratedElements")) == 3)
+        request = request_service_pb2.ListRequestsRequest()
+        failure = await failing(front.requests.ListRequests(request))
+        assert failure.told == FULL
+        assert failure.retry_seconds > 0
+        other = request_service_pb2_grpc.RequestServiceStub((await join(front)).channel)
+        assert not (await other.ListRequests(request)).requests
+        over.set()
+        for call in waiting:
+            assert await call.read() is grpc.aio.EOF
+        assert not (await front.requests.ListRequests(request)).requests
+
+
+class TestTime:
+    @pytest.mark.parametrize("count", [2_000, 16_000])
+    def test_f12_what_waits_is_told_in_linear_time(self, count):
+        """Calls of functions, Python's and C's, an item: as many for many as for few."""
+        assert count_calls(lambda: drain(count)) / count < 120
+
+    def test_f12_a_step_costs_no_look_at_all_that_waits(self):
+        """With a crowd of items behind it, a step is weighed against a message and not against the crowd."""
+        outbox = Outbox(SessionLimits(message_bytes=5_000), lambda: None)
+        for channel in range(1, 50_000):
+            outbox.put_error(wire.HandleError(channel=channel, handle="h" * 40))
+        step = wire.StepBatch(channels=[60_000], positions=[0], counts=[1], token_ids=[7], texts=["x"], checksums=[1])
+        outbox.put_rows(wire.SessionResponse(step=step))
+        assert count_calls(outbox.take) < 20_000
+
+    def test_f12_nothing_is_taken_from_the_front_of_a_list_or_dict(self):
+        """A list moves all the others, a dict walks over all that left before. OrderedDict and deque do not."""
+        found = [place for root in sources() for path in root.rglob("*.py") for place in front_removals(path)]
+        assert found == []
+
+    @pytest.mark.parametrize(
+        ("source", "found"),
+        [
+            ("self.x: dict = {}\nfirst = next(iter(self.x))", 1),
+            ("self.x = OrderedDict()\nfirst = next(iter(self.x))", 0),
+            ("self.x = {}\nself.x.pop(next(iter(self.x.values())))", 1),
+            ("waiting.pop(0)", 1),
+            ("waiting.popleft()", 0),
+        ],
+    )
+    def test_f12_that_search_finds_what_it_looks_for(self, source, found):
+        assert len(list(front_lines(source))) == found
+
+    async def test_f12_a_crowd_of_attaches_lets_others_have_their_turn(self, front, engine, join):
+        """While one message of 20,000 attaches is worked through, a session beside it is answered."""
+        crowd, other = await join(front), await join(front)
+        message = wire.SessionRequest(attach=[crowd.attach("e1/x/unknown") for _ in range(20_000)])
+        turns = []
+        for live in front.gateway.sessions.live:
+            watch(live.book, turns)
+        await crowd.call.write(message)
+        await other.say(ping=wire.Ping(number=1))
+        await other.until(lambda: other.pongs == [1])
+        await crowd.until(lambda: all(crowd.of[channel].error for channel in range(1, 20_001)))
+        assert turns.index("ping") < len(turns) - 1
+
+    @pytest.fixture
+    async def front(self, world, engine):
+        return await world.gateway(e1=engine)
+
+
+def watch(book, turns):
+    """Notes the portions that a session's messages are done in, and pings."""
+    hear = book.hear_in_portions
+
+    def noting(request):
+        if request.HasField("ping"):
+            turns.append("ping")
+        for _ in hear(request):
+            turns.append("portion")
+            yield
+
+    book.hear_in_portions = noting
+
+
+def drain(count):
+    outbox = Outbox(SessionLimits(message_bytes=5_000), lambda: None)
+    for channel in range(1, count + 1):
+        outbox.put_error(wire.HandleError(channel=channel, handle="h" * 40))
+    while outbox.take() is not None:
+        pass
+    assert isinstance(outbox._channels, OrderedDict)
+
+
+def count_calls(work):
+    count = 0
+
+    def profile(frame, event, argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def sources():
+    for package in (headrace, headrace_gateway):
+        yield Path(package.__file__).parent
+    yield Path(__file__).parents[4] / "engine_service/headrace_engine"
+
+
+def front_removals(path):
+    """Places where the first of a list or dict is taken."""
+    if path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+        return []
+    return [f"{path.name}:{line}" for line in front_lines(path.read_text())]
+
+
+def front_lines(source):
+    """Lines with `x.pop(0)`, and with `next(iter(...))` of what a class keeps as anything but OrderedDict."""
+    tree = ast.parse(source)
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign | ast.AnnAssign) and node.value]
+    kinds = {name_of(target): ast.unparse(node.value) for node in made for target in targets(node)}
+    plain = {name for name, kind in kinds.items() if name.startswith("self.") and "OrderedDict(" not in kind}
+    for node in ast.walk(tree):
+        text = ast.unparse(node) if isinstance(node, ast.Call) else ""
+        if text.endswith(".pop(0)"):
+            yield node.lineno
+        if text.startswith("next(iter(") and text[len("next(iter(") :].split(")")[0].split(".values(")[0] in plain:
+            yield node.lineno
+
+
+def targets(node):
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def name_of(target):
+    return ast.unparse(target)
