@@ -174,7 +174,7 @@ class InstallFields(TypedDict, total=False):
     Attributes:
         file_prefix: base name when one directory holds several models.
         revision: branch, tag or commit of a hub name.
-        hub: the hub that resolves a hub name.
+        hub: URL of the hub that resolves a hub name, one that the engine's operator allows.
         format: "AUTO" (default), "HF", "GGUF", "HEADRACE".
         dtype: "AUTO" (default), "FLOAT32", "BFLOAT16", "FLOAT16".
         compute_unit: "CUDA", "CPU", or "CPU_NUMA": threads and a share of the weights on each memory node. Default:

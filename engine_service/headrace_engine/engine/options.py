@@ -40,6 +40,7 @@ class EngineOptions:
         backend: name of the runner that cores use: "cpu", "torch", or "auto": torch on CUDA devices, cpu elsewhere.
         native_ops: let the backend use the native core where it can.
         allow_hub: resolve model paths that are no local path as names on a model hub.
+        hubs: addresses that callers may name beside the engine's own hub; None: any.
         core_ping_limit: seconds after which a core that makes no progress, not even inside a step, is killed.
         file_limit: seconds that reading what an install needs of a model's files may take.
         stream_interval: seconds after a core's last word in which further tokens wait for those of the next step; the
@@ -60,6 +61,7 @@ class EngineOptions:
     backend: str = "auto"
     native_ops: bool = False
     allow_hub: bool = True
+    hubs: tuple[str, ...] | None = None
     core_ping_limit: float = 30.0
     file_limit: float = FILE_LIMIT
     stream_interval: float = STREAM_INTERVAL

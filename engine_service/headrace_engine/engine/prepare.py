@@ -10,6 +10,7 @@ from headrace_engine.config import KvCacheMode, ModelFormat, RuntimeConfig
 from headrace_engine.engine.backend_fields import check_storage
 from headrace_engine.engine.generation import filled
 from headrace_engine.engine.guiding import Guiding
+from headrace_engine.engine.hubs import check_hub
 from headrace_engine.engine.model_defaults import check_default_ids, model_defaults
 from headrace_engine.engine.model_paths import Place, check_prefix, locate
 from headrace_engine.engine.options import EngineOptions
@@ -164,8 +165,7 @@ def _as_inspection(error: InvalidArgument) -> InvalidArgument:
 
 
 def _open(config: RuntimeConfig, options: EngineOptions) -> ModelFiles:
-    if not options.allow_hub and config.hub:
-        raise InvalidArgument.field("config.hub", f"= {config.hub!r}: this engine uses no hub")
+    check_hub(config.hub, options)
     check_prefix(config.file_prefix)
     place = locate(config.model_path, options)
     if not options.allow_hub and not _exists(place.path):

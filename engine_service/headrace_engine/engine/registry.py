@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.advice import COMPUTING, starting, way_out
 from headrace_engine.engine.core_link import CoreLauncher
+from headrace_engine.engine.hubs import check_hub
 from headrace_engine.engine.kept_models import KeptModels, Replaced
 from headrace_engine.engine.model import Model
 from headrace_engine.engine.model_paths import check_path, resolve_roots
@@ -45,7 +46,7 @@ class ModelRegistry:
         self._options = options
         self._pools = pools
         self._surroundings = Surroundings(options, launcher, pools, clock, self._changed)
-        self._operators = replace(self._surroundings, options=replace(options, model_roots=None))
+        self._operators = replace(self._surroundings, options=replace(options, model_roots=None, hubs=None))
         self._declared: dict[str, RuntimeConfig] = {}
         resolve_roots(options)
         self._models: dict[str, Model] = {}
@@ -99,7 +100,9 @@ class ModelRegistry:
         check_config(config, self._options.backend)
         model = self._models.get(config.model_name)
         if model is None or model.config != config:
-            check_path(config.model_path, self._around(config).options)
+            options = self._around(config).options
+            check_path(config.model_path, options)
+            check_hub(config.hub, options)
         if model is None or model.state is ModelState.FAILED:
             model = self._add(config)
         elif model.config != config:
@@ -150,6 +153,7 @@ class ModelRegistry:
         if not config.model_path:
             raise InvalidArgument.field("model_path", "is not set: give a directory, file or hub name")
         check_path(config.model_path, self._options, "model_path")
+        check_hub(config.hub, self._options, "hub")
         return await self._pools.on_files(config.model_path, describe, config, self._options)
 
     async def restore(self, declared: Sequence[RuntimeConfig]) -> list[Replaced]:

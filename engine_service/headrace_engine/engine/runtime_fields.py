@@ -11,7 +11,7 @@ RUNTIME = table(
     Field("model_path", text="directory, file or hub name, on the engine's host, inside its model roots"),
     Field("file_prefix", text="base name when one directory holds several models"),
     Field("revision", text="branch, tag or commit of a hub name"),
-    Field("hub", text="hub that resolves a hub name; unset: the engine's"),
+    Field("hub", text="hub that resolves a hub name, one that the operator allows (--hub); unset: the engine's"),
     Field(
         "format",
         default=ModelFormat.AUTO,

@@ -155,7 +155,16 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder that callers may install models from; repeatable; without one they name no paths",
     )
-    parser.add_argument("--no-hub", dest="hub", action="store_false", help="take model paths as paths only")
+    hubs = parser.add_mutually_exclusive_group()
+    hubs.add_argument("--no-hub", action="store_true", help="take model paths as paths only")
+    hubs.add_argument(
+        "--hub",
+        type=_hub,
+        action="append",
+        default=[],
+        metavar="URL",
+        help="hub that callers may name beside the engine's own; repeatable",
+    )
     parser.add_argument(
         "--backend",
         choices=[AUTO_BACKEND, *BACKENDS],
@@ -237,7 +246,8 @@ def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOp
         state_dir=given.state_dir,
         backend=given.backend,
         native_ops=given.native_ops,
-        allow_hub=given.hub,
+        allow_hub=not given.no_hub,
+        hubs=tuple(given.hub),
         core_ping_limit=given.core_ping_limit,
         file_limit=given.file_limit,
         stream_interval=given.stream_interval,
@@ -262,3 +272,9 @@ def _positive_seconds(text: str) -> float:
     if not seconds:
         raise argparse.ArgumentTypeError(f'"{text}" is not above 0 seconds')
     return seconds
+
+
+def _hub(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f'"{text}" is no URL of a hub: it begins with http:// or https://')
+    return text

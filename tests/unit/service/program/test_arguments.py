@@ -47,6 +47,28 @@ def test_settings_of_the_engine():
     assert given.engine.step_target == 0.25
 
 
+def test_hubs_that_callers_may_name():
+    assert parse_arguments([]).engine.hubs == ()
+    given = parse_arguments(["--hub", "https://a.example", "--hub", "http://b.example:8080"])
+    assert given.engine.hubs == ("https://a.example", "http://b.example:8080")
+    assert given.engine.allow_hub
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--hub", "a.example"], '"a.example" is no URL of a hub'),
+        (["--hub", "https://a.example", "--no-hub"], "not allowed with"),
+    ],
+)
+def test_a_wrong_hub_is_refused_in_one_line(capsys, arguments, said):
+    with pytest.raises(SystemExit):
+        parse_arguments(arguments)
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
 def test_logits_processors_come_from_the_command_line_or_else_from_the_environment(tmp_path, monkeypatch):
     first, second = tmp_path / "a.py", tmp_path / "b.cu"
     for file in (first, second):
