@@ -24,7 +24,7 @@ def test_the_cpu_image_has_no_part_of_cuda() -> None:
     assert [name for name in found if name.startswith(("nvidia", "cuda", "cupy", "triton"))] == []
 
 
-def test_bc200_threads_follow_the_share_of_the_processors_that_a_container_has() -> None:
+def test_bc200_threads_follow_the_containers_cpu_share() -> None:
     question = (
         "from headrace_engine.backends.host import compute_threads, cpu_quota; print(compute_threads(), cpu_quota())"
     )
@@ -53,7 +53,7 @@ def test_images_hold_no_settings_of_the_machine_that_built_them(image: str) -> N
     assert in_image(image, "sh", "-c", "ls /usr/local/share/ca-certificates") == ""
 
 
-def test_bc203_an_engine_whose_model_is_not_there_ends_and_says_why_in_one_line() -> None:
+def test_bc203_an_engine_without_its_model_ends_with_one_line() -> None:
     """With a restart policy the container comes back, and the log shows the reason again."""
     command = ["docker", "run", "--rm", "--network", "none", ENGINE, "--model", "smol=/models/none.gguf", "--no-hub"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)

@@ -50,7 +50,7 @@ def test_a_stream_outlives_its_gateway(stack: Stack, client: Client) -> None:
     assert text == "".join(elements.text for elements in log)
 
 
-def test_bc203_an_engine_returns_to_its_models_and_the_gateway_to_it(stack: Stack, client: Client) -> None:
+def test_bc203_engine_returns_to_its_models_and_gateway_to_it(stack: Stack, client: Client) -> None:
     """The model is kept in the state volume, and calls through the same gateway work again by themselves."""
     client.install_model("second", path="/models/SmolLM2-135M-Instruct.Q4_1.gguf", max_length=128, max_batch=1)
     before = client.server_info().engines[0].instance_id

@@ -143,7 +143,7 @@ def test_bc031_too_long_names_prompt_request_and_limit(client: Client) -> None:
 
 
 @pytest.mark.parametrize("own", [{}, {"max_length": 256}])
-def test_odd_more_new_tokens_than_fit_are_a_warning(client: Client, own: dict[str, int]) -> None:
+def test_more_new_tokens_than_fit_are_a_warning(client: Client, own: dict[str, int]) -> None:
     """Alike for the model's limit and the request's own: a chat with a fixed number of them grows to its end."""
     handle, _ = client.start_request(MODEL, ids=[1] * 254, max_new_tokens=5000, ignore_eos=True, **own)
     client.sync_request(handle)
@@ -299,7 +299,7 @@ def test_a_deadline_ends_a_request_with_what_it_has(client: Client) -> None:
     client.release_request(handle)
 
 
-def test_a_deadline_that_measured_rates_say_cannot_be_met_is_refused_at_once(client: Client) -> None:
+def test_a_deadline_that_rates_rule_out_is_refused_at_once(client: Client) -> None:
     _long_ids(client, max_new_tokens=50, ignore_eos=True)
     before = len(client.list_requests(LONG_MODEL))
     with pytest.raises(DeadlineError, match="for at least 10000 new tokens") as refusal:

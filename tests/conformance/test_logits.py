@@ -199,9 +199,7 @@ def test_bc056_logprobs_without_alternatives(client: Client) -> None:
 
 
 @pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 0.1}, {"allowed_token_ids": [9]}, {"repetition_penalty": 2.0}])
-def test_bc053_what_is_cut_has_finite_logprobs_that_json_can_tell(
-    client: Client, wire: Wire, cut: dict[str, object]
-) -> None:
+def test_bc053_cut_tokens_have_finite_logprobs_in_json(client: Client, wire: Wire, cut: dict[str, object]) -> None:
     """They are those of the model's own logits: nothing that is cut or penalized is infinite there."""
     config = {"do_sample": True, "temperature": 0.01, "seed": 3, "logprobs": True, "top_logprobs": 5}
     elements, _ = _start(client, **{**config, **cut})

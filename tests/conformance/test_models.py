@@ -58,7 +58,7 @@ def test_a_model_walks_from_installed_to_released(client: Client, folders: Folde
     assert refusal.value.reason == "UNKNOWN_MODEL"
 
 
-def test_watch_model_shows_states_in_order_and_ends_with_the_release(client: Client, second: str) -> None:
+def test_watch_model_shows_states_in_order_until_the_release(client: Client, second: str) -> None:
     seen: list[ModelInfo] = []
     first = threading.Event()
 
@@ -95,9 +95,7 @@ def test_installing_again_with_another_config_is_refused(client: Client, second:
     assert refusal.value.reason == "MODEL_EXISTS"
 
 
-def test_a_failed_install_keeps_the_name_and_any_config_may_replace_it(
-    client: Client, folders: Folders, tmp_path: Path
-) -> None:
+def test_a_failed_install_keeps_the_name_and_takes_any_config(client: Client, folders: Folders, tmp_path: Path) -> None:
     with pytest.raises(StateError, match=f"{tmp_path.name}: no model") as refusal:
         client.install_model(NAME, path=str(tmp_path))
     assert refusal.value.reason == "BAD_MODEL"

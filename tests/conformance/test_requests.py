@@ -59,7 +59,7 @@ def test_a_seed_is_drawn_and_reported(client: Client) -> None:
     assert len(seeds) == 3
 
 
-def test_a_handle_names_engine_and_instance_and_cannot_be_guessed(client: Client) -> None:
+def test_a_handle_names_engine_and_instance_and_is_unguessable(client: Client) -> None:
     first, second = (client.start_request(MODEL, ids=[1], max_new_tokens=1)[0] for _ in range(2))
     engine, instance, number = first.split("/")
     assert engine == "e1"
@@ -206,7 +206,7 @@ def test_stop_returns_when_the_end_is_there(client: Client) -> None:
     assert queue.GetNoWait() is None
 
 
-def test_bc100_a_stop_far_from_the_end_returns_with_what_there_is(client: Client) -> None:
+def test_bc100_an_early_stop_returns_with_what_there_is(client: Client) -> None:
     """It waits for no token that was still to come, and nothing waits after it."""
     handle, queue = client.start_request(LONG_MODEL, ids=[1, 2], max_new_tokens=10_000, **LONG)
     read = 0

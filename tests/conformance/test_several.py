@@ -21,7 +21,7 @@ def test_bc038_each_choice_has_its_own_tokens(client: Client) -> None:
     client.release_request(handle)
 
 
-def test_bc038_a_seed_gives_each_index_the_same_tokens_whatever_n_is(client: Client) -> None:
+def test_bc038_a_seed_fixes_each_sequence_whatever_n_is(client: Client) -> None:
     found = []
     for n in (1, 3):
         handle, queue = client.start_request(MODEL, n=n, **SAMPLED)

@@ -65,7 +65,7 @@ def test_a_prompt_is_told_as_the_same_tokens_generated_were(client: Client) -> N
 
 @pytest.mark.parametrize("top", [0, 1, 20])
 @pytest.mark.sim
-def test_bc054_each_prompt_token_has_as_many_alternatives_as_asked(client: Client, top: int) -> None:
+def test_bc054_prompt_tokens_have_as_many_alternatives_as_asked(client: Client, top: int) -> None:
     piece = told(client, PROMPT, top)
     for token, logprob, row in zip(piece.ids, piece.token_logprobs_list, piece.log_probs_list, strict=True):
         assert len({other for other, _ in row}) == len(row) == top

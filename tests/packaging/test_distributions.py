@@ -60,7 +60,7 @@ def test_every_python_file_of_a_package_is_in_its_wheel(built: dict[str, Distrib
         assert files - built[folder].files == set()
 
 
-def test_the_client_carries_generated_wire_code_and_its_sdist_the_contract(built: dict[str, Distribution]) -> None:
+def test_the_client_carries_wire_code_and_its_sdist_the_proto(built: dict[str, Distribution]) -> None:
     client = built["client"]
     protos = {path.stem for path in (ROOT / "proto" / "headrace" / "v1").glob("*.proto")}
     assert len(protos) > 5
@@ -71,7 +71,7 @@ def test_the_client_carries_generated_wire_code_and_its_sdist_the_contract(built
     assert "headrace/py.typed" in client.files
 
 
-def test_the_client_depends_on_grpcio_and_protobuf_and_on_no_compiler(built: dict[str, Distribution]) -> None:
+def test_the_client_depends_on_grpcio_and_protobuf_alone(built: dict[str, Distribution]) -> None:
     needed = {re.split(r"[^\w-]", need)[0] for need in built["client"].requirements if "extra ==" not in need}
     assert needed == {"grpcio", "protobuf"}
 
@@ -85,7 +85,7 @@ def test_the_wire_code_imports_with_the_compiler_s_own_protobuf(
     assert printed.strip() == str(tmp_path / "headrace" / "__init__.py")
 
 
-def test_the_engine_s_wheel_fits_every_python_and_carries_the_cpu_library(built: dict[str, Distribution]) -> None:
+def test_the_engine_wheel_fits_every_python_and_has_the_library(built: dict[str, Distribution]) -> None:
     engine = built["engine_service"]
     assert re.fullmatch(r"headrace_engine-.+-py3-none-linux_\w+\.whl", engine.wheel.name)
     assert [name for name in engine.files if ".so" in name] == ["headrace_engine/lib/libcore_cpu.so"]

@@ -28,7 +28,7 @@ def lowest() -> str:
     return f"{found[0][1]}.0" if found[0][1].count(".") == 1 else found[0][1]
 
 
-def test_bc005_texts_are_the_same_with_the_lowest_version_of_tokenizers(tmp_path: Path) -> None:
+def test_bc005_texts_are_the_same_with_the_lowest_tokenizers(tmp_path: Path) -> None:
     """The suite's other tests run with the one that was installed, the highest when it was made."""
     version = lowest()
     assert version != importlib.metadata.version("tokenizers")

@@ -53,7 +53,7 @@ def compose_test(tmp_path: Path) -> Run:
         ({"mkdir": "exit 1"}, "root may not make control groups here"),
     ],
 )
-def test_where_no_engine_can_be_started_it_skips_and_says_why_in_ci_too(
+def test_without_an_engine_it_skips_and_says_why_in_ci_too(
     compose_test: Run, answers: dict[str, str], reason: str
 ) -> None:
     done = compose_test(answers, CI="true", DOCKER_START="1")
@@ -76,7 +76,7 @@ def test_ci_can_leave_it_out_by_name(compose_test: Run) -> None:
     assert done.stdout == "compose-test skipped: no Docker engine answers, and DOCKER_START=never\n"
 
 
-def test_an_engine_that_does_not_come_up_is_a_failure_with_its_last_words(compose_test: Run) -> None:
+def test_an_engine_that_fails_to_come_up_fails_with_its_log(compose_test: Run) -> None:
     present = dict.fromkeys(("docker-compose", "iptables", "mmdebstrap"), "exit 0")
     done = compose_test({"dockerd": "echo no devices cgroup; exit 1", **present}, DOCKER_START="1")
     assert done.returncode == 1

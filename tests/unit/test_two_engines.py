@@ -110,7 +110,7 @@ class Held:
 
 
 @pytest.mark.parametrize("first_gateway", ["answers", "is left"])
-async def test_a_retry_through_another_gateway_joins_the_start_in_progress(
+async def test_a_retry_through_another_gateway_joins_the_start(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, first_gateway: str
 ) -> None:
     held = Held(monkeypatch)
@@ -141,14 +141,14 @@ async def test_the_key_of_a_released_request_is_found_on_its_engine(pair: Pair) 
     assert pair.held == 0
 
 
-async def test_a_client_that_brings_an_id_finds_what_was_started_with_it(pair: Pair) -> None:
+async def test_a_client_with_an_id_finds_what_was_started_with_it(pair: Pair) -> None:
     one, two = await pair.front(), await pair.front()
     async with AsyncClient(str(one.gateway.address)) as client, AsyncClient(str(two.gateway.address)) as other:
         handles = {(await each.start_request(NAME, [5, 6], request_id="mine"))[0] for each in (client, client, other)}
         assert len(handles) == pair.held == 1
 
 
-async def test_a_handover_that_is_released_between_two_pages_hides_nothing(pair: Pair) -> None:
+async def test_a_handover_released_between_two_pages_hides_nothing(pair: Pair) -> None:
     front = await pair.front()
     handles = set()
     for number in range(3):

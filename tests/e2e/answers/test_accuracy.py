@@ -55,7 +55,7 @@ def oracle(path: Path, texts: Passages) -> Oracle:
     ],
     ids=["as shipped", "int8", "int4 g64", "int4 g32"],
 )
-def test_the_perplexity_of_a_text_is_that_of_the_same_weights_in_float32(
+def test_the_perplexity_of_a_text_is_that_of_float32(
     path: Path, texts: Passages, oracle: Oracle, storage: dict[str, Any]
 ) -> None:
     """Read in chunks as a prompt is."""
@@ -68,7 +68,7 @@ def test_the_perplexity_of_a_text_is_that_of_the_same_weights_in_float32(
     assert accuracy.cosine >= 0.9995
 
 
-def test_bc106_codes_of_keys_and_values_cost_no_more_than_is_said(path: Path) -> None:
+def test_bc106_quantized_keys_and_values_cost_what_is_documented(path: Path) -> None:
     """On the way of a text, where its end reads hundreds of codes for each id."""
     text = passages(path, length=LONG, most=1)
     chosen = {mode: most_likely(path, text, mode) for mode in KvCacheMode}

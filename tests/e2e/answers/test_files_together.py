@@ -115,7 +115,7 @@ def test_a3_without_any_end_there_is_a_warning(run: Any, llama: Path, tmp_path: 
     assert any("end by their length only" in text for text in warnings)
 
 
-def test_a4_rows_beyond_the_tokenizer_are_not_drawn_and_not_listed(client: Client, run: Any, padded: Path) -> None:
+def test_a4_rows_beyond_the_tokenizer_are_not_sampled_or_listed(client: Client, run: Any, padded: Path) -> None:
     run(padded)
     for fields in ({"temperature": 0.0}, {"temperature": 2.0, "top_k": 0}, {"top_p": 0.9, "repetition_penalty": 1.2}):
         ids = ids_of(client, max_new_tokens=60, ignore_eos=True, seed=1, **fields)
@@ -178,7 +178,7 @@ def with_pad(llama: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_odd_an_added_token_beyond_the_rows_is_told_and_refused(client: Client, run: Any, with_pad: Path) -> None:
+def test_an_added_token_beyond_the_rows_is_told_and_refused(client: Client, run: Any, with_pad: Path) -> None:
     warnings = run(with_pad)
     assert any("'<pad>' (384)" in text for text in warnings)
     assert len(ids_of(client, ids=None, text="Hello", max_new_tokens=4, ignore_eos=True)) == 4

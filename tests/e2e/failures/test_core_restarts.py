@@ -92,7 +92,7 @@ def assert_replaced(engine: Server, client: Client, reason: str) -> None:
     assert client.engine_stats("tiny")[0].core_epoch == 2
 
 
-def test_bc175_a_killed_core_is_replaced_and_every_answer_is_whole(tiny: Path, tmp_path: Path) -> None:
+def test_bc175_a_killed_core_is_replaced_and_answers_are_whole(tiny: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle of greedy and sampled answers: the same tokens as without, after a pause."""
     gate = Gate(tmp_path / "steps")
     with gated_engine_server("e1", gate) as engine, gateway_server({"e1": engine.address}) as gateway:
@@ -129,7 +129,7 @@ def test_bc175_a_core_that_hangs_is_killed_and_replaced(tiny: Path, tmp_path: Pa
         assert read_all(queues) == undisturbed
 
 
-def test_bc207_requests_are_refused_until_the_new_core_is_at_work(tiny: Path) -> None:
+def test_bc207_requests_are_refused_until_the_new_core_works(tiny: Path) -> None:
     """Clients see UNAVAILABLE with a time to come back; those that come back are served, with no manual step."""
     with engine_server("e1") as engine, Client(engine.address) as client:
         serve(client, tiny)

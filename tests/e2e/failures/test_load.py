@@ -64,7 +64,7 @@ def see_leases_expire(gateway: Server) -> None:
     wire.close()
 
 
-def test_bc172_a_reader_that_stops_reading_slows_nobody_takes_little_and_loses_nothing(engine: Server) -> None:
+def test_bc172_a_stalled_reader_slows_nobody_and_loses_nothing(engine: Server) -> None:
     """It reads three logs on so many channels that servers without bounds would hold more than 70 MiB for it."""
     channels, length = 1000, 2000
     with gateway_server({"e1": engine.address}) as gateway, Client(gateway.address) as client:
@@ -94,7 +94,7 @@ def peak_memory(server: Server) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
-def test_a_client_that_is_stopped_holds_up_nobody_and_goes_on_where_it_was(engine: Server, gate: Gate) -> None:
+def test_a_stopped_client_holds_up_nobody_and_resumes(engine: Server, gate: Gate) -> None:
     """SIGSTOP: its connection stands, and nobody reads from it."""
     with gateway_server({"e1": engine.address}) as gateway, Client(gateway.address, retry=PATIENT) as client:
         expected = undisturbed_answers(client, 8)
@@ -133,7 +133,7 @@ def stopped_client(address: str, watcher: Client, gate: Gate) -> Iterator[subpro
         victim.communicate()
 
 
-def test_a_start_whose_answer_was_lost_is_found_through_another_gateway(tiny: Path, tmp_path: Path) -> None:
+def test_a_start_with_a_lost_answer_is_found_by_another_gateway(tiny: Path, tmp_path: Path) -> None:
     """Two engines, of which the idle one would be chosen for a request that nobody asks after."""
     gates = {name: Gate(tmp_path / name) for name in ("e1", "e2")}
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ from support.servers.processes import core_of, engine_server
 PROMPT = [Random(7).randrange(100, 40_000) for _ in range(1500)]
 
 
-def test_a2_a_prompt_in_one_long_step_is_answered_by_the_core_that_began_it() -> None:
+def test_a2_a_long_step_is_finished_by_the_core_that_began_it() -> None:
     """Without a target all of it is one step, longer than the limit; the answer is a patient engine's."""
     ids = []
     for limit in ("1", "600"):

@@ -30,7 +30,7 @@ for queue in queues:
 """
 
 
-def test_a_gateway_killed_three_times_under_many_streams_costs_no_token(engine: Server, gate: Gate) -> None:
+def test_a_gateway_killed_three_times_costs_no_token(engine: Server, gate: Gate) -> None:
     """While it is away the engine goes on, and what readers missed is read again from where each of them was."""
     port = free_port()
     with Client(f"127.0.0.1:{port}", retry=PATIENT) as client, ExitStack() as running:
@@ -75,7 +75,7 @@ def test_bc175_core_and_gateway_killed_at_once_cost_no_token(engine: Server, gat
         assert client.engine_stats("tiny")[0].core_epoch == before.core_epoch + 1
 
 
-def test_a_killed_engine_leaves_readers_what_came_and_then_an_error(tiny: Path, tmp_path: Path) -> None:
+def test_a_killed_engine_leaves_what_came_and_then_an_error(tiny: Path, tmp_path: Path) -> None:
     """Nobody can tell while it is away; once its successor answers, the results are known to be gone."""
     port = free_port()
     at_port = ("--listen", f"127.0.0.1:{port}")

@@ -90,7 +90,7 @@ def test_an_answer_that_is_cut_is_told_beside_it(address: str, model: str) -> No
     assert done.stderr == f"(cut: prompt and answer together have max_length = {MAX_LENGTH} tokens)\n"
 
 
-def test_a_conversation_that_outgrows_its_model_goes_on_after_clear(address: str, model: str) -> None:
+def test_a_conversation_too_long_goes_on_after_clear(address: str, model: str) -> None:
     lines = ["Hi", "word " * MAX_LENGTH, "/clear", "Hi"]
     text = "".join(f"{line}\n" for line in lines)
     done = headrace(address, "chat", model, "-o", "max_new_tokens=4", "-o", "do_sample=false", text=text)
@@ -101,7 +101,7 @@ def test_a_conversation_that_outgrows_its_model_goes_on_after_clear(address: str
     assert done.stdout == done.stdout[: len(done.stdout) // 2] * 2, "the second answer is the first one, begun anew"
 
 
-def test_a_closed_stdout_ends_generate_quietly_and_leaves_nothing_behind(address: str, model: str) -> None:
+def test_a_closed_stdout_ends_generate_and_releases_all(address: str, model: str) -> None:
     line = [
         sys.executable,
         "-m",

@@ -40,7 +40,7 @@ def _mark(process: psutil.Process) -> str | None:
         return None
 
 
-def test_a_prompt_gives_the_answer_alone_and_ends_what_it_started() -> None:
+def test_a_prompt_prints_the_answer_alone_and_stops_the_servers() -> None:
     mark = str(uuid.uuid4())
     done = _make("run", "PROMPT=What is the capital of France?", HEADRACE_TEST_MARK=mark)
     assert done.returncode == 0, done.stderr
@@ -170,7 +170,7 @@ def _refusal(*arguments: str) -> str:
     return done.stderr
 
 
-def test_a_taken_port_is_one_line_that_says_how_to_choose_another(taken: int) -> None:
+def test_a_taken_port_is_one_line_with_advice(taken: int) -> None:
     for arguments, setting in (
         (("--engine-port=0", f"--port={taken}"), "PORT"),
         (("--port=0", f"--engine-port={taken}"), "ENGINE_PORT"),

@@ -215,7 +215,7 @@ def _refused(call: Callable[[], object]) -> None:
         call()
 
 
-def test_bc085_a_client_killed_in_the_middle_of_an_answer_holds_up_nobody(tiny: Path) -> None:
+def test_bc085_a_client_killed_in_mid_stream_holds_up_nobody(tiny: Path) -> None:
     """The next one asks the same and has its whole answer; what the dead one held is free when its lease is over."""
     with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
         with Client(gateway.address) as client:

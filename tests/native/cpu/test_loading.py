@@ -29,12 +29,12 @@ class RmsNormOfAnotherVersion(ctypes.Structure):
     )
 
 
-def test_a_missing_library_is_named_with_the_place_it_was_looked_for(folder: Path) -> None:
+def test_a_missing_library_is_named_with_its_path(folder: Path) -> None:
     with pytest.raises(NativeUnavailable, match=f"no libcore_cuda.so in {folder} .*{FOLDER_VARIABLE}"):
         load("cuda")
 
 
-def test_without_the_variable_the_library_inside_the_package_is_loaded(
+def test_the_library_in_the_package_is_the_default(
     libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
@@ -59,7 +59,7 @@ def test_a_library_of_something_else_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("library", ["cpu", "sim"])
-def test_a_library_of_another_abi_is_refused_with_every_difference(
+def test_a_library_of_another_abi_is_refused_with_differences(
     library: Library, libraries: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not (libraries / f"libcore_{library}.so").is_file():

@@ -105,7 +105,7 @@ def test_a_node_without_a_shard_reads_nothing(native: Native) -> None:
     assert Untouched(native, 64).pages(ROUNDS) < SHARD_PAGES
 
 
-def test_memory_is_taken_by_the_threads_of_the_node_that_it_is_for(native: Native) -> None:
+def test_memory_is_allocated_by_threads_of_its_node(native: Native) -> None:
     product = Untouched(native, 64)
     memory = small_pages(Memory(native, 4 * STRIDE))
     pages = STRIDE // PAGESIZE
@@ -118,9 +118,7 @@ def test_memory_is_taken_by_the_threads_of_the_node_that_it_is_for(native: Nativ
 
 
 @pytest.mark.parametrize("numbers", [(1, 0), (0, 2), (0, -1), (0, 64)])
-def test_nodes_are_numbered_from_that_of_the_first_thread_on_without_gaps(
-    native: Native, numbers: tuple[int, int]
-) -> None:
+def test_nodes_are_numbered_from_the_first_threads_own(native: Native, numbers: tuple[int, int]) -> None:
     with pytest.raises(NativeError, match=r"^cpu_create: nodes") as caught:
         Cpu(native, 2, nodes=numbers)
     assert caught.value.field == "nodes"

@@ -63,7 +63,7 @@ def test_the_variable_forces_an_instruction_set(native: Native) -> None:
 
 
 @pytest.mark.parametrize("text", ["sse", "AVX2", "none", "5"])
-def test_what_is_no_instruction_set_is_refused_with_those_that_are(text: str, native: Native) -> None:
+def test_an_unknown_instruction_set_is_refused_with_the_known(text: str, native: Native) -> None:
     with pytest.raises(InvalidArgument, match=f'HEADRACE_ISA = "{text}" .*; allowed: avx2'):
         choose_isa(native, {ISA_VARIABLE: text})
 

@@ -14,7 +14,7 @@ def test_ops_stay_inside_their_buffers(sanitized_programs: Path, program: str, o
 
 
 @pytest.mark.timeout(900)  # most of it for compiling four instruction sets
-def test_programs_stay_inside_their_buffers_on_every_instruction_set(sanitized_programs: Path) -> None:
+def test_programs_stay_in_their_buffers_on_every_isa(sanitized_programs: Path) -> None:
     result = run(sanitized_programs / "program_cpu")
     assert (result.returncode, result.stdout) == (0, "")
 

@@ -43,7 +43,7 @@ def start(libraries: Path, results: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
 
 
-def test_a_run_that_was_killed_goes_on_and_measures_each_case_once(libraries: Path, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_and_measures_each_case_once(libraries: Path, tmp_path: Path) -> None:
     need_sim()
     results = tmp_path / "new" / "gpu-bench.jsonl"
     with start(libraries, results) as killed:
@@ -79,7 +79,7 @@ def fails(device: object) -> Mapping[str, float]:
     raise RuntimeError("out of luck")
 
 
-def test_a_case_that_fails_is_kept_and_the_next_run_goes_on_behind_it(bench: Bench) -> None:
+def test_a_failed_case_is_kept_and_the_next_run_goes_on(bench: Bench) -> None:
     cases = [case("one"), case("two", fails), case("three")]
     assert gpu_bench.measure(bench, "part", cases, began=0.0, limit=float("inf")) == 1
     assert [(record.case, record.error) for record in read(bench.results)] == [
@@ -115,7 +115,7 @@ def test_a_line_that_was_cut_off_is_no_record_and_spoils_none(bench: Bench) -> N
     assert read(bench.results) == [record, record]
 
 
-def test_the_page_has_the_newest_beside_its_limit_and_what_is_expected_of_the_rest() -> None:
+def test_the_page_shows_newest_limits_and_expectations() -> None:
     cases = [case("one"), case("two"), case("bad")]
     figures = [{"step ms": 16.0}, {"step ms": 8.0}]
     records = [Record("a card", f"day {day}", "part", "one", "", H100, each) for day, each in enumerate(figures)]
@@ -129,7 +129,7 @@ def test_the_page_has_the_newest_beside_its_limit_and_what_is_expected_of_the_re
 
 
 @pytest.mark.parametrize("plan", [WHOLE, SHORT], ids=["whole", "short"])
-def test_names_of_cases_tell_them_apart_and_predictions_keep_to_limits(plan: Any) -> None:
+def test_case_names_differ_and_predictions_keep_to_limits(plan: Any) -> None:
     for make in PARTS.values():
         cases = list(make(plan))
         assert len({each.name for each in cases}) == len(cases)

@@ -132,6 +132,6 @@ def test_the_most_likely_ids_are_told_in_order(samplers: Samplers, rng: np.rando
         assert [value for _, value in ours.top] == pytest.approx([value for _, value in theirs.top], abs=1e-5)
 
 
-def test_most_likely_ids_are_told_of_a_row_without_log_probability(samplers: Samplers) -> None:
+def test_most_likely_ids_come_without_log_probability(samplers: Samplers) -> None:
     found = samplers.draw(np.array([[1, 3, 2, 0]], np.float32), [step(SamplingParams(0.0, top_logprobs=2))])
     assert (found[0].logprob, [token_id for token_id, _ in found[0].top]) == (None, [1, 2])

@@ -115,7 +115,7 @@ def test_buffers_need_only_the_alignment_of_their_elements(
 
 
 @pytest.mark.parametrize("dtype", [Dtype.BFLOAT16, Dtype.FLOAT16])
-def test_every_number_of_a_16_bit_format_is_read_and_rounded_right(backend: Native, dtype: Dtype) -> None:
+def test_every_16_bit_number_is_read_and_rounded_right(backend: Native, dtype: Dtype) -> None:
     """Subnormals, infinities, NaN and ties included: the sums are those of torch, bit for bit."""
     patterns = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(64, 1024)
     x = patterns.view(TORCH[dtype]).to(backend.device)

@@ -46,7 +46,7 @@ def test_all_kernels_keep_everything_in_registers(hopper_build: Path) -> None:
     assert [k for k in found if (k["frame"], k["stores"], k["loads"]) != ("0", "0", "0")] == []
 
 
-def test_machine_code_has_products_of_tensor_cores_and_no_local_memory(hopper_build: Path) -> None:
+def test_machine_code_has_tensor_cores_and_no_local_memory(hopper_build: Path) -> None:
     """Products of attention and with codes; each kernel of those sources that has any in its PTX has them as HMMA."""
     for source in ("attention_decode", "attention_prefill", "coded_linear"):
         code = opcodes(hopper_build / "kept" / f"{source}.cubin")

@@ -58,7 +58,7 @@ def test_draws_what_the_reference_draws(
         assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-5)
 
 
-def test_of_equal_logits_the_cuts_keep_all_and_an_arg_max_takes_the_first(samplers: Samplers) -> None:
+def test_of_equal_logits_cuts_keep_all_and_arg_max_the_first(samplers: Samplers) -> None:
     logits = np.repeat(np.array([[2, 5, 5, 5, 1, 5]], dtype=np.float32), len(ALL_CUTS), 0)
     steps = [step(params, position) for position, params in enumerate(ALL_CUTS)]
     expected, found = sample(torch.from_numpy(logits), steps), samplers.draw(logits, steps)
@@ -148,7 +148,7 @@ def test_ids_come_as_often_as_their_probability(
     assert_drawn_as_often([row.token_id for row in found], exact_probabilities(logits, **cuts))  # type: ignore[arg-type]
 
 
-def test_draws_follow_the_distribution_even_with_nearly_all_mass_on_one_id(
+def test_samples_follow_the_distribution_with_most_mass_on_one(
     fast_samplers: Samplers, rng: np.random.Generator
 ) -> None:
     draws, rows, vocab, heavy = 100_000, 10_000, 200, 0.999

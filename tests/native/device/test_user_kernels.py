@@ -46,6 +46,6 @@ def test_the_page_s_kernel_does_what_its_python_does(tmp_path: Path, vocab: int)
         ('extern "C" __global__ void other(float *logits) {}', "gives no kernel"),
     ],
 )
-def test_source_that_gives_no_kernel_is_told_in_the_compiler_s_words(source: str, words: str) -> None:
+def test_source_without_a_kernel_gives_the_compilers_words(source: str, words: str) -> None:
     with pytest.raises(BadProcessor, match=words):
         compile_kernel(torch.device("cuda", 0), source, ProcessorFile("x", "x.cu"))

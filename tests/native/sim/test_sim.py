@@ -90,7 +90,7 @@ def test_a_missing_barrier_gives_wrong_results(program: Path, order: str) -> Non
     assert run(program, "reverse_without_barrier", env={"CUSIM_ORDER": order}).returncode == 1
 
 
-def test_a_write_after_read_race_shows_as_results_that_differ_between_orders(program: Path) -> None:
+def test_a_write_after_read_race_differs_between_orders(program: Path) -> None:
     case = "hand_over_without_trailing_barrier"
     codes = {order: run(program, case, env={"CUSIM_ORDER": order}).returncode for order in ("forward", "reverse")}
     assert codes == {"forward": 0, "reverse": 1}
@@ -98,7 +98,7 @@ def test_a_write_after_read_race_shows_as_results_that_differ_between_orders(pro
 
 @every_order
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_synchronisation_ends_the_process_and_says_which(program: Path, fault: str, order: str) -> None:
+def test_a_synchronisation_fault_ends_the_process_with_its_name(program: Path, fault: str, order: str) -> None:
     result = run(program, fault, env={"CUSIM_ORDER": order})
     assert result.returncode == -signal.SIGABRT
     assert result.stdout.startswith("cusim: ")

@@ -130,7 +130,7 @@ def test_blocks_go_to_host_memory_and_come_back(model_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", KvCacheMode)
-def test_all_that_leaves_the_pool_does_so_before_anything_comes_back(model_path: Path, mode: KvCacheMode) -> None:
+def test_all_swapped_out_blocks_leave_before_any_return(model_path: Path, mode: KvCacheMode) -> None:
     """One goes out and comes back elsewhere, and one takes the place of another that leaves."""
     plan = plan_for(model_path, num_host_blocks=3, kv_cache_mode=mode)
     runner = ready(sim.make_runner(plan))

@@ -58,9 +58,7 @@ def block_bytes(runner: CudaRunner) -> int:
 
 
 @pytest.mark.parametrize(("ratio", "free"), [(0.5, 60 * MIB), (None, 64 * MIB), (0.9, 20 * MIB)])
-def test_the_pool_is_what_the_ratio_leaves_after_weights_and_the_largest_step(
-    model_path: Path, ratio: float | None, free: int
-) -> None:
+def test_the_pool_is_what_weights_and_the_largest_step_leave(model_path: Path, ratio: float | None, free: int) -> None:
     """At most what is free, whatever the ratio; the block that is nobody's is one of them."""
     runner = runner_on(Card(free), model_path, memory_ratio=ratio)
     sizes, each = runner.size(), block_bytes(runner)
@@ -76,12 +74,12 @@ def refused(work: Callable[[], object], kind: type[HeadraceError], *said: str) -
     assert all(part in refusal.value.message for part in said), refusal.value.message
 
 
-def test_weights_that_do_not_fit_are_refused_before_they_are_read(model_path: Path) -> None:
+def test_too_large_weights_are_refused_before_they_are_read(model_path: Path) -> None:
     said = ("of weights do not fit, 1.0 KiB are free on cuda:0: set weight_quant, take a smaller model", "free memory")
     refused(lambda: runner_on(Card(1024), model_path), OutOfMemory, *said)
 
 
-def test_a_pool_without_room_for_one_sequence_is_refused_with_all_that_takes_memory(model_path: Path) -> None:
+def test_a_pool_below_one_sequence_is_refused_with_the_sizes(model_path: Path) -> None:
     runner = runner_on(Card(6 * MIB), model_path)
     runner._model.device.free = 4 * MIB  # type: ignore[union-attr, attr-defined]
     refused(runner.size, OutOfMemory, "max_length 32 needs", "weights take", "workspace 4.", "raise memory_ratio")

@@ -123,7 +123,7 @@ def test_behind_a_row_that_drew_nothing_any_id_is_computed(runner: CudaRunner) -
     assert ids_of(after.wait())[0] == ids_of(second)[0]
 
 
-def test_in_the_place_of_many_changes_others_come_while_a_step_is_under_way(runner: CudaRunner) -> None:
+def test_many_logit_changes_are_replaced_during_a_step(runner: CudaRunner) -> None:
     """Memory that grows for the second step is not that of the first."""
     forced = LogitChanges(biased=array("i", [77]), biases=array("d", [1e4]))
     many = array("i", [1000 + place for place in range(60_000)] + [78])

@@ -140,7 +140,7 @@ def test_python_draws_the_tokens_of_the_cpu_backend(model_path: Path) -> None:
     assert drawn[0] == drawn[1] == [sum(PROMPT) + n for n in range(5)]
 
 
-def test_source_that_does_not_compile_is_told_in_the_compiler_s_words(model_path: Path, tmp_path: Path) -> None:
+def test_source_that_does_not_compile_gives_the_compilers_words(model_path: Path, tmp_path: Path) -> None:
     file = ProcessorFile("x", str(written(tmp_path, "x.cu", "logits[0] = no_such_name;")))
     words = r"(?s)'x' \(.*x.cu\) gives no kernel.*x.cu:2:.*no_such_name.*was not declared"
     with pytest.raises(BadProcessor, match=words):

@@ -31,7 +31,7 @@ PENALTIES = "e2e/answers/test_penalties.py"
 ROWS: dict[str, dict[str, tuple[str, ...]]] = {
     "4. Generation config": {
         "unset: the model's own generation_config.json, else the default": (
-            f"{RESOLVED}::test_bc049_the_request_comes_before_the_model_and_the_model_before_the_default",
+            f"{RESOLVED}::test_bc049_request_precedes_model_precedes_default",
             f"{RESOLVED}::test_unset_fields_have_the_defaults_of_the_contract",
             f"{FIELDS}::test_defaults_are_those_of_the_contract",
         ),
@@ -40,8 +40,8 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "a value of the model's files above the engine's limit is lowered and shown, one that was sent never": (
             f"{RESOLVED}::test_a_max_length_of_the_model_s_files_is_lowered_and_shown",
-            f"{RESOLVED}::test_a_max_new_tokens_of_the_model_s_files_is_lowered_and_shown",
-            f"{RESOLVED}::test_a_minimum_of_the_model_s_files_gives_way_and_is_shown_so",
+            f"{RESOLVED}::test_a_models_max_new_tokens_is_lowered_and_shown",
+            f"{RESOLVED}::test_a_models_minimum_gives_way_and_is_shown",
             f"{GENERATION}::test_bc031_too_long_names_prompt_request_and_limit",
         ),
         "an empty list is an unset one, a zero is not": (
@@ -49,12 +49,11 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{GENERATION}::test_explicit_zeros_reach_the_effective_config",
         ),
         "out of range is INVALID_ARGUMENT naming field, value and range": (
-            f"{FIELDS}::test_bc042_a_value_out_of_range_is_refused_with_field_value_and_range",
+            f"{FIELDS}::test_bc042_a_value_out_of_range_is_refused_with_the_range",
             f"{GENERATION}::test_bc042_values_out_of_range_are_refused_by_name",
         ),
         "unknown fields of the wire are INVALID_ARGUMENT": (
-            "unit/service/convert/test_convert_prompt.py::"
-            "test_unknown_fields_are_refused_at_any_depth_naming_message_and_number",
+            "unit/service/convert/test_convert_prompt.py::test_unknown_fields_at_any_depth_are_refused_by_number",
             "unit/service/server/test_server_refusals.py::test_unknown_fields_are_refused",
         ),
         "nothing is rewritten or ignored silently; what is suspicious is a warning": (
@@ -74,7 +73,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "top_k: 0 = all; ties with the k-th are kept": (
             f"{TORCH}::test_ties_with_the_kth_are_kept",
-            f"{NATIVE}::test_of_equal_logits_the_cuts_keep_all_and_an_arg_max_takes_the_first",
+            f"{NATIVE}::test_of_equal_logits_cuts_keep_all_and_arg_max_the_first",
             f"{NATIVE}::test_draws_of_the_whole_vocabulary_follow_the_distribution",
         ),
         "top_p: the smallest set that reaches it, ties at the edge kept; 1.0 = off, exactly": (
@@ -96,7 +95,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "before both minima are reached neither EOS ids nor stop words end a request": (
             f"{GENERATION}::test_eos_is_masked_before_the_minimum",
             f"{STOPS}::test_bc019_stops_before_the_minimum_end_nothing",
-            f"{RESOLVED}::test_bc032_min_length_counts_the_prompt_and_both_must_be_reached",
+            f"{RESOLVED}::test_bc032_min_length_counts_the_prompt_and_both_must_hold",
             f"{LOGITS}::test_minimum_lengths_mask_eos_in_every_draw",
         ),
         "early_stopping, ignore_eos: a contradiction is an error; stop words end a request all the same": (
@@ -145,7 +144,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "n: sequences share one prefill": (
             f"{SEVERAL}::test_they_share_one_prompt",
             f"{SEVERAL}::test_bc038_each_choice_has_its_own_tokens",
-            f"{SEVERAL}::test_bc038_a_seed_gives_each_index_the_same_tokens_whatever_n_is",
+            f"{SEVERAL}::test_bc038_a_seed_fixes_each_sequence_whatever_n_is",
         ),
         "best_of: candidates share one prefill; nothing is readable before all have ended": (
             f"{CANDIDATES}::test_they_share_one_prompt",
@@ -205,7 +204,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "use_prefix_cache, cache_salt": (
             f"{RESULTS}::test_bc081_prefix_reuse_is_told",
             "unit/core/generation/test_generation.py::test_salts_keep_requests_apart",
-            "unit/core/generation/test_generation.py::test_a_sequence_that_objects_neither_reads_nor_fills_the_cache",
+            "unit/core/generation/test_generation.py::test_an_opted_out_sequence_neither_reads_nor_fills_the_cache",
         ),
         "priority: higher first; equal: first come": (
             f"{GENERATION}::test_priority_lets_a_request_overtake",
@@ -213,7 +212,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "deadline from arrival: ends with DEADLINE; refused at once where it cannot be met": (
             f"{GENERATION}::test_a_deadline_ends_a_request_with_what_it_has",
-            f"{GENERATION}::test_a_deadline_that_measured_rates_say_cannot_be_met_is_refused_at_once",
+            f"{GENERATION}::test_a_deadline_that_rates_rule_out_is_refused_at_once",
             "unit/engine/requests/test_deadlines.py::test_it_runs_from_the_arrival_and_not_from_the_first_step",
         ),
         "text: as it is, with the special tokens that the tokenizer adds, unless told otherwise": (
@@ -270,7 +269,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "RequestStatInfo belongs to (handle, index)": (f"{SEVERAL}::test_each_choice_has_statistics_of_its_own",),
         "while running it is asked for, after the end it is the end record's": (
             f"{FACTS}::test_is_told_while_running_and_final_in_the_end_record",
-            "unit/client/api/test_queue_table.py::test_statistics_are_asked_for_while_it_runs_and_final_after_the_end",
+            "unit/client/api/test_queue_table.py::test_statistics_are_asked_while_running_and_final_after",
         ),
         "every figure of RequestStatInfo": (
             f"{RESULTS}::test_statistics_are_whole_at_the_end",
@@ -292,8 +291,8 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "WatchEngineStat": ("unit/service/server/test_server.py::test_statistics_are_watched_again_and_again",),
         "a new instance_id: the service restarted; a new core_epoch: the core did, logs remain": (
             f"{FACTS}::test_each_start_has_an_instance_of_its_own",
-            f"{FACTS}::test_counters_go_on_over_a_restart_of_the_core_and_gauges_begin_anew",
-            "e2e/failures/test_core_restarts.py::test_bc175_a_killed_core_is_replaced_and_every_answer_is_whole",
+            f"{FACTS}::test_counters_survive_a_core_restart_and_gauges_do_not",
+            "e2e/failures/test_core_restarts.py::test_bc175_a_killed_core_is_replaced_and_answers_are_whole",
         ),
     },
 }

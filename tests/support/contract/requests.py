@@ -21,10 +21,10 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
     "1. Models": {
         "INSTALLING, INITIAL, STARTING, RUNNING, STOPPING, STOPPED, RELEASED": (
             f"{MODELS}::test_a_model_walks_from_installed_to_released",
-            f"{MODELS}::test_watch_model_shows_states_in_order_and_ends_with_the_release",
+            f"{MODELS}::test_watch_model_shows_states_in_order_until_the_release",
         ),
         "FAILED says why and what to change, keeps its name, and any config may replace it": (
-            f"{MODELS}::test_a_failed_install_keeps_the_name_and_any_config_may_replace_it",
+            f"{MODELS}::test_a_failed_install_keeps_the_name_and_takes_any_config",
             f"{MODELS}::test_a_failed_start_says_what_to_lower",
         ),
         "only RUNNING takes requests": (f"{MODELS}::test_a_model_that_does_not_run_takes_no_requests",),
@@ -99,13 +99,13 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{LEASES}::test_a_request_without_readers_is_stopped_and_then_released",
         ),
         "GenerateInterrupted: RESPONSE_FORMAT_LIMIT": (
-            "unit/core/generation/test_guided.py::test_a_text_beyond_the_parsers_limits_ends_its_sequence_alone",
+            "unit/core/generation/test_guided.py::test_a_text_beyond_the_parsers_limits_ends_alone",
         ),
         "GenerateInterrupted: DRAINED": (
             f"{MODELS}::test_stop_lets_running_requests_end_until_the_drain_limit",
             f"{LOAD}::test_an_engine_ends_what_outlasts_its_drain_limit",
         ),
-        "InternalError: ENGINE_LOST": (f"{SURVIVAL}::test_a_killed_engine_leaves_readers_what_came_and_then_an_error",),
+        "InternalError: ENGINE_LOST": (f"{SURVIVAL}::test_a_killed_engine_leaves_what_came_and_then_an_error",),
         "InternalError: ERROR": (f"{REQUESTS}::test_a_fault_ends_its_request_and_no_other",),
         "StartRequest returns after validation: handle, config, seed, prompt count, warnings, waiting ahead": (
             f"{REQUESTS}::test_start_answers_what_became_of_the_request",
@@ -124,7 +124,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "unit/engine/requests/test_candidates.py::test_candidates_start_again_and_readers_go_on",
         ),
         "a handle is opaque: engine, instance, 128 random bits": (
-            f"{REQUESTS}::test_a_handle_names_engine_and_instance_and_cannot_be_guessed",
+            f"{REQUESTS}::test_a_handle_names_engine_and_instance_and_is_unguessable",
         ),
         "the same key and content start one request; a retry joins a start in progress": (
             f"{REQUESTS}::test_the_same_key_and_content_start_one_request",
@@ -132,8 +132,8 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{REQUESTS}::test_a_refused_start_leaves_its_key_free",
         ),
         "the same through another gateway: a retry whose first answer was lost": (
-            f"{LOAD}::test_a_start_whose_answer_was_lost_is_found_through_another_gateway",
-            "unit/client/base/test_retry.py::test_a_lost_start_is_sent_again_under_the_same_id_with_the_next_attempt",
+            f"{LOAD}::test_a_start_with_a_lost_answer_is_found_by_another_gateway",
+            "unit/client/base/test_retry.py::test_a_lost_start_is_sent_again_with_the_next_attempt",
         ),
         "keys are remembered until 10 minutes after release": (
             f"{REQUESTS}::test_a_key_is_remembered_after_the_release",
@@ -200,7 +200,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "unit/engine/sessions/test_session.py::test_silence_ends_it",
         ),
         "the client's context managers stop and release": (
-            "unit/client/api/test_client_ends.py::test_leaving_the_client_releases_what_it_started_and_nothing_else",
+            "unit/client/api/test_client_ends.py::test_leaving_the_client_releases_what_it_started_alone",
             "unit/client/api/test_client_ends.py::test_generate_left_early_is_released",
         ),
         "ListRequests lists one's own": (f"{REQUESTS}::test_list_requests_newest_first",),

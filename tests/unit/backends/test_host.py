@@ -20,7 +20,7 @@ def threads(host, cpus=range(8)):
     return compute_threads(host.root, frozenset(cpus))
 
 
-def test_without_control_groups_all_memory_and_physical_cores_count(host):
+def test_without_cgroups_all_memory_and_physical_cores_count(host):
     assert memory_limit(host.root) == 8 * GIB
     assert cpu_quota(host.root) is None
     assert threads(host) == 4
@@ -86,7 +86,7 @@ def test_affinity_counts_cores_not_processors(host):
     assert threads(host, [0, 1, 5]) == 2
 
 
-def test_bc209_where_the_topology_is_hidden_each_processor_counts(host):
+def test_bc209_with_hidden_topology_each_processor_counts(host):
     assert threads(host, [20, 21, 22]) == 3
 
 
@@ -101,6 +101,6 @@ def test_the_ratio_of_the_environment():
 
 
 @pytest.mark.parametrize("text", ["0", "1.1", "-1", "nan", "half"])
-def test_a_bad_ratio_in_the_environment_is_an_error_that_names_it(text):
+def test_a_bad_ratio_in_the_environment_is_named(text):
     with pytest.raises(InvalidArgument, match=f"BFC_MEM_RATIO = '{text}'"):
         default_memory_ratio({"BFC_MEM_RATIO": text})

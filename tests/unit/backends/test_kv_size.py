@@ -21,7 +21,7 @@ def size(plan=PLAN, memory=MEMORY, block=MIB, ratio=None):
     return size_pool(plan, SPEC, memory, block, ratio)
 
 
-def test_a_cpu_pool_holds_max_batch_sequences_where_there_is_room():
+def test_a_cpu_pool_holds_max_batch_sequences_if_it_can():
     pool = size(block=1024)
     assert (pool.num_blocks, pool.max_length, pool.bytes) == (4 * 64, 1024, 4 * 64 * 1024)
 
@@ -47,17 +47,17 @@ def test_num_blocks_is_taken_as_given():
     assert (pool.num_blocks, pool.max_length) == (64, 1024)
 
 
-def test_without_max_length_the_models_own_holds_as_far_as_it_fits():
+def test_without_max_length_the_models_own_holds_if_it_fits():
     assert size(replace(PLAN, max_length=0), block=1024).max_length == 2048
     pool = size(replace(PLAN, max_length=0))
     assert (pool.num_blocks, pool.max_length) == (100, 1600)
 
 
-def test_a_length_that_is_no_multiple_of_the_block_gets_a_block_more():
+def test_a_length_off_the_block_size_gets_one_block_more():
     assert size(replace(PLAN, max_length=17, max_batch=1)).num_blocks == 2
 
 
-def test_one_sequence_must_fit_and_the_message_says_what_to_lower():
+def test_one_sequence_must_fit_or_the_message_says_what_to_lower():
     with pytest.raises(OutOfMemory) as failure:
         size(memory=replace(MEMORY, free=40 * MIB))
     assert failure.value.message == (
@@ -73,7 +73,7 @@ def test_a_ratio_that_leaves_nothing_is_refused(max_length):
         size(replace(PLAN, max_length=max_length), ratio=0.3)
 
 
-def test_num_blocks_that_hold_no_sequence_of_max_length_are_refused():
+def test_num_blocks_below_one_max_length_is_refused():
     with pytest.raises(OutOfMemory) as failure:
         size(replace(PLAN, num_blocks=4))
     assert failure.value.message == (
@@ -107,7 +107,7 @@ def test_amounts_are_written_for_people(size, text):
 @pytest.mark.parametrize("mode", KvCacheMode)
 @pytest.mark.parametrize("changes", [{}, {"num_blocks": 64}, {"memory_ratio": 0.9}, {"memory_ratio": 0.01}])
 @pytest.mark.parametrize("length", [100, 10**6, 2**31 - 1])
-def test_f5_what_is_made_for_every_position_fits_and_is_long_enough_for_the_pool(length, changes, mode):
+def test_f5_tables_for_every_position_fit_and_cover_the_pool(length, changes, mode):
     spec, plan = replace(SPEC, max_length=length), replace(PLAN, max_length=0, kv_cache_mode=mode, **changes)
     total, token = 400 * MIB, int(2 * SPEC.num_layers * SPEC.kv_width * LEAST[mode])
     positions = positions_that_fit(plan, spec, total, CPU_SHARE)

@@ -220,7 +220,7 @@ def test_several_are_called_in_their_order(runner):
     assert one(runner, row(processing=cut)).token_id == 0
 
 
-def test_it_sees_what_the_rules_left_and_lifts_nothing_that_they_forbid(runner):
+def test_a_processor_sees_the_rules_result_and_lifts_no_ban(runner):
     best = one(runner, row()).token_id
     lift = processing("lift_all")
     assert one(runner, row(masked_ids=tuple(range(30)), processing=lift)).token_id == 30
@@ -241,7 +241,7 @@ def test_log_probabilities_are_the_models_own(runner):
     assert [value for _, value in forced.top] == pytest.approx([value for _, value in plain.top], abs=1e-6)
 
 
-def test_where_nothing_is_left_no_token_is_drawn_and_nothing_failed(runner):
+def test_where_nothing_is_left_no_token_is_sampled(runner):
     assert one(runner, row(processing=processing("forbid_all"))) == Sampled(None)
 
 
@@ -341,7 +341,7 @@ def test_a_file_may_describe_its_data_with_classes(make, tiny_llama, tmp_path):
         ("def process(logits, ids): ...\n", "has to take logits, ids, arguments: too many positional"),
     ],
 )
-def test_a_file_that_is_wrong_is_told_of_when_the_model_is_loaded(make, tiny_llama, tmp_path, text, words):
+def test_a_wrong_processor_file_is_reported_at_load(make, tiny_llama, tmp_path, text, words):
     runner = make(plan(tiny_llama, logits_processors=(written(tmp_path, "mine.py", text),)))
     with pytest.raises(BadProcessor, match=rf"'mine' \(.*mine.py\).*{words}") as refusal:
         runner.load(silent)

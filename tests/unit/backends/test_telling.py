@@ -137,7 +137,7 @@ def test_a_chunk_that_draws_nothing_is_answered_where_it_scores(models, opened):
     ],
     ids=str,
 )
-def test_other_formats_tell_of_a_prompt_what_they_tell_of_the_next_token(storage, models, opened):
+def test_other_formats_score_a_prompt_as_they_score_next_tokens(storage, models, opened):
     """Within the rounding by which products of few rows and of many differ."""
     runner, ids = opened(models["llama"], **storage), random_ids(40, seed=8)
     (answer,) = runner.run([whole(ids, top=5)])
@@ -159,7 +159,7 @@ def test_scoring_changes_no_token(models, opened):
     assert replace(asked, scores=None, tensors=b"") == plain
 
 
-def test_a_prompt_with_logits_that_are_not_finite_is_the_error_of_its_sequence_alone(tmp_path, opened):
+def test_a_prompt_with_non_finite_logits_fails_alone(tmp_path, opened):
     make_tiny_llama(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     weights["model.embed_tokens.weight"][5] = torch.nan

@@ -139,7 +139,7 @@ def test_f6_memory_stays_flat_over_many_large_formats(tmp_path: Path) -> None:
 
 
 class TestOthers:
-    def test_f6_one_text_beyond_the_limits_ends_no_other_with_the_same_grammar(
+    def test_f6_a_text_beyond_limits_ends_no_other_of_its_grammar(
         self, walker: Walker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """They look things up in the same automata, which are of no use from then on."""
@@ -155,7 +155,7 @@ class TestOthers:
         assert ids_of(other) == expected
         assert vocabulary.guide(LETTERS, (2,))._compiled is not broken._compiled, "it is compiled anew"
 
-    def test_f6_what_takes_long_to_compile_is_not_compiled_in_the_middle_of_a_text(self, walker: Walker) -> None:
+    def test_f6_slow_grammars_are_not_compiled_in_mid_text(self, walker: Walker) -> None:
         guide = Vocabulary(walker.bundle, VOCAB_SIZE).guide(LETTERS, (2,), seconds=0.2)
         guide._matcher = _Broken(guide._matcher)  # type: ignore[assignment]
         with pytest.raises(GuideFailed):

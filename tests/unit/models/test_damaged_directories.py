@@ -105,7 +105,7 @@ class TestTruncation:
 
 
 class TestHeaders:
-    def test_bc126_absurd_header_length_is_refused_without_allocating_it(self, copy: Copy, llama: Path) -> None:
+    def test_bc126_an_absurd_header_length_allocates_nothing(self, copy: Copy, llama: Path) -> None:
         path = copy(llama)
         content = (path / WEIGHTS).read_bytes()
         (path / WEIGHTS).write_bytes(struct.pack("<Q", 2**60) + content[8:])
@@ -223,7 +223,7 @@ class TestPickles:
         assert "auto_map" in message
         assert not (path / "marker").exists()
 
-    def test_bc127_code_beside_a_known_architecture_is_left_alone_with_a_warning(self, copy: Copy, llama: Path) -> None:
+    def test_bc127_code_beside_a_known_model_is_ignored_with_warning(self, copy: Copy, llama: Path) -> None:
         path = copy(llama)
         edit_json(path / "config.json", auto_map={"AutoModelForCausalLM": "own.OwnForCausalLM"})
         (path / "own.py").write_text(f"open({str(path / 'marker')!r}, 'w').close()\n")

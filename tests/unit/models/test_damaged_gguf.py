@@ -93,7 +93,7 @@ class TestDamage:
 
     @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(place=st.integers(0, 9000), value=st.integers(0, 255))
-    def test_bc126_any_changed_byte_opens_or_is_refused_with_the_name(
+    def test_bc126_any_changed_byte_opens_or_is_refused_by_name(
         self, tmp_path: Path, llama_gguf: Path, place: int, value: int
     ) -> None:
         """No error of the parser itself comes out, whatever a header says."""

@@ -95,7 +95,7 @@ class TestExtraTensors:
         extra = {"rope_freqs.weight": np.array(factors, dtype=np.float32)}
         assert "rope_freqs.weight" in refusal(write_gguf(tmp_path / "model.gguf", llama, extra_tensors=extra))
 
-    def test_bc131_an_unknown_extra_tensor_is_a_warning_that_names_it(self, tmp_path: Path, llama: Path) -> None:
+    def test_bc131_an_unknown_extra_tensor_is_a_warning(self, tmp_path: Path, llama: Path) -> None:
         extra = {"novel_thing.weight": np.zeros(8, dtype=np.float32)}
         files = open_model(str(write_gguf(tmp_path / "model.gguf", llama, extra_tensors=extra)))
         assert any("novel_thing.weight" in warning for warning in files.warnings)

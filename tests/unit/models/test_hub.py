@@ -140,7 +140,7 @@ def test_one_of_several_gguf_files_is_fetched(hub: Hub, repository: Path, llama_
     assert hub.downloads == ["tiny-q8.gguf"]
 
 
-def test_bc127_a_repository_of_pickles_is_refused_before_anything_is_fetched(hub: Hub, repository: Path) -> None:
+def test_bc127_a_repository_of_pickles_is_refused_unfetched(hub: Hub, repository: Path) -> None:
     for path in repository.glob("*.safetensors"):
         path.unlink()
     (repository / "pytorch_model.bin").write_bytes(b"\0")

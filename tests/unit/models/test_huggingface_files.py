@@ -58,7 +58,7 @@ def test_revision_is_the_commit_of_a_cached_snapshot(tmp_path: Path, llama: Path
 
 
 class TestMismatch:
-    def test_bc135_config_of_another_size_is_refused_with_both_shapes(self, copy: Copy, llama: Path) -> None:
+    def test_bc135_a_config_of_another_size_is_refused_with_shapes(self, copy: Copy, llama: Path) -> None:
         path = copy(llama)
         edit_json(path / "config.json", hidden_size=128, head_dim=32)
         message = refusal(path)
@@ -67,7 +67,7 @@ class TestMismatch:
         assert "[384, 128]" in message
         assert "LlamaForCausalLM" in message
 
-    def test_bc135_config_of_another_vocabulary_is_refused_with_both_shapes(self, copy: Copy, llama: Path) -> None:
+    def test_bc135_a_config_of_another_vocabulary_is_refused(self, copy: Copy, llama: Path) -> None:
         path = copy(llama)
         edit_json(path / "config.json", vocab_size=512)
         message = refusal(path)
@@ -110,7 +110,7 @@ class TestMismatch:
         assert f"{WEIGHTS}: " in message
         assert "model.layers.0.self_attn.q_norm.weight" in message
 
-    def test_a_buffer_that_follows_from_the_config_is_left_out_with_a_warning(self, copy: Copy, llama: Path) -> None:
+    def test_a_derived_buffer_is_left_out_with_a_warning(self, copy: Copy, llama: Path) -> None:
         path = copy(llama)
         name = "model.layers.0.self_attn.rotary_emb.inv_freq"
         with_extra(path / WEIGHTS, name)
@@ -179,7 +179,7 @@ class TestTiedHead:
         assert "head" not in files.tensors
         assert files.warnings == ()
 
-    def test_bc113_tied_and_stored_different_uses_the_stored_one_and_warns(self, copy: Copy, tied: Path) -> None:
+    def test_bc113_a_tied_but_different_head_is_used_with_a_warning(self, copy: Copy, tied: Path) -> None:
         path = copy(tied)
         store_head(path / WEIGHTS, change=True)
         files = open_model(str(path))

@@ -67,9 +67,7 @@ class TestSmolLM2:
         assert all(smol.pieces)
 
     @given(st.text(max_size=60))
-    def test_any_text_comes_back_without_the_bytes_that_the_vocabulary_lacks(
-        self, smol: TokenizerBundle, text: str
-    ) -> None:
+    def test_any_text_comes_back_without_bytes_it_has_no_ids_for(self, smol: TokenizerBundle, text: str) -> None:
         ids = smol.encode(text)
         spelled = b"".join(map(smol.token_bytes, ids))
         assert spelled == bytes(byte for byte in text.encode() if byte not in smol.missing_bytes)
@@ -188,7 +186,7 @@ class TestEnds:
         ids = bundle.encode("Hello")
         assert (ids[0] == 1, ids[-1] == 2, bundle.adds_bos) == (flag, not flag, flag)
 
-    def test_llama3_vocabularies_begin_with_bos_unless_told_otherwise(self, tmp_path: Path, llama: Path) -> None:
+    def test_llama3_vocabularies_begin_with_bos_by_default(self, tmp_path: Path, llama: Path) -> None:
         metadata = {"tokenizer.ggml.add_bos_token": None}
         assert load(write_gguf(tmp_path / "llama3.gguf", llama, metadata=metadata)).adds_bos
         assert not load(write_gguf(tmp_path / "gpt2.gguf", llama, pre="gpt-2", metadata=metadata)).adds_bos
@@ -285,7 +283,7 @@ def test_half_a_surrogate_pair_is_refused(tiny: TokenizerBundle) -> None:
         tiny.encode("a\ud800b")
 
 
-def test_odd_a_vocabulary_beyond_the_rows_is_another_models(copy: Copy, llama: Path) -> None:
+def test_a_vocabulary_beyond_the_rows_is_another_models(copy: Copy, llama: Path) -> None:
     """Added tokens may lie there; what the tokenizer makes of any text may not."""
     path = copy(llama)
     tokenizer = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))

@@ -95,7 +95,7 @@ def test_bc127_code_of_a_tokenizer_is_never_run(copy: Copy, llama: Path) -> None
     assert not (path / "marker").exists()
 
 
-def test_a_tokenizer_model_that_cannot_be_converted_is_refused_with_advice(copy: Copy, llama: Path) -> None:
+def test_an_unconvertible_tokenizer_model_is_refused_with_advice(copy: Copy, llama: Path) -> None:
     path = copy(llama)
     (path / "tokenizer.json").unlink()
     (path / "tokenizer.model").write_bytes(b"not a vocabulary")

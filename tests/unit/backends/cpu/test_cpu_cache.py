@@ -96,7 +96,7 @@ def test_numbers_that_stay_numbers_are_not_kept(tiny, gguf, folder):
     assert not folder.exists()
 
 
-def test_files_that_have_changed_are_packed_anew_in_the_same_place(gguf, tiny, folder, packed):
+def test_changed_files_are_packed_anew_in_the_same_path(gguf, tiny, folder, packed):
     contents(gguf)
     (entry,) = folder.iterdir()
     before = entry.read_bytes()
@@ -152,7 +152,7 @@ def test_a_damaged_file_is_packed_anew_and_mended(damage, gguf, folder, packed, 
 
 
 @pytest.mark.parametrize("what", ["a file in the way", "read-only", "full"])
-def test_a_folder_that_cannot_be_written_is_logged_and_no_failure(what, gguf, folder, packed, monkeypatch, caplog):
+def test_an_unwritable_folder_is_logged_and_no_failure(what, gguf, folder, packed, monkeypatch, caplog):
     if what == "a file in the way":
         folder.parent.write_text("not a folder")
     elif what == "read-only":

@@ -76,7 +76,7 @@ def test_generates_the_tokens_of_the_torch_backend(variant, tmp_path):
 
 
 @pytest.mark.parametrize("way", [{}, {"stagger": 3}, {"chunk": 5}], ids=str)
-def test_bc098_sixteen_prompts_together_give_the_bits_of_each_alone(way, model):
+def test_bc098_sixteen_prompts_together_have_the_bits_of_each(way, model):
     prompts = [random_ids(1 + 5 * number, seed=number) for number in range(16)]
     alone = [generated(CpuLanes(model), [prompt], 24)[0] for prompt in prompts]
     together = generated(CpuLanes(model, seed=1), prompts, 24, **way)
@@ -242,7 +242,7 @@ def test_keys_and_values_are_stored_as_on_the_torch_backend(mode, wide_llama):
 @pytest.mark.parametrize("block_size", [16, 32, 64])
 @pytest.mark.parametrize("head_dim", [32, 64, 80, 96, 128])
 @pytest.mark.parametrize("mode", KvCacheMode)
-def test_bc108_every_kind_of_keys_and_values_has_every_head_and_block(mode, head_dim, block_size, tmp_path):
+def test_bc108_every_kv_mode_has_every_head_and_block_size(mode, head_dim, block_size, tmp_path):
     """A prompt, then ids one by one; few codes of a model of random weights may put the logits of one id far off."""
     path = make_tiny_llama(tmp_path, num_attention_heads=2, num_key_value_heads=1, head_dim=head_dim)
     ids = random_ids(70, seed=head_dim)
@@ -256,7 +256,7 @@ def test_bc108_every_kind_of_keys_and_values_has_every_head_and_block(mode, head
     assert cosine >= {KvCacheMode.DEFAULT: 1 - 1e-6, KvCacheMode.INT8: 0.999, KvCacheMode.UINT4: 0.9}[mode]
 
 
-def test_bfloat16_generates_the_tokens_of_float32_up_to_its_rounding(wide_llama):
+def test_bfloat16_generates_the_tokens_of_float32(wide_llama):
     prompts = [random_ids(2 + 3 * number, seed=number) for number in range(12)]
     expected = generated(Lanes(load(wide_llama)), prompts, 12)
     with cpu_model(wide_llama, dtype=ComputeDtype.BFLOAT16) as model:

@@ -37,7 +37,7 @@ def test_one_thread_on_each_physical_core_of_each_node(host):
     assert choose_node_threads(0, (), host.root, frozenset(range(8)), {}).reason == "2 on node 0; 2 on node 2"
 
 
-def test_processors_of_others_do_not_count_and_nodes_without_any_neither(host):
+def test_foreign_processors_and_empty_nodes_do_not_count(host):
     assert chosen(host, cpus=(1, 2, 3, 7)) == ((1, 2, 3), (0, 1, 1))
     assert chosen(host, cpus=(2, 7)) == ((2, 7), (0, 0))
 
@@ -74,7 +74,7 @@ def test_what_the_environment_says_has_to_make_sense(text, host):
 
 
 @pytest.mark.parametrize("asked", [1, 9])
-def test_a_number_of_threads_that_does_not_fit_the_nodes_is_refused(asked, host):
+def test_a_number_of_threads_must_fit_the_nodes(asked, host):
     with pytest.raises(InvalidArgument, match=f"num_threads = {asked} is out of range; allowed for 2 .* 2 to 8"):
         chosen(host, asked)
 
@@ -131,7 +131,7 @@ def test_two_nodes_compute_what_one_does_bit_for_bit(tiny, two_nodes, storage, i
     assert torch.equal(apart, together)
 
 
-def test_weights_that_were_packed_for_one_node_are_taken_for_two_and_back(tiny, two_nodes, tmp_path):
+def test_weights_packed_for_one_node_serve_two_and_back(tiny, two_nodes, tmp_path):
     path = make_tiny_gguf(tmp_path / "tiny.gguf", tiny, "Q4_1")
     units = [ComputeUnit.CPU, ComputeUnit.CPU_NUMA, ComputeUnit.CPU_NUMA, ComputeUnit.CPU]
     found = [logits(path, compute_unit=unit)[1] for unit in units[:2]]
@@ -143,7 +143,7 @@ def test_weights_that_were_packed_for_one_node_are_taken_for_two_and_back(tiny, 
     assert all(torch.equal(found[0], other) for other in found)
 
 
-def test_threads_are_pinned_to_their_nodes_and_the_caller_goes_back_to_where_it_was(tiny, two_nodes):
+def test_threads_are_pinned_to_nodes_and_the_caller_is_not(tiny, two_nodes):
     before = set(os.listdir("/proc/self/task"))
     with cpu_model(tiny, compute_unit=ComputeUnit.CPU_NUMA) as model:
         lanes = CpuLanes(model)

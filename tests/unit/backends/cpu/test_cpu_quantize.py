@@ -79,6 +79,6 @@ def test_a_weight_that_is_not_finite_is_refused(kind, value):
     ],
     ids=["ordinary", "tiny", "huge", "narrow and far from zero"],
 )
-def test_scales_are_float16_only_where_that_moves_weights_by_little(change, stored):
+def test_scales_are_float16_only_where_it_costs_little(change, stored):
     rows = quantized(change(weights()), Format.INT4, 32)
     assert scale_type(Format.INT4, rows.scales, rows.offsets) is stored

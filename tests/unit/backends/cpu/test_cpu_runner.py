@@ -145,7 +145,7 @@ def test_where_every_id_is_masked_there_is_no_token(tiny_llama, memory, opened):
     assert something.token_id is not None
 
 
-def test_bc111_logits_that_are_not_finite_are_the_error_of_their_sequence_alone(tmp_path, memory, opened):
+def test_bc111_non_finite_logits_fail_their_sequence_alone(tmp_path, memory, opened):
     make_tiny_llama(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     weights["model.embed_tokens.weight"][5] = torch.nan
@@ -246,7 +246,7 @@ def test_the_torch_backend_refuses_by_name_what_this_one_does(changes, tiny_llam
     assert failure.value.violations[0].field == f"config.{next(iter(changes))}"
 
 
-def test_eight_bit_activations_take_integer_weights_of_any_origin(tiny_llama, tmp_path, memory, opened):
+def test_eight_bit_activations_take_any_integer_weights(tiny_llama, tmp_path, memory, opened):
     opened(tiny_llama, activation_quant=ActivationQuant.INT8, weight_quant=WeightQuant.INT8)
     blocks = make_tiny_gguf(tmp_path / "tiny.gguf", tiny_llama, "Q8_0")
     opened(blocks, activation_quant=ActivationQuant.INT8)
@@ -271,7 +271,7 @@ def test_a_memory_ratio_replaces_the_quarter(tiny_llama, memory, opened):
     assert taken == pytest.approx(512 * MIB, abs=16 * KV_BYTES_A_TOKEN)
 
 
-def test_a_length_that_does_not_fit_is_out_of_memory_with_the_numbers(tiny_llama, memory, opened):
+def test_a_length_that_does_not_fit_is_out_of_memory(tiny_llama, memory, opened):
     runner = opened(tiny_llama, max_length=512, max_batch=1, max_prefill_tokens=16)
     sizes = runner.size()
     memory(sizes.weight_bytes + sizes.workspace_bytes + MIB // 8)

@@ -189,7 +189,7 @@ def test_weights_that_are_not_finite_cannot_be_quantised(tiny, tmp_path):
         cpu_model(path, weight_quant=WeightQuant.INT4).__enter__()
 
 
-def test_weights_that_exceed_the_limit_are_refused_before_they_are_read(tiny, monkeypatch):
+def test_weights_above_the_limit_are_refused_before_reading(tiny, monkeypatch):
     monkeypatch.setattr("headrace_engine.backends.cpu.loading.memory_limit", lambda: 2**20)
     with pytest.raises(OutOfMemory, match=r"MiB of weights do not fit, 1\.0 MiB are free: set weight_quant"):
         cpu_model(tiny).__enter__()

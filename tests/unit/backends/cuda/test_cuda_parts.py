@@ -35,7 +35,7 @@ def test_every_batch_has_a_bucket_and_wastes_little(largest: int) -> None:
     assert bucket_of(sizes, largest + 1) is None
 
 
-def test_one_copy_brings_all_arrays_before_the_last_and_its_first_rows() -> None:
+def test_one_copy_moves_all_arrays_up_to_the_used_rows() -> None:
     shapes = {
         "ids": ((3,), np.int32),
         "scores": ((5,), np.float32),

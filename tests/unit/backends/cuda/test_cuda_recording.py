@@ -53,7 +53,7 @@ def test_a_replay_allocates_nothing_new_for_its_results() -> None:
     assert out.data_ptr() == place
 
 
-def test_other_operations_keep_their_place_among_the_recorded_ones() -> None:
+def test_other_operations_keep_their_order_in_a_recording() -> None:
     x, seen = torch.ones(3), list[float]()
     recording = Recording()
     with torch.inference_mode(), recording.torch_operators():

@@ -111,7 +111,7 @@ def _pools(whole, neighbour, written):
         yield mine, other
 
 
-def test_half_precision_is_computed_in_float32_and_keeps_its_type():
+def test_half_precision_is_computed_in_float32():
     paged = Paged([(100, 20), (60, 1)])
     out = paged.attend(dtype=torch.bfloat16)
     assert out.dtype == torch.bfloat16

@@ -54,7 +54,7 @@ def test_bc120_logits_with_any_ratio_of_heads(heads, kv_heads, tmp_path):
     torch.testing.assert_close(lane.scores[0], reference_logits(path, ids)[-1], rtol=0, atol=1e-4)
 
 
-def test_bc120_query_heads_that_are_no_multiple_of_kv_heads_are_refused(tmp_path):
+def test_bc120_query_heads_must_be_a_multiple_of_kv_heads(tmp_path):
     path = make_tiny_llama(tmp_path)
     config = (path / "config.json").read_text()
     changed = config.replace('"num_attention_heads": 4', '"num_attention_heads": 3')
@@ -100,7 +100,7 @@ def test_bc097_a_prompt_in_chunks_gives_the_bits_of_the_whole(chunk, prefix, tin
 
 
 @pytest.mark.parametrize("way", [{}, {"stagger": 3}, {"chunk": 5}, {"stagger": 1, "chunk": 20}], ids=str)
-def test_bc098_sixteen_prompts_together_give_the_bits_of_each_alone(way, model):
+def test_bc098_sixteen_prompts_together_have_the_bits_of_each(way, model):
     prompts = [random_ids(1 + 5 * number, seed=number) for number in range(16)]
     alone = []
     for prompt in prompts:
@@ -172,7 +172,7 @@ def test_two_sequences_may_share_prefix_blocks_in_one_step(model):
 
 
 @pytest.mark.parametrize("mode", [KvCacheMode.INT8, KvCacheMode.UINT4])
-def test_codes_give_the_same_bits_in_any_batch_after_preemption_and_with_a_shared_prefix(mode, tiny_llama):
+def test_quantized_kv_has_the_same_bits_in_any_batch(mode, tiny_llama):
     """Whatever was computed when, all of it is read as it is stored."""
     lanes = Lanes(load(tiny_llama, kv_cache_mode=mode))
     prompts = [random_ids(2 * BLOCK, seed=11) + random_ids(1 + 5 * number, seed=number) for number in range(6)]

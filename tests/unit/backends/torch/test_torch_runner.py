@@ -152,7 +152,7 @@ def test_bc204_without_a_cuda_device_cuda_is_refused(tiny_llama, monkeypatch):
     assert "there is no CUDA device" in failure.message
 
 
-def test_without_a_compute_unit_the_cpu_is_used_where_there_is_no_cuda(tiny_llama, monkeypatch, memory):
+def test_without_a_compute_unit_cpu_is_used_if_there_is_no_cuda(tiny_llama, monkeypatch, memory):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     runner = make_runner(plan_for(tiny_llama, compute_unit=None))
     runner.load(silent)
@@ -200,7 +200,7 @@ def test_a_memory_ratio_replaces_the_quarter(how, tiny_llama, memory, monkeypatc
     assert taken == pytest.approx(512 * MIB, abs=16 * KV_BYTES_A_TOKEN)
 
 
-def test_a_length_that_does_not_fit_is_out_of_memory_with_the_numbers(tiny_llama, memory):
+def test_a_length_that_does_not_fit_is_out_of_memory(tiny_llama, memory):
     runner = make_runner(plan_for(tiny_llama, max_length=512, max_batch=1, max_prefill_tokens=16))
     runner.load(silent)
     memory(runner.size().weight_bytes + runner.size().workspace_bytes + MIB // 8)
@@ -208,7 +208,7 @@ def test_a_length_that_does_not_fit_is_out_of_memory_with_the_numbers(tiny_llama
         runner.size()
 
 
-def test_weights_that_exceed_the_limit_are_refused_before_they_are_read(tiny_llama, memory):
+def test_weights_above_the_limit_are_refused_before_reading(tiny_llama, memory):
     memory(MIB // 8)
     seen = []
     with pytest.raises(OutOfMemory, match="weights in FLOAT32 do not fit"):
@@ -216,7 +216,7 @@ def test_weights_that_exceed_the_limit_are_refused_before_they_are_read(tiny_lla
     assert seen == []
 
 
-def test_the_largest_step_is_full_and_runs_in_a_pool_of_one_block(tiny_llama):
+def test_the_largest_step_is_full_and_runs_in_one_block(tiny_llama):
     plan = plan_for(tiny_llama, max_batch=3, max_prefill_tokens=40)
     model = load(tiny_llama)
     steps = largest_step(plan, max_length=512)
@@ -264,7 +264,7 @@ def test_close_frees_the_model_and_may_be_repeated(tiny_llama, memory):
 
 
 @pytest.mark.parametrize(("asked", "found"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
-def test_compute_threads_sleep_while_they_wait_unless_the_environment_says_otherwise(asked, found):
+def test_compute_threads_sleep_while_waiting_unless_told(asked, found):
     """As the OpenMP runtime itself reports its settings when torch is loaded."""
     program = "import headrace_engine.backends.torch, torch; torch.ones(9)"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
@@ -278,7 +278,7 @@ def test_compute_threads_sleep_while_they_wait_unless_the_environment_says_other
     assert f"OMP_WAIT_POLICY = '{found}'" in result.stderr
 
 
-def test_a2_progress_is_counted_inside_a_step_and_a_step_can_be_interrupted(tiny_llama):
+def test_a2_progress_is_counted_in_a_step_that_can_be_cut(tiny_llama):
     """At its next product: a thread that nobody listens to any more computes on for no longer."""
     runner = runner_for(tiny_llama)
     step = SequenceStep(token_ids=(1, 2, 3), start=0, blocks=(0,), sampling=GREEDY)

@@ -182,7 +182,7 @@ def test_cuts_count_only_ids_that_are_not_masked():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}], ids=str)
-def test_bc111_a_row_that_is_not_finite_is_an_error_of_that_row_alone(bad, sampling):
+def test_bc111_a_non_finite_row_fails_alone(bad, sampling):
     rows = LOGITS.repeat(3, 1)
     rows[1, 4] = bad
     before, broken, after = sample(rows, [step(logprobs=True, **sampling)] * 3)

@@ -69,9 +69,7 @@ def released_once_read(server: ScriptedServer) -> Any:
 # Tried again.
 
 
-async def test_a_lost_start_is_sent_again_under_the_same_id_with_the_next_attempt(
-    client: AsyncClient, server: ScriptedServer
-) -> None:
+async def test_a_lost_start_is_sent_again_with_the_next_attempt(client: AsyncClient, server: ScriptedServer) -> None:
     server.expect("StartRequest", DOWN, DOWN, accepted())
     server.expect("GeneratedElements", [ended([])])
     await (await client.start_request("smol", "Hello"))[1].Get()
@@ -157,9 +155,7 @@ async def test_a_call_ends_with_its_timeout(client: AsyncClient, server: Scripte
 
 
 @pytest.mark.parametrize("verb", ["sync_request", "get_request", "stop_request", "release_request"])
-async def test_a_cancelled_call_ends_on_the_wire_and_the_client_goes_on(
-    client: AsyncClient, server: ScriptedServer, verb: str
-) -> None:
+async def test_a_cancelled_call_ends_on_the_wire(client: AsyncClient, server: ScriptedServer, verb: str) -> None:
     name = "".join(part.capitalize() for part in verb.split("_"))
     gate = Gate(wire.ReleaseRequestResponse())
     server.expect(name, gate)
@@ -197,7 +193,7 @@ async def test_a_request_whose_start_was_cancelled_is_released(client: AsyncClie
     await asyncio.to_thread(server.wait_for_streams, 0)
 
 
-async def test_a_cancelled_start_under_the_callers_own_id_is_left_to_the_caller(
+async def test_a_cancelled_start_with_an_own_id_is_left_to_the_caller(
     client: AsyncClient, server: ScriptedServer
 ) -> None:
     """The same id finds it again."""
@@ -216,9 +212,7 @@ async def test_a_cancelled_start_under_the_callers_own_id_is_left_to_the_caller(
 
 @pytest.mark.parametrize("request_id", [None, "r1"])
 @pytest.mark.parametrize("way", ["start_request", "generate"])
-async def test_closing_ends_a_start_with_an_error_and_not_as_if_its_task_had_been_cancelled(
-    way: str, request_id: str | None
-) -> None:
+async def test_closing_ends_a_start_with_an_error_not_a_cancel(way: str, request_id: str | None) -> None:
     """A group of tasks takes a cancelled one for one that it need not tell of."""
     stuck = Stuck()
     client = AsyncClient(stuck)
@@ -236,7 +230,7 @@ async def test_closing_ends_a_start_with_an_error_and_not_as_if_its_task_had_bee
 # Streams of text.
 
 
-async def test_generate_starts_with_the_first_step_and_releases_at_the_end(
+async def test_generate_starts_at_the_first_step_and_releases_at_last(
     client: AsyncClient, server: ScriptedServer
 ) -> None:
     stream = client.generate("smol", "Hello", seed=7)
@@ -316,7 +310,7 @@ async def test_a_failed_start_raises_from_the_first_step(client: AsyncClient, se
             pass
 
 
-async def test_a_release_that_fails_is_told_in_the_log_and_hides_nothing(
+async def test_a_failed_release_is_logged_and_hides_nothing(
     client: AsyncClient, server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.expect("StartRequest", accepted())
@@ -356,7 +350,7 @@ async def test_a_watch_iterates_can_be_left_cancelled_and_dropped(client: AsyncC
 # Leaving the client.
 
 
-async def test_leaving_releases_what_runs_elsewhere_than_on_an_engine_that_went(
+async def test_leaving_releases_all_but_what_a_lost_engine_held(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     interrupted, drained = request_pb2.GENERATE_STATUS_INTERRUPTED, request_pb2.FINISH_REASON_DRAINED

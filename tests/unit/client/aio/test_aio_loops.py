@@ -67,7 +67,7 @@ def test_a_loop_that_closes_with_queues_open_does_not_complain(reading: Scripted
     assert out.split() == ["5", "5"]
 
 
-def test_whoever_holds_the_queue_beyond_the_loop_hears_that_it_is_over(reading: ScriptedServer) -> None:
+def test_a_queue_used_beyond_its_loop_raises(reading: ScriptedServer) -> None:
     """Tasks that still wait are cancelled with the loop; the queue knows no more than it did."""
     out = run(
         reading,
@@ -103,7 +103,7 @@ def test_whoever_holds_the_queue_beyond_the_loop_hears_that_it_is_over(reading: 
     assert out.split() == ["cancelled", "Generating", "5", "RuntimeError"]
 
 
-def test_text_that_is_dropped_as_the_loop_ends_is_left_to_the_lease(reading: ScriptedServer) -> None:
+def test_text_dropped_as_the_loop_ends_is_left_to_the_lease(reading: ScriptedServer) -> None:
     out = run(
         reading,
         """

@@ -200,9 +200,7 @@ async def test_a_failed_end_raises_once_nothing_is_unread(client: AsyncClient, s
     assert queue.GenerateStatus() is GenerateStatus.InternalError
 
 
-async def test_dropping_the_first_queue_keeps_the_request_and_dropping_another_detaches(
-    client: AsyncClient, server: ScriptedServer
-) -> None:
+async def test_dropping_the_first_queue_keeps_the_request(client: AsyncClient, server: ScriptedServer) -> None:
     first = await start(client, server, [tokens(IDS, 0, 1), Hang()])
     server.expect("GetRequest", got(running_info()))
     server.expect("GeneratedElements", [tokens(IDS, 0, 1), Hang()])

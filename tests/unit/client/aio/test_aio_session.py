@@ -73,7 +73,7 @@ async def test_what_was_read_to_its_end_is_detached(client: AsyncClient, server:
 
 
 @pytest.mark.parametrize("how", [None, CUT])
-async def test_a_cut_session_goes_on_in_another_from_where_everybody_was(
+async def test_a_cut_session_resumes_in_another_where_all_were(
     client: AsyncClient, server: ScriptedServer, how: Failure | None
 ) -> None:
     queues = [
@@ -168,9 +168,7 @@ async def test_a_session_without_permission_fails_its_queues(client: AsyncClient
     assert await rest(await start(client, server, 2, [tokens(IDS), ended(IDS)])) == IDS
 
 
-async def test_a_long_outage_wakes_get_and_the_queue_goes_on_when_the_server_is_back(
-    server: ScriptedServer, clock: FakeAsyncClock
-) -> None:
+async def test_a_long_outage_wakes_get_and_the_queue_resumes(server: ScriptedServer, clock: FakeAsyncClock) -> None:
     client = AsyncClient(server.address, clock=clock, retry=RetryPolicy(give_up_after=30.0))
     queue = await start(client, server, 1, [tokens(IDS, 0, 7), Hang()])
     assert await first(queue) == IDS[:7]

@@ -95,7 +95,7 @@ def test_an_unknown_option_names_the_client() -> None:
         AsyncClient("localhost:7070", api_kay="secret")
 
 
-async def test_starting_answers_handle_and_queue_and_several_are_choices(
+async def test_a_start_returns_handle_and_queue_and_several_choices(
     client: AsyncClient, server: ScriptedServer
 ) -> None:
     server.expect("StartRequest", accepted(effective_config=generation_pb2.GenerationConfig(n=2)))
@@ -126,9 +126,7 @@ async def test_pages_of_a_list_are_joined(client: AsyncClient, server: ScriptedS
     assert [request.page_token for request in server.requests("ListRequests")] == ["", "p2"]
 
 
-async def test_statistics_are_asked_for_while_it_runs_and_known_after_the_end(
-    client: AsyncClient, server: ScriptedServer
-) -> None:
+async def test_statistics_are_asked_while_running_and_kept_after(client: AsyncClient, server: ScriptedServer) -> None:
     go = threading.Event()
     running = request_pb2.SequenceInfo(stat=stat_pb2.RequestStatInfo(generated_token_length=2))
     server.expect("StartRequest", accepted())

@@ -91,9 +91,7 @@ def test_one_get_takes_ten_thousand_tokens_of_an_ended_request(client: Client, s
 
 
 @pytest.mark.parametrize("loop", ["get then status", "poll once then get", "poll to the end then get", "iterate"])
-def test_the_loops_that_users_write_are_right_on_an_ended_request(
-    client: Client, server: ScriptedServer, loop: str
-) -> None:
+def test_user_loops_are_right_on_an_ended_request(client: Client, server: ScriptedServer, loop: str) -> None:
     server.expect("GetRequest", got(ended_info(IDS, text="…")))
     server.expect("GeneratedElements", [tokens(IDS), ended(IDS, "…")])
     queue = client.open_queue(HANDLE)
@@ -104,9 +102,7 @@ def test_the_loops_that_users_write_are_right_on_an_ended_request(
 
 
 @pytest.mark.parametrize("loop", ["get then status", "poll once then get", "poll to the end then get", "iterate"])
-def test_the_loops_that_users_write_are_right_on_a_running_request(
-    client: Client, server: ScriptedServer, loop: str
-) -> None:
+def test_user_loops_are_right_on_a_running_request(client: Client, server: ScriptedServer, loop: str) -> None:
     server.expect("StartRequest", accepted())
     server.expect("GeneratedElements", [*[tokens(IDS, at, at + 1) for at in range(3)], ended(IDS)])
     _, queue = client.start_request("smol", "Hello")
@@ -157,7 +153,7 @@ def test_a_queue_of_a_sequence_that_is_not_there_is_refused(client: Client, serv
 @pytest.mark.parametrize(
     "place", [{"from_position": -1}, {"from_position": 2**32}, {"from_position": "0"}, {"index": "0"}, {"index": -1}]
 )
-def test_a_place_that_no_sequence_has_is_refused_before_anything_is_asked(
+def test_an_index_that_no_sequence_has_is_refused_locally(
     client: Client, server: ScriptedServer, place: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidRequestError, match=f"^{next(iter(place))} = "):
@@ -256,7 +252,7 @@ def test_the_owner_is_sent_with_every_call_about_requests(server: ScriptedServer
         {},
     ],
 )
-def test_bc195_explicit_zeros_reach_the_server_and_nothing_else_does(
+def test_bc195_explicit_zeros_reach_the_server_alone(
     client: Client, server: ScriptedServer, fields: dict[str, Any]
 ) -> None:
     server.expect("StartRequest", accepted())

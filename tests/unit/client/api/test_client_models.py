@@ -31,7 +31,7 @@ def model_info(state: int = model_pb2.MODEL_STATE_RUNNING, **fields: Any) -> mod
     return model_pb2.ModelInfo(model_name="smol", engine="e1", state=state, wanted_state=state, **fields)
 
 
-def test_install_model_sends_the_config_and_answers_for_each_engine(client: Client, server: ScriptedServer) -> None:
+def test_install_model_sends_the_config_and_answers_by_engine(client: Client, server: ScriptedServer) -> None:
     failed = model_info(failure=status_pb2.Status(code=9, message="no room."))
     done = model_info(model_pb2.MODEL_STATE_INITIAL)
     done.effective.config.max_batch = 8

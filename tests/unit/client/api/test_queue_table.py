@@ -112,7 +112,7 @@ def test_a_negative_timeout_is_a_value_error(client: Client, server: ScriptedSer
 
 
 @pytest.mark.parametrize("how", READS)
-def test_an_ended_request_without_unread_tokens_answers_none_at_once(
+def test_an_ended_request_without_unread_tokens_answers_none(
     client: Client, server: ScriptedServer, clock: FakeClock, how: str
 ) -> None:
     queue = start(client, server, tokens(IDS), ended(IDS))
@@ -126,9 +126,7 @@ def test_an_ended_request_without_unread_tokens_answers_none_at_once(
 
 
 @pytest.mark.parametrize("how", READS)
-def test_after_an_internal_error_the_tokens_come_first_and_then_the_error(
-    client: Client, server: ScriptedServer, how: str
-) -> None:
+def test_after_an_internal_error_tokens_come_before_the_error(client: Client, server: ScriptedServer, how: str) -> None:
     queue = start(client, server, tokens(IDS, 0, 2), ended(IDS[:2], record=failed_end(IDS[:2])))
     assert queue.Get().ids_from_generate == IDS[:2]
     ended_by_now(queue)
@@ -165,7 +163,7 @@ def test_after_release_every_read_raises(client: Client, server: ScriptedServer,
         next(iter(queue))
 
 
-def test_after_release_status_length_and_statistics_are_as_last_known(client: Client, server: ScriptedServer) -> None:
+def test_after_release_the_last_known_figures_stay(client: Client, server: ScriptedServer) -> None:
     queue = start(client, server, tokens(IDS), ended(IDS))
     arrived(queue, 4)
     assert within(20, lambda: queue.GenerateStatus().terminal)
@@ -249,7 +247,7 @@ def test_the_status_goes_its_course(client: Client, server: ScriptedServer) -> N
     assert queue.Get() is None
 
 
-def test_statistics_are_asked_for_while_it_runs_and_final_after_the_end(client: Client, server: ScriptedServer) -> None:
+def test_statistics_are_asked_while_running_and_final_after(client: Client, server: ScriptedServer) -> None:
     go = threading.Event()
     queue = start(client, server, tokens(IDS), go, ended(IDS))
     info = running_info(2)

@@ -56,7 +56,7 @@ def test_a_stream_that_another_thread_closes_ends(client: Client, server: Script
     closer.join()
 
 
-def test_a_release_that_fails_is_told_in_the_log_and_hides_nothing(
+def test_a_failed_release_is_logged_and_hides_nothing(
     client: Client, server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.expect("StartRequest", accepted())
@@ -69,7 +69,7 @@ def test_a_release_that_fails_is_told_in_the_log_and_hides_nothing(
     assert "could not release a request, its lease will" in caplog.text
 
 
-def test_a_request_that_went_with_its_engine_is_asked_for_once_and_quietly(
+def test_a_request_lost_with_its_engine_is_asked_for_once(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     gone = Failure(grpc.StatusCode.UNAVAILABLE, reason="ENGINE_UNREACHABLE", retry_after=0.01)

@@ -47,7 +47,7 @@ def test_the_table_of_failures(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", TABLE)
-def test_codes_without_details_and_with_unknown_reasons_map_by_their_code(code: str) -> None:
+def test_bare_codes_and_unknown_reasons_map_by_their_code(code: str) -> None:
     kind, _ = TABLE[code]
     assert type(error_from_status(Failure(grpc.StatusCode[code]).status())) is kind
     assert error_from_status(Failure(grpc.StatusCode[code]).status()).reason == code
@@ -69,7 +69,7 @@ def test_every_code_of_grpc_makes_an_exception() -> None:
         assert error.message
 
 
-def test_a_lost_engine_and_a_released_handle_are_told_apart_from_an_unknown_name() -> None:
+def test_lost_engines_released_handles_and_unknown_names_differ() -> None:
     lost = Failure(grpc.StatusCode.NOT_FOUND, reason="ENGINE_LOST").status()
     unknown = Failure(grpc.StatusCode.NOT_FOUND, reason="UNKNOWN_REQUEST").status()
     assert type(error_from_status(lost)) is errors.EngineLostError
@@ -102,7 +102,7 @@ def test_details_are_read() -> None:
     assert (error.request_id, error.retry_after) == ("r-17", 0.25)
 
 
-def test_calls_of_the_wire_are_told_as_methods_but_not_where_they_are_quoted() -> None:
+def test_wire_calls_are_named_as_methods_unless_quoted() -> None:
     told = """StopModel: model 'StartModel' is INITIAL, this model's "WatchModel" is not: InstallModel, StartModels"""
     error = error_from_status(Failure(grpc.StatusCode.FAILED_PRECONDITION, told, reason="WRONG_STATE").status())
     assert error.message == (
@@ -126,7 +126,7 @@ def test_every_method_that_is_told_is_there() -> None:
         ("config.logits_processors[1].name", "logits_processors[1].name"),
     ],
 )
-def test_fields_of_the_wire_are_told_as_arguments_and_kept_in_the_details(field: str, argument: str) -> None:
+def test_wire_fields_are_named_as_arguments_and_kept_in_details(field: str, argument: str) -> None:
     violation = status_pb2.BadRequest.FieldViolation(field=field, description="is wrong")
     bad = packed(status_pb2.BadRequest(field_violations=[violation]), URL + "BadRequest")
     told = f"{field} is wrong; {field} is wrong"
@@ -172,7 +172,7 @@ def test_the_tree_in_the_docstring_names_every_exception() -> None:
     assert all(hasattr(headrace, kind.__name__) for kind in kinds)
 
 
-def test_odd_a_request_id_of_a_released_request_is_a_released_one() -> None:
+def test_the_id_of_a_released_request_is_a_released_one() -> None:
     info = status_pb2.ErrorInfo(
         reason="UNKNOWN_REQUEST", domain="headrace", metadata={"handle": "e1/i/1", "handover": "0"}
     )

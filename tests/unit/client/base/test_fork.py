@@ -111,7 +111,7 @@ def test_bc168_a_fork_while_a_queue_reads(server: ScriptedServer) -> None:
     assert out.split() == ["refused", "0", "e1"]
 
 
-def test_bc168_spawned_children_and_forks_before_the_first_client_work(server: ScriptedServer) -> None:
+def test_bc168_spawns_and_early_forks_work(server: ScriptedServer) -> None:
     for _ in range(2):
         server.expect("GetServerInfo", engine_service_pb2.GetServerInfoResponse(name="e1"))
     script = BEGIN + textwrap.indent(

@@ -14,7 +14,7 @@ def test_every_public_name_is_there() -> None:
         assert getattr(headrace, name).__name__ == name
 
 
-def test_modules_that_the_manual_names_need_no_import_of_their_own() -> None:
+def test_modules_in_the_manual_need_no_import_of_their_own() -> None:
     code = "import headrace\nheadrace.errors.AuthError, headrace.fields.GenerationFields, headrace.aio.AsyncClient"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

@@ -13,7 +13,7 @@ class Clock:
         return self.now
 
 
-def test_f10_a_flood_of_one_kind_is_a_burst_and_then_so_many_a_second() -> None:
+def test_f10_a_flood_of_one_kind_is_a_burst_and_then_a_rate() -> None:
     clock = Clock()
     budget = LogBudget(clock)
     assert [budget.spend("flood") for _ in range(BURST + 7)] == [0] * BURST + [None] * 7

@@ -34,9 +34,7 @@ FULL = Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "256 requests wait.", reason=
 INFO = engine_service_pb2.GetServerInfoResponse(name="e1")
 
 
-def test_a_lost_start_is_sent_again_under_the_same_id_with_the_next_attempt(
-    client: Client, server: ScriptedServer
-) -> None:
+def test_a_lost_start_is_sent_again_with_the_next_attempt(client: Client, server: ScriptedServer) -> None:
     server.expect("StartRequest", DOWN, DOWN, accepted())
     server.expect("GeneratedElements", [ended([])])
     client.start_request("smol", "Hello")[1].Get()
@@ -54,7 +52,7 @@ def test_a_request_id_of_the_callers_is_sent_as_it_is(client: Client, server: Sc
     assert server.requests("StartRequest")[0].request_id == "mine"
 
 
-def test_a_start_with_an_id_of_the_callers_is_looked_for_like_a_retry(client: Client, server: ScriptedServer) -> None:
+def test_a_start_with_the_callers_id_is_looked_for_like_a_retry(client: Client, server: ScriptedServer) -> None:
     """It may have been sent before; a gateway with several engines asks them all only where `attempt` is above 0."""
     server.expect("StartRequest", DOWN, accepted())
     server.expect("GeneratedElements", [ended([])])
@@ -183,7 +181,7 @@ def test_another_address_that_is_used_is_told_as_such(
     assert re.fullmatch(rf"no answer from 127\.0\.0\.1:1: .*; using {server.address} instead", record.getMessage())
 
 
-def test_several_addresses_of_which_none_answers_are_told_with_the_time_that_is_left(
+def test_unanswering_addresses_are_listed_with_the_time_left(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Client("127.0.0.1:1,127.0.0.1:2", clock=clock) as client, pytest.raises(UnavailableError):

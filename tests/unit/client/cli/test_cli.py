@@ -54,7 +54,7 @@ def test_a_closed_stdin_is_told_where_it_is_to_be_read(
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
-def test_an_answer_that_stdout_cannot_show_is_shown_in_escapes_and_not_cut(
+def test_an_answer_beyond_stdouts_encoding_is_escaped(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, errors: str
 ) -> None:
     out = io.BytesIO()
@@ -150,7 +150,7 @@ def leaving() -> Iterator[ScriptedServer]:
     server.stop()
 
 
-def test_a_lost_server_is_one_line_when_it_is_noticed_and_one_at_the_end(
+def test_a_lost_server_is_one_line_at_once_and_one_at_the_end(
     leaving: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = RetryPolicy(first_delay=0.001, max_delay=0.001, give_up_after=2.0)
@@ -184,7 +184,7 @@ def test_a_notice_of_a_wait_speaks_of_commands(
     assert "watch it (headrace models). [MODEL_STARTING" in capsys.readouterr().err
 
 
-def test_a_line_about_what_happens_does_not_stand_behind_an_answer_in_the_same_place(leaving: ScriptedServer) -> None:
+def test_a_status_line_does_not_follow_an_answer_on_its_line(leaving: ScriptedServer) -> None:
     line = [sys.executable, "-m", "headrace.cli", "generate", "smol", "Hi", "--address", leaving.address]
     quiet = os.environ | {"GRPC_VERBOSITY": "NONE"}
     process = subprocess.Popen(line, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -47,7 +47,7 @@ def test_chat_on_a_pipe_keeps_the_history(
     ]
 
 
-def test_a_message_that_does_not_fit_is_taken_back_and_the_conversation_goes_on(
+def test_a_message_that_does_not_fit_is_taken_back(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script_running(server)
@@ -127,7 +127,7 @@ def test_an_unknown_model_is_told_before_the_first_message(
         ([info(model_pb2.MODEL_STATE_STARTING)], "(headrace models shows when)"),
     ],
 )
-def test_a_model_that_does_not_run_is_told_before_the_first_message(
+def test_a_model_that_does_not_run_is_reported_at_the_start(
     server: ScriptedServer,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -195,7 +195,7 @@ def interrupted(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> list
     return said
 
 
-def test_at_a_terminal_an_interrupt_stops_the_answer_and_not_the_chat(
+def test_at_a_terminal_an_interrupt_stops_only_the_answer(
     server: ScriptedServer, typed: list[str], interrupted: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopped = end_record([0, 1], finish_reason=request_pb2.FINISH_REASON_STOPPED)
@@ -229,7 +229,7 @@ def test_a_closed_stdin_has_no_messages_and_that_is_told(
     assert capsys.readouterr() == ("", "headrace: stdin is closed, so there is nothing to read from\n")
 
 
-def test_at_a_terminal_a_late_interrupt_ends_neither_the_conversation_nor_what_was_said(
+def test_at_a_terminal_a_late_interrupt_keeps_the_conversation(
     server: ScriptedServer, typed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was meant for an answer which had just ended."""
@@ -248,7 +248,7 @@ def test_at_a_terminal_a_late_interrupt_ends_neither_the_conversation_nor_what_w
     assert history(server, 1) == [("user", "Hi"), ("assistant", "Hello."), ("user", "I go")]
 
 
-def test_at_a_terminal_an_answer_that_failed_leaves_the_conversation_as_it_was(
+def test_at_a_terminal_a_failed_answer_changes_no_conversation(
     server: ScriptedServer, typed: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed += ["Hi", "Hi again"]

@@ -33,7 +33,7 @@ def script_models(server: ScriptedServer) -> None:
     server.expect("GetEngineStat", engine_service_pb2.GetEngineStatResponse(stats=stats))
 
 
-def test_models_on_a_pipe_are_columns_with_the_reason_of_a_failure(
+def test_models_on_a_pipe_are_columns_with_the_failure(
     server: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script_models(server)
@@ -45,7 +45,7 @@ def test_models_on_a_pipe_are_columns_with_the_reason_of_a_failure(
     ]
 
 
-def test_models_on_a_terminal_are_a_table_with_the_reason_of_a_failure_and_the_way_out_below(
+def test_models_on_a_terminal_are_a_table_with_advice(
     server: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script_models(server)
@@ -168,7 +168,7 @@ def test_an_install_that_fails_says_why_and_exits_with_1(
     assert capsys.readouterr().err.startswith("headrace: x.gguf is no model. [BAD_MODEL] (headrace install smol PATH")
 
 
-def test_a_start_that_fails_on_one_engine_says_where_and_exits_with_1(server: ScriptedServer, notes: Notes) -> None:
+def test_a_start_failing_on_one_engine_names_it_and_exits_with_1(server: ScriptedServer, notes: Notes) -> None:
     server.expect("WatchModel", watch(info(STARTING)))
     engines = [info(RUNNING), info(FAILED, engine="e2", failure=NO_ROOM)]
     answer = model_service_pb2.StartModelResponse(engines=engines)
@@ -178,7 +178,7 @@ def test_a_start_that_fails_on_one_engine_says_where_and_exits_with_1(server: Sc
     assert notes.lines[2].startswith("FAILED smol on e2: no room: lower max_batch. [FAILED_PRECONDITION]")
 
 
-def test_an_interrupt_ends_the_wait_and_says_that_the_engine_goes_on(server: ScriptedServer) -> None:
+def test_an_interrupt_ends_the_wait_but_not_the_engines_work(server: ScriptedServer) -> None:
     over = threading.Event()
     server.expect("WatchModel", watch(info(STARTING)))
     server.expect("StartModel", lambda _: over.wait(20) and model_service_pb2.StartModelResponse())

@@ -46,7 +46,7 @@ class TestDashInfer:
         assert sent(config) == wire(do_sample=True, max_length=512, temperature=0.7, top_k=50)
 
     @pytest.mark.parametrize("name", DOCUMENTED_BY_DASHINFER)
-    def test_every_documented_field_has_a_setter_that_does_what_update_does(self, name: str) -> None:
+    def test_every_documented_field_has_a_setter_like_update(self, name: str) -> None:
         value = DOCUMENTED_BY_DASHINFER[name]
         builder = ASGenerationConfigBuilder()
         assert getattr(builder, name)(value) is builder
@@ -54,7 +54,7 @@ class TestDashInfer:
         assert list(builder.build()) == [name]
         sent(builder.build())
 
-    def test_every_field_of_ours_has_a_setter_and_every_setter_says_what_it_does(self) -> None:
+    def test_each_of_our_fields_has_a_documented_setter(self) -> None:
         setters = {n: s for n, s in vars(ASGenerationConfigBuilder).items() if isinstance(s, Setter | Flag)}
         assert setters.keys() == GenerationFields.__annotations__.keys() | {"num_return_sequences"}
         assert all(setter.__doc__ and setter.__doc__.endswith(".") for setter in setters.values())
@@ -68,7 +68,7 @@ class TestDashInfer:
         assert ASGenerationConfigBuilder(eos_token_id=5).build() == {"eos_token_id": [5]}
         assert ASGenerationConfigBuilder().eos_token_id([5, 6]).build() == {"eos_token_id": [5, 6]}
 
-    def test_a_later_value_replaces_an_earlier_one_and_none_takes_it_back(self) -> None:
+    def test_a_later_value_replaces_an_earlier_one(self) -> None:
         builder = ASGenerationConfigBuilder(seed=1).top_k(5).top_p(0.5)
         builder.update({"top_k": 1, "top_p": None})
         assert builder.build() == {"seed": 1, "top_k": 1}
@@ -119,7 +119,7 @@ class TestDashInfer:
         ("name", "value"),
         [("top_k", "many"), ("top_k", -1), ("temperature", True), ("stop_words_ids", [5]), ("eos_token_id", True)],
     )
-    def test_a_wrong_value_is_refused_where_it_is_set_and_changes_nothing(self, name: str, value: object) -> None:
+    def test_a_wrong_value_is_refused_where_it_is_set(self, name: str, value: object) -> None:
         builder = ASGenerationConfigBuilder().seed(1)
         with pytest.raises(InvalidRequestError, match=name):
             builder.update({"top_p": 0.5, name: value})
@@ -169,7 +169,7 @@ class TestHuggingFace:
             "length_penalty": 0.5,
         }
 
-    def test_the_arguments_beside_it_win_for_the_seed_and_give_way_for_eos(self) -> None:
+    def test_arguments_beside_it_win_for_the_seed_and_lose_for_eos(self) -> None:
         config = transformers.GenerationConfig(eos_token_id=2)
         assert ASGenerationConfigBuilder(config, seed=3, eos_token_id=9).build() == {"eos_token_id": [2], "seed": 3}
         assert ASGenerationConfigBuilder(transformers.GenerationConfig(), eos_token_id=9).build() == {

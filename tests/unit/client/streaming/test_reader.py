@@ -125,7 +125,7 @@ def test_an_end_with_another_checksum_is_an_error() -> None:
         reader.feed(ended(IDS, record=record))
 
 
-def test_tokens_beyond_a_known_end_are_an_error_and_not_delivered() -> None:
+def test_tokens_beyond_a_known_end_are_an_error() -> None:
     reader = SequenceReader()
     reader.observe(ended_info(IDS[:3]))
     with pytest.raises(InternalServerError, match="ends at 3"):
@@ -139,7 +139,7 @@ def test_lists_of_another_length_than_the_ids_are_an_error() -> None:
         SequenceReader().feed(tokens(IDS, 0, 5, logprobs=short))
 
 
-def test_a_reader_that_begins_later_takes_the_first_checksum_as_given_and_checks_the_rest() -> None:
+def test_a_late_reader_trusts_the_first_checksum_alone() -> None:
     reader = SequenceReader(position=5)
     reader.feed(tokens(IDS, 5, 8))
     with pytest.raises(InternalServerError, match="checksum"):

@@ -30,7 +30,7 @@ from unit.client.streaming.test_reader import IDS, drain, take
 class TestStatus:
     """Status is ordered with the tokens."""
 
-    def test_the_first_question_never_hears_of_an_end_while_something_is_unread(self) -> None:
+    def test_the_first_status_is_no_end_while_tokens_are_unread(self) -> None:
         reader = SequenceReader()
         reader.feed(tokens(IDS))
         reader.feed(ended(IDS))
@@ -38,7 +38,7 @@ class TestStatus:
         assert reader.status() is GenerateStatus.GenerateFinished
         assert take(reader).ids_from_generate == IDS
 
-    def test_from_the_first_read_on_an_end_is_told_only_when_nothing_is_unread(self) -> None:
+    def test_after_the_first_read_an_end_comes_with_nothing_unread(self) -> None:
         reader = SequenceReader()
         reader.feed(tokens(IDS, 0, 5))
         take(reader)
@@ -78,7 +78,7 @@ class TestStatus:
         reader.observe(running_info(0))
         assert reader.status() is GenerateStatus.GenerateFinished
 
-    def test_a_terminal_status_without_its_record_waits_for_the_record(self) -> None:
+    def test_a_terminal_status_waits_for_its_record(self) -> None:
         reader = SequenceReader()
         reader.feed(status_only(FINISHED))
         assert reader.status() is GenerateStatus.Init
@@ -87,7 +87,7 @@ class TestStatus:
 class TestWindow:
     """Bounded, and still whole."""
 
-    def test_it_closes_at_4096_unread_tokens_and_opens_when_they_are_read(self) -> None:
+    def test_it_closes_at_4096_unread_tokens_and_opens_when_read(self) -> None:
         ids = list(range(WINDOW + 10))
         reader = SequenceReader()
         reader.feed(tokens(ids, 0, WINDOW - 1))
@@ -97,7 +97,7 @@ class TestWindow:
         take(reader)
         assert reader.has_room
 
-    def test_reading_an_ended_sequence_opens_it_until_all_has_arrived(self) -> None:
+    def test_reading_an_ended_sequence_opens_it_to_the_end(self) -> None:
         ids = list(range(3 * WINDOW))
         reader = SequenceReader()
         reader.feed(tokens(ids, 0, WINDOW))
@@ -154,7 +154,7 @@ class TestFailure:
         assert len(drain(reader)) == 1
         assert reader.status() is GenerateStatus.GenerateFinished
 
-    def test_an_error_record_without_a_reason_is_told_by_its_finish_reason(self) -> None:
+    def test_an_error_record_without_a_reason_has_its_finish_reason(self) -> None:
         for reason, kind in (
             (request_pb2.FINISH_REASON_ENGINE_LOST, EngineLostError),
             (request_pb2.FINISH_REASON_ERROR, InternalServerError),

@@ -79,7 +79,7 @@ def test_a_stream_that_stops_without_an_end_is_opened_again(
     assert sum(len(one.ids_from_generate) for one in queue) == len(IDS)
 
 
-def test_bc163_a_handler_that_raises_ends_the_queue_with_a_status(
+def test_bc163_a_raising_handler_ends_the_queue_with_a_status(
     client: Client, server: ScriptedServer, clock: FakeClock
 ) -> None:
     """Three streams in a row that bring nothing and give no reason: the sequence is failed, not left Generating."""
@@ -124,7 +124,7 @@ def test_damaged_results_end_the_queue_after_what_was_whole(client: Client, serv
     server.wait_for_streams(0)
 
 
-def test_a_long_outage_wakes_get_and_the_queue_goes_on_when_the_server_is_back(
+def test_a_long_outage_wakes_get_and_the_queue_resumes(
     client: Client, server: ScriptedServer, clock: FakeClock
 ) -> None:
     """Reading gives up after half a minute; the reader does not, and nothing is lost."""
@@ -162,7 +162,7 @@ def test_a_long_outage_wakes_get_and_the_queue_goes_on_when_the_server_is_back(
     assert found == IDS[7:]
 
 
-def test_bc191_after_an_outage_the_same_client_is_back_within_seconds(server: ScriptedServer) -> None:
+def test_bc191_after_an_outage_the_client_is_back_in_seconds(server: ScriptedServer) -> None:
     """In real time, since gRPC's own pauses are part of it: calls fail for a while, then succeed within 5 s."""
     with Client(server.address, retry=RetryPolicy(give_up_after=0.5)) as client:
         server.expect("GetServerInfo", lambda request: info())
@@ -207,9 +207,7 @@ def test_bc181_a_slow_prefill_is_waited_for(client: Client, server: ScriptedServ
 
 
 @pytest.mark.parametrize("path", ["streams"], indirect=True)
-def test_a_queue_that_nobody_reads_is_bounded_and_still_tells_its_end(
-    client: Client, server: ScriptedServer, clock: FakeClock
-) -> None:
+def test_an_unread_queue_is_bounded_and_still_ends(client: Client, server: ScriptedServer, clock: FakeClock) -> None:
     """Poll until the end, then Get, with more tokens than the window holds."""
     ids = list(range(3 * WINDOW))
     steps = [tokens(ids, begin, begin + 256) for begin in range(0, len(ids), 256)]
@@ -256,7 +254,7 @@ def test_looking_at_a_waiting_queue_may_fail_without_harm(
     assert queue.Get() is None
 
 
-def test_statistics_of_a_queue_raise_where_the_server_cannot_be_asked(client: Client, server: ScriptedServer) -> None:
+def test_queue_statistics_raise_if_the_server_is_away(client: Client, server: ScriptedServer) -> None:
     queue = start(client, server, [Hang()])
     server.expect("GetRequest", Failure(grpc.StatusCode.DEADLINE_EXCEEDED))
     with pytest.raises(DeadlineError):
@@ -270,7 +268,7 @@ def test_handles_are_asked_for_as_given(client: Client, server: ScriptedServer) 
 
 
 @given(reasons=st.lists(st.sampled_from(["UNAVAILABLE", "ENGINE_UNREACHABLE", "INTERNAL", "UNKNOWN"]), max_size=20))
-def test_pauses_are_bounded_and_only_unexplained_failures_are_final(reasons: list[str]) -> None:
+def test_pauses_are_bounded_and_only_unexplained_errors_final(reasons: list[str]) -> None:
     clock = FakeClock()
     recovery = Recovery(RetryPolicy(), clock)
     for count, reason in enumerate(reasons, 1):

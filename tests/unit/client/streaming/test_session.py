@@ -124,7 +124,7 @@ def test_nothing_is_said_without_a_stream() -> None:
     assert rig.session.wait is None
 
 
-def test_rows_of_several_channels_reach_their_readers_with_what_they_carry() -> None:
+def test_rows_of_several_channels_reach_their_readers() -> None:
     rig = Rig(2)
     rig.attach()
     message = row(0, 2, channel=2)
@@ -147,7 +147,7 @@ def test_rows_of_several_channels_reach_their_readers_with_what_they_carry() -> 
     assert rig.read(1) == IDS[:2]
 
 
-def test_acks_come_once_for_half_a_window_or_with_what_is_said_anyway() -> None:
+def test_acks_come_each_half_window_or_with_other_messages() -> None:
     rig = Rig()
     rig.attach()
     half = WINDOW // 2
@@ -208,7 +208,7 @@ def test_a_new_stream_counts_what_is_unread_against_the_window() -> None:
     assert [(one.position, one.window) for one in rig.said().acks] == [(WINDOW, WINDOW)]
 
 
-def test_a_window_that_the_server_closed_is_opened_where_there_is_room() -> None:
+def test_a_window_closed_by_the_server_is_opened_when_possible() -> None:
     rig = Rig()
     rig.attach()
     rig.session.receive(row(0, 10))
@@ -246,7 +246,7 @@ def test_an_abandoned_reader_stays_until_the_end() -> None:
     assert list(rig.said().detach) == [1]
 
 
-def test_an_unreachable_engine_is_attached_again_on_a_new_channel() -> None:
+def test_an_unreachable_engine_is_attached_again_elsewhere() -> None:
     rig = Rig(2)
     rig.attach()
     rig.session.receive(row(0, 5))
@@ -313,7 +313,7 @@ def test_damage_ends_one_reader_and_no_other(damage: str) -> None:
     assert rig.read(1) == IDS[:5]
 
 
-def test_a_reader_from_the_middle_takes_the_checksum_of_its_attach() -> None:
+def test_a_reader_from_the_middle_takes_its_attachs_checksum() -> None:
     rig = Rig(0)
     late = rig.subscribe("e/i/1", position=7)
     rig.attach()
@@ -341,7 +341,7 @@ def test_columns_that_do_not_fit_fail_the_stream_and_are_final() -> None:
         assert told.value.request_id == f"e/i/{number}"
 
 
-def test_a_refused_session_fails_every_reader_and_the_next_one_tries_anew() -> None:
+def test_a_refused_session_fails_all_readers_and_is_retried() -> None:
     rig = Rig()
     status = status_pb2.Status(code=16, message="no key.")
     from headrace.wire_errors import error_from_status

@@ -65,7 +65,7 @@ def test_what_was_read_to_its_end_is_detached(client: Client, server: ScriptedSe
     assert all(2 not in request.detach for request in server.said)
 
 
-def test_a_cut_session_goes_on_in_another_from_where_everybody_was(
+def test_a_cut_session_resumes_in_another_where_all_were(
     client: Client, server: ScriptedServer, clock: FakeClock
 ) -> None:
     queues = [

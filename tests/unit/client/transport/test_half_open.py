@@ -17,7 +17,7 @@ IDS = list(range(30))
 QUICKLY = {"grpc.keepalive_time_ms": 300, "grpc.http2.ping_timeout_ms": 300}
 
 
-def test_bc164_the_same_client_goes_on_after_a_half_open_connection(
+def test_bc164_a_client_survives_a_half_open_connection(
     server: ScriptedServer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bytes of the old connection go nowhere, both ways; keepalive, hurried here, finds that out."""

@@ -94,7 +94,7 @@ def test_b3_what_fits_connects(served: Serve, authority: Authority, host: str) -
     assert error.reason == "UNIMPLEMENTED"
 
 
-def test_b3_of_several_addresses_of_a_name_the_decisive_one_is_told(served: Serve, authority: Authority) -> None:
+def test_b3_of_several_addresses_the_decisive_one_is_reported(served: Serve, authority: Authority) -> None:
     """GRPC tells the last one that it tried, which may be one where nobody listens."""
     credentials = grpc.ssl_channel_credentials(authority.root)
     for names, sign in ((ELSEWHERE, "another name"), (HERE, "")):
@@ -109,7 +109,7 @@ def test_b3_a_second_address_that_fits_is_used(served: Serve) -> None:
     assert error.reason == "UNIMPLEMENTED"
 
 
-def test_b3_an_outage_beside_a_mismatch_is_an_outage_that_names_both(served: Serve) -> None:
+def test_b3_an_outage_beside_a_mismatch_names_both(served: Serve) -> None:
     with socket.socket() as taken:  # Bound and not listening: nobody answers there.
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{served(HERE)},127.0.0.1:{taken.getsockname()[1]}"
@@ -134,7 +134,7 @@ def test_b3_a_server_that_closes_connections_is_an_outage() -> None:
     [("10.0.0.1:7070", True), ("gateway:7070", True), ("localhost:7070,gateway:7070", True), ("127.0.0.1:7070", False),
      ("localhost:7070", False), ("[::1]:7070", False), ("unix:/run/headrace", False)],
 )  # fmt: skip
-def test_b3_a_key_that_leaves_the_machine_unencrypted_is_warned_about(
+def test_b3_a_key_sent_unencrypted_is_warned_about(
     address: str, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "headrace"), Client(address, api_key="secret"):

@@ -112,7 +112,7 @@ def test_bc167_messages_above_4_mib_pass_both_ways(client: Client, server: Scrip
     assert client.tokenize("smol", text).rendered_text == text
 
 
-def test_bc167_a_message_above_the_limit_is_refused_here_with_both_numbers(client: Client) -> None:
+def test_bc167_a_message_above_the_limit_is_refused_locally(client: Client) -> None:
     text = "x" * (MAX_MESSAGE_BYTES + 1)
     with pytest.raises(InvalidRequestError, match=rf"the message has \d+ bytes, .* at most {MAX_MESSAGE_BYTES}"):
         client.tokenize("smol", text)
@@ -120,7 +120,7 @@ def test_bc167_a_message_above_the_limit_is_refused_here_with_both_numbers(clien
         client.start_request("smol", text)
 
 
-def test_the_channel_settings_bound_a_dead_peer_and_the_return_of_a_server() -> None:
+def test_channel_settings_bound_a_dead_peer_and_a_return() -> None:
     options = dict(CHANNEL_OPTIONS)
     assert options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"] <= 30_000
     assert options["grpc.max_reconnect_backoff_ms"] <= 2_000
@@ -222,7 +222,7 @@ def test_closing_ends_calls_at_once_whatever_the_transport_says(caplog: pytest.L
     assert caplog.records == []
 
 
-def test_inprocess_is_found_by_its_entry_point_and_gets_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inprocess_is_found_by_entry_point_with_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     class EntryPoint:
         def load(self) -> Any:
             return Echo
@@ -289,13 +289,11 @@ def test_an_unknown_keyword_is_told_in_terms_of_the_client(given: dict[str, Any]
         ("Socket closed", "a:7", "Socket closed"),
     ],
 )
-def test_why_nobody_was_reached_is_told_with_addresses_as_people_write_them(
-    details: str, target: str, plain: str
-) -> None:
+def test_unreached_addresses_are_reported_as_people_write_them(details: str, target: str, plain: str) -> None:
     assert plain_reason(details, target) == plain
 
 
-def test_a_call_that_its_own_client_cut_was_not_cancelled_by_the_server() -> None:
+def test_a_call_that_its_client_cut_is_not_the_servers_cancel() -> None:
     server = ScriptedServer().start()
     try:
         made = seam.open_transport(server.address, {})

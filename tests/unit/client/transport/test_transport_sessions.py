@@ -46,7 +46,7 @@ def ping(number: int) -> session_pb2.SessionRequest:
     return session_pb2.SessionRequest(ping=session_pb2.Ping(number=number))
 
 
-def test_a_session_carries_questions_and_answers_in_order_until_both_sides_end() -> None:
+def test_a_session_carries_messages_in_order_until_both_end() -> None:
     def talk(questions: Iterator[Any], context: Any) -> Iterator[Any]:
         for question in questions:
             yield pong(question.ping.number)
@@ -102,7 +102,7 @@ def test_a_cancelled_session_fails_and_leaves_no_thread_behind() -> None:
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_a_session_to_a_lost_server_is_followed_by_one_to_another(attempt: int) -> None:
+def test_a_session_to_a_lost_server_is_followed_by_another(attempt: int) -> None:
     """Also where a session begins just as its connection breaks, which gRPC's own retries did not survive."""
 
     def talk(number: int) -> Any:

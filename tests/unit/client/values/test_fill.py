@@ -289,7 +289,7 @@ def test_the_typed_keywords_are_the_fields_of_the_wire() -> None:
         assert all(f"        {name}: " in str(kind.__doc__) for name in kind.__annotations__), kind
 
 
-def test_odd_the_spellings_of_other_systems_are_taken() -> None:
+def test_the_spellings_of_other_systems_are_taken() -> None:
     """JSON has ids as digits where they are keys (OpenAI); one id may stand without a list (transformers)."""
     assert config(logit_bias={"5": 1.0, 7: -1}) == config(logit_bias={5: 1.0, 7: -1})
     assert config(eos_token_id=5) == config(eos_token_id=[5])
@@ -302,6 +302,6 @@ def test_odd_the_spellings_of_other_systems_are_taken() -> None:
     + [{"logit_bias": {"5": 1.0, 5: 2.0}}, {"eos_token_id": True}, {"eos_token_id": "5"}, {"eos_token_id": -1}]
     + [{"stop_words_ids": [5, 7]}],
 )
-def test_odd_what_is_no_id_is_still_refused(fields: dict[str, Any]) -> None:
+def test_what_is_no_id_is_still_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError):
         config(**fields)

@@ -34,7 +34,7 @@ def test_ids(given: dict[str, Any]) -> None:
     assert (request.WhichOneof("prompt"), list(request.token_ids.ids)) == ("token_ids", [1, 2])
 
 
-def test_an_empty_list_of_ids_is_sent_so_that_the_engine_says_what_is_wrong() -> None:
+def test_an_empty_list_of_ids_is_left_to_the_engine() -> None:
     assert start([]).WhichOneof("prompt") == "token_ids"
     assert start("").WhichOneof("prompt") == "text"
 

@@ -39,7 +39,7 @@ def test_a_shared_block_is_freed_with_its_last_reference() -> None:
     pool.check_books([])
 
 
-def test_a_kept_block_is_cached_until_it_is_needed_and_then_its_owner_is_told() -> None:
+def test_a_kept_block_is_cached_until_evicted_and_reported() -> None:
     pool = BlockPool(2, 16)
     evicted: list[int] = []
     pool.on_evict = lambda block, date: evicted.append(block)
@@ -54,7 +54,7 @@ def test_a_kept_block_is_cached_until_it_is_needed_and_then_its_owner_is_told() 
     pool.check_books([[first, second]])
 
 
-def test_cached_blocks_are_dropped_by_their_date_and_used_ones_never() -> None:
+def test_cached_blocks_expire_by_age_and_used_ones_never() -> None:
     pool = BlockPool(4, 16)
     evicted: list[tuple[int, float]] = []
     pool.on_evict = lambda block, date: evicted.append((block, date))
@@ -77,7 +77,7 @@ def test_cached_blocks_are_dropped_by_their_date_and_used_ones_never() -> None:
     pool.check_books([[used]])
 
 
-def test_the_least_recently_used_goes_first_and_of_one_table_its_tail() -> None:
+def test_eviction_is_by_last_use_and_from_the_tail_of_a_table() -> None:
     pool = BlockPool(4, 16)
     old, new = pool.allocate(2), pool.allocate(2)
     for block in old + new:
@@ -99,7 +99,7 @@ def test_blocks_about_to_be_shared_do_not_count_as_available() -> None:
     assert pool.can_allocate(1, shared=[block])
 
 
-def test_a_forgotten_block_is_free_at_once_if_unused_else_when_released() -> None:
+def test_a_forgotten_block_is_free_once_it_is_unused() -> None:
     pool = BlockPool(2, 16)
     used, unused = pool.allocate(2)
     pool.keep(used)

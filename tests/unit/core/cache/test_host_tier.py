@@ -51,7 +51,7 @@ def test_an_evicted_prefix_comes_back_from_host_memory(make_rig: MakeRig) -> Non
     rig.assert_all_complete()
 
 
-def test_without_host_blocks_it_is_computed_again_and_nothing_is_copied(make_rig: MakeRig) -> None:
+def test_without_host_blocks_prefixes_are_computed_again(make_rig: MakeRig) -> None:
     rig = make_rig(num_blocks=BLOCKS)
     ask(rig)
     crowd_out(rig)
@@ -105,7 +105,7 @@ def test_what_was_least_recently_evicted_leaves_a_full_tier(make_rig: MakeRig) -
     assert sum(ask(rig, [*range(700, 716), 1])) == 16
 
 
-def test_blocks_come_back_though_a_full_tier_takes_others_in_the_same_step(make_rig: MakeRig) -> None:
+def test_blocks_return_while_a_full_tier_takes_others(make_rig: MakeRig) -> None:
     """Each fetch evicts from a full pool into a full tier: what is being fetched gives way to none of it."""
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=BLOCKS)
     prompts = [range(first, first + 50) for first in (100, 200)]
@@ -190,7 +190,7 @@ def test_computed_anew_a_block_leaves_host_memory(make_rig: MakeRig) -> None:
     assert ask(rig) == (8, 0)
 
 
-def test_a_sequence_that_was_put_back_begins_again_from_host_memory(make_rig: MakeRig) -> None:
+def test_a_preempted_sequence_resumes_from_host_memory(make_rig: MakeRig) -> None:
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=64, max_batch=4)
     keys = [rig.add(range(100 * i, 100 * i + 21), 40) for i in range(1, 4)]
     rig.run()
@@ -256,7 +256,7 @@ def test_bc082_the_two_tiers_bound_what_is_remembered() -> None:
     cache.check_books()
 
 
-def test_a_host_block_that_is_filled_twice_before_a_step_is_copied_once() -> None:
+def test_a_host_block_filled_twice_in_a_step_is_copied_once() -> None:
     pool, host = BlockPool(4, B), HostTier(1)
     cache = PrefixCache(pool, host)
     pool.release(fill(pool, cache, list(range(16)), SCOPE))

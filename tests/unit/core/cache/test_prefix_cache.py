@@ -64,7 +64,7 @@ def test_bc072_bc075_nothing_is_shared_between_scopes(pool: BlockPool, cache: Pr
     assert cache.find(Cursor(replace(other, **{field: getattr(SCOPE, field)}), B), list(range(9))) == blocks
 
 
-def test_scopes_differ_even_where_their_fields_read_alike_in_a_row() -> None:
+def test_scopes_differ_even_where_their_fields_concatenate_alike() -> None:
     assert Scope(adapter="ab").key != Scope(adapter="a", media_digest="b").key
     assert Scope(adapter="a', 'b").key != Scope(adapter="a", media_digest="b").key
 
@@ -132,7 +132,7 @@ def test_equal_blocks_computed_at_once_are_known_once(pool: BlockPool, cache: Pr
     pool.check_books([tables[0]])
 
 
-def test_the_tail_of_an_evicted_head_is_known_again_when_computed_again(pool: BlockPool, cache: PrefixCache) -> None:
+def test_a_tail_is_found_again_once_its_head_is_recomputed(pool: BlockPool, cache: PrefixCache) -> None:
     ids = list(range(9))
     old = fill(pool, cache, ids)
     cache.forget(old[0])
@@ -152,9 +152,7 @@ def test_evicted_blocks_are_forgotten(pool: BlockPool, cache: PrefixCache) -> No
     pool.check_books([table])
 
 
-def test_a_sequence_that_begins_again_finds_what_is_left_and_makes_the_rest_known_again(
-    pool: BlockPool, cache: PrefixCache
-) -> None:
+def test_a_restarted_sequence_reuses_what_is_left_of_it(pool: BlockPool, cache: PrefixCache) -> None:
     ids = list(range(9))
     cursor = Cursor(SCOPE, B)
     table = pool.allocate(3)

@@ -8,7 +8,7 @@ from unit.core.conftest import MakeRig
 PROMPT = list(range(1, 12))  # Two full blocks of four, and three ids more.
 
 
-def test_within_its_time_a_prefix_is_reused_and_each_use_begins_it_anew(make_rig: MakeRig) -> None:
+def test_each_use_of_a_prefix_renews_its_time(make_rig: MakeRig) -> None:
     rig = make_rig(prefix_cache_ttl=60.0)
     rig.add(PROMPT)
     rig.run()
@@ -55,7 +55,7 @@ def test_what_somebody_uses_is_not_dropped_under_him(make_rig: MakeRig) -> None:
     rig.assert_all_complete()
 
 
-def test_an_idle_core_tells_of_it_when_it_is_asked_for_a_sign_of_life(make_rig: MakeRig) -> None:
+def test_an_idle_core_reports_expiry_when_pinged(make_rig: MakeRig) -> None:
     rig = make_rig(prefix_cache_ttl=10.0)
     rig.add(PROMPT)
     rig.run()

@@ -20,9 +20,7 @@ def prompt(seed: int, length: int) -> list[int]:
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, B - 1, B, B + 1, 3 * B + 4, 3 * B + 5, 1000])
 @pytest.mark.parametrize("cached", [False, True])
-def test_bc097_a_prompt_cut_in_chunks_of_any_size_gives_the_same_ids(
-    make_rig: MakeRig, chunk: int, cached: bool
-) -> None:
+def test_bc097_chunks_of_any_size_give_the_same_ids(make_rig: MakeRig, chunk: int, cached: bool) -> None:
     rig = make_rig(max_prefill_tokens=chunk)
     ids = prompt(1, 3 * B + 5)
     if cached:
@@ -143,7 +141,7 @@ def test_bc083_the_next_turn_of_a_chat_finds_prompt_and_answer(make_rig: MakeRig
     rig.assert_all_complete()
 
 
-def test_a_sequence_that_objects_neither_reads_nor_fills_the_cache(make_rig: MakeRig) -> None:
+def test_an_opted_out_sequence_neither_reads_nor_fills_the_cache(make_rig: MakeRig) -> None:
     rig = make_rig()
     first = rig.add(prompt(1, 20), 4, use_prefix_cache=False)
     rig.run()

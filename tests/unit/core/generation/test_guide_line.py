@@ -28,7 +28,7 @@ class Line:
         return job.request.key
 
 
-def test_f8_slow_grammars_of_one_owner_hold_up_another_for_one_of_them() -> None:
+def test_f8_slow_grammars_of_one_owner_delay_another_by_one() -> None:
     line = Line()
     for _ in range(20):
         line.add("greedy", 0.3)

@@ -105,7 +105,7 @@ def test_bc158_a_grammar_in_the_making_holds_up_nobody_else() -> None:
     rig.assert_idle()
 
 
-def test_bc158_a_sequence_that_is_ended_before_its_guide_is_made_is_gone() -> None:
+def test_bc158_a_sequence_ended_before_its_guide_is_gone() -> None:
     rig = Rig()
     key = rig.add([1], 12, grammar=WORD, eos_ids=EOS)
     rig.end(key)
@@ -116,7 +116,7 @@ def test_bc158_a_sequence_that_is_ended_before_its_guide_is_made_is_gone() -> No
     rig.assert_idle()
 
 
-def test_a_grammar_that_cannot_be_compiled_ends_its_sequence_alone() -> None:
+def test_a_grammar_that_does_not_compile_ends_its_sequence_alone() -> None:
     rig = Rig()
     key, other = rig.add([1], 12, grammar="nonsense"), rig.add([2], 3)
     rig.run()
@@ -137,7 +137,7 @@ def test_what_makes_guides_may_fail() -> None:
     assert (rig.ended[key].reason, rig.ended[key].error) == (FinishReason.ERROR, "no such file")
 
 
-def test_a_text_beyond_the_parsers_limits_ends_its_sequence_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_beyond_the_parsers_limits_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     take = Guide.take
 
@@ -166,7 +166,7 @@ class Panic(BaseException):
     """What native libraries raise."""
 
 
-def test_f2_a_panic_while_a_grammar_is_compiled_ends_its_sequence_alone() -> None:
+def test_f2_a_panic_in_compiling_ends_its_sequence_alone() -> None:
     class Panicking:
         def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int, seconds: float) -> Guide:
             raise Panic("index out of bounds")
@@ -184,7 +184,7 @@ def test_f2_a_panic_while_a_grammar_is_compiled_ends_its_sequence_alone() -> Non
     rig.assert_idle()
 
 
-def test_f2_a_panic_in_the_middle_of_a_text_ends_its_sequence_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_f2_a_panic_in_mid_text_ends_its_sequence_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     take = Guide.take
 

@@ -94,7 +94,7 @@ def test_what_is_dropped_is_never_ready(guides: Guides, vocabulary: SlowVocabula
     assert len(guides) == 0
 
 
-def test_a_grammar_that_cannot_be_compiled_costs_its_sequence_alone(guides: Guides, vocabulary: SlowVocabulary) -> None:
+def test_a_grammar_that_does_not_compile_costs_one_sequence(guides: Guides, vocabulary: SlowVocabulary) -> None:
     vocabulary.go.set()
     guides.begin(request(1, grammar="nonsense"))
     guides.begin(request(2))
@@ -103,7 +103,7 @@ def test_a_grammar_that_cannot_be_compiled_costs_its_sequence_alone(guides: Guid
     assert isinstance(found[2], Guide)
 
 
-def test_a_group_is_ready_when_the_last_of_its_guides_is_made_and_is_waited_for(
+def test_a_group_waits_for_the_last_of_its_guides(
     guides: Guides, vocabulary: SlowVocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while some are made: whoever has nothing else to do does not turn around meanwhile."""

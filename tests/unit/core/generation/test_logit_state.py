@@ -79,14 +79,14 @@ def test_a_bit_mask_has_a_bit_for_each_id(ids: set[int]) -> None:
     assert {i for i in range(32 * len(words)) if words[i // 32] >> i % 32 & 1} == ids
 
 
-def test_numbers_that_float32_lacks_become_the_nearest_that_it_has() -> None:
+def test_numbers_beyond_float32_become_the_nearest_float32() -> None:
     """So that no logit becomes infinite, or no number."""
     state = LogitState(LogitRules(repetition_penalty=1e-300, logit_bias={1: 1e300, 2: -1e300}), 1)
     assert state.changes.repetition == 2.0**-126
     assert list(state.changes.biases) == [3.4028234663852886e38, -3.4028234663852886e38]
 
 
-def test_a_sequence_without_rules_has_no_state_and_one_with_rules_none_before_its_first_draw() -> None:
+def test_a_sequence_has_state_only_with_rules_and_once_sampled() -> None:
     plain = Sequence(AddSequence(1, (1, 2, 3), SamplingParams(), 5), 0)
     assert plain.step(3).changes is None
     assert plain.logits is None

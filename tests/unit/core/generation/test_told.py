@@ -116,7 +116,7 @@ def test_one_of_a_group_tells_of_the_prompt(fields: dict[str, object], make_rig:
     assert all_told(rig, keys[0])
 
 
-def test_the_rest_of_a_group_does_not_repeat_what_one_that_ended_with_its_prompt_told(make_rig: MakeRig) -> None:
+def test_a_group_repeats_nothing_that_an_ended_member_reported(make_rig: MakeRig) -> None:
     rig = make_rig(num_blocks=200)
     keys = [rig.add(PROMPT, 1, index=index, group=1, prompt_logprobs=1) for index in range(4)]
     rig.run()
@@ -124,7 +124,7 @@ def test_the_rest_of_a_group_does_not_repeat_what_one_that_ended_with_its_prompt
     assert list(rig.scored) == keys[:1]
 
 
-def test_where_one_of_a_group_ends_within_the_prompt_another_tells_it(make_rig: MakeRig) -> None:
+def test_if_one_of_a_group_ends_in_the_prompt_another_reports_it(make_rig: MakeRig) -> None:
     rig = make_rig(max_prefill_tokens=8)
     first, *others = [rig.add(PROMPT, group=1, index=index, prompt_logprobs=1) for index in range(3)]
     rig.steps(2)

@@ -45,7 +45,7 @@ def test_one_of_another_model_is_not(folder: Path, plan: CorePlan, other: dict[s
     assert not BegunVocabulary.at(str(folder)).fits(replace(plan, **other))  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_read_fits_nothing_and_is_told_to_who_asks(tmp_path: Path) -> None:
+def test_an_unreadable_vocabulary_fits_nothing_and_says_why(tmp_path: Path) -> None:
     vocabulary = BegunVocabulary.at(str(tmp_path / "nothing"))
     assert not vocabulary.fits(CorePlan(str(tmp_path / "nothing"), ModelFormat.HF))
     with pytest.raises(BadModel):

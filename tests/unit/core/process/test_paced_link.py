@@ -62,7 +62,7 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_tokens_within_the_interval_wait_for_the_first_step_after_it(rig: Rig) -> None:
+def test_tokens_within_the_interval_wait_for_the_next_step(rig: Rig) -> None:
     steps = [output(1, 2), output(1, 2), output(1)]
     for step, passed in zip(steps, (INTERVAL / 2, INTERVAL / 4, INTERVAL / 4), strict=True):
         assert rig.told() == []
@@ -71,7 +71,7 @@ def test_tokens_within_the_interval_wait_for_the_first_step_after_it(rig: Rig) -
     assert rig.told() == steps
 
 
-def test_a_step_that_takes_longer_than_the_interval_is_told_at_once(rig: Rig) -> None:
+def test_a_step_longer_than_the_interval_is_sent_at_once(rig: Rig) -> None:
     for _ in range(3):
         rig.now += INTERVAL + MOMENT
         rig.link.send(output(1, 2))
@@ -107,7 +107,7 @@ def test_every_other_message_goes_at_once_and_in_order(rig: Rig, message: CoreMe
     assert rig.told() == [output(1, 2), message]
 
 
-def test_a_step_that_lands_after_the_next_has_begun_does_not_wait_for_new_sequences_in_that(rig: Rig) -> None:
+def test_a_late_landing_step_does_not_wait_for_new_sequences(rig: Rig) -> None:
     """Their prompts may take long. Where nobody is new it is a step like others."""
     rig.link.send(StepBegun([1]))
     assert rig.told() == [StepBegun([1])]

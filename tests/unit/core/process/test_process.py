@@ -108,7 +108,7 @@ async def test_a_core_generates_and_ends_when_asked(front: Front, launcher: Core
     assert front.lost == []
 
 
-async def test_an_early_core_takes_the_first_plan_and_later_ones_have_their_own(front: Front) -> None:
+async def test_an_early_core_takes_the_first_plan_alone(front: Front) -> None:
     """What it cannot import beforehand is for the plan's maker to tell."""
     launcher = EarlyLauncher("none of ours", program=(sys.executable, str(_CORE), "plain"))
     early = launcher.early
@@ -174,7 +174,7 @@ async def test_large_messages_arrive(front: Front, launcher: CoreLauncher) -> No
 
 
 @launchers
-async def test_closing_a_core_that_works_does_not_wait_for_its_sequences(front: Front, launcher: CoreLauncher) -> None:
+async def test_closing_a_busy_core_does_not_wait_for_its_sequences(front: Front, launcher: CoreLauncher) -> None:
     link = front.launch(launcher, make_plan(max_length=4000, num_blocks=1000))
     await front.ready()
     link.send(AddSequence(1, (1, 2, 3), GREEDY, 3000))
@@ -187,9 +187,7 @@ async def test_closing_a_core_that_works_does_not_wait_for_its_sequences(front: 
 
 
 @launchers
-async def test_a_plan_that_cannot_start_is_told_then_the_core_is_lost_once(
-    front: Front, launcher: CoreLauncher
-) -> None:
+async def test_a_plan_that_cannot_start_is_reported_then_core_lost(front: Front, launcher: CoreLauncher) -> None:
     front.launch(launcher, make_plan(num_blocks=3))
     await front.until(lambda: front.lost)
     failed = front.messages[-1]
@@ -318,7 +316,7 @@ async def test_sending_to_a_core_that_does_not_read_never_blocks(front: Front) -
     await front.pong(9)
 
 
-async def test_signals_meant_for_the_service_do_not_reach_or_end_the_core(front: Front) -> None:
+async def test_signals_to_the_service_do_not_reach_the_core(front: Front) -> None:
     link = front.launch(in_process())
     await front.ready()
     assert isinstance(link, ProcessLink)
@@ -359,7 +357,7 @@ async def test_the_program_that_is_started_is_the_engines_own(front: Front) -> N
     ]
 
 
-async def test_a_program_that_cannot_be_started_is_an_error_of_the_launch() -> None:
+async def test_a_program_that_cannot_start_is_a_launch_error() -> None:
     with pytest.raises(FileNotFoundError):
         launch_process(make_plan(), print, print, program=("/nonexistent/python",))
 

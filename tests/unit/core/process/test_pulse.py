@@ -50,7 +50,7 @@ class CountingRunner(SimulatedRunner):
         self.interrupted = True
 
 
-def test_what_was_done_is_told_until_nobody_listens_and_then_the_step_is_interrupted() -> None:
+def test_progress_is_reported_until_unheard_then_interrupted() -> None:
     link, runner = PickyLink(3), CountingRunner(make_plan())
     with Pulse(link, runner, interval=0.001):  # type: ignore[arg-type]
         assert link.closed.wait(_BOUND)
@@ -58,7 +58,7 @@ def test_what_was_done_is_told_until_nobody_listens_and_then_the_step_is_interru
     assert runner.interrupted
 
 
-def test_at_the_end_of_a_core_nobody_looks_at_its_runner_any_more() -> None:
+def test_an_ending_core_does_not_touch_its_runner() -> None:
     link, runner = PickyLink(10**9), CountingRunner(make_plan())
     with Pulse(link, runner, interval=0.001):  # type: ignore[arg-type]
         while not link.answers:
@@ -127,7 +127,7 @@ async def test_a2_a_thread_tells_of_progress_inside_a_step(front: Front) -> None
     await front.until(lambda: len(front.tokens(1)) == 2)
 
 
-async def test_b1_a_thread_that_is_stuck_answers_the_same_and_says_that_it_cannot_be_killed(
+async def test_b1_a_stuck_thread_answers_and_cannot_be_killed(
     front: Front,  # noqa: F811
 ) -> None:
     Waiting.gate.clear()

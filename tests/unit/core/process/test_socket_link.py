@@ -67,7 +67,7 @@ def test_half_a_message_at_the_end_is_dropped(pair: tuple[socket.socket, SocketL
         link.receive(block=True)
 
 
-def test_a2_pings_are_answered_beside_a_step_and_all_else_is_kept_in_order(
+def test_a2_pings_are_answered_during_a_step_in_order(
     pair: tuple[socket.socket, SocketLink],
 ) -> None:
     front, link = pair

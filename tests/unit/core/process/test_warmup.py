@@ -32,7 +32,7 @@ def test_progress_is_told_in_order_and_ready_comes_last() -> None:
     assert (ready.weight_bytes, ready.workspace_bytes, ready.kv_bytes) == (1, 2, 3)
 
 
-def test_a_host_tier_is_allocated_told_and_tried_before_the_first_step() -> None:
+def test_a_host_tier_is_allocated_and_tried_before_steps() -> None:
     """As much as runners copy in one piece, out and back; never a block that is not there."""
     for blocks in (1, 200):
         link, plan = ListLink(), make_plan(num_blocks=100, num_host_blocks=blocks)
@@ -46,7 +46,7 @@ def test_a_host_tier_is_allocated_told_and_tried_before_the_first_step() -> None
         assert (ready.num_host_blocks, ready.host_kv_bytes) == (blocks, 4 * blocks)
 
 
-def test_a_link_that_is_cut_ends_the_warm_up_before_the_next_step() -> None:
+def test_a_cut_link_ends_the_warm_up_before_the_next_step() -> None:
     """A core in a thread cannot be killed: it ends where it talks to its front half."""
     link, plan = ListLink(), make_plan()
     runner = CuttingRunner(plan, link)
@@ -95,7 +95,7 @@ def test_the_warm_up_reaches_every_limit_and_breaks_none(changes: dict[str, Any]
     assert max(start + count for rows in runner.batches for start, count in rows) == plan.max_length - 1
 
 
-def test_a_runner_that_takes_all_memory_at_once_is_warm_after_fewer_tokens() -> None:
+def test_a_runner_out_of_memory_warms_up_with_fewer_tokens() -> None:
     """The largest batch and the longest sequence are computed all the same."""
     plan = make_plan(max_length=400, max_prefill_tokens=1_000, num_blocks=500)
     runner = SimulatedRunner(plan)
@@ -120,7 +120,7 @@ class Small(SimulatedRunner):
         return super().size()
 
 
-def test_a_pool_below_max_length_is_the_callers_choice_or_memorys_fault() -> None:
+def test_a_pool_below_max_length_is_blamed_on_caller_or_memory() -> None:
     chosen = make_plan(num_blocks=15)
     with pytest.raises(
         InvalidArgument, match=r"15 blocks of 4 tokens hold less than max_length 64\. Ask for 16"
@@ -187,7 +187,7 @@ def test_a_core_that_is_shut_down_frees_everything() -> None:
     assert runner.closed
 
 
-def test_a_core_whose_front_half_goes_while_it_loads_frees_everything() -> None:
+def test_a_core_losing_its_front_half_while_loading_frees_all() -> None:
     runner = SimulatedRunner(make_plan())
     link = ListLink()
     link.closed = True

@@ -74,7 +74,7 @@ def test_a_stop_id_ends_without_another_step(make_rig: MakeRig) -> None:
     assert rig.tokens[key] == ids[:5]
 
 
-def test_bc019_a_stop_id_before_min_new_is_drawn_and_ends_nothing(make_rig: MakeRig) -> None:
+def test_bc019_a_stop_id_before_min_new_tokens_ends_nothing(make_rig: MakeRig) -> None:
     rig = make_rig()
     ids = ids_of(rig, [1, 2, 3], 10)
     early = rig.add([1, 2, 3], 10, min_new=5, stop_ids=tuple(ids[:5]))
@@ -156,7 +156,7 @@ def test_bc087_what_ends_while_it_waits_is_never_computed(make_rig: MakeRig) -> 
 
 
 @pytest.mark.parametrize("at", range(19))
-def test_bc090_stopping_at_any_step_ends_once_and_frees_everything(make_rig: MakeRig, at: int) -> None:
+def test_bc090_a_stop_at_any_step_ends_once_and_frees_all(make_rig: MakeRig, at: int) -> None:
     """At each of the steps of 16 tokens in chunks, and after the last."""
     rig = make_rig(max_prefill_tokens=4)
     stopped, other = rig.add([1, 2, 3, 4, 5], 16), rig.add([9, 8], 16)
@@ -182,7 +182,7 @@ def test_bc101_ending_unknown_and_repeated_keys_changes_nothing(make_rig: MakeRi
     assert rig.is_complete(key)
 
 
-def test_gauges_are_told_when_the_last_sequence_is_ended_by_command(make_rig: MakeRig) -> None:
+def test_gauges_are_sent_when_the_last_sequence_is_stopped(make_rig: MakeRig) -> None:
     rig = make_rig()
     key = rig.add([1, 2, 3], 30)
     rig.steps(3)
@@ -202,7 +202,7 @@ def test_a_row_that_is_not_finite_ends_alone(make_rig: MakeRig) -> None:
     assert rig.is_complete(keys[2])
 
 
-def test_bc105_spoilt_keys_and_values_are_not_found_by_later_requests(make_rig: MakeRig) -> None:
+def test_bc105_spoilt_keys_and_values_are_never_reused(make_rig: MakeRig) -> None:
     """Earlier chunks were in the cache before the fault showed; the whole sequence is taken out of it."""
     rig = make_rig(max_prefill_tokens=8)
     spoilt = [True]
@@ -218,7 +218,7 @@ def test_bc105_spoilt_keys_and_values_are_not_found_by_later_requests(make_rig: 
 
 
 @pytest.mark.parametrize("where", ["prefill", "chunk", "generation"])
-def test_bc105_an_exception_costs_the_sequence_that_raises_it_and_no_other(make_rig: MakeRig, where: str) -> None:
+def test_bc105_an_exception_costs_its_own_sequence_alone(make_rig: MakeRig, where: str) -> None:
     rig = make_rig(max_prefill_tokens=16)
     keys = [rig.add([100 * i + j for j in range(20)], 6) for i in range(1, 4)]
     start = {"prefill": 0, "chunk": 16, "generation": 22}[where]

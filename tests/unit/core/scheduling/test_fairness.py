@@ -72,7 +72,7 @@ def test_nobody_gives_way_to_a_lower_priority(make_rig: MakeRig) -> None:
     rig.assert_all_complete()
 
 
-def test_a_preempted_sequence_is_the_first_of_its_priority_to_start_again(make_rig: MakeRig) -> None:
+def test_a_preempted_sequence_restarts_first_of_its_priority(make_rig: MakeRig) -> None:
     rig = make_rig(num_blocks=16, max_batch=4)
     for i in range(3):
         rig.add(unlike(i, 12), 24)
@@ -117,7 +117,7 @@ def test_bc095_small_ones_pass_a_large_one_that_does_not_fit(make_rig: MakeRig) 
     rig.assert_all_complete()
 
 
-def test_bc095_the_large_one_starts_in_bounded_time_under_a_steady_stream(make_rig: MakeRig) -> None:
+def test_bc095_a_large_one_starts_under_a_stream_of_small_ones(make_rig: MakeRig) -> None:
     rig = make_rig(num_blocks=20, max_length=80)
     for i in range(4):
         rig.add(unlike(i, 12), 8)
@@ -161,7 +161,7 @@ def test_no_lower_priority_passes_one_that_does_not_fit(make_rig: MakeRig) -> No
 
 
 @pytest.mark.parametrize("length", [2, 33, 63])
-def test_a_sequence_of_max_length_runs_alone_on_the_smallest_pool(make_rig: MakeRig, length: int) -> None:
+def test_a_max_length_sequence_runs_alone_on_the_smallest_pool(make_rig: MakeRig, length: int) -> None:
     rig = make_rig(num_blocks=16, max_length=64, max_prefill_tokens=7)
     rig.add(unlike(1, length), 64 - length)
     rig.run()
@@ -178,7 +178,7 @@ def test_everyone_ends_on_the_smallest_pool(make_rig: MakeRig, max_batch: int) -
     rig.assert_all_complete()
 
 
-def test_the_queue_serves_by_priority_then_those_that_gave_way_then_by_arrival() -> None:
+def test_the_queue_orders_by_priority_preemption_and_arrival() -> None:
     queue = WaitingQueue()
     places = [(0, 1), (0, 0), (1, 0), (1, 2), (0, 3), (1, 0)]
     for arrival, (priority, preemptions) in enumerate(places):

@@ -85,7 +85,7 @@ def test_a_group_whose_prompt_is_cached_begins_together(kind: type[Rig]) -> None
     assert rig.runner.batches[0] == [(28, 2)] * 4
 
 
-def test_a_leader_that_computes_what_was_cached_goes_on_with_what_the_others_find() -> None:
+def test_a_leader_recomputing_cached_blocks_goes_on_with_others() -> None:
     """It tells of its prompt, so it may not begin with the cache."""
     rig = Rig(num_blocks=40)
     rig.add(PROMPT)
@@ -119,7 +119,7 @@ def test_other_prompts_do_not_come_between_those_of_a_group(kind: type[Rig]) -> 
 
 
 @pytest.mark.parametrize("kind", [Rig, DelayedRig])
-def test_a_request_of_a_higher_priority_comes_before_those_that_have_not_begun(kind: type[Rig]) -> None:
+def test_a_higher_priority_request_precedes_unstarted_ones(kind: type[Rig]) -> None:
     """The leader goes on meanwhile: it holds blocks that the other request may need."""
     rig = kind(num_blocks=200, max_prefill_tokens=32)
     first, *others = add_group(rig, 4)
@@ -142,7 +142,7 @@ def test_where_the_budget_is_too_small_for_all_the_others_follow() -> None:
     rig.assert_idle()
 
 
-def test_where_places_are_missing_the_leader_does_not_wait_for_them() -> None:
+def test_without_free_slots_the_leader_does_not_wait() -> None:
     rig = Rig(num_blocks=200, max_batch=2)
     other = rig.add(range(500, 510), 40)
     rig.step()
@@ -173,7 +173,7 @@ def test_requests_without_the_cache_share_with_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("host_blocks", [0, 32])
-def test_what_requests_without_the_cache_share_takes_no_room_in_it(host_blocks: int) -> None:
+def test_uncached_requests_share_without_filling_the_cache(host_blocks: int) -> None:
     """As many as fill the pool ten times leave what others cached where it is, and the host tier empty."""
     rig = Rig(num_blocks=64, num_host_blocks=host_blocks)
     rig.add(PROMPT)
@@ -189,7 +189,7 @@ def test_what_requests_without_the_cache_share_takes_no_room_in_it(host_blocks: 
     rig.assert_idle()
 
 
-def test_a_group_goes_on_when_the_one_that_computes_the_prompt_is_ended() -> None:
+def test_a_group_goes_on_when_its_prompts_computer_is_stopped() -> None:
     rig = Rig(num_blocks=200, max_prefill_tokens=8)
     first, *others = add_group(rig, 4)
     rig.steps(2)

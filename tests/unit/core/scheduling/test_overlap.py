@@ -37,7 +37,7 @@ def make_delayed() -> Iterator[MakeDelayed]:
         rig.assert_idle()
 
 
-def test_the_next_step_is_launched_before_the_ids_of_this_one_are_known(make_delayed: MakeDelayed) -> None:
+def test_the_next_step_is_launched_before_these_ids_are_known(make_delayed: MakeDelayed) -> None:
     rig = make_delayed()
     for first in (1, 20, 40):
         rig.add(range(first, first + 10), 8)
@@ -83,7 +83,7 @@ def test_an_end_while_a_step_is_under_way_ends_it_at_once(make_delayed: MakeDela
     assert rig.is_complete(other)
 
 
-def test_with_nothing_left_to_do_the_core_still_waits_for_what_it_launched(make_delayed: MakeDelayed) -> None:
+def test_an_idle_core_still_waits_for_what_it_launched(make_delayed: MakeDelayed) -> None:
     rig = make_delayed()
     key = rig.add(PROMPT, 20)
     rig.steps(3)
@@ -171,7 +171,7 @@ def test_blocks_are_shared_only_when_they_are_computed(make_delayed: MakeDelayed
     assert (rig.cached[early], rig.cached[late]) == (0, 8)
 
 
-def test_sequences_of_a_group_wait_until_their_prompt_is_computed(make_delayed: MakeDelayed) -> None:
+def test_members_of_a_group_wait_for_their_prompt(make_delayed: MakeDelayed) -> None:
     rig = make_delayed()
     keys = [rig.add(PROMPT, 6, group=5, index=i, sampling=SamplingParams(seed=3)) for i in range(3)]
     rig.run()
@@ -231,7 +231,7 @@ def test_who_is_under_way_is_told_before_a_step_is_launched(make_delayed: MakeDe
     assert rig.begun == [[first], [first, second], [second]]
 
 
-def test_what_moves_between_the_tiers_moves_in_the_order_of_steps(make_delayed: MakeDelayed) -> None:
+def test_tier_moves_happen_in_the_order_of_steps(make_delayed: MakeDelayed) -> None:
     rig = make_delayed(num_blocks=16, num_host_blocks=32)
     prompts = [range(first, first + 30) for first in (100, 200, 300)]
     for _ in range(3):

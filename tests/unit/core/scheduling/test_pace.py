@@ -117,7 +117,7 @@ def test_a1_running_streams_pause_no_longer_than_the_target(machine: Machine, ki
     rig.assert_all_complete()
 
 
-def test_b1_a_slow_machine_computes_a_block_a_step_beside_streams() -> None:
+def test_b1_a_slow_machine_computes_one_block_beside_streams() -> None:
     rig = make(LARGER)
     rig.add(unlike(1, 5), 200)
     rig.steps(3)

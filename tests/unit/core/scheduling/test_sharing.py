@@ -32,7 +32,7 @@ def computed(rig: Rig, key: int) -> int:
 
 
 @pytest.mark.parametrize("kind", [Rig, DelayedRig])
-def test_a1_short_requests_start_in_the_next_step_beside_a_long_prompt(kind: type[Rig]) -> None:
+def test_a1_short_requests_start_next_step_beside_long_prompts(kind: type[Rig]) -> None:
     rig = kind(**LARGE)
     long = rig.add(unlike(1, 8000), 1)
     rig.steps(3)
@@ -101,7 +101,7 @@ def test_a1_a_bounded_number_of_long_prompts_holds_blocks(make_rig: MakeRig) -> 
     rig.assert_all_complete()
 
 
-def test_a1_what_is_short_goes_before_what_is_long_where_places_are_few(make_rig: MakeRig) -> None:
+def test_a1_short_ones_go_first_where_slots_are_few(make_rig: MakeRig) -> None:
     rig = make_rig(max_batch=1, **LARGE)
     first = rig.add(unlike(1, 100), 8)
     rig.step()

@@ -45,14 +45,14 @@ def files(*storages: str) -> Any:
     return SimpleNamespace(tensors={s: SimpleNamespace(stored=SimpleNamespace(storage=s)) for s in storages})
 
 
-def test_the_torch_backend_stores_weights_and_activations_in_the_dtype() -> None:
+def test_torch_stores_weights_and_activations_in_the_dtype() -> None:
     assert refused("torch", **STORAGE) == [f"config.{name}" for name in STORAGE]
     plain = {"kv_cache_mode": KvCacheMode.UINT4, "weight_quant": WeightQuant.NONE, "block_size": 8}
     check_backend(replace(PLAIN, compute_unit=ComputeUnit.CPU, **plain), "torch")
     assert refused("torch", compute_unit=ComputeUnit.CPU_NUMA) == ["config.compute_unit"]
 
 
-def test_the_cpu_backend_quantises_and_takes_larger_blocks_and_no_other_device() -> None:
+def test_cpu_quantizes_takes_large_blocks_and_no_other_device() -> None:
     changes = {**STORAGE, "kv_cache_mode": KvCacheMode.UINT4, "block_size": 32}
     check_backend(replace(PLAIN, compute_unit=ComputeUnit.CPU, **changes), "cpu")
     assert refused("cpu", block_size=8, compute_unit=ComputeUnit.CUDA) == ["config.compute_unit", "config.block_size"]
@@ -83,7 +83,7 @@ def test_the_simulator_needs_no_driver(no_driver: None) -> None:
     check_backend(replace(PLAIN, compute_unit=ComputeUnit.CUDA), "sim")
 
 
-def test_activations_of_eight_bits_need_weights_of_integers_on_the_cpu(no_driver: None) -> None:
+def test_eight_bit_activations_need_integer_weights_on_the_cpu(no_driver: None) -> None:
     config = replace(PLAIN, activation_quant=ActivationQuant.INT8)
     for backend in ("auto", "cpu"):
         with pytest.raises(InvalidArgument, match="= INT8 takes weights of integers"):
@@ -94,7 +94,7 @@ def test_activations_of_eight_bits_need_weights_of_integers_on_the_cpu(no_driver
 
 
 @pytest.mark.parametrize("backend", ["cuda", "sim"])
-def test_the_cuda_backend_computes_in_bfloat16_with_weights_in_codes(backend: str) -> None:
+def test_cuda_computes_in_bfloat16_with_quantized_weights(backend: str) -> None:
     check_backend(replace(PLAIN, weight_quant=WeightQuant.INT4, weight_quant_group_size=32, block_size=32), backend)
     for quant in ActivationQuant:
         check_backend(replace(PLAIN, activation_quant=quant), backend)

@@ -44,7 +44,7 @@ class TestSizes:
     def test_a_list_may_be_that_long(self) -> None:
         accept(generation(eos_token_id=(1,) * MAX_ENTRIES))
 
-    def test_every_list_has_one_but_those_of_ids_of_the_whole_vocabulary(self) -> None:
+    def test_every_list_is_bounded_but_those_of_all_vocabulary_ids(self) -> None:
         lists = {name for name, hint in get_type_hints(GenerationConfig).items() if get_origin(hint) is tuple}
         assert lists - {name for name, field in GENERATION.items() if field.most} == {"allowed_token_ids"}
 
@@ -144,9 +144,7 @@ OUT_OF_RANGE = [
 
 class TestRanges:
     @pytest.mark.parametrize(("name", "value", "allowed"), OUT_OF_RANGE)
-    def test_bc042_a_value_out_of_range_is_refused_with_field_value_and_range(
-        self, name: str, value: float, allowed: str
-    ) -> None:
+    def test_bc042_a_value_out_of_range_is_refused_with_the_range(self, name: str, value: float, allowed: str) -> None:
         error = refusal(generation(**{name: value}))
         assert error.reason == "INVALID_FIELD"
         assert [violation.field for violation in error.violations] == [f"config.{name}"]
@@ -283,7 +281,7 @@ class TestNotSupported:
     def test_b8_what_asks_for_nothing_is_no_refusal(self, name: str) -> None:
         check(runtime(**{name: 0}), RUNTIME, "config.")
 
-    def test_a_value_out_of_range_is_told_before_one_that_is_not_supported(self) -> None:
+    def test_out_of_range_is_reported_before_not_supported(self) -> None:
         error = refusal(generation(top_logprobs=5, n=100))
         assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", "config.n")
 

@@ -43,7 +43,7 @@ class TestPrecedence:
         )
         assert (config.max_length, config.max_new_tokens, config.n, config.best_of) == (ENGINE_MAX, None, 1, 1)
 
-    def test_bc049_the_request_comes_before_the_model_and_the_model_before_the_default(self) -> None:
+    def test_bc049_request_precedes_model_precedes_default(self) -> None:
         defaults = {"temperature": 0.1, "top_k": 40}
         config = resolved({"temperature": 0.7}, defaults=defaults).effective
         assert (config.temperature, config.top_k, config.top_p) == (0.7, 40, 1.0)
@@ -143,7 +143,7 @@ class TestUpperLengths:
             ({"max_length": 12, "max_new_tokens": 5}, 12, 2),
         ],
     )
-    def test_bc032_max_length_counts_the_prompt_and_the_tighter_limit_holds(
+    def test_bc032_max_length_counts_the_prompt_and_the_tighter_wins(
         self, sent: dict[str, Any], max_length: int, max_new: int
     ) -> None:
         generation = resolved(sent)
@@ -151,20 +151,20 @@ class TestUpperLengths:
         assert generation.effective.max_new_tokens == sent.get("max_new_tokens")
 
     @pytest.mark.parametrize("max_length", [10, 5, 1])
-    def test_bc032_a_max_length_within_the_prompt_is_refused_with_the_numbers(self, max_length: int) -> None:
+    def test_bc032_a_max_length_within_the_prompt_is_refused(self, max_length: int) -> None:
         error = refused({"max_length": max_length})
         assert error.violations[0].field == "config.max_length"
         assert f"max_length = {max_length}" in error.message
         assert "the prompt has 10 tokens, so at least 11 is needed" in error.message
 
-    def test_bc031_a_max_length_above_the_engine_s_names_limit_prompt_and_value(self) -> None:
+    def test_bc031_a_too_large_max_length_names_limit_and_prompt(self) -> None:
         error = refused({"max_length": 101})
         assert error.reason == "INVALID_FIELD"
         assert "max_length = 101 is out of range; allowed: 1 to 100" in error.message
         assert "the prompt has 10 tokens" in error.message
 
     @pytest.mark.parametrize(("sent", "limit"), [({}, 100), ({"max_length": 100}, 100), ({"max_length": 40}, 40)])
-    def test_odd_the_tighter_limit_holds_whoever_set_it(self, sent: dict[str, int], limit: int) -> None:
+    def test_the_tighter_limit_holds_whoever_set_it(self, sent: dict[str, int], limit: int) -> None:
         generation = resolved({"max_new_tokens": 5000, **sent})
         assert generation.max_new == limit - 10
         (warning,) = generation.warnings
@@ -179,11 +179,11 @@ class TestUpperLengths:
         assert resolved(defaults={"max_length": default}).effective.max_length == shown
 
     @pytest.mark.parametrize(("default", "shown"), [(20, 20), (5000, 90)])
-    def test_a_max_new_tokens_of_the_model_s_files_is_lowered_and_shown(self, default: int, shown: int) -> None:
+    def test_a_models_max_new_tokens_is_lowered_and_shown(self, default: int, shown: int) -> None:
         generation = resolved(defaults={"max_new_tokens": default})
         assert (generation.effective.max_new_tokens, generation.max_new) == (shown, shown)
 
-    def test_a_default_that_leaves_no_room_is_refused_with_the_numbers(self) -> None:
+    def test_a_default_that_leaves_no_tokens_is_refused(self) -> None:
         error = refused({}, defaults={"max_length": 10})
         assert error.reason == "PROMPT_TOO_LONG"
         assert "max_length = 10 leaves no room: the prompt has 10 tokens" in error.message
@@ -204,9 +204,7 @@ class TestLowerLengths:
             ({"max_new_tokens": 4, "min_new_tokens": 4}, 4),
         ],
     )
-    def test_bc032_min_length_counts_the_prompt_and_both_must_be_reached(
-        self, sent: dict[str, Any], min_new: int
-    ) -> None:
+    def test_bc032_min_length_counts_the_prompt_and_both_must_hold(self, sent: dict[str, Any], min_new: int) -> None:
         assert resolved(sent).min_new == min_new
 
     @pytest.mark.parametrize(
@@ -223,7 +221,7 @@ class TestLowerLengths:
         assert error.violations[0].field == f"config.{field}"
         assert f"{field} = {value} cannot be reached: prompt 10" in error.message
 
-    def test_a_minimum_of_the_model_s_files_gives_way_and_is_shown_so(self) -> None:
+    def test_a_models_minimum_gives_way_and_is_shown(self) -> None:
         generation = resolved({"max_new_tokens": 5}, defaults={"min_new_tokens": 20, "min_length": 50})
         assert generation.min_new == 5
         assert (generation.effective.min_new_tokens, generation.effective.min_length) == (5, 15)
@@ -285,7 +283,7 @@ class TestPrompt:
         assert f"holds {wrong!r}, which is no id: ids are 0 to 383" in error.message
 
     @pytest.mark.parametrize("length", [ENGINE_MAX, ENGINE_MAX + 1, 5000])
-    def test_bc028_a_prompt_that_leaves_no_room_is_refused_with_the_numbers(self, length: int) -> None:
+    def test_bc028_a_prompt_that_leaves_no_tokens_is_refused(self, length: int) -> None:
         error = self.check((1,) * length)
         assert error.reason == "PROMPT_TOO_LONG"
         assert f'has {length} tokens; model "smol" takes at most 99 (max_length 100)' in error.message

@@ -57,7 +57,7 @@ def test_suppressed_repetition_leaves_the_presence_penalty() -> None:
     assert rules_of(config, (), 384) == LogitRules(presence_penalty=0.5)
 
 
-def test_bad_words_of_the_files_with_ids_that_the_model_lacks_are_none() -> None:
+def test_bad_words_of_files_with_foreign_ids_are_dropped() -> None:
     config = GenerationConfig(bad_words_ids=((1, 384), (-1,), (), (5,)))
     assert rules_of(config, (), 384) == LogitRules(bad_words=((5,),))
 
@@ -84,7 +84,7 @@ class TestSpellings:
         found = spellings(BYTES, [word])
         assert set(found) == {tuple(BYTES.encode(text, add_special_tokens=False)) for text in (word, f" {word}")}
 
-    def test_of_sentencepiece_tokenizers_are_those_at_the_beginning_and_within(self) -> None:
+    def test_sentencepiece_has_spellings_at_the_start_and_within(self) -> None:
         """The tokenizer puts a space before a text by itself: "ab" alone is the piece with one."""
         vocabulary = PIECES.tokenizer.get_vocab()
         assert set(spellings(PIECES, ["ab"])) == {(vocabulary["ab"],), (vocabulary[f"{SPACE}ab"],)}

@@ -76,7 +76,7 @@ def test_options_are_checked_too(tmp_path: Path) -> None:
     EngineOptions(logits_processors={"a": boost})
 
 
-def test_cores_are_told_whole_paths_and_whom_to_ask_for_functions(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_get_whole_paths_and_entry_points(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parent)
     sources = {"a": "boost.py", "b": boost}
     check_sources(sources)
@@ -113,7 +113,7 @@ def test_arguments_that_float32_cannot_hold_are_refused(value: float) -> None:
     assert error.violations[0].field == "config.logits_processors[0].arguments"
 
 
-def test_there_is_a_limit_of_arguments_for_all_processors_of_a_request() -> None:
+def test_arguments_of_all_processors_together_are_limited() -> None:
     half = LogitsProcessor("a", (0.0,) * (MAX_ARGUMENTS // 2))
     check_processors((half, half), effective("a"))
     error = refused([half, half, LogitsProcessor("a", (0.0,))], effective("a"))

@@ -70,7 +70,7 @@ def test_a_whole_number_is_fine_where_a_real_one_is_due(name: str, value: int) -
         ("repetition_penalty", 0),
     ],
 )
-def test_bc050_a_malformed_value_is_an_error_that_names_the_field(name: str, value: Any) -> None:
+def test_bc050_a_malformed_value_names_the_field(name: str, value: Any) -> None:
     with pytest.raises(BadModel) as caught:
         model_defaults({name: value}, EOS)
     assert caught.value.reason == "BAD_MODEL"
@@ -94,7 +94,7 @@ def test_what_speaks_of_beam_search_is_not_taken(name: str, value: Any) -> None:
         ("response_format", {"type": "json_object"}),
     ],
 )
-def test_what_this_build_does_not_do_is_a_warning_and_not_applied(name: str, value: Any) -> None:
+def test_unsupported_defaults_are_warnings_and_not_applied(name: str, value: Any) -> None:
     defaults, warnings = model_defaults({name: value, "top_k": 5}, EOS)
     assert defaults == GenerationConfig(eos_token_id=EOS, top_k=5)
     (warning,) = warnings
@@ -124,7 +124,7 @@ def test_eos_ids_come_from_the_files_as_a_whole() -> None:
     assert model_defaults({"eos_token_id": 9}, EOS)[0].eos_token_id == EOS
 
 
-def test_suppressed_tokens_are_bad_words_beside_those_that_are_named() -> None:
+def test_suppressed_tokens_become_bad_words_beside_named_ones() -> None:
     defaults, warnings = model_defaults({"suppress_tokens": [5, 6], "bad_words_ids": [[1, 2]]}, EOS)
     assert (defaults.bad_words_ids, warnings) == (((1, 2), (5,), (6,)), ())
     assert model_defaults({"suppress_tokens": [5]}, EOS)[0].bad_words_ids == ((5,),)
@@ -158,7 +158,7 @@ def test_malformed_suppressed_tokens_are_an_error(suppressed: object) -> None:
 
 
 @pytest.mark.parametrize("raw", [{"allowed_token_ids": [5, 384]}, {"logit_bias": {"384": 1.0}}])
-def test_defaults_about_ids_that_the_model_does_not_have_are_refused(raw: dict[str, Any]) -> None:
+def test_defaults_about_ids_outside_the_model_are_refused(raw: dict[str, Any]) -> None:
     defaults, _ = model_defaults(raw, EOS)
     with pytest.raises(BadModel, match="holds 384, which is no id: ids are 0 to 383") as caught:
         check_default_ids(defaults, 384)
@@ -174,6 +174,6 @@ def test_bc050_penalties_and_bad_words_of_the_files_are_taken() -> None:
 
 
 @pytest.mark.parametrize("value", [5, "words", [5], [["a"]], [[1.5]]])
-def test_bc050_bad_words_that_are_no_lists_of_ids_are_refused_by_name(value: Any) -> None:
+def test_bc050_bad_words_that_are_no_id_lists_are_refused(value: Any) -> None:
     with pytest.raises(BadModel, match=r"generation_config\.json: bad_words_ids"):
         model_defaults({"bad_words_ids": value}, EOS)

@@ -93,7 +93,7 @@ def test_a_prompt_of_one_token_has_no_log_probabilities(length: int, names: list
     assert list(told({"prompt_logprobs": 0}, room=90, max_length=90 + length)) == names
 
 
-def test_what_only_the_model_s_files_ask_in_vain_is_not_the_caller_s_mistake() -> None:
+def test_ineffective_model_defaults_are_not_the_callers_fault() -> None:
     assert told({}, do_sample=False, top_p=0.9, cache_salt="x") == {}
 
 
@@ -106,7 +106,7 @@ def test_they_come_with_the_resolved_config() -> None:
     assert generation.max_new == 10
 
 
-def test_a_default_of_the_model_s_files_that_cuts_what_was_sent_is_told() -> None:
+def test_a_model_default_that_cuts_what_was_sent_is_a_warning() -> None:
     limits = Limits("smol", vocab_size=384, max_length=100, prompt_length=10)
     generation = resolve(GenerationConfig(max_new_tokens=50), GenerationConfig(max_length=20), limits, None)
     assert [warning.message for warning in generation.warnings] == [

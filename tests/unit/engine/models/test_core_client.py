@@ -135,7 +135,7 @@ async def test_commands_reach_the_core_in_order_while_there_is_one(rig: Rig) -> 
     assert core.ended == [2, 3]
 
 
-async def test_closing_waits_until_the_core_is_gone_and_tells_of_no_end(rig: Rig) -> None:
+async def test_closing_waits_for_the_core_and_reports_no_end(rig: Rig) -> None:
     rig.launcher.lingers = True
     await rig.ready()
     closing = [asyncio.create_task(rig.client.close()) for _ in range(2)]
@@ -147,7 +147,7 @@ async def test_closing_waits_until_the_core_is_gone_and_tells_of_no_end(rig: Rig
     assert rig.ends == []
 
 
-async def test_a_close_that_is_cut_goes_on_and_the_next_one_waits_for_it(rig: Rig) -> None:
+async def test_a_cut_close_goes_on_and_the_next_one_waits(rig: Rig) -> None:
     rig.launcher.lingers = True
     await rig.ready()
     first = asyncio.create_task(rig.client.close())

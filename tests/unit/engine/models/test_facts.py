@@ -91,7 +91,7 @@ class TestEngineStat:
         core.step(ended={rig.added().key: FinishReason.EOS})
         await stop
 
-    async def test_counters_go_on_over_a_restart_of_the_core_and_gauges_begin_anew(self, rig: Rig) -> None:
+    async def test_counters_survive_a_core_restart_and_gauges_do_not(self, rig: Rig) -> None:
         core = await rig.run()
         await rig.start()
         key = rig.added().key

@@ -129,7 +129,7 @@ async def test_b1_a_step_that_gets_no_further_is_none_that_is_slow(rig: Rig) -> 
     assert rig.silent == 1
 
 
-async def test_what_the_next_core_has_done_is_compared_with_nothing_of_the_last(rig: Rig) -> None:
+async def test_the_next_cores_progress_is_compared_with_nothing(rig: Rig) -> None:
     await rig.start()
     rig.heartbeat.answer(1, progress=7)
     await rig.looks()

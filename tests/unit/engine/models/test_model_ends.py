@@ -134,7 +134,7 @@ class TestRelease:
             await rig.engine.release_model(NAME)
         assert rig.engine.list_models() == []
 
-    async def test_during_an_install_it_ends_it_and_those_who_wait_are_told(self, rig: Rig, held: Held) -> None:
+    async def test_during_an_install_it_ends_it_and_waiters_learn_of_it(self, rig: Rig, held: Held) -> None:
         install = asyncio.create_task(rig.engine.install_model(rig.config()))
         await settle()
         start = asyncio.create_task(rig.engine.start_model(NAME))
@@ -148,7 +148,7 @@ class TestRelease:
         with pytest.raises(NotFound):
             rig.engine.get_model(NAME)
 
-    async def test_what_a_released_install_reads_does_not_reach_the_next_one(self, rig: Rig, held: Held) -> None:
+    async def test_a_released_installs_reading_does_not_reach_the_next(self, rig: Rig, held: Held) -> None:
         await rig.engine.install_model(rig.config(max_batch=1), no_wait=True)
         await settle()
         await rig.engine.release_model(NAME)

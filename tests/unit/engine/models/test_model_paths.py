@@ -104,7 +104,7 @@ def test_f9_what_is_no_path_is_refused(options: EngineOptions, path: str) -> Non
     assert "is no path" in refusal(lambda: check_path(path, options, "model_path"))
 
 
-def test_f9_a_name_on_a_hub_is_one_whatever_lies_in_the_working_directory(
+def test_f9_a_hub_name_is_one_whatever_the_working_directory_has(
     tmp_path: Path, options: EngineOptions, monkeypatch: pytest.MonkeyPatch, model_path: Path
 ) -> None:
     """In a container that would be the root of the host: "etc/shadow" is a name, too."""
@@ -158,7 +158,7 @@ def test_f9_a_prefix_of_names_leads_into_no_other_folder(
         assert "must be the beginning of a file's name" in refusal(lambda: ask(config, options))  # noqa: B023
 
 
-def test_f9_messages_name_what_is_inside_by_the_path_that_was_given(options: EngineOptions, tmp_path: Path) -> None:
+def test_f9_messages_name_what_is_inside_by_the_given_path(options: EngineOptions, tmp_path: Path) -> None:
     for path in ("smol", "absent", str(tmp_path / "models" / "smol")):
         message = refusal(lambda: describe(RuntimeConfig(model_path=path), options), BadModel)  # noqa: B023
         assert str(tmp_path) not in message.replace(path, "")
@@ -167,14 +167,14 @@ def test_f9_messages_name_what_is_inside_by_the_path_that_was_given(options: Eng
 class TestEngine:
     """Whose path it is: a caller's, or the operator's."""
 
-    async def test_f9_a_caller_installs_by_a_path_relative_to_a_root_and_is_told_that(self, rig: Rig) -> None:
+    async def test_f9_a_caller_installs_by_a_relative_path_and_sees_that(self, rig: Rig) -> None:
         rig.new_engine(model_roots=(rig.model_path.parent,))
         await rig.engine.install_model(rig.config(model_path=rig.model_path.name))
         effective = rig.engine.get_model(NAME).effective
         assert effective is not None
         assert effective.config.model_path == rig.model_path.name
 
-    async def test_f9_the_operator_names_any_path_and_callers_may_ask_for_the_same(self, rig: Rig) -> None:
+    async def test_f9_the_operator_names_any_path_that_callers_may_reuse(self, rig: Rig) -> None:
         rig.new_engine(model_roots=())
         await rig.engine.start([rig.config()])
         with pytest.raises(InvalidArgument, match="--model-root DIR"):
@@ -185,9 +185,7 @@ class TestEngine:
         await rig.engine.install_model(rig.config())
         assert rig.state is ModelState.INITIAL
 
-    async def test_f9_a_kept_model_of_the_operator_returns_and_one_of_a_caller_only_inside(
-        self, rig: Rig, tmp_path: Path
-    ) -> None:
+    async def test_f9_kept_models_return_from_outside_if_the_operators(self, rig: Rig, tmp_path: Path) -> None:
         state, mine = tmp_path / "state", tmp_path / "mine"
         shutil.copytree(rig.model_path, mine / "m")
         rig.new_engine(model_roots=(mine,), state_dir=state)

@@ -195,7 +195,7 @@ class TestMeetings:
         await rig.engine.release_model("other")
         assert [view.model_name for view in rig.engine.list_models()] == [NAME]
 
-    async def test_a_new_model_in_the_place_of_a_failed_one_starts_while_its_core_is_leaving(self, rig: Rig) -> None:
+    async def test_a_new_model_starts_while_a_failed_ones_core_leaves(self, rig: Rig) -> None:
         rig.launcher.lingers = True
         await rig.run()
         old = await rig.launcher.fail_restart()
@@ -261,7 +261,7 @@ class TestWatching:
         with pytest.raises(NotFound):
             rig.engine.watch_model(NAME)
 
-    async def test_a_model_that_is_released_before_the_first_view_ends_the_stream(self, rig: Rig) -> None:
+    async def test_a_model_released_before_the_first_view_ends_the_stream(self, rig: Rig) -> None:
         await rig.install()
         views = rig.engine.watch_model(NAME)
         await rig.engine.release_model(NAME)

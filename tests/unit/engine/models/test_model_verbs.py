@@ -57,7 +57,7 @@ class TestInstall:
         with pytest.raises(NotFound):
             rig.engine.get_model(NAME)
 
-    async def test_a_model_that_cannot_be_read_is_failed_and_keeps_its_name(self, rig: Rig) -> None:
+    async def test_an_unreadable_model_is_failed_and_keeps_its_name(self, rig: Rig) -> None:
         with pytest.raises(BadModel):
             await rig.install(model_path=str(rig.model_path / "nowhere"))
         view = rig.engine.get_model(NAME)

@@ -171,14 +171,14 @@ def test_times_of_a_prompt_in_chunks(rig: Rig) -> None:
     assert sequence.stat.context_tps == 10 / 3
 
 
-def test_a_request_that_came_during_the_step_before_was_not_scheduled_before_it_came(rig: Rig) -> None:
+def test_a_request_is_not_scheduled_before_it_arrived(rig: Rig) -> None:
     """Clocks of two processes may differ by a little."""
     sequence = rig.accept()
     rig.outputs.process(StepOutput(scheduled=[Scheduled(sequence.key, 0)], step_time=0.5, batch_size=1))
     assert sequence.stat.scheduled_time == sequence.stat.arrival_time
 
 
-def test_the_use_of_the_prefix_cache_is_known_with_the_first_step(rig: Rig) -> None:
+def test_prefix_cache_use_is_known_with_the_first_step(rig: Rig) -> None:
     sequence = rig.accept()
     assert sequence.view().prefix is None
     rig.step(scheduled=[Scheduled(sequence.key, 8, host_tokens=2)])

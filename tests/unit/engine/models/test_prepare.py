@@ -71,7 +71,7 @@ class TestPrepare:
         set_generation(copy, temperature="hot")
         assert "temperature = 'hot'" in refused(copy, BadModel).message
 
-    def test_defaults_about_ids_that_the_model_does_not_have_are_refused(self, copy: Path) -> None:
+    def test_defaults_about_ids_outside_the_model_are_refused(self, copy: Path) -> None:
         set_generation(copy, allowed_token_ids=[384])
         with pytest.raises(BadModel, match="allowed_token_ids holds 384"):
             prepared(copy)
@@ -94,7 +94,7 @@ class TestPrepare:
         assert "File name too long" in refused(copy, BadModel, file_prefix="z" * 300).message
 
     @pytest.mark.parametrize(("max_length", "shown"), [(None, 512), (512, 512), (100, 100)])
-    def test_the_longest_sequence_is_as_configured_else_the_model_s_own(
+    def test_the_longest_sequence_is_as_configured_or_the_models(
         self, model_path: Path, max_length: int | None, shown: int
     ) -> None:
         assert prepared(model_path, max_length=max_length).max_length == shown
@@ -126,7 +126,7 @@ class TestPrepare:
         error = refused(model_path, InvalidArgument, chat_template="{% for %}")
         assert (error.reason, error.violations[0].field) == ("BAD_TEMPLATE", "config.chat_template")
 
-    def test_bc067_a_broken_template_of_the_model_does_not_hinder_its_install(self, copy: Path) -> None:
+    def test_bc067_a_broken_template_does_not_hinder_the_install(self, copy: Path) -> None:
         config = read_json(copy / "tokenizer_config.json")
         write_json(copy / "tokenizer_config.json", {**config, "chat_template": "{% for %}"})
         prepared(copy)
@@ -138,7 +138,7 @@ class TestPrepare:
         error = refused(model_path, InvalidArgument, hub="https://hub.example")
         assert error.violations[0].field == "config.hub"
 
-    def test_a_path_outside_the_roots_is_refused_also_where_a_config_was_kept(self, model_path: Path) -> None:
+    def test_a_path_outside_the_roots_is_refused_with_a_kept_config(self, model_path: Path) -> None:
         config = RuntimeConfig(model_name="smol", model_path=str(model_path))
         with pytest.raises(InvalidArgument, match="outside"):
             prepare(config, EngineOptions(model_roots=(model_path / "elsewhere",)))

@@ -39,7 +39,7 @@ class TestHandOver:
         ]
         assert results[-1].status is GenerateStatus.FINISHED
 
-    async def test_what_another_engine_generated_comes_before_what_this_one_did(self, rig: Rig) -> None:
+    async def test_another_engines_tokens_come_before_this_ones(self, rig: Rig) -> None:
         core = await rig.run()
         resume = (ResumedSequence(0, (11, 12)),)
         accepted = await rig.start(request_id="r1", handover=1, resume=resume)
@@ -141,7 +141,7 @@ class TestSuspects:
         await settle()
         assert by_prompt(new) == [1]
 
-    async def test_what_a_suspect_computes_after_it_stepped_aside_is_dropped(self, rig: Rig) -> None:
+    async def test_what_a_suspect_computes_after_stepping_aside_is_dropped(self, rig: Rig) -> None:
         core = await rig.run()
         first, _ = await started(rig, 2)
         core.begin(*(command.key for command in core.added))
@@ -195,7 +195,7 @@ class TestSuspects:
         assert rig.core.added == []
         assert (rig.state, loss(rig)) == (ModelState.RUNNING, None)
 
-    async def test_a_request_that_was_running_in_two_crashes_is_ended_however_far_apart(self, rig: Rig) -> None:
+    async def test_a_request_running_in_two_crashes_is_ended(self, rig: Rig) -> None:
         core = await rig.run()
         running, waiting = await started(rig, 2)
         core.begin(core.added[0].key)
@@ -210,7 +210,7 @@ class TestSuspects:
 
 
 class TestLimits:
-    async def test_five_crashes_in_ten_minutes_are_borne_and_the_next_is_not(self, rig: Rig) -> None:
+    async def test_five_crashes_in_ten_minutes_are_borne_and_no_sixth(self, rig: Rig) -> None:
         await rig.run()
         accepted = await rig.start()
         for number in range(1, 6):

@@ -63,9 +63,7 @@ class TestMeanwhile:
         await prove(core, 2)
         assert rig.engine.get_model(NAME).progress is None
 
-    async def test_a_request_that_is_stopped_before_the_new_core_is_ready_is_not_handed_over(
-        self, rig: Rig, core: ScriptedCore
-    ) -> None:
+    async def test_a_request_stopped_before_the_new_core_is_not_resent(self, rig: Rig, core: ScriptedCore) -> None:
         (view,) = await rig.engine.stop_request(self.requests[0].handle, "")
         assert view.end is not None
         assert view.end.finish_reason is FinishReason.STOPPED
@@ -122,9 +120,7 @@ class TestMeanwhile:
         assert (await stop).state is ModelState.STOPPED
         assert [(await ended(rig, each)).generated_length for each in self.requests] == [4, 4, 1]
 
-    async def test_a_stop_with_nothing_running_does_not_wait_for_the_new_core(
-        self, rig: Rig, core: ScriptedCore
-    ) -> None:
+    async def test_a_stop_with_nothing_running_waits_for_no_core(self, rig: Rig, core: ScriptedCore) -> None:
         for request in self.requests:
             await rig.engine.stop_request(request.handle, "")
         view = await rig.engine.stop_model(NAME)
@@ -240,7 +236,7 @@ class TestFacts:
         (engine,) = rig.engine.engine_stats(NAME)
         assert (engine.generated_tokens, engine.prefilled_tokens, engine.core_epoch) == (2, 7, 2)
 
-    async def test_all_that_has_not_ended_waits_until_the_new_core_takes_it_up(self, rig: Rig) -> None:
+    async def test_all_unended_requests_wait_for_the_new_core(self, rig: Rig) -> None:
         core = await rig.run()
         await started(rig, 2)
         one, two = (command.key for command in core.added)

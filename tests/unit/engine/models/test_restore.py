@@ -115,7 +115,7 @@ async def test_a_model_that_failed_is_tried_again(rig: Rig, tmp_path: Path) -> N
     assert await rest(rig) == {NAME: ModelState.RUNNING}
 
 
-async def test_a_model_that_cannot_be_restored_says_why_and_holds_up_no_other(rig: Rig, tmp_path: Path) -> None:
+async def test_an_unrestorable_model_says_why_and_delays_no_other(rig: Rig, tmp_path: Path) -> None:
     await rig.new_engine(state_dir=tmp_path).start()
     await rig.run("fine")
     await rig.run("outside")
@@ -150,7 +150,7 @@ async def test_a_damaged_file_stops_the_engine_from_starting(rig: Rig, tmp_path:
     assert (tmp_path / FILE).read_text(encoding="utf-8") == "{"
 
 
-async def test_a_state_that_cannot_be_saved_is_told_and_serving_goes_on(
+async def test_a_state_that_cannot_be_saved_is_logged(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(descriptor: int) -> None:
@@ -164,7 +164,7 @@ async def test_a_state_that_cannot_be_saved_is_told_and_serving_goes_on(
     assert {record.message for record in caplog.records} == {"state_not_saved: no space left on device"}
 
 
-async def test_f1_a_state_directory_that_hangs_holds_up_nothing_but_what_is_kept(
+async def test_f1_a_hanging_state_directory_delays_only_saving(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What comes meanwhile is written when it answers again, the newest alone."""
@@ -231,7 +231,7 @@ class TestDeclared:
         assert rig.engine.get_model(NAME).effective.config.max_batch == 4
         await rest(rig)
 
-    async def test_what_was_kept_stays_kept_until_the_new_one_could_be_read(
+    async def test_a_kept_config_stays_until_the_new_one_is_read(
         self, rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         newer = rig.config(max_batch=4)
@@ -282,7 +282,7 @@ def batches(folder: Path) -> dict[str, Any]:
     return {entry["config"]["model_name"]: entry["config"]["max_batch"] for entry in entries}
 
 
-async def test_f5_a_model_that_no_message_holds_is_failed_and_never_installed(rig: Rig, tmp_path: Path) -> None:
+async def test_f5_a_model_that_no_message_holds_is_failed(rig: Rig, tmp_path: Path) -> None:
     """Neither at its install nor after a restart, whatever was kept of it."""
     wrong = shutil.copytree(rig.model_path, tmp_path / "wrong")
     config = json.loads((wrong / "config.json").read_text())

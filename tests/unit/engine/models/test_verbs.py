@@ -98,7 +98,7 @@ async def test_work_that_is_given_up_before_it_began_is_told_too(verbs: Verbs) -
         await joined
 
 
-async def test_a_verb_begun_again_at_once_is_in_progress_until_its_own_work_is_done(verbs: Verbs) -> None:
+async def test_a_verb_begun_again_runs_until_its_own_work_is_done(verbs: Verbs) -> None:
     first, second = Work(), Work()
     verbs.begin("start", first())
     await settle()
@@ -112,7 +112,7 @@ async def test_a_verb_begun_again_at_once_is_in_progress_until_its_own_work_is_d
     assert not verbs.busy("start")
 
 
-async def test_what_is_not_in_progress_is_joined_and_cancelled_without_effect(verbs: Verbs) -> None:
+async def test_joining_or_cancelling_what_is_not_running_does_nothing(verbs: Verbs) -> None:
     await verbs.join("stop")
     verbs.cancel("stop")
     assert not verbs.busy("stop")

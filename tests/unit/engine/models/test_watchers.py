@@ -61,7 +61,7 @@ async def test_the_present_view_comes_first_and_then_the_changes() -> None:
     await seen.stop()
 
 
-async def test_between_two_deliveries_every_state_is_kept_and_of_the_progress_the_newest() -> None:
+async def test_all_states_are_kept_and_only_the_newest_progress() -> None:
     pause = Pause()
     watchers = Watchers(pause)
     seen = Collected(watchers.watch("smol", lambda: [view(ModelState.INITIAL)]))
@@ -96,7 +96,7 @@ async def test_ends_when_the_model_is_released() -> None:
     assert seen.states == [ModelState.STOPPED, ModelState.RELEASED]
 
 
-async def test_ends_at_once_where_the_model_was_released_before_the_first_view() -> None:
+async def test_ends_at_once_if_released_before_the_first_view() -> None:
     seen = Collected(Watchers(Pause()).watch("smol", list))
     await seen.task
     assert seen.views == []
@@ -113,7 +113,7 @@ async def test_one_model_s_watcher_hears_of_no_other() -> None:
     await seen.stop()
 
 
-async def test_a_watcher_of_all_goes_on_after_a_release_and_hears_of_later_models() -> None:
+async def test_a_watcher_of_all_survives_a_release() -> None:
     pause = Pause()
     watchers = Watchers(pause)
     seen = Collected(watchers.watch("", list))

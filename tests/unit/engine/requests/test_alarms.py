@@ -54,7 +54,7 @@ async def test_a_dropped_item_rings_no_more_and_may_be_set_again(clock: FakeCloc
     alarms.close()
 
 
-async def test_items_that_come_and_go_long_before_their_time_leave_nothing_behind(clock: FakeClock) -> None:
+async def test_items_gone_long_before_their_time_leave_nothing(clock: FakeClock) -> None:
     alarms, _ = ringing(clock)
     for key in range(10_000):
         alarms.set(key, 1e9 + key, "far")

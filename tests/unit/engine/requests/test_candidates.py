@@ -45,7 +45,7 @@ def taken(rig: Rig) -> int:
     return rig.engine._book.room.taken(("", NAME))
 
 
-async def test_the_core_computes_all_candidates_as_one_group_with_what_ranks_them(rig: Rig) -> None:
+async def test_all_candidates_are_one_group_with_their_ranking(rig: Rig) -> None:
     core = await rig.run()
     _, keys = await begun(rig, TWO_OF_THREE)
     assert [command.index for command in core.added] == [0, 1, 2]

@@ -36,7 +36,7 @@ async def test_a_running_request_ends_at_its_deadline_and_not_before(rig: Rig) -
     assert core.ended == [rig.added().key]
 
 
-async def test_what_it_generated_until_then_is_readable_and_what_comes_later_is_dropped(rig: Rig) -> None:
+async def test_tokens_until_then_are_readable_and_later_ones_dropped(rig: Rig) -> None:
     core = await rig.run()
     handle = (await rig.start(config={"deadline": 5.0})).handle
     key = rig.added().key

@@ -34,14 +34,14 @@ class TestStepTimes:
             times.note(100, 0.1)
         assert times.time_of(100) == pytest.approx(0.1, rel=0.01)
 
-    def test_a_larger_step_takes_what_the_largest_known_one_took_and_is_not_guessed_upwards(self) -> None:
+    def test_a_larger_step_takes_what_the_largest_known_one_took(self) -> None:
         times = StepTimes(FakeClock())
         times.note(4, 0.01)
         times.note(64, 0.08)
         assert times.time_of(2000) == pytest.approx(0.08)
         assert times.time_of(5) == pytest.approx(0.01)
 
-    def test_a_step_smaller_than_the_mean_of_its_class_takes_its_share(self) -> None:
+    def test_a_step_below_its_classs_mean_takes_its_share(self) -> None:
         times = StepTimes(FakeClock())
         times.note(120, 0.6)
         assert times.time_of(64) == pytest.approx(0.32)
@@ -88,7 +88,7 @@ class TestWork:
         generation = Generation(GenerationConfig(**config), SamplingParams(), eos, 40, min_new, ())
         return work_of(generation, 10, delivered)
 
-    def test_what_eos_or_a_stop_may_end_needs_one_token_or_its_minimum(self) -> None:
+    def test_an_answer_that_may_stop_early_needs_its_minimum_alone(self) -> None:
         assert self.work().generated == 1
         assert self.work(min_new=7).generated == 7
         assert self.work(eos=(), stop_words=("end",)).generated == 1
@@ -149,7 +149,7 @@ class TestRefusals:
         assert not core.added
         await rig.start(config={"deadline": 5.2, **sent})
 
-    async def test_what_may_end_early_is_not_refused_for_tokens_it_may_not_need(self, rig: Rig) -> None:
+    async def test_what_may_end_early_is_not_refused_for_unneeded_tokens(self, rig: Rig) -> None:
         core = await run(rig)
         measure(core, rig, 1, 0.05)
         await rig.start(config={"deadline": 0.2, "max_new_tokens": 101})
@@ -181,7 +181,7 @@ class TestRefusals:
         await rig.start((5,) * 400, config={"priority": 1})
         assert "10 s for 64 prompt tokens" in (await missed(rig, 64, deadline=9.5)).message
 
-    async def test_a_prompt_ahead_is_computed_once_for_all_sequences_of_its_request(self, rig: Rig) -> None:
+    async def test_a_prompt_ahead_is_counted_once_for_all_its_sequences(self, rig: Rig) -> None:
         core = await run(rig, max_prefill_tokens=64)
         measure(core, rig, 64, 1.0)
         await rig.start((5,) * 128, config={"n": 4})
@@ -216,7 +216,7 @@ class TestRefusals:
         assert "40 s for requests ahead" in (await missed(rig, deadline=21.0)).message
         await rig.start(config={"deadline": 21.0, "priority": 1})
 
-    async def test_sequences_of_one_request_need_a_place_each_and_share_the_prompt(self, rig: Rig) -> None:
+    async def test_sequences_of_a_request_need_slots_and_share_the_prompt(self, rig: Rig) -> None:
         core = await run(rig, max_batch=4)
         measure(core, rig, 1, 0.1)
         measure(core, rig, 4, 0.4)

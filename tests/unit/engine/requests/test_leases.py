@@ -162,7 +162,7 @@ class TestEnded:
         with pytest.raises(NotFound):
             await rig.read_all(handle)
 
-    async def test_it_may_be_shorter_than_what_was_left_of_the_running_part(self, rig: Rig) -> None:
+    async def test_it_may_be_shorter_than_the_rest_of_the_running_lease(self, rig: Rig) -> None:
         await rig.run()
         await rig.start(config={"lease": Lease(running=3000.0, ended=5.0)})
         rig.pass_time(12)

@@ -47,7 +47,7 @@ def add(
     return request
 
 
-async def test_a_handle_names_engine_and_instance_and_cannot_be_guessed(book: RequestBook) -> None:
+async def test_a_handle_names_engine_and_instance_and_is_unguessable(book: RequestBook) -> None:
     engine, instance, number = book.new_handle().split("/")
     assert (engine, instance, len(number)) == ("e1", INSTANCE, 32)
     assert book.new_handle() != book.new_handle()
@@ -76,7 +76,7 @@ async def test_by_id_a_request_is_found_once_its_start_is_over(book: RequestBook
     assert await looking is request
 
 
-async def test_who_looks_for_a_start_that_is_refused_learns_that_there_is_none(book: RequestBook) -> None:
+async def test_a_lookup_of_a_refused_start_learns_there_is_none(book: RequestBook) -> None:
     answer = asyncio.get_running_loop().create_future()
     book.keys.begin(Key("", "r1", 0), b"", answer)
     looking = asyncio.create_task(book.find_either(None, "r1", ""))
@@ -85,9 +85,7 @@ async def test_who_looks_for_a_start_that_is_refused_learns_that_there_is_none(b
     assert (await not_found(looking)).metadata == {}
 
 
-async def test_of_a_released_request_the_id_still_tells_the_handle_while_its_key_is_remembered(
-    book: RequestBook, clock: FakeClock
-) -> None:
+async def test_a_released_requests_id_still_gives_its_handle(book: RequestBook, clock: FakeClock) -> None:
     for handover in (0, 1):
         request = add(book, handover=handover)
         answer = asyncio.get_running_loop().create_future()
@@ -102,7 +100,7 @@ async def test_of_a_released_request_the_id_still_tells_the_handle_while_its_key
     assert len(book.keys) == 0
 
 
-async def test_odd_a_start_that_comes_again_after_release_is_told_so(book: RequestBook) -> None:
+async def test_a_start_that_comes_again_after_release_is_told_so(book: RequestBook) -> None:
     """The first answer is remembered in every field, whatever was remembered before it."""
     config = GenerationConfig(temperature=0.5, stop_words_ids=((1, 2),), logit_bias={3: -1.5}, lease=Lease(1.0, 2.0))
     warning = ConfigWarning("temperature", "is low")

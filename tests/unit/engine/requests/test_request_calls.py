@@ -51,7 +51,7 @@ class TestList:
             assert seen == handles[::-1]
             assert pages == -(-7 // size)
 
-    async def test_requests_that_come_or_go_between_two_pages_shift_nothing(self, rig: Rig) -> None:
+    async def test_requests_changing_between_two_pages_shift_nothing(self, rig: Rig) -> None:
         await rig.run()
         handles = [(await rig.start()).handle for _ in range(4)]
         first, token = rig.engine.list_requests("", page_size=2)

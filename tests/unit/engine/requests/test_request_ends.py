@@ -135,7 +135,7 @@ class TestSync:
         core.step(ended={rig.added().key: FinishReason.EOS})
         assert len(await rig.engine.sync_request(handle=accepted.handle)) == 1
 
-    async def test_waits_for_all_of_the_owner_s_to_a_model_that_were_started_before(self, rig: Rig) -> None:
+    async def test_waits_for_all_earlier_requests_of_its_owner_to_a_model(self, rig: Rig) -> None:
         await rig.run("other")
         await rig.start(model_name="other", owner="me")
         core = await rig.run()
@@ -151,7 +151,7 @@ class TestSync:
         core.step(ended={keys[1]: FinishReason.EOS})
         assert [view.request.handle for view in await call] == [accepted.handle for accepted in mine]
 
-    async def test_of_a_model_a_request_that_is_released_meanwhile_has_ended(self, rig: Rig) -> None:
+    async def test_a_request_released_during_a_model_sync_has_ended(self, rig: Rig) -> None:
         core = await rig.run()
         first = await rig.start()
         await rig.start()

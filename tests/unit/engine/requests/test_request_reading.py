@@ -37,9 +37,7 @@ class TestReading:
 
     @pytest.mark.parametrize("count", [1, 2, 7])
     @pytest.mark.parametrize("interval", [1, 4, 50])
-    async def test_bc010_the_last_token_comes_with_the_finish_at_any_reading_interval(
-        self, rig: Rig, count: int, interval: int
-    ) -> None:
+    async def test_bc010_the_last_token_comes_with_the_finish(self, rig: Rig, count: int, interval: int) -> None:
         core = await rig.run()
         accepted = await rig.start(config={"max_new_tokens": count})
         key = rig.added().key

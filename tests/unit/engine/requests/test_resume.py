@@ -172,13 +172,13 @@ class TestEnded:
         rig.pass_time(1)
         assert not rig.engine.list_requests("")[0]
 
-    async def test_one_whose_last_token_was_delivered_without_its_end_ends_in_the_core(self, rig: Rig) -> None:
+    async def test_one_with_all_tokens_but_no_end_ends_in_the_core(self, rig: Rig) -> None:
         await rig.run()
         await resumed(rig, config={"max_new_tokens": 3})
         await resumed(rig, handover=2, config={"eos_token_id": (13,)})
         assert [command.generated for command in rig.core.added] == [DELIVERED, DELIVERED]
 
-    async def test_one_that_ended_elsewhere_unseen_is_not_ended_before_it_ends_here(self, rig: Rig) -> None:
+    async def test_one_that_ended_unseen_elsewhere_ends_only_here(self, rig: Rig) -> None:
         await rig.run()
         accepted = await resumed(rig, sequence={"stat": RequestStat(finished_time=1005.0)})
         assert (await rig.sequence(accepted.handle)).stat.finished_time is None

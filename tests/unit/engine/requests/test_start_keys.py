@@ -179,9 +179,7 @@ class TestKeys:
         assert [type(outcome) for outcome in outcomes] == [InvalidArgument] * 2
         assert core.added == []
 
-    async def test_a_start_that_is_cut_goes_on_and_its_retry_finds_the_request(
-        self, rig: Rig, tokenising: Tokenising
-    ) -> None:
+    async def test_a_cut_start_goes_on_and_its_retry_finds_the_request(self, rig: Rig, tokenising: Tokenising) -> None:
         core = await run_wide(rig)
         start = asyncio.create_task(self.start(rig, prompt=LONG))
         await settle()
@@ -221,7 +219,7 @@ class TestKeys:
         assert not (await self.start(rig, content=b"other")).joined
         assert len(core.added) == 1
 
-    async def test_f8_a_retry_that_comes_as_a_start_is_given_up_begins_anew(
+    async def test_f8_a_retry_during_giving_up_starts_anew(
         self, rig: Rig, tokenising: Tokenising, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """In the same turn of the event loop, before the key is free."""

@@ -150,9 +150,7 @@ class TestRefused:
             assert (await refused(rig, prompt)).violations[0].field == "prompt"
 
     @pytest.mark.parametrize("wrong", [-1, 384, 2**31 - 1, 2**32 - 1])
-    async def test_bc064_an_id_outside_the_vocabulary_and_a_request_that_runs_meanwhile_goes_on(
-        self, rig: Rig, wrong: int
-    ) -> None:
+    async def test_bc064_an_id_outside_the_vocabulary_fails_alone(self, rig: Rig, wrong: int) -> None:
         core = await rig.run()
         running = await rig.start()
         with pytest.raises(InvalidArgument, match=f"holds {wrong}"):
@@ -204,7 +202,7 @@ class TestRefused:
         assert "has 1026 bytes; allowed: at most 1024" in error.message
         await rig.start(config={"cache_salt": "ü" * 512})
 
-    async def test_more_ids_than_the_model_takes_are_refused_by_their_number_alone(self, rig: Rig) -> None:
+    async def test_too_many_ids_are_refused_by_their_number_alone(self, rig: Rig) -> None:
         class Uncounted(tuple[int, ...]):
             def __iter__(self) -> Any:
                 raise AssertionError("the ids were looked at")
@@ -245,7 +243,7 @@ class TestQueue:
         core.step(scheduled={core.added[0].key: 0, core.added[1].key: 0})
         assert (await rig.start()).waiting_ahead == 1
 
-    async def test_beyond_max_waiting_a_start_is_refused_with_a_time_to_come_back(self, rig: Rig) -> None:
+    async def test_beyond_max_waiting_a_start_is_refused_with_a_time(self, rig: Rig) -> None:
         core = await rig.run(max_batch=2, max_waiting=3)
         accepted = [await rig.start(caller=caller) for caller in "aabbc"]
         core.step(scheduled={added.key: 0 for added in core.added[:2]})

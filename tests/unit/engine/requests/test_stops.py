@@ -65,7 +65,7 @@ class TestRefusals:
 
 
 class TestEnds:
-    async def test_bc013_a_word_ends_the_sequence_and_the_core_computes_it_no_more(self, rig: Rig) -> None:
+    async def test_bc013_a_stop_word_ends_the_sequence_in_the_core(self, rig: Rig) -> None:
         core = await rig.run()
         accepted, key = await started(rig, stop_words=("OPQ",))
         for token_id in ids_of("LMNOPQRS"):
@@ -196,7 +196,7 @@ class TestHandOver:
         assert error.violations[0].field == "resume.sequences[0].delivered_ids"
         assert "goes on after position 3, where 'OPQ' stops the sequence" in error.message
 
-    async def test_the_sequence_that_is_refused_is_named_by_its_place_in_the_message(self, rig: Rig) -> None:
+    async def test_a_refused_sequence_is_named_by_its_index(self, rig: Rig) -> None:
         await rig.run()
         resume = (ResumedSequence(1, ids_of("NOPQR")), ResumedSequence(0, ids_of("N")))
         config = {"stop_words": ("OPQ",), "n": 2}

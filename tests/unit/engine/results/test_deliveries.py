@@ -58,7 +58,7 @@ async def test_t2_a_drain_waits_for_who_reads_slowly() -> None:
         await ending
 
 
-async def test_a_drain_that_a_second_signal_cuts_leaves_nothing_to_complain_of(rig: Rig) -> None:
+async def test_a_drain_cut_by_a_second_signal_logs_no_error(rig: Rig) -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     await rig.run()

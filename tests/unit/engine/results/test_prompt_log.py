@@ -134,7 +134,7 @@ async def test_one_that_fails_within_its_prompt_has_told_the_beginning(rig: Rig)
     assert isinstance(results[1].end.error, Internal)
 
 
-async def test_generate_tells_all_of_the_prompt_where_a_sequence_ends_within_it(rig: Rig) -> None:
+async def test_generate_reports_the_whole_prompt_of_an_early_end(rig: Rig) -> None:
     core = await rig.run()
     stream = rig.engine.generate(rig.request(PROMPT, config={**ASKED, "max_new_tokens": 1, "n": 2}))
     await anext(stream)
@@ -153,7 +153,7 @@ async def test_generate_tells_all_of_the_prompt_where_a_sequence_ends_within_it(
     assert [result.end is not None for _, result in results] == [False, True, False, True]
 
 
-async def test_tokens_and_prompt_come_in_one_answer_of_at_most_a_mebibyte(rig: Rig) -> None:
+async def test_tokens_and_prompt_come_in_at_most_a_mebibyte(rig: Rig) -> None:
     """Tokens first; of the prompt what there is room for, at least a token, so that readers get on."""
     rig.launcher.ready_at_once = replace(READY, max_length=16_384)
     core = await rig.run()

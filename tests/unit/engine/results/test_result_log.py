@@ -41,7 +41,7 @@ class TestChecksum:
         assert ResultLog().checksum == 0
 
     @pytest.mark.parametrize("position", range(len(IDS)))
-    def test_an_element_carries_it_before_its_first_and_after_its_last_id(self, position: int) -> None:
+    def test_an_element_has_it_before_its_first_and_after_its_last(self, position: int) -> None:
         result = filled().read(position)
         assert result is not None
         assert result.elements is not None
@@ -88,7 +88,7 @@ class TestRead:
         assert result is not None
         assert (result.elements, result.end) == (None, record)
 
-    def test_a_read_brings_fewer_tokens_where_each_has_many_most_likely_ids(self) -> None:
+    def test_a_read_brings_fewer_tokens_if_each_has_many_candidates(self) -> None:
         log = ResultLog(Asked(True, 20))
         for token_id in range(MAX_READ_TOKENS):
             log.append(token_id, "", -1.0, (list(range(20)), [-1.0] * 20))
@@ -103,12 +103,12 @@ class TestRead:
         assert rest.elements is not None
         assert rest.elements.token_ids == list(range(read, MAX_READ_TOKENS))
 
-    def test_ids_that_were_delivered_elsewhere_have_no_most_likely_ones_and_shift_no_others(self) -> None:
+    def test_ids_delivered_elsewhere_have_no_candidates(self) -> None:
         log = ResultLog(Asked(True, 2), delivered=[5, 6])
         log.append(7, "x", -1.0, ([8, 9], [-0.5, -1.5]))
         assert log.elements(2, 3).top_logprobs == TopLogprobs(2, [8, 9], [-0.5, -1.5])
 
-    def test_a_long_log_is_read_in_pieces_and_the_end_comes_with_the_last(self) -> None:
+    def test_a_long_log_is_read_in_pieces_and_ends_with_the_last(self) -> None:
         ids = tuple(range(MAX_READ_TOKENS + 3))
         log = filled(ids)
         end(log)
@@ -138,7 +138,7 @@ class TestRead:
             position += lengths[-1]
         assert lengths == [4, 2]
 
-    def test_a_token_with_more_text_than_one_read_returns_is_returned_alone(self) -> None:
+    def test_a_token_larger_than_one_read_is_returned_alone(self) -> None:
         log = ResultLog()
         for token_id, text in enumerate(["a", "b" * (MAX_READ_TEXT + 1), "c"]):
             log.append(token_id, text)
@@ -188,7 +188,7 @@ class TestStatus:
         first, second, third = GenerateStatus.INIT, GenerateStatus.CONTEXT_FINISHED, GenerateStatus.GENERATING
         assert seen == [first, second, third, third]
 
-    def test_of_a_read_is_that_after_its_tokens_and_terminal_only_with_the_end(self) -> None:
+    def test_a_reads_status_is_terminal_only_with_the_end(self) -> None:
         log = filled((1,))
         first = log.read(0)
         assert first is not None
@@ -263,7 +263,7 @@ class TestWaiting:
             with pytest.raises(NotFound, match="released"):
                 await reader
 
-    async def test_after_release_reading_on_raises_even_where_tokens_are_unread(self) -> None:
+    async def test_after_release_reading_on_raises_even_with_tokens_unread(self) -> None:
         log = filled()
         end(log)
         log.release()

@@ -17,7 +17,7 @@ def taken(rig: Rig, owner: str = "") -> int:
     return rig.engine._book.room.taken((owner, NAME))
 
 
-async def test_a_start_takes_the_worst_case_and_the_end_gives_the_rest_back(rig: Rig) -> None:
+async def test_a_start_reserves_the_worst_case_and_the_end_returns_it(rig: Rig) -> None:
     await rig.run()
     accepted = await rig.start(config=OF)
     assert taken(rig) == SIZE == SEQUENCE_BYTES + 10 * TOKEN_BYTES
@@ -157,7 +157,7 @@ class TestWhatIsToBlame:
         need = Need(40, 2, self.VECTORS, prompt_bytes=8 * 2000)
         assert self.refusal(need, need.bytes - 1)[0] == "config.enable_tensors_from_model_inference"
 
-    def test_what_would_be_too_much_without_them_is_a_matter_of_tokens(self) -> None:
+    def test_too_much_even_without_them_is_blamed_on_tokens(self) -> None:
         asked = Need(100, asked=self.VECTORS)
         field, text = self.refusal(asked, log_bytes(3, self.VECTORS))
         assert (field, text.rpartition("; ")[2]) == ("config.max_new_tokens", "ask for at most 3 tokens")

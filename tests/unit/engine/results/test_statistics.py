@@ -48,7 +48,7 @@ class TestPercentile:
 
 
 class TestSequence:
-    def test_before_anything_happened_only_arrival_and_prompt_are_known(self) -> None:
+    def test_before_anything_happened_only_arrival_is_known(self) -> None:
         stat = times().stat(0)
         assert (stat.arrival_time, stat.context_token_length, stat.generated_token_length) == (ARRIVAL, 100, 0)
         assert (stat.preemptions, stat.handovers) == (0, 0)
@@ -102,7 +102,7 @@ class TestSequence:
         stat = sequence.stat(101)
         assert (stat.inter_token_p50, stat.inter_token_p99) == (0.25, 2.0)
 
-    def test_a_clock_that_steps_back_gives_no_negative_time_and_no_rate(self) -> None:
+    def test_a_clock_stepping_back_gives_no_negative_times(self) -> None:
         sequence = times(scheduled=ARRIVAL - 2)
         sequence.token(ARRIVAL - 3)
         stat = sequence.stat(1)
@@ -127,7 +127,7 @@ class TestHistory:
         assert (history.prefix_cache_hit_tokens, history.prefix_cache_miss_tokens) == (16, 114)
         assert history.prefix_cache_host_hit_tokens == 8
 
-    def test_gauges_are_those_of_the_newest_step_and_a_new_core_begins_at_zero(self) -> None:
+    def test_gauges_are_the_newest_steps_and_a_new_core_starts_at_0(self) -> None:
         history = StepHistory(FakeClock())
         history.add(step(1, running=3, blocks_used=7))
         assert (history.last.running, history.last.blocks_used) == (3, 7)

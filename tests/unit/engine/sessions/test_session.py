@@ -74,7 +74,7 @@ class TestAttach:
             ({"owner": "somebody else"}, NotFound),
         ],
     )
-    async def test_that_cannot_be_is_told_on_its_channel_and_touches_no_other(
+    async def test_an_impossible_one_is_reported_on_its_channel_alone(
         self, rig: SessionRig, wrong: dict[str, str], kind: type
     ) -> None:
         story = rig.story()
@@ -110,7 +110,7 @@ class TestAttach:
             rig.attach(channel)
         assert violated(caught) == ["attach[0].channel"]
 
-    async def test_beyond_the_channels_that_a_session_may_have_breaks_the_rules(
+    async def test_beyond_the_sessions_channels_it_breaks_the_rules(
         self, rig: SessionRig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Failed ones count until they are told, or a client that never listens would fill the memory."""
@@ -169,7 +169,7 @@ class TestTokens:
         assert asked.logprobs is not None
         assert asked.logprobs == [-0.5, -0.5]
 
-    async def test_that_do_not_fit_follow_in_the_next_update_and_others_go_first(self) -> None:
+    async def test_that_do_not_fit_follow_later_and_others_go_first(self) -> None:
         rig = SessionRig(update_bytes=4000)
         long, short = rig.story("long"), rig.story("short")
         rig.attach(1, "long")
@@ -281,7 +281,7 @@ class TestWindow:
         end = story.end()
         assert facts(await rig.update()) == [SequenceEnd(1, end)]
 
-    async def test_is_told_once_a_second_while_it_is_closed_and_tokens_come(self, rig: SessionRig) -> None:
+    async def test_closed_is_reported_once_a_second_while_tokens_come(self, rig: SessionRig) -> None:
         story = rig.story()
         rig.attach(window=1)
         story.say("a", "b")
@@ -395,7 +395,7 @@ class TestLife:
             await rig.poll()
         assert caught.value.reason == "SESSION_SILENT"
 
-    async def test_a_client_that_leaves_is_told_what_is_there_and_then_nothing(self, rig: SessionRig) -> None:
+    async def test_a_leaving_client_gets_what_is_there_and_then_nothing(self, rig: SessionRig) -> None:
         story = rig.story()
         rig.attach()
         rig.session.leave()
@@ -433,7 +433,7 @@ class TestLife:
             await rig.session.next()
         assert caught.value.reason == "DRAINING"
 
-    async def test_what_is_attached_while_an_engine_takes_its_leave_is_still_told(self, rig: SessionRig) -> None:
+    async def test_attaches_during_a_drain_are_still_served(self, rig: SessionRig) -> None:
         story = rig.story()
         story.say("a")
         story.end(FinishReason.DRAINED)
@@ -442,7 +442,7 @@ class TestLife:
         rig.attach()
         assert rows_of((await rig.update()).rows)[0].text == "a"
 
-    async def test_an_engine_that_goes_away_waits_for_its_client_for_a_time(self, rig: SessionRig) -> None:
+    async def test_a_draining_engine_waits_for_its_client_for_a_time(self, rig: SessionRig) -> None:
         rig.session.drain()
         assert (await rig.update()).closing
         rig.timers.advance(LEAVE_TIME)
@@ -478,7 +478,7 @@ class TestLoad:
         rig.timers.advance(1)
         assert await rig.poll() is None
 
-    async def test_is_told_at_first_and_then_as_it_changes_ten_times_a_second(self, rig: SessionRig) -> None:
+    async def test_is_sent_first_and_on_change_ten_times_a_second(self, rig: SessionRig) -> None:
         rig.loads = [self.LOAD]
         rig.session.open(load=True)
         assert (await rig.update()).loads == [self.LOAD]

@@ -104,16 +104,16 @@ class TestParts:
         found = rendered(source, ChatMessage("system", ("A", "B")), TWO)
         assert found.text == "[A\nB]<PARTONE><PARTTWO>"
 
-    def test_n03_text_becomes_a_part_where_a_template_takes_parts_alone(self) -> None:
+    def test_n03_text_becomes_a_part_where_a_template_wants_parts(self) -> None:
         source = "{% for p in messages[0].content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}"
         assert rendered(source, ChatMessage("user", "Hello")) == Rendered("Hello")
 
-    def test_n03_parts_of_a_final_message_can_be_continued_by_any_template(self) -> None:
+    def test_n03_parts_of_a_final_message_can_be_continued(self) -> None:
         for source in (STRINGS_ONLY, "{{ messages[0].content }}"):
             found = rendered(source, ChatMessage("assistant", ("one", "two")), continue_final_message=True)
             assert found.text.endswith("one\ntwo")
 
-    def test_n03_what_a_template_says_of_the_form_that_was_sent_is_told(self) -> None:
+    def test_n03_template_errors_about_the_sent_form_are_reported(self) -> None:
         with pytest.raises(InvalidArgument, match="only users"):
             rendered("{{ raise_exception('only users') }}", TWO)
 

@@ -296,7 +296,7 @@ class TestBadChats:
         text = '{"a": ' * MAX_DEPTH + "1" + "}" * MAX_DEPTH
         assert render("{{ tools[0] | tojson }}", Chat((HELLO,), tools=(text,))) == text
 
-    def test_a_template_that_hides_the_final_message_cannot_continue_it(self) -> None:
+    def test_a_template_hiding_the_final_message_cannot_continue_it(self) -> None:
         error = refused("{{ messages[0].content }}", Chat((HELLO, HELLO), continue_final_message=True))
         assert (error.reason, "does not show the final message" in error.message) == ("BAD_TEMPLATE", True)
 

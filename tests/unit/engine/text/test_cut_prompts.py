@@ -46,7 +46,7 @@ def test_a5_a_prompt_that_ends_inside_a_character_is_completed(kind: str, missin
 
 
 @given(text=st.text(max_size=12), place=st.integers(0, 48))
-def test_a5_characters_of_prompt_and_answer_are_those_of_the_whole(text: str, place: int) -> None:
+def test_a5_characters_across_prompt_and_answer_are_whole(text: str, place: int) -> None:
     """Wherever the text is cut, the answer has the characters that end in it."""
     data = text.encode()
     prompt, generated = data[:place], data[place:]
@@ -66,7 +66,7 @@ def test_a5_nothing_of_the_prompt_alone_is_shown(prompt: bytes, generated: bytes
     assert generated or not shown
 
 
-def test_a5_the_end_of_a_prompt_leaves_no_text_where_it_is_not_completed() -> None:
+def test_a5_an_uncompleted_prompt_end_leaves_no_text() -> None:
     half = PEPPER.encode()[:2]
     assert text_behind(half, b"") == ""
     assert text_behind(half, b"a") == "a"

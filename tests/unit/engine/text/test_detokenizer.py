@@ -26,7 +26,7 @@ def random_lists(tokenizer: Any, seed: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("skip", [True, False])
-def test_bc004_random_ids_stream_to_the_library_s_decoding_of_the_whole(skip: bool) -> None:
+def test_bc004_random_ids_stream_to_the_decoding_of_the_whole(skip: bool) -> None:
     """Byte-level: the joined stream is what tokenizers decodes from all ids, invalid bytes included."""
     tokenizer = byte_level()
     for ids in random_lists(tokenizer, seed=4):
@@ -34,7 +34,7 @@ def test_bc004_random_ids_stream_to_the_library_s_decoding_of_the_whole(skip: bo
 
 
 @pytest.mark.parametrize("skip", [True, False])
-def test_bc004_random_ids_with_byte_fallback_differ_from_the_library_in_invalid_runs_only(skip: bool) -> None:
+def test_bc004_random_byte_fallback_differs_in_invalid_runs(skip: bool) -> None:
     """SentencePiece: the one difference. Where a run of byte tokens is no UTF-8 as a whole, tokenizers shows one
     U+FFFD for each byte of the run, valid characters in it too; the stream keeps the characters that are valid.
     """
@@ -85,7 +85,7 @@ def test_bc003_a_token_of_ascii_is_never_held_back() -> None:
 
 
 @pytest.mark.parametrize(("count", "shown"), [(1, "ok \ufffd"), (2, "ok \ufffd"), (3, "ok \ufffd"), (4, "ok 😊")])
-def test_bc006_a_cut_emoji_leaves_one_replacement_character_in_the_end(count: int, shown: str) -> None:
+def test_bc006_a_cut_emoji_ends_in_one_replacement_character(count: int, shown: str) -> None:
     tokenizer = byte_level()
     head = tokenizer.encode("ok ").ids
     emoji = tokenizer.encode("😊").ids

@@ -227,7 +227,7 @@ class TestGuiding:
         assert len(guiding._remembered._entries) == guiding_module.MAX_REMEMBERED // (100_000 + 512 + 200)
 
     @pytest.mark.parametrize("owner", ["other", "greedy"])
-    async def test_f8_formats_of_one_caller_do_not_hold_up_those_of_another(
+    async def test_f8_formats_of_one_caller_do_not_delay_another(
         self, guiding: Guiding, monkeypatch: pytest.MonkeyPatch, owner: str
     ) -> None:
         """Twenty slow ones: a choice has its turn after at most one of them more, also where all are one owner."""

@@ -66,7 +66,7 @@ async def refused(rig: Rig, prompt: Any, **config: Any) -> HeadraceError:
     return caught.value
 
 
-async def test_f2_a_text_on_which_the_tokenizer_panics_is_refused_alone(rig: Rig, tmp_path: Path) -> None:
+async def test_f2_a_text_that_panics_the_tokenizer_is_refused_alone(rig: Rig, tmp_path: Path) -> None:
     splits = {"type": "Sequence", "pretokenizers": [SPLIT, BYTES]}
     path = changed(rig.model_path, tmp_path / "model", pre_tokenizer=splits)
     await rig.run(model_path=str(path))
@@ -85,9 +85,7 @@ async def test_f2_a_text_on_which_the_tokenizer_panics_is_refused_alone(rig: Rig
     assert (await rig.start("ab")).handle
 
 
-async def test_f2_any_other_panic_of_an_install_is_a_fault_and_the_model_failed(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_f2_another_panic_in_an_install_fails_the_model(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def panic(config: RuntimeConfig, *_: Any) -> None:
         raise Panic("index out of bounds")
 

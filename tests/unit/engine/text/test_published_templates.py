@@ -158,7 +158,7 @@ def test_n02_a_published_template_that_appends_arguments() -> None:
     assert f"get_weather<｜tool▁sep｜>{ARGUMENTS}" in found[0]
 
 
-def test_n03_text_is_given_in_a_part_where_a_template_takes_parts_alone() -> None:
+def test_n03_text_is_a_part_where_a_template_wants_parts() -> None:
     """Transformers makes a prompt without the question of it."""
     chat, template = CHATS["one"], TEMPLATES["trl-smolvlm"]
     assert "QUESTION" not in their_texts(template, chat)[0]

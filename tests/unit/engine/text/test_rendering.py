@@ -204,7 +204,7 @@ class TestProcesses:
         del by
         assert children() == before
 
-    def test_one_that_was_killed_between_chats_is_replaced_before_the_next(self) -> None:
+    def test_one_killed_between_chats_is_replaced_before_the_next(self) -> None:
         """The system ends it first where memory runs out, and the chat that comes then is not to blame."""
         before = children()
         by = renderer("x")
@@ -289,7 +289,7 @@ class TestProcesses:
         assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def test_f1_a_process_that_does_not_answer_is_ended_and_others_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_f1_a_hanging_process_is_ended_and_others_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was stopped takes no processor time, by which it could end itself."""
     by = renderer(CHAT_TEMPLATE)
     whole = render(by)

@@ -19,7 +19,7 @@ def test_a_marked_text_reads_as_before_once_unmarked(text: str) -> None:
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=4))
-def test_no_piece_that_is_read_with_control_tokens_holds_a_name_of_a_message(texts: list[str]) -> None:
+def test_no_piece_with_control_tokens_holds_a_messages_name(texts: list[str]) -> None:
     """Whatever stands side by side, also when the parts of a name come from several texts."""
     shield = Shield(NAMES)
     for piece, from_message in shield.split("".join(map(shield.mark, texts))):

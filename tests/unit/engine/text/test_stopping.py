@@ -65,7 +65,7 @@ class TestWords:
         assert found == Outcome(10, "abc", ("STOP_WORDS", 1, "<START>"))
         assert outcome("xabcd", stop_words=("abcd", "bc")) == Outcome(4, "xa", ("STOP_WORDS", 1, "bc"))
 
-    def test_of_words_that_end_together_the_longest_wins_and_then_the_first(self) -> None:
+    def test_of_words_ending_together_the_longest_then_first_wins(self) -> None:
         found = outcome("xabc", stop_words=("c", "abc", "bc", "abc"))
         assert found == Outcome(4, "x", ("STOP_WORDS", 1, "abc"))
 
@@ -77,7 +77,7 @@ class TestWords:
     def test_bc035_a_word_that_begins_within_another_is_found(self) -> None:
         assert deltas("ababac", stop_words=("abac",)) == ["", "", "", "ab", "", "", ""]
 
-    def test_bc003_text_that_is_no_beginning_of_a_word_is_never_delayed(self) -> None:
+    def test_bc003_text_that_begins_no_stop_word_is_never_delayed(self) -> None:
         text = "Why is the sky blue? The wheel of the world is in water."
         assert deltas(text, stop_words=("|", "~~"))[:-1] == list(text)
 
@@ -117,7 +117,7 @@ class TestSpecialTokens:
         found = outcome([*ids_of("xa"), IM_END, *ids_of("b")], stop_words=("ab",))
         assert found == Outcome(4, "x", ("STOP_WORDS", 0, "ab"))
 
-    def test_of_words_that_end_together_the_one_with_the_token_is_longer(self) -> None:
+    def test_of_words_ending_together_one_with_the_token_is_longer(self) -> None:
         found = outcome([*ids_of("a"), IM_END, *ids_of("b")], stop_words=("b", "<|im_end|>b"))
         assert found == Outcome(3, "a", ("STOP_WORDS", 1, "<|im_end|>b"))
 
@@ -177,7 +177,7 @@ class TestEos:
         found = outcome([*ids_of("ab"), IM_END], stop_token_ids=(IM_END,), eos=(IM_END,))
         assert found.stop == ("STOP_TOKEN_IDS", 0, "<|im_end|>")
 
-    def test_nothing_is_looked_for_where_special_tokens_leave_no_text(self) -> None:
+    def test_nothing_is_searched_where_special_tokens_leave_no_text(self) -> None:
         assert stops_of(effective(), (0, IM_END), 0, BYTES) is None
         assert stops_of(effective(include_stop=True, skip_special_tokens=False), (IM_END,), 0, BYTES) is None
 

@@ -66,7 +66,7 @@ class TestText:
         text = TextProcessor(bundle(BYTES))
         assert (await ids_of(text, "<|im_start|>user"))[0] == BOS
 
-    async def test_bc066_a_text_that_brings_its_bos_gets_no_second_and_a_warning(self) -> None:
+    async def test_bc066_a_text_with_its_own_bos_gets_no_second(self) -> None:
         text = TextProcessor(bundle(PIECES))
         found = await text.tokenize("<s>Hello", None, 100)
         assert found.token_ids.count(BOS) == 1
@@ -75,7 +75,7 @@ class TestText:
         assert warning.field == "text"
         assert "'<s>' already" in warning.message
 
-    async def test_bc066_an_explicit_wish_for_a_second_is_honoured_with_a_warning(self) -> None:
+    async def test_bc066_an_explicit_second_bos_is_honoured_with_a_warning(self) -> None:
         text = TextProcessor(bundle(PIECES))
         found = await text.tokenize("<s>Hello", True, 100)
         assert found.token_ids[:2] == [BOS, BOS]
@@ -112,7 +112,7 @@ class TestText:
 
 
 class TestSize:
-    async def test_a_text_longer_than_any_prompt_is_refused_before_it_is_tokenised(self) -> None:
+    async def test_a_text_longer_than_any_prompt_is_not_tokenized(self) -> None:
         class Untouchable:
             def encode(self, text: str, **options: bool) -> None:
                 raise AssertionError("a prompt that cannot fit was tokenised")
@@ -137,7 +137,7 @@ class TestSize:
         error = await refused(text, user("<|im_end|>" * 1000), longest=100)
         assert error.reason == "PROMPT_TOO_LONG"
 
-    async def test_a_chat_far_beyond_any_prompt_is_refused_before_it_is_rendered(self) -> None:
+    async def test_a_chat_longer_than_any_prompt_is_not_rendered(self) -> None:
         text = TextProcessor(bundle(BYTES, chat_template="{{ raise_exception('rendered') }}"))
         error = await refused(text, Chat((ChatMessage("r" * MIN_CHAT_CHARACTERS, "x"),)), longest=100)
         assert (error.reason, error.violations[0].field) == ("PROMPT_TOO_LONG", "chat")
@@ -181,9 +181,7 @@ class TestSize:
 
 
 @pytest.mark.parametrize("prompt", ["x" * (LONG_SIZE + 1), user("x")])
-async def test_bc069_what_nobody_waits_for_any_more_takes_one_thread_too(
-    monkeypatch: pytest.MonkeyPatch, prompt: str | Chat
-) -> None:
+async def test_bc069_abandoned_texts_take_one_thread_too(monkeypatch: pytest.MonkeyPatch, prompt: str | Chat) -> None:
     """A thread goes on when its call is cut: those that come next and leave as well may not fill the pool."""
     begun: queue.SimpleQueue[None] = queue.SimpleQueue()
     goes_on = threading.Event()
@@ -294,14 +292,14 @@ class TestChat:
         error = await refused(text, user("x", extra_json='{"a": "\\ud83d"}'))
         assert error.violations[0].field == "prompt"
 
-    async def test_bc067_a_model_without_a_template_says_so_and_still_takes_text(self) -> None:
+    async def test_bc067_a_model_without_a_template_still_takes_text(self) -> None:
         text = TextProcessor(bundle(BYTES, chat_template=None))
         error = await refused(text, user("Hello"))
         assert (error.reason, error.violations[0].field) == ("BAD_TEMPLATE", "chat")
         assert "no chat template" in error.message
         assert await ids_of(text, "Hello")
 
-    async def test_bc067_a_model_with_a_broken_template_says_so_and_still_takes_text(self) -> None:
+    async def test_bc067_a_model_with_a_broken_template_still_takes_text(self) -> None:
         text = TextProcessor(bundle(BYTES, chat_template="{% for %}"))
         for _ in range(2):
             assert (await refused(text, user("Hello"))).reason == "BAD_TEMPLATE"
@@ -322,7 +320,7 @@ class TestDetokenize:
         assert b"".join(found.pieces) == ("<|im_start|>" + "Hello 👍" * length + "<|im_end|>").encode()
         assert len(found.pieces) == len(ids)
 
-    async def test_bytes_that_form_no_character_become_a_replacement_character(self) -> None:
+    async def test_bytes_of_no_character_become_a_replacement_character(self) -> None:
         ids = BYTES.encode("👍").ids[:2]
         found = await TextProcessor(bundle(BYTES)).detokenize(ids, skip_special_tokens=True)
         assert found.text == "\ufffd"

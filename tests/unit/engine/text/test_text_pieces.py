@@ -64,7 +64,7 @@ def test_n01_pieces_spell_what_the_whole_text_spells(make: Any, pieces: list[tup
 
 
 @given(pieces=PIECES)
-def test_n01_llama_2_puts_one_space_before_a_text_and_behind_each_token(
+def test_n01_llama_2_puts_a_space_before_text_and_after_tokens(
     llama2: TokenizerBundle, pieces: list[tuple[str, bool]]
 ) -> None:
     ids = encode_pieces(llama2, pieces)

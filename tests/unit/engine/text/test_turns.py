@@ -73,7 +73,7 @@ async def test_f1_stuck_installs_cost_installs_alone(rig: Rig, stuck: Stuck) -> 
     await asyncio.to_thread(wait_until, lambda: stuck.count == 3, "one folder leaves one thread to others")
 
 
-async def test_f1_an_install_whose_files_hang_fails_and_may_be_tried_again(rig: Rig, stuck: Stuck) -> None:
+async def test_f1_an_install_with_hanging_files_fails_for_a_retry(rig: Rig, stuck: Stuck) -> None:
     rig.new_engine(file_limit=0.05)
     with pytest.raises(BadModel, match=r"reading the model: it took more than 0.05 s. Look on the engine's host"):
         await rig.install(model_path="/stuck/model")

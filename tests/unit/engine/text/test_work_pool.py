@@ -144,7 +144,7 @@ async def test_f8_cut_work_in_pieces_ends_with_its_piece(gate: Gate) -> None:
     assert gate.begun == ["one"]
 
 
-async def test_f8_a_full_line_is_refused_with_a_time_and_leaves_others_a_place(gate: Gate) -> None:
+async def test_f8_a_full_line_is_refused_with_a_time(gate: Gate) -> None:
     texts = pool(threads=1, waiting=8)
     works = [start(texts.run("a", gate.work, "running"))]
     await asyncio.sleep(0)
@@ -256,9 +256,7 @@ async def test_work_goes_on_where_the_system_gives_no_more_threads(gate: Gate, m
     monkeypatch.setattr(threading.Thread, "start", start_thread)
 
 
-async def test_stuck_work_is_told_where_the_system_gives_no_more_threads(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stuck_work_is_reported_when_no_threads_are_left(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -61,7 +61,7 @@ class TestServerInfo:
         assert (await front.facts.GetServerInfo(wire.GetServerInfoRequest())).features == ["generate", "session"]
 
     @pytest.mark.parametrize("misfit", ["gateway", "version"])
-    async def test_a_server_that_cannot_be_an_engine_of_this_gateway_is_not_used(self, front, first, misfit):
+    async def test_a_server_that_is_none_of_its_engines_is_not_used(self, front, first, misfit):
         if misfit == "gateway":
             first.role = wire.SERVER_ROLE_GATEWAY
         else:

@@ -105,7 +105,7 @@ async def test_key_and_trace_are_passed_on_and_nothing_else(front, engine):
         await ended(asyncio.gather(task, return_exceptions=True))
 
 
-async def test_a6_an_engine_can_tell_clients_apart_that_cannot_say_who_they_are(world, front, engine):
+async def test_a6_engines_can_tell_anonymous_clients_apart(world, front, engine):
     """By their connections, whose addresses stay here."""
     request = wire.StartRequestRequest(model_name="smol", text="a")
     for each in (front, front, world.connection(front.gateway)):
@@ -115,7 +115,7 @@ async def test_a6_an_engine_can_tell_clients_apart_that_cannot_say_who_they_are(
     assert all(len(caller) == 24 and caller.isalnum() for caller in callers)
 
 
-async def test_bc178_a_dropped_generate_is_cancelled_at_the_engine_in_mid_stream(front, engine):
+async def test_bc178_a_dropped_generate_is_cancelled_at_the_engine(front, engine):
     async def one_token(request, context):
         await context.write(wire.GenerateResponse(index=0))
         await asyncio.Event().wait()
@@ -160,7 +160,7 @@ async def test_a_failure_without_details_keeps_its_code_and_sentence(front, engi
     assert (failure.code, failure.message, failure.details) == (code, "just so", {})
 
 
-async def test_an_engine_that_is_unavailable_for_a_reason_of_its_own_is_not_called_unreachable(front, engine):
+async def test_an_engine_unavailable_by_itself_is_not_unreachable(front, engine):
     async def restarting(request, context):
         await refuse(context, grpc.StatusCode.UNAVAILABLE, "CORE_RESTARTING")
 
@@ -170,7 +170,7 @@ async def test_an_engine_that_is_unavailable_for_a_reason_of_its_own_is_not_call
 
 
 @pytest.mark.parametrize("kind", ["StopRequest", "GeneratedElements"])
-async def test_bc163_an_engine_call_that_is_cut_off_is_a_status_and_no_silence(front, engine, kind):
+async def test_bc163_a_cut_engine_call_is_a_status(front, engine, kind):
     async def cut(request, context):
         await context.abort(grpc.StatusCode.CANCELLED, "stopped")
 
@@ -181,7 +181,7 @@ async def test_bc163_an_engine_call_that_is_cut_off_is_a_status_and_no_silence(f
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), RuntimeError("canary-text"), KeyError("canary-text")])
 @pytest.mark.parametrize("kind", ["StopRequest", "GeneratedElements"])
-async def test_bc163_a_defect_of_the_gateway_is_a_status_and_no_silence(front, monkeypatch, kind, error):
+async def test_bc163_a_gateway_defect_is_a_status(front, monkeypatch, kind, error):
     def broken(handle):
         raise error
 
@@ -207,7 +207,7 @@ async def test_f2_a_panic_is_a_status_and_no_silence(front, monkeypatch, kind):
     assert "canary-text" not in failure.message
 
 
-async def test_f2_a_defect_in_polling_an_engine_is_told_and_polling_goes_on(front, monkeypatch):
+async def test_f2_a_defect_in_polling_is_logged_and_polling_goes_on(front, monkeypatch):
     (engine,) = front.gateway.pool.engines
     refresh, polled, told = engine.refresh, asyncio.Event(), []
 
@@ -230,7 +230,7 @@ async def test_f2_a_defect_in_polling_an_engine_is_told_and_polling_goes_on(fron
     assert told == [("refresh", Panic)]
 
 
-async def test_bc161_streams_started_and_dropped_unread_leave_nothing_behind(front, engine):
+async def test_bc161_streams_dropped_unread_leave_nothing(front, engine):
     async def chatty(request, context):
         for position in range(100_000):
             await context.write(element(request.handle, 0, position % 9))
@@ -244,7 +244,7 @@ async def test_bc161_streams_started_and_dropped_unread_leave_nothing_behind(fro
     await front.models.ListModels(model_wire.ListModelsRequest())
 
 
-async def test_bc170_other_calls_are_answered_beside_hundreds_of_open_streams(front, engine):
+async def test_bc170_calls_are_answered_beside_hundreds_of_streams(front, engine):
     engine.script["GeneratedElements"] = never
     streams = [calls(front)["GeneratedElements"]() for _ in range(300)]
     await until(engine, lambda: len(engine.asked("GeneratedElements")) == 300)
@@ -257,7 +257,7 @@ async def test_bc170_other_calls_are_answered_beside_hundreds_of_open_streams(fr
     await until(engine, lambda: engine.cancelled.count("GeneratedElements") == 300)
 
 
-async def test_bc172_a_slow_reader_holds_its_engine_back_and_gets_every_token_once(front, engine):
+async def test_bc172_a_slow_reader_gets_every_token_once(front, engine):
     sent = {"slow": 0, "fast": 0}
     total = 1500
     text = "x" * 50_000
@@ -293,7 +293,7 @@ async def test_bc167_messages_far_above_four_mebibytes_pass_both_ways(front, eng
     assert len(engine.asked("StartRequest")[-1].request.token_ids.ids) == 1_500_000
 
 
-async def test_n3_a_message_above_the_limit_is_refused_by_name(front):
+async def test_f15_a_message_above_the_limit_is_refused_by_name(front):
     call = front.requests.Generate(wire.GenerateRequest(model_name="smol", text="x" * (17 << 20)))
     failure = await failing(call)
     assert failure.code is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -312,7 +312,7 @@ async def test_bc195_a_zero_sent_on_purpose_and_a_false_arrive_as_sent(front, en
     assert not heard.request.config.HasField("top_k")
 
 
-async def test_fields_that_the_gateway_does_not_know_reach_the_engine_which_refuses_them(front, engine):
+async def test_unknown_fields_reach_the_engine_which_refuses_them(front, engine):
     unknown = b"\x98\x3f\x01"  # field 1011, varint 1
     start = wire.StartRequestRequest(model_name="smol")
     start.MergeFromString(unknown)
@@ -351,14 +351,14 @@ async def _broken(front, engine, messages, cut):
     return failure_of(caught.value)
 
 
-async def test_b6_a_generate_that_broke_after_tokens_invites_to_no_retry(front, engine):
+async def test_b6_a_generate_broken_after_tokens_invites_no_retry(front, engine):
     failure = await _broken(front, engine, [ACCEPTED, THREE], engine.stop)
     assert failure.told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
     assert "RetryInfo" not in failure.details
     assert 'engine "e1" does not answer. This call broke off after 3 tokens and cannot go on' in failure.message
 
 
-async def test_b6_a_generate_that_broke_before_the_first_token_may_be_sent_again(front, engine):
+async def test_b6_a_generate_broken_before_tokens_may_be_retried(front, engine):
     assert (await _broken(front, engine, [ACCEPTED], engine.stop)).retry_seconds == 1.0
 
 

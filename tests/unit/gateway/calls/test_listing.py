@@ -95,7 +95,7 @@ async def test_a_release_between_two_pages_leaves_out_nothing_else():
     assert (ids(second), second.next_page_token) == (["3", "1"], "")
 
 
-async def test_requests_whose_sequences_are_not_shown_yet_are_listed_and_hide_no_other():
+async def test_requests_without_shown_sequences_are_listed():
     """With best_of above n an engine shows no sequence, and so no arrival, before all candidates ended."""
     engines = await engines_holding([1, 3, 5, 7], [2, 4, 6, 8])
 

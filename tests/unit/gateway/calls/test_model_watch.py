@@ -95,7 +95,7 @@ async def test_an_engine_that_shuts_down_is_told_once(front, first):
     assert [await tell(stream), await tell(stream)] == [("e1", UNSPECIFIED), ("e1", RUNNING)]
 
 
-async def test_an_engine_that_comes_back_without_the_model_counts_as_released(front, first):
+async def test_an_engine_returning_without_the_model_has_released_it(front, first):
     stream = watch(front, model_name="smol", engine_ids=["e1"])
     await until_told(stream, ("e1", INITIAL))
     await first.stop()

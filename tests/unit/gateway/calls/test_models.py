@@ -50,7 +50,7 @@ def fails(code, reason, message=""):
     return script
 
 
-async def test_a_verb_goes_to_every_engine_and_names_each_as_the_list_does(front, first, second):
+async def test_a_verb_goes_to_every_engine_named_as_in_the_list(front, first, second):
     answer = await front.models.InstallModel(install(no_wait=True))
     assert states(answer.engines) == {"e1": INITIAL, "e2": INITIAL}
     assert [info.model_name for info in answer.engines] == ["new", "new"]
@@ -96,7 +96,7 @@ async def test_an_engine_named_twice_is_refused(front):
     assert failure.fields == ["engine_ids"]
 
 
-async def test_an_engine_that_fails_is_an_entry_with_its_failure_and_the_models_state(front, first):
+async def test_a_failing_engine_is_an_entry_with_failure_and_state(front, first):
     first.script["StartModel"] = fails(
         grpc.StatusCode.FAILED_PRECONDITION, "OUT_OF_MEMORY", "needs 11.2 GiB, 6.0 are free"
     )
@@ -108,7 +108,7 @@ async def test_an_engine_that_fails_is_an_entry_with_its_failure_and_the_models_
     assert not answer.engines[1].HasField("failure")
 
 
-async def test_an_engine_that_does_not_answer_is_an_entry_without_a_state(front, first):
+async def test_a_silent_engine_is_an_entry_without_a_state(front, first):
     await first.stop()
     for answer in (
         await front.models.InstallModel(install()),
@@ -122,7 +122,7 @@ async def test_an_engine_that_does_not_answer_is_an_entry_without_a_state(front,
         assert answer.engines[1].state != UNSPECIFIED
 
 
-async def test_a_verb_that_fails_everywhere_fails_with_the_first_ones_status(front, first, second):
+async def test_a_verb_failing_everywhere_has_the_first_status(front, first, second):
     first.script["StartModel"] = fails(grpc.StatusCode.FAILED_PRECONDITION, "BAD_MODEL", "first")
     second.script["StartModel"] = fails(grpc.StatusCode.FAILED_PRECONDITION, "OUT_OF_MEMORY", "second")
     assert (await failing(front.models.StartModel(start()))).message == "first"
@@ -149,14 +149,14 @@ async def test_a_model_that_no_engine_has_is_unknown(front, first, second):
         assert failure.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
 
 
-async def test_a_named_engine_without_the_model_is_an_entry_with_its_failure(front, first):
+async def test_a_named_engine_without_the_model_is_a_failed_entry(front, first):
     first.models.clear()
     answer = await front.models.StartModel(start(engine_ids=["e1", "e2"]))
     assert states(answer.engines) == {"e1": RELEASED, "e2": RUNNING}
     assert carried(answer.engines[0].failure).reason == "UNKNOWN_MODEL"
 
 
-async def test_when_the_only_engine_that_may_have_it_does_not_answer_that_is_told(front, first, second):
+async def test_a_silent_only_candidate_engine_is_reported(front, first, second):
     first.models.clear()
     await second.stop()
     failure = await failing(front.models.StartModel(start()))

@@ -46,7 +46,7 @@ async def test_a_failure_names_the_handle_as_the_list_does(front, engine):
     assert failure.facts["handle"] == f"e1/{engine.instance_id}/{ID}"
 
 
-async def test_request_info_of_a_failure_names_the_handle_as_the_list_does(front, engine):
+async def test_request_info_of_a_failure_has_the_lists_handle(front, engine):
     async def fault(request, context):
         info = packed("RequestInfo", status_pb2.RequestInfo(request_id="r1", serving_data=f"self/{request.handle[3:]}"))
         await refuse(context, grpc.StatusCode.INTERNAL, "ENGINE_FAULT", info, message="a fault")
@@ -58,7 +58,7 @@ async def test_request_info_of_a_failure_names_the_handle_as_the_list_does(front
     assert failure.details["RequestInfo"].serving_data == f"e1/x/{ID}"
 
 
-async def test_a_failure_carried_in_a_stream_names_the_handle_as_the_list_does(front, engine):
+async def test_a_failure_in_a_stream_has_the_lists_handle(front, engine):
     async def ends_with_a_fault(request, context):
         info = status_pb2.ErrorInfo(reason="ENGINE_FAULT", domain="headrace", metadata={"handle": f"self/x/{ID}"})
         error = status_pb2.Status(code=13, message="a fault", details=[packed("ErrorInfo", info)])
@@ -84,7 +84,7 @@ async def test_what_is_no_handle_is_an_unknown_request(front, engine, handle):
     assert await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=handle)) is not None
 
 
-async def test_a_handle_of_an_engine_that_is_not_in_the_list_is_an_unknown_engine(front):
+async def test_a_handle_of_an_unlisted_engine_is_an_unknown_engine(front):
     failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(handle=f"e9/x/{ID}")))
     assert failure.told == (NOT_FOUND, "UNKNOWN_ENGINE")
     assert failure.facts["engine"] == "e9"
@@ -92,7 +92,7 @@ async def test_a_handle_of_an_engine_that_is_not_in_the_list_is_an_unknown_engin
 
 
 @pytest.mark.parametrize("handle", [f"e9/x/{ID}", "ä" * 100_000 + "/x/y"])
-async def test_releasing_a_handle_of_an_engine_that_is_not_in_the_list_succeeds(front, engine, handle):
+async def test_releasing_a_handle_of_an_unlisted_engine_succeeds(front, engine, handle):
     """The list was changed, say: it is lost like a handle of an earlier start of an engine."""
     await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=handle))
     assert not engine.asked("ReleaseRequest")
@@ -104,7 +104,7 @@ async def test_a_huge_handle_is_refused_within_the_bounds_of_trailers(front):
     assert "100000 characters" in failure.message
 
 
-async def test_an_engine_that_does_not_answer_is_unreachable_and_worth_a_retry(front, engine):
+async def test_a_silent_engine_is_unreachable_and_worth_a_retry(front, engine):
     handle = await start(front)
     await engine.stop()
     for call in (
@@ -119,7 +119,7 @@ async def test_an_engine_that_does_not_answer_is_unreachable_and_worth_a_retry(f
         assert engine.address not in failure.message
 
 
-async def test_an_engine_that_is_back_is_used_before_the_next_poll_is_due(front, engine):
+async def test_a_returned_engine_is_used_before_the_next_poll(front, engine):
     handle = await start(front)
     await engine.stop()
     await front.gateway.pool.refresh()
@@ -139,7 +139,7 @@ async def test_a_lost_instance_is_told_except_to_a_release(front, engine):
     await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=handle))
 
 
-async def test_the_same_handle_leads_through_any_gateway_with_the_same_list(world, engine, front):
+async def test_a_handle_works_through_any_gateway_with_the_same_list(world, engine, front):
     handle = await start(front)
     other = await world.gateway(e1=engine)
     assert (await other.requests.GetRequest(wire.GetRequestRequest(handle=handle))).request.request.request_id == "r1"
@@ -174,7 +174,7 @@ async def test_f14_a_call_that_names_an_owner_is_refused_by_that_field(front, en
         assert not engine.asked(method)
 
 
-async def test_bc182_an_engine_lost_in_mid_stream_is_told_after_what_came(world, engine):
+async def test_bc182_an_engine_lost_in_mid_stream_is_reported_last(world, engine):
     front = await world.gateway(poll_interval=0.05, e1=engine)
 
     async def endless(request, context):

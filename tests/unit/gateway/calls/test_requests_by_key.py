@@ -65,7 +65,7 @@ class TestByRequestId:
         assert failure.told == (NOT_FOUND, "UNKNOWN_REQUEST")
         assert failure.facts == {"handle": f"e2{held.handle.removeprefix('self')}", "handover": "1"}
 
-    async def test_while_an_engine_does_not_answer_nobody_can_say_that_it_is_unknown(self, two):
+    async def test_a_silent_engine_leaves_an_id_undecided(self, two):
         first, second, front = two
         first.hold("r1")
         await second.stop()
@@ -100,7 +100,7 @@ class TestSyncOfAModel:
         failure = await failing(front.requests.SyncRequest(wire.SyncRequestRequest(model_name="smol")))
         assert failure.told == (NOT_FOUND, "UNKNOWN_MODEL")
 
-    async def test_an_engine_that_had_the_model_and_does_not_answer_is_told(self, world):
+    async def test_a_silent_engine_that_had_the_model_is_reported(self, world):
         first, second = await world.engine(smol=RUNNING), await world.engine(smol=RUNNING)
         front = await world.gateway(e1=first, e2=second)
         first.hold("r1").ended.set()
@@ -109,7 +109,7 @@ class TestSyncOfAModel:
         failure = await failing(front.requests.SyncRequest(wire.SyncRequestRequest(model_name="smol")))
         assert failure.told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
 
-    async def test_an_engine_lost_while_it_waits_ends_the_wait_at_the_others(self, world):
+    async def test_an_engine_lost_during_a_sync_ends_it_at_the_others(self, world):
         first, second = await world.engine(smol=RUNNING), await world.engine(smol=RUNNING)
         front = await world.gateway(e1=first, e2=second)
         first.hold("r1")
@@ -121,7 +121,7 @@ class TestSyncOfAModel:
         assert (await call).told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
         await until(first, lambda: "SyncRequest" in first.cancelled)
 
-    async def test_an_engine_that_never_had_the_model_does_not_stand_in_the_way(self, world):
+    async def test_an_engine_that_never_had_the_model_does_not_matter(self, world):
         first, second = await world.engine(smol=RUNNING), await world.engine(big=RUNNING)
         front = await world.gateway(e1=first, e2=second)
         first.hold("r1").ended.set()

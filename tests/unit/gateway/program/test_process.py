@@ -34,7 +34,7 @@ async def test_bc194_port_0_prints_the_real_port(launch, engine):
 
 
 @pytest.mark.parametrize("holder", ["gateway", "plain listener", "listener on another address of the name"])
-async def test_bc194_a_port_in_use_is_refused_with_one_line_that_names_it(launch, engine, holder):
+async def test_bc194_a_port_in_use_is_one_line_that_names_it(launch, engine, holder):
     host = "127.0.0.1"
     with socket.socket() as plain:
         if holder == "gateway":
@@ -51,7 +51,7 @@ async def test_bc194_a_port_in_use_is_refused_with_one_line_that_names_it(launch
 
 
 @pytest.mark.parametrize("listen", ["no-such-host.invalid:7070", "192.0.2.1:7070"])
-async def test_bc194_an_address_that_is_not_this_machines_is_refused_with_one_line(launch, engine, listen):
+async def test_bc194_a_foreign_address_is_refused_in_one_line(launch, engine, listen):
     gateway = await launch(*listening(engine), "--listen", listen)
     assert await gateway.ended() == 1
     assert gateway.text.startswith(f"headrace-gateway: cannot listen on {listen}: ")
@@ -90,7 +90,7 @@ class TestDrain:
             count += 1
         return count
 
-    async def test_bc173_streams_finish_health_turns_first_and_new_requests_are_refused(self, launch, engine, tokens):
+    async def test_bc173_streams_finish_and_new_requests_are_refused(self, launch, engine, tokens):
         gateway = await (await launch(*listening(engine))).connect()
         watch = gateway.health.Watch(health_pb2.HealthCheckRequest())
         while (await watch.read()).status != health_pb2.HealthCheckResponse.SERVING:
@@ -207,7 +207,7 @@ async def test_bc183_reflection_can_be_turned_off(launch, engine):
     assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_a_gateway_killed_and_started_again_serves_the_same_handles(launch, engine):
+async def test_a_restarted_gateway_serves_the_same_handles(launch, engine):
     gateway = await (await launch(*listening(engine))).connect()
     start = wire.StartRequestRequest(model_name="smol", request_id="r1")
     handle = (await gateway.requests.StartRequest(start)).request.handle

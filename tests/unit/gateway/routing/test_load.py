@@ -43,40 +43,40 @@ def place(load):
 
 
 class TestCounting:
-    def test_figures_of_all_models_add_up_and_those_of_a_released_one_go(self, load):
+    def test_figures_of_all_models_add_up_without_released_ones(self, load):
         told(load, running=3, waiting=2)
         told(load, "other", running=1)
         assert load.requests == 6
         told(load, state=RELEASED)
         assert load.requests == 1
 
-    def test_a_request_counts_while_it_is_started_and_not_if_it_was_refused(self, load):
+    def test_a_request_counts_while_starting_and_not_if_refused(self, load):
         with pytest.raises(ZeroDivisionError), load.placing():
             assert load.requests == 1
             raise ZeroDivisionError
         assert load.requests == 0
 
-    def test_figures_that_arrive_count_what_was_placed_before_they_were_taken(self, load, clock):
+    def test_arriving_figures_count_what_was_placed_before_them(self, load, clock):
         told(load)
         place(load)
         clock.now += TRAVEL_SECONDS
         told(load, running=1)
         assert load.requests == 1
 
-    def test_what_was_placed_while_figures_were_on_their_way_counts_besides(self, load, clock):
+    def test_placements_after_the_figures_were_taken_are_added(self, load, clock):
         told(load)
         place(load)
         clock.now += TRAVEL_SECONDS / 2
         told(load, running=0)
         assert load.requests == 1
 
-    def test_a_request_that_began_and_ended_between_two_looks_is_forgotten(self, load, clock):
+    def test_a_request_between_two_polls_is_forgotten(self, load, clock):
         told(load)
         place(load)
         clock.now += TOLD_SECONDS
         assert load.requests == 0
 
-    def test_without_figures_that_come_by_themselves_only_a_poll_forgets(self, load, clock):
+    def test_without_pushed_figures_only_a_poll_forgets(self, load, clock):
         place(load)
         clock.now += 10 * TOLD_SECONDS
         assert load.requests == 1
@@ -84,7 +84,7 @@ class TestCounting:
         load.polled(7)
         assert load.requests == 7
 
-    def test_the_last_figures_hold_when_no_more_come_and_until_a_poll(self, load):
+    def test_the_last_figures_hold_until_a_poll(self, load):
         told(load, running=4)
         load.polled(9)
         load.lost()
@@ -92,7 +92,7 @@ class TestCounting:
         load.polled(2)
         assert load.requests == 2
 
-    def test_a_change_of_state_core_or_readiness_is_news_and_of_figures_is_not(self, load):
+    def test_state_core_and_readiness_are_news_and_figures_are_not(self, load):
         assert told(load, core_epoch=1)
         assert not told(load, core_epoch=1, running=9)
         assert told(load, core_epoch=2)
@@ -136,7 +136,7 @@ async def known(front, name, requests):
 class TestSessions:
     """The stream to each engine stands whether or not someone reads, and brings its load."""
 
-    async def test_requests_go_where_the_engines_themselves_say_is_less_to_do(self, front, first, second):
+    async def test_requests_go_where_engines_report_less_to_do(self, front, first, second):
         first.tell_load(running=2)
         second.tell_load(running=4)
         await known(front, "e1", 2)
@@ -173,7 +173,7 @@ class TestSessions:
         await front.until(lambda: not front.gateway.pool.named("e1").view.runs("smol"))
         assert await all_placed(front, 2) == ["e2"] * 2
 
-    async def test_after_the_stream_broke_polls_ask_again_until_another_one_tells(self, front, first):
+    async def test_after_a_broken_stream_polls_ask_until_another_reports(self, front, first):
         async def refusing(requests, context):
             await refuse(context, 14, "DRAINING")
 

@@ -54,7 +54,7 @@ async def test_the_least_loaded_engine_is_chosen(front, first, second):
     assert Counter(await all_placed(front, 4)) == {"e1": 2, "e2": 2}
 
 
-async def test_requests_placed_since_the_last_poll_count_until_a_poll_counts_them(front, first):
+async def test_placements_count_until_a_poll_counts_them(front, first):
     engine = front.gateway.pool.named("e1")
     assert Counter(await all_placed(front, 6)) == {"e1": 3, "e2": 3}
     assert engine.load.requests == 3
@@ -187,7 +187,7 @@ async def test_b4_an_engine_that_restarted_unseen_is_an_outage(front, first, sec
     assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "MODEL_STARTING")
 
 
-async def test_b4_what_an_engine_not_reached_yet_may_have_is_no_unknown_model(world):
+async def test_b4_a_model_of_an_unreached_engine_is_not_unknown(world):
     front = await world.gateway(e1=await world.engine(other=RUNNING), e2="127.0.0.1:1")
     assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "NO_ENGINE")
 
@@ -217,7 +217,7 @@ async def test_a_model_whose_engine_is_gone_for_now_is_worth_a_retry(front, firs
     assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "NO_ENGINE")
 
 
-async def test_a_gateway_just_started_asks_its_engines_before_it_refuses(world, first):
+async def test_a_new_gateway_asks_its_engines_before_it_refuses(world, first):
     front = await world.gateway(settled=False, e1=first)
     assert await placed(front) == "e1"
 
@@ -229,7 +229,7 @@ async def test_a_model_started_without_this_gateway_is_found_at_once(front, firs
     assert await placed(front) == "e2"
 
 
-async def test_a_model_started_through_this_gateway_takes_requests_at_once_on_every_engine(front, first, second):
+async def test_a_model_started_here_takes_requests_on_every_engine(front, first, second):
     first.models["smol"] = second.models["smol"] = INITIAL
     await front.gateway.pool.refresh()
     await front.models.StartModel(model_wire.StartModelRequest(model_name="smol"))
@@ -270,7 +270,7 @@ async def test_a_full_engine_moves_on_to_one_with_room(front, first, refusing):
     assert await generated(front) == "e2"
 
 
-async def test_a_deadline_that_no_engine_can_meet_is_refused_with_the_engines_own_words(front, first, second):
+async def test_an_impossible_deadline_is_refused_in_the_engines_words(front, first, second):
     first.script["StartRequest"] = second.script["StartRequest"] = too_late
     failure = await failing(front.requests.StartRequest(request()))
     assert failure.told == (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_NOT_MET")
@@ -279,13 +279,13 @@ async def test_a_deadline_that_no_engine_can_meet_is_refused_with_the_engines_ow
 
 
 @pytest.mark.parametrize("later", [False, True])
-async def test_of_two_refusals_for_load_the_one_that_says_when_to_come_back_is_told(front, first, second, later):
+async def test_of_two_load_refusals_the_one_with_a_time_is_reported(front, first, second, later):
     first.script["StartRequest"], second.script["StartRequest"] = (too_late, full) if later else (full, too_late)
     failure = await failing(front.requests.StartRequest(request()))
     assert failure.told == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
 
 
-async def test_an_engine_whose_core_is_being_replaced_is_left_out_while_another_serves(front, first, second):
+async def test_an_engine_replacing_its_core_is_skipped_if_others_serve(front, first, second):
     first.restarting, second.running = {"smol"}, 100
     await front.gateway.pool.refresh()
     assert await all_placed(front, 3) == ["e2"] * 3
@@ -310,7 +310,7 @@ async def test_when_all_refuse_the_one_that_passes_by_itself_is_told(front, firs
 
 
 @pytest.mark.parametrize("begin", [placed, generated])
-async def test_a_connection_that_fails_before_the_request_was_sent_moves_on(front, first, begin):
+async def test_a_connection_that_fails_before_sending_moves_on(front, first, begin):
     """The gateway still believes that the first engine is there."""
     await first.stop()
     for _ in range(3):
@@ -346,7 +346,7 @@ async def test_a_refusal_of_the_request_itself_does_not_move_on(front, first, se
     assert len(first.asked("StartRequest") + second.asked("StartRequest")) == 1
 
 
-async def test_bc182_one_channel_is_served_by_all_engines_and_a_lost_one_is_picked_up_again(world, first, second):
+async def test_bc182_a_channel_uses_all_engines_and_returning_ones(world, first, second):
     front = await world.gateway(poll_interval=0.05, e1=first, e2=second)
     shares = Counter(await all_placed(front, 40))
     assert min(shares["e1"], shares["e2"]) >= 12

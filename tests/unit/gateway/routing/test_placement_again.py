@@ -54,7 +54,7 @@ class TestRetries:
             went += engines
         assert set(went) == {"e1", "e2"}
 
-    async def test_retries_meet_on_the_next_engine_where_the_first_one_refuses(self, world, front, first, second):
+    async def test_retries_meet_on_the_next_engine_if_the_first_refuses(self, world, front, first, second):
         other = await world.gateway(e1=first, e2=second)
         went = await placed(front, request_id="r0", attempt=1)
         engine, left = (first, "e2") if went == "e1" else (second, "e1")
@@ -95,14 +95,14 @@ class TestRetries:
         assert await placed(front, request_id="r8", attempt=1, handover=2) == "e2"
         assert await placed(front, request_id="r8", attempt=1, handover=3) == "e1"
 
-    async def test_a_request_that_lives_goes_before_a_released_one_of_the_same_key(self, front, first, second):
+    async def test_a_live_request_precedes_a_released_one_of_its_key(self, front, first, second):
         first.hold("r4")
         first.released["r4", 0] = first.requests.popitem()[1]
         second.hold("r4")
         assert await placed(front, request_id="r4", attempt=1) == "e2"
 
     @pytest.mark.parametrize("attempt", [0, 1])
-    async def test_a_repeated_start_waits_for_the_one_in_progress_and_joins_it(self, front, first, second, attempt):
+    async def test_a_repeated_start_joins_the_one_in_progress(self, front, first, second, attempt):
         """Its question must not be there before the start: that one may be on its way, however long its prompt is."""
         arrived, go = asyncio.Event(), asyncio.Event()
 

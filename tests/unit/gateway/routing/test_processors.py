@@ -47,7 +47,7 @@ async def front(world, first, second):
     return await world.gateway(e1=first, e2=second)
 
 
-async def test_a_request_goes_where_all_its_processors_are_whatever_the_load(front, first):
+async def test_a_request_goes_where_all_its_processors_are(front, first):
     first.running = 50
     await front.gateway.pool.refresh()
     assert [await placed(front, "steer", "both", "steer") for _ in range(3)] == ["e1"] * 3
@@ -74,7 +74,7 @@ async def test_names_that_no_engine_has_are_all_told(front, first, second):
     assert not first.asked("StartRequest") + second.asked("StartRequest")
 
 
-async def test_names_that_no_engine_has_together_are_told_with_where_they_are(front):
+async def test_processors_spread_over_engines_are_refused_with_where(front):
     failure = await failing(start(front, "steer", "damp"))
     assert failure.told == INVALID
     assert failure.message == (
@@ -101,7 +101,7 @@ async def test_an_engine_alone_says_itself_what_it_lacks(front, first, second):
     assert (await failing(start(front, "kernel"))).message == "needs a CUDA device"
 
 
-async def test_processors_of_an_engine_that_is_away_for_now_are_worth_a_retry(front, first):
+async def test_processors_of_an_absent_engine_are_worth_a_retry(front, first):
     first.draining = True
     await front.gateway.pool.refresh()
     assert (await failing(start(front, "steer"))).told == (grpc.StatusCode.UNAVAILABLE, "NO_ENGINE")
@@ -111,7 +111,7 @@ async def test_processors_of_an_engine_that_is_away_for_now_are_worth_a_retry(fr
     assert await placed(front, "damp") == "e2"
 
 
-async def test_a_full_engine_is_not_replaced_by_one_without_the_processor(front, first, second):
+async def test_a_full_engine_is_not_replaced_by_one_without_processor(front, first, second):
     async def full(request, context):
         await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
 
@@ -120,12 +120,12 @@ async def test_a_full_engine_is_not_replaced_by_one_without_the_processor(front,
     assert not second.asked("StartRequest")
 
 
-async def test_processors_of_an_engine_that_was_started_anew_are_seen_at_once(front, second):
+async def test_processors_of_a_restarted_engine_are_seen_at_once(front, second):
     second.processors = ("new",)
     assert await placed(front, "new") == "e2"
 
 
-async def test_b4_an_engine_that_is_starting_may_have_what_the_running_one_lacks(world, first, second):
+async def test_b4_a_starting_engine_may_have_the_missing_processor(world, first, second):
     first.models["smol"], first.wanted["smol"] = STARTING, RUNNING
     front = await world.gateway(e1=first, e2=second)
     failure = await failing(start(front, "steer"))
@@ -136,7 +136,7 @@ async def test_b4_an_engine_that_is_starting_may_have_what_the_running_one_lacks
     assert await placed(front, "steer") == "e1"
 
 
-async def test_b4_one_that_runs_alone_for_good_says_itself_what_it_lacks(world, first, second):
+async def test_b4_an_engine_alone_says_itself_what_it_lacks(world, first, second):
     first.models["smol"] = STOPPED
     front = await world.gateway(e1=first, e2=second)
     assert await placed(front, "steer") == "e2"

@@ -162,7 +162,7 @@ class TestGone:
         await until(engine, lambda: engine.side.detached == [1])
 
 
-async def test_a_first_message_that_breaks_the_rules_leaves_nobody_attached(front, engine, join):
+async def test_a_rule_breaking_first_message_leaves_nobody_attached(front, engine, join):
     """What it attached before that is detached."""
     other = await join(front)
     await other.read(engine.log()[0])

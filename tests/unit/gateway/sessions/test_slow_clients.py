@@ -17,7 +17,7 @@ class TestSlowClients:
     async def front(self, world, engine):
         return await world.gateway(e1=engine, limits=self.LIMITS)
 
-    async def test_bc172_a_client_that_stops_reading_holds_up_nobody_and_loses_nothing(self, front, engine, join):
+    async def test_bc172_a_stalled_client_delays_nobody_and_loses_nothing(self, front, engine, join):
         """What waits for it is bounded; when it reads and acknowledges again, it gets every token once."""
         slow, quick = await join(front), await join(front)
         logs = []
@@ -60,7 +60,7 @@ class TestSlowClients:
         stalled.call.cancel()
         await until(engine, lambda: not engine.side.channels)
 
-    async def test_a_client_that_stops_reading_and_breaks_the_rules_is_ended(self, front, engine, stalled):
+    async def test_a_stalled_client_that_breaks_the_rules_is_ended(self, front, engine, stalled):
         """A message that cannot be written does not keep the session."""
         await stalled.say(options=wire.SessionOptions())
         await until(engine, lambda: not engine.side.channels)

@@ -116,7 +116,7 @@ def _unknown_field(message, number: int) -> None:
 
 
 @pytest.mark.parametrize(("convert", "kind"), BOTH)
-def test_unknown_fields_are_refused_at_any_depth_naming_message_and_number(convert, kind):
+def test_unknown_fields_at_any_depth_are_refused_by_number(convert, kind):
     request = kind(text="hi", config={"lease": {}})
     _unknown_field(request, 99)
     _unknown_field(request.config.lease, 77)
@@ -142,7 +142,7 @@ def test_unknown_enum_numbers_are_refused_naming_the_field():
     assert "INTERRUPT_POLICY_RESUME, INTERRUPT_POLICY_RETURN" in error.violations[0].description
 
 
-def test_equal_starts_have_equal_content_whatever_their_attempt_key_and_owner():
+def test_equal_starts_have_equal_content_whoever_sends_them():
     def content(**fields) -> bytes:
         return start_request(StartRequestRequest(text="hi", **fields)).content
 

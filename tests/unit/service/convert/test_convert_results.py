@@ -86,7 +86,7 @@ def test_the_end_of_a_faulty_request_carries_the_fault():
     assert message.error.message == "logits are not finite"
 
 
-def test_an_element_without_logprobs_has_none_and_an_empty_list_is_one():
+def test_an_element_without_logprobs_differs_from_an_empty_list():
     def element(logprobs):
         return results.elements_to_wire(Elements(0, [5], "a", 0, 9, TokenDetails(logprobs)))
 

@@ -36,7 +36,7 @@ def texts(found: list[SessionResponse], channel: int) -> str:
 
 
 @pytest.mark.parametrize("text", ["x", "é" * 40, "x" * 1000, ""])
-async def test_long_logs_of_many_channels_come_in_messages_of_at_most_1_mib(text):
+async def test_logs_of_many_channels_come_in_messages_up_to_1_mib(text):
     rig = SessionRig()
     story = rig.story(with_logprobs=True)
     for number in range(3000):
@@ -52,7 +52,7 @@ async def test_long_logs_of_many_channels_come_in_messages_of_at_most_1_mib(text
     assert logprobs == [-0.5] * 4 * 3000
 
 
-async def test_most_likely_ids_of_long_logs_come_in_messages_of_at_most_1_mib():
+async def test_candidates_of_long_logs_come_in_messages_up_to_1_mib():
     rig = SessionRig()
     story = rig.story(with_logprobs=True, top_count=20)
     ids, values = [2**32 - 1 - place for place in range(20)], [-0.5] * 20
@@ -85,7 +85,7 @@ async def test_vectors_come_in_messages_of_at_most_1_mib(size, tokens):
         assert b"".join(row[name].data for row in rows) == b"".join(both[: 4 * size] for both in data)
 
 
-async def test_vectors_of_many_short_rows_come_in_messages_of_at_most_1_mib():
+async def test_vectors_of_many_rows_come_in_messages_up_to_1_mib():
     rig = SessionRig()
     stories = [rig.story(f"h{number}", with_logprobs=True, hidden_size=1) for number in range(12_000)]
     for channel in range(1, 12_001):
@@ -100,7 +100,7 @@ async def test_vectors_of_many_short_rows_come_in_messages_of_at_most_1_mib():
         assert sum(len(message.step.details) for message in found) == 12_000
 
 
-async def test_refusals_of_many_long_handles_come_in_messages_of_at_most_1_mib():
+async def test_refusals_of_long_handles_come_in_messages_up_to_1_mib():
     rig = SessionRig()
     for channel in range(1, 2001):
         rig.attach(channel, "\u00e9" * 512)
@@ -110,7 +110,7 @@ async def test_refusals_of_many_long_handles_come_in_messages_of_at_most_1_mib()
     assert sum(len(message.errors) for message in found) == 2000
 
 
-async def test_attaches_and_ends_of_many_channels_come_in_messages_of_at_most_1_mib():
+async def test_attaches_and_ends_come_in_messages_up_to_1_mib():
     rig = SessionRig()
     for number in range(3000):
         rig.story(f"h{number}").end(FinishReason.ERROR, "é" * 200)

@@ -40,7 +40,7 @@ def _detail(status: Status, kind):
 
 
 @pytest.mark.parametrize("kind", CODES)
-def test_the_type_decides_the_code_and_error_info_is_always_there(kind):
+def test_the_type_decides_the_code_with_error_info(kind):
     status = to_status(kind("what is wrong"))
     assert status.code == CODES[kind].value[0]
     assert status.message == "what is wrong"
@@ -66,7 +66,7 @@ def test_wrong_fields_stand_in_bad_request():
     ]
 
 
-def test_overload_tells_when_to_come_back_and_how_long_the_queue_is():
+def test_overload_says_when_to_come_back_and_the_queue_length():
     status = to_status(errors.ResourceExhausted("full", retry_after=1.25, waiting_ahead=7, max_waiting=8))
     delay = _detail(status, error_details_pb2.RetryInfo).retry_delay
     assert (delay.seconds, delay.nanos) == (1, 250_000_000)

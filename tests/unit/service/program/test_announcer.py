@@ -49,9 +49,7 @@ async def test_every_loss_has_its_line(announcing: ScriptedEngine, log: list[Any
     assert [(event["event"], event["epoch"]) for event in log] == [("core_lost", 1), ("core_lost", 2), ("core_lost", 3)]
 
 
-async def test_a_model_that_ran_and_is_gone_by_now_is_told_of_and_the_next_ones_too(
-    announcing: ScriptedEngine, log: list[Any]
-) -> None:
+async def test_a_model_gone_meanwhile_is_reported_and_the_next_too(announcing: ScriptedEngine, log: list[Any]) -> None:
     announcing.set_state(ModelState.STARTING)
     announcing.set_state(ModelState.RUNNING)
     view = announcing.models.pop("smol")

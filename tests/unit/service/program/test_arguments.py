@@ -69,7 +69,7 @@ def test_a_wrong_hub_is_refused_in_one_line(capsys, arguments, said):
     assert error.count("\n") == 1
 
 
-def test_logits_processors_come_from_the_command_line_or_else_from_the_environment(tmp_path, monkeypatch):
+def test_processors_come_from_the_command_line_or_environment(tmp_path, monkeypatch):
     first, second = tmp_path / "a.py", tmp_path / "b.cu"
     for file in (first, second):
         file.touch()
@@ -82,7 +82,7 @@ def test_logits_processors_come_from_the_command_line_or_else_from_the_environme
 
 
 @pytest.mark.parametrize("where", ["--logits-processor", PROCESSORS_VARIABLE])
-def test_a_logits_processor_that_is_none_ends_the_program_with_a_line(where, monkeypatch, capsys):
+def test_a_wrong_logits_processor_ends_the_program_with_a_line(where, monkeypatch, capsys):
     monkeypatch.setenv(PROCESSORS_VARIABLE, "a=/no/such.py")
     with pytest.raises(SystemExit) as ended:
         parse_arguments(["--logits-processor", "a=/no/such.py"] if where.startswith("-") else [])
@@ -185,7 +185,7 @@ def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
         ("--no-such", "unrecognized arguments: --no-such"),
     ],
 )
-def test_a_wrong_line_is_refused_in_one_line_that_says_what_is_wrong(line, said, capsys):
+def test_a_wrong_line_is_refused_in_one_line(line, said, capsys):
     with pytest.raises(SystemExit) as caught:
         parse_arguments(line.split())
     assert caught.value.code == 2
@@ -196,13 +196,13 @@ def test_a_wrong_line_is_refused_in_one_line_that_says_what_is_wrong(line, said,
 
 
 @pytest.mark.parametrize("kind", ["LINEAR", "linear", "ROPE_SCALING_TYPE_LINEAR"])
-def test_odd_enums_may_be_short_in_json_too(kind: str) -> None:
+def test_enums_may_be_short_in_json_too(kind: str) -> None:
     setting = Setting.from_pair(f'rope_scaling={{"type": "{kind}", "factor": 2.0}}')
     config = read_model("smol=/m/smol", [setting], "cpu")
     assert config.rope_scaling is not None
     assert config.rope_scaling.type.name == "LINEAR"
 
 
-def test_odd_a_wrong_enum_in_json_is_told_with_those_that_there_are() -> None:
+def test_a_wrong_enum_in_json_lists_the_right_ones() -> None:
     with pytest.raises(ValueError, match=r"one of: .*linear"):
         Setting.from_pair('rope_scaling={"type": "bent", "factor": 2.0}')

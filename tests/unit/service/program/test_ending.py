@@ -38,7 +38,7 @@ def test_f1_sigterm_ends_the_program_whatever_hangs(run, what):  # noqa: F811
 
 
 @pytest.mark.parametrize("what", ["loop", "closing"])
-def test_f1_a_second_signal_ends_the_program_at_once_whatever_hangs(run, what):  # noqa: F811
+def test_f1_a_second_signal_ends_the_program_at_once(run, what):  # noqa: F811
     """Not after an hour."""
     program = run(HANGING, *LISTEN, "--drain-limit", "3600", "--model", f"{what}=/m")
     program.event("hanging")

@@ -49,7 +49,7 @@ def test_what_other_modules_log_is_the_same_kind_of_line(capsys):
 
 
 @pytest.mark.parametrize(("level", "told"), [("info", False), ("debug", True)])
-def test_bc197_an_exception_is_logged_without_its_text_unless_asked_for(capsys, level, told):
+def test_bc197_an_exception_is_logged_without_its_text(capsys, level, told):
     configure_service(json=True, level=level, engine="e1")
     word = "canary"
     try:
@@ -77,7 +77,7 @@ def test_a_console_line_is_readable(capsys):
         json.loads(line)
 
 
-def test_in_a_callers_process_events_go_to_the_standard_librarys_logging(caplog, capsys):
+def test_in_process_events_go_to_the_standard_logging(caplog, capsys):
     configure_library()
     with caplog.at_level("INFO", "headrace_engine"):
         logger("headrace_engine.service.x").info("request_refused", reason="INVALID_FIELD")

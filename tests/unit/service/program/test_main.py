@@ -85,7 +85,7 @@ def health(address: str, service: str = "") -> int:
         return stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10).status
 
 
-def test_bc194_a_taken_port_ends_the_program_with_one_line_that_names_it(run):
+def test_bc194_a_taken_port_ends_the_program_with_one_line(run):
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         program = run(REAL, "--listen", address)
@@ -187,7 +187,7 @@ def test_a_model_that_cannot_be_installed_ends_the_program(run, name, reason):
     assert program.end() == 1
 
 
-def test_a_model_that_cannot_be_started_leaves_the_others_running(run):
+def test_a_model_that_cannot_start_leaves_the_others_running(run):
     program = run(SCRIPTED, "--listen", "127.0.0.1:0", "--model", "large=/l", "--model", "smol=/models/smol")
     address = program.event("listening")["address"]
     program.event("model_ready")
@@ -205,7 +205,7 @@ def refused(program: Running) -> str:
     return program.events[0]["reason"]
 
 
-def test_a_path_without_a_model_ends_the_program_with_one_line_that_names_it(run, tmp_path):
+def test_a_path_without_a_model_ends_the_program_with_one_line(run, tmp_path):
     listen = ("--listen", "127.0.0.1:0")
     assert refused(run(REAL, *listen, "--model", "a=/no/such")) == "/no/such: no such file or directory"
     assert f"{tmp_path.name}: no model" in refused(run(REAL, *listen, "--model", f"a={tmp_path}"))
@@ -214,7 +214,7 @@ def test_a_path_without_a_model_ends_the_program_with_one_line_that_names_it(run
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "cannot be used (File exists)"), ("{", "mend or remove it")])
-def test_a_state_directory_that_cannot_be_used_ends_the_program_with_one_line(run, tmp_path, content, said):
+def test_an_unusable_state_directory_ends_the_program(run, tmp_path, content, said):
     folder = tmp_path / "state"
     if content is None:
         folder.touch()

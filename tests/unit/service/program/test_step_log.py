@@ -54,7 +54,7 @@ def told(log: list[Any]) -> list[dict[str, Any]]:
     return [{name: event[name] for name in event if name not in kind} for event in log]
 
 
-async def test_a_step_that_lasts_is_told_again_with_its_seconds_though_nothing_is_heard_of_it(time, log):
+async def test_a_lasting_step_is_logged_again_with_its_seconds(time, log):
     time.steps.note(view(ModelState.STARTING, ModelPhase.WARMING_UP))
     await time.pass_interval()
     await time.pass_interval()

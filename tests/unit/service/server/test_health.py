@@ -87,7 +87,7 @@ async def test_a_draining_engine_is_not_serving(front):
     watch.cancel()
 
 
-async def test_a_server_that_goes_away_is_not_serving_whatever_its_models_do(front):
+async def test_a_draining_server_is_not_serving_whatever_its_models(front):
     front.engine.set_state(ModelState.RUNNING)
     await front.server.refuse()
     front.engine.set_state(ModelState.RUNNING)

@@ -111,7 +111,7 @@ def code(error: pytest.ExceptionInfo[CallError]) -> grpc.StatusCode:
     return next(each for each in grpc.StatusCode if each.value[0] == error.value.status.code)
 
 
-def test_a_call_that_takes_too_long_is_late_and_its_wait_is_cancelled(engine, transport):
+def test_a_late_call_is_reported_and_its_wait_cancelled(engine, transport):
     with pytest.raises(CallError) as caught:
         transport.unary(REQUESTS + "SyncRequest", request_service_pb2.SyncRequestRequest(handle="x"), timeout=0.1)
     assert code(caught) is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -157,7 +157,7 @@ def test_a_stream_that_is_cancelled_before_it_began_ends(engine, transport):
     assert code(caught) is grpc.StatusCode.CANCELLED
 
 
-def test_a_blocked_reader_is_freed_by_a_cancel_from_another_thread(engine, transport):
+def test_a_blocked_reader_is_freed_by_another_threads_cancel(engine, transport):
     engine.script = [tokens(0, 5), asyncio.Event()]
     stream = transport.stream(REQUESTS + "GeneratedElements", ELEMENTS, timeout=None)
     next(stream)
@@ -236,7 +236,7 @@ def test_a_method_with_one_question_does_not_converse(transport, method):
     assert code(caught) is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_conversation_answers_each_question_and_ends_when_no_more_come(transport):
+def test_a_session_answers_each_message_and_ends_with_the_last(transport):
     conversation = transport.session(REQUESTS + "Session")
     conversation.send(SessionRequest(options={}))
     assert next(conversation).opened.server == "e1"

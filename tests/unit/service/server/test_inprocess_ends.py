@@ -69,7 +69,7 @@ def test_closing_ends_what_goes_on_without_its_call(engine):
 
 
 @pytest.mark.parametrize("close", ["SyncRequest", "GetRequest"])
-def test_closing_a_client_wakes_its_blocked_calls_which_are_not_tried_again(close):
+def test_closing_a_client_wakes_blocked_calls_without_retry(close):
     engine = ScriptedEngine()
     engine.get_request = lambda **arguments: engine.sync_request(handle=arguments["handle"])  # type: ignore[method-assign]
     client = Client(InProcessTransport(lambda: engine))
@@ -113,7 +113,7 @@ print("left")
 """
 
 
-def test_a_transport_that_was_left_open_is_closed_before_the_interpreter_goes():
+def test_an_open_transport_is_closed_before_the_interpreter():
     """While there still are pool threads: ending a core takes one."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     found = subprocess.run([sys.executable, "-c", AT_EXIT], env=environment, capture_output=True, text=True, check=True)

@@ -38,7 +38,7 @@ async def asked(calls: list[tuple[Messages, asyncio.Task[bytes]]]) -> int:
     return sum(each.asked.is_set() for each, _ in calls)
 
 
-async def test_n3_a_client_reads_its_share_and_then_waits() -> None:
+async def test_f15_a_client_reads_its_share_and_then_waits() -> None:
     shares: Shares[str] = Shares(8)
     intake = Intake(shares)
     greedy, other = begun(intake, "greedy", 100), begun(intake, "other", 1)
@@ -51,7 +51,7 @@ async def test_n3_a_client_reads_its_share_and_then_waits() -> None:
     assert (shares.taken, shares.parties) == (0, 0)
 
 
-async def test_n3_clients_that_wait_have_their_turns() -> None:
+async def test_f15_clients_that_wait_have_their_turns() -> None:
     """One message of each, however many another one has waiting."""
     shares: Shares[str] = Shares(1)
     intake = Intake(shares)
@@ -68,7 +68,7 @@ async def test_n3_clients_that_wait_have_their_turns() -> None:
     assert shares.taken == 0
 
 
-async def test_n3_who_leaves_while_it_waits_takes_no_turn() -> None:
+async def test_f15_who_leaves_while_it_waits_takes_no_turn() -> None:
     shares: Shares[str] = Shares(1)
     intake = Intake(shares)
     (first, reading), (_, left), (third, last) = (begun(intake, client, 1)[0] for client in "abc")
@@ -81,7 +81,7 @@ async def test_n3_who_leaves_while_it_waits_takes_no_turn() -> None:
     assert shares.taken == 0
 
 
-async def test_n3_who_leaves_as_its_turn_comes_passes_it_on() -> None:
+async def test_f15_who_leaves_as_its_turn_comes_passes_it_on() -> None:
     shares: Shares[str] = Shares(1)
     intake = Intake(shares)
     (first, reading), (_, left), (third, last) = (begun(intake, client, 1)[0] for client in "abc")
@@ -93,7 +93,7 @@ async def test_n3_who_leaves_as_its_turn_comes_passes_it_on() -> None:
     assert shares.taken == 0
 
 
-async def test_n3_a_message_that_does_not_come_gives_its_place_back() -> None:
+async def test_f15_a_message_that_does_not_come_gives_its_place_back() -> None:
     shares: Shares[str] = Shares(1)
     intake = Intake(shares, seconds=0.01)
     with pytest.raises(NoMessage, match="no whole message came within"):
@@ -123,7 +123,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-async def test_n3_messages_that_wait_are_not_in_memory() -> None:
+async def test_f15_messages_that_wait_are_not_in_memory() -> None:
     """Twenty calls of 8 MiB come while none may read: what the server has of them is a window each."""
     shares: Shares[str] = Shares(2)
     intake, arrived = Intake(shares), asyncio.Semaphore(0)

@@ -49,7 +49,7 @@ async def test_model_calls_reach_the_engine_and_answer_for_it(front):
         assert (verb, ("smol", False)) in front.engine.calls
 
 
-async def test_get_model_has_the_effective_config_and_list_models_has_not(front):
+async def test_get_model_has_the_effective_config_list_models_has_not(front):
     got = await front.models.GetModel(model_service_pb2.GetModelRequest(model_name="smol"))
     assert got.engines[0].effective.kv_tokens == 64
     listed = await front.models.ListModels(model_service_pb2.ListModelsRequest())
@@ -81,7 +81,7 @@ async def test_watch_model_follows_the_engine(front):
     await front.engine.closed["watch_model"].wait()
 
 
-async def test_start_request_reaches_the_engine_and_its_answer_the_client(front):
+async def test_start_request_reaches_the_engine_and_comes_back(front):
     request = request_service_pb2.StartRequestRequest(model_name="smol", text="hi", request_id="r1", owner="ann")
     answer = await front.requests.StartRequest(request)
     ((name, (got,)),) = front.engine.calls
@@ -90,7 +90,7 @@ async def test_start_request_reaches_the_engine_and_its_answer_the_client(front)
     assert (answer.request.handle, answer.request.request_id, answer.request.seed) == (HANDLE, "r1", 7)
 
 
-async def test_a6_a_caller_is_told_by_its_gateway_else_by_its_connection(front):
+async def test_a6_a_caller_is_named_by_its_gateway_or_connection(front):
     """As a share is counted for it; a gateway is the one connection of all its clients."""
     request = request_service_pb2.StartRequestRequest(model_name="smol", text="hi")
     await front.requests.StartRequest(request)
@@ -148,7 +148,7 @@ async def test_a_sync_request_ends_with_its_deadline(front):
     await front.engine.sync_cancelled.wait()
 
 
-async def test_generated_elements_are_those_of_the_engine_until_the_end(front):
+async def test_generated_elements_are_the_engines_until_the_end(front):
     ask = request_service_pb2.GeneratedElementsRequest(handle="h", index=1, from_position=2, owner="o")
     messages = await drain(front.requests.GeneratedElements(ask))
     assert front.engine.calls == [("read", ("h", 1, 2, "o"))]
@@ -268,7 +268,7 @@ async def test_messages_of_many_megabytes_pass_both_ways(front):
 # Calling by hand.
 
 
-async def test_bc183_reflection_describes_the_services_for_calls_by_hand(front):
+async def test_bc183_reflection_describes_the_services(front):
     def look() -> tuple[list[str], dict]:
         with grpc.insecure_channel(front.address) as channel:
             database = ProtoReflectionDescriptorDatabase(channel)

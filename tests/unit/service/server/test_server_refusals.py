@@ -47,14 +47,14 @@ async def test_a_watch_of_another_engine_is_refused(front, stub, method, request
     assert reason_of(error) == "UNKNOWN_ENGINE"
 
 
-async def test_of_several_engines_named_the_others_have_their_failure_in_the_answer(front):
+async def test_of_several_named_engines_the_others_are_failures(front):
     request = model_service_pb2.StartModelRequest(model_name="smol", engine_ids=["e1", "e2"])
     own, other = (await front.models.StartModel(request)).engines
     assert (own.engine, own.HasField("failure")) == ("e1", False)
     assert (other.engine, other.model_name, other.failure.code) == ("e2", "smol", 5)
 
 
-async def test_failures_are_readable_with_the_libraries_that_everybody_has(front):
+async def test_failures_are_readable_with_common_libraries(front):
     front.engine.failures["start_request"] = InvalidArgument(
         "top_p = 2 is out of range", violations=[FieldViolation("config.top_p", "= 2 is out of range")]
     )
@@ -82,7 +82,7 @@ async def test_overload_says_when_to_come_back(front):
     ("failure", "code"),
     [(NotFound("gone"), grpc.StatusCode.NOT_FOUND), (OutOfRange("below"), grpc.StatusCode.OUT_OF_RANGE)],
 )
-async def test_reading_what_is_not_there_fails_before_the_first_message(front, failure, code):
+async def test_reading_an_absent_request_fails_before_any_message(front, failure, code):
     front.engine.failures["read"] = failure
     call = front.requests.GeneratedElements(request_service_pb2.GeneratedElementsRequest(handle="h"))
     assert (await failure_of(call.read())).code() is code
@@ -104,7 +104,7 @@ async def test_a_long_refusal_still_arrives(front):
 @pytest.mark.parametrize(
     "fault", [asyncio.CancelledError(), RuntimeError("secret words"), TimeoutError(), KeyError("x")]
 )
-async def test_bc163_an_engine_that_breaks_in_the_middle_of_a_stream_ends_it(front, fault, log):
+async def test_bc163_an_engine_breaking_in_mid_stream_ends_it(front, fault, log):
     front.engine.script = [tokens(0, 5), fault]
     call = front.requests.GeneratedElements(request_service_pb2.GeneratedElementsRequest(handle="h"))
     assert list((await call.read()).elements.token_ids) == [5]
@@ -120,7 +120,7 @@ async def test_bc163_an_engine_that_breaks_in_a_call_ends_it(front, fault, log):
     assert error.code() is grpc.StatusCode.INTERNAL
 
 
-async def test_bc197_a_fault_reaches_client_and_log_without_what_the_request_said(front, log):
+async def test_bc197_a_fault_shows_nothing_of_the_request(front, log):
     prompt = "canary in the prompt"
     fault = RuntimeError(f"cannot read {prompt}")
     fault.__cause__ = ValueError(f"{prompt} is bad")
@@ -136,7 +136,7 @@ async def test_bc197_a_fault_reaches_client_and_log_without_what_the_request_sai
     assert event["error_id"] in error.details()
 
 
-async def test_bc197_a_refusal_is_logged_once_and_without_the_texts_that_quote_the_request(front, log):
+async def test_bc197_a_refusal_is_logged_once_without_its_quotes(front, log):
     front.engine.failures["start_request"] = InvalidArgument(
         'stop word "canary" is empty', violations=[FieldViolation("config.stop_words", '= "canary"')]
     )
@@ -204,7 +204,7 @@ async def test_f2_a_panic_in_a_stream_is_answered_as_a_fault(front):
 
 
 @pytest.mark.parametrize("script", [[], [tokens(0, 5)]], ids=["before", "after"])
-async def test_b6_a_generate_invites_to_a_retry_only_before_its_first_token(front, script):
+async def test_b6_a_generate_invites_a_retry_only_before_tokens(front, script):
     front.engine.script = [*script, Unavailable("away", retry_after=1.0)]
     call = front.requests.Generate(request_service_pb2.GenerateRequest(text="hi"))
     with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -99,7 +99,7 @@ async def test_the_first_message_says_who_serves_and_how_often_to_ping(stream):
     assert (opened.ping_interval.seconds, opened.ping_timeout.seconds) == (10, 30)
 
 
-async def test_tokens_statuses_and_the_end_of_an_attached_sequence_arrive(stream):
+async def test_tokens_statuses_and_the_end_of_a_sequence_arrive(stream):
     handle, key = await stream.start()
     (attached,) = (await stream.open(handle=handle)).attached
     assert (attached.channel, attached.position, attached.checksum, attached.generated_length) == (1, 0, 0, 0)
@@ -192,7 +192,7 @@ async def test_bc159_a_failed_attach_is_told_and_the_others_go_on(stream):
     assert list((await stream.hear()).step.token_ids) == [9]
 
 
-async def test_what_cannot_be_told_of_one_sequence_ends_its_channel_and_touches_no_other(stream, log):
+async def test_what_fails_for_one_sequence_ends_its_channel_alone(stream, log):
     (broken, broken_key), (sound, sound_key) = [await stream.start() for _ in range(2)]
     await stream.say(OPEN)
     await stream.say(attach=[{"channel": 1, "handle": broken}, {"channel": 2, "handle": sound}])
@@ -231,7 +231,7 @@ async def test_the_window_holds_back_and_an_ack_lets_go(stream):
     assert list((await stream.hear()).step.token_ids) == [7]
 
 
-async def test_an_attached_session_is_a_reader_until_it_detaches_or_leaves(stream):
+async def test_a_session_is_a_reader_until_it_detaches_or_leaves(stream):
     handle, _ = await stream.start()
     await stream.open(handle=handle)
     await stream.say(attach=[{"channel": 2, "handle": handle}])
@@ -265,7 +265,7 @@ async def test_a_ping_is_answered_with_its_number(stream):
     assert (await stream.hear()).pong.number == 2**63
 
 
-async def test_a_client_that_closes_its_half_is_told_what_is_there_and_ends_well(stream):
+async def test_a_half_closed_client_gets_what_is_there_and_ends_well(stream):
     handle, key = await stream.start()
     stream.core.step({key: 9})
     await stream.say(OPEN)
@@ -325,7 +325,7 @@ async def test_load_is_told_to_those_who_ask(stream):
     assert (load.running, load.waiting, load.tokens_to_prefill) == (1, 0, 0)
 
 
-async def test_an_engine_that_drains_ends_sequences_first_and_then_the_session(stream):
+async def test_a_draining_engine_ends_sequences_then_the_session(stream):
     handle, key = await stream.start()
     await stream.open(handle=handle)
     stream.core.step({key: 9})
@@ -341,7 +341,7 @@ async def test_an_engine_that_drains_ends_sequences_first_and_then_the_session(s
     assert ended.end.finish_reason == request_pb2.FINISH_REASON_DRAINED
 
 
-async def test_a_defect_behind_a_session_ends_it_with_a_number_and_a_trace(stream, log, monkeypatch):
+async def test_a_session_defect_ends_it_with_a_number_and_a_trace(stream, log, monkeypatch):
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret")
 

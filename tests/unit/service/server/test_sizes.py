@@ -143,7 +143,7 @@ def test_of_many_unknown_values_only_some_are_looked_for():
     assert len(caught.value.violations) == 100
 
 
-def test_many_ids_are_not_copied_before_their_number_is_known_to_be_allowed():
+def test_many_ids_are_not_copied_before_they_are_counted():
     request = start_request(StartRequestRequest(token_ids={"ids": [7] * (INLINE_BYTES + 1)}))
     assert not isinstance(request.prompt, tuple)
     assert (len(request.prompt), request.prompt[-1]) == (INLINE_BYTES + 1, 7)
@@ -178,9 +178,7 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
 
 
-async def test_while_a_long_start_arrives_other_calls_are_answered_and_who_asks_for_its_id_waits(
-    model_path, monkeypatch
-):
+async def test_other_calls_are_answered_while_a_long_start_arrives(model_path, monkeypatch):
     rig, go = Rig(model_path), threading.Event()
     await rig.run()
 
