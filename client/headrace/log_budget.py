@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 BURST = 100
@@ -10,6 +12,12 @@ BURST = 100
 
 PER_SECOND = 10.0
 """Lines of one kind a second, after a burst."""
+
+REPEAT_SECONDS = 60.0
+"""Seconds between two lines of one kind about the same thing: who waits for it may ask every second."""
+
+REMEMBERED = 1024
+"""Things that lines were last about; older ones may be told again sooner."""
 
 
 class LogBudget:
@@ -22,15 +30,31 @@ class LogBudget:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kinds: dict[Hashable, _Kind] = {}
+        self._told: OrderedDict[Hashable, float] = OrderedDict()
 
-    def spend(self, kind: Hashable) -> int | None:
+    def spend(self, kind: Hashable, about: str = "") -> int | None:
         """Take one line of a kind, of which there are few.
+
+        Args:
+            about: what the line names, such as a handle; "": nothing that could be told apart.
 
         Returns:
             How many lines of this kind were left out since the last one; None: leave out this one too.
         """
         now = self._clock()
-        return self._kinds.setdefault(kind, _Kind(now)).spend(now)
+        budget = self._kinds.setdefault(kind, _Kind(now))
+        if about and now - self._told.get((kind, about), -math.inf) < REPEAT_SECONDS:
+            return budget.leave_out()
+        omitted = budget.spend(now)
+        if about and omitted is not None:
+            self._remember((kind, about), now)
+        return omitted
+
+    def _remember(self, what: Hashable, now: float) -> None:
+        self._told[what] = now
+        self._told.move_to_end(what)
+        if len(self._told) > REMEMBERED:
+            self._told.popitem(last=False)
 
 
 class _Kind:
@@ -41,8 +65,11 @@ class _Kind:
         self._left = min(BURST, self._left + (now - self._time) * PER_SECOND)
         self._time = now
         if self._left < 1.0:
-            self._omitted += 1
-            return None
+            return self.leave_out()
         self._left -= 1.0
         omitted, self._omitted = self._omitted, 0
         return omitted
+
+    def leave_out(self) -> None:
+        """Count a line that is not logged."""
+        self._omitted += 1

@@ -249,9 +249,9 @@ async def _decode_all(method: str, read: Callable[[bytes], Any], requests: Async
 
 async def _answer(method: str, request: Any, context: Context, failure: CallError) -> NoReturn:
     """Only names and reasons are logged: sentences may quote what a user sent."""
-    omitted = _refusals.spend((method, failure.reason))
+    facts: dict[str, Any] = {name: status.shown(text) for name in _FACTS if (text := getattr(request, name, ""))}
+    omitted = _refusals.spend((method, failure.reason), facts.get("handle") or facts.get("request_id", ""))
     if omitted is not None:
-        facts: dict[str, Any] = {name: status.shown(text) for name in _FACTS if (text := getattr(request, name, ""))}
         facts |= {"omitted": omitted} if omitted else {}
         log.info("request_refused", method=_name(method), code=failure.code.name, reason=failure.reason, **facts)
     await context.abort(failure.code, failure.status.message, failure.trailing_metadata)

@@ -27,7 +27,7 @@ _STACK = 4 << 20
 
 def main(descriptor: int) -> None:
     """Answer until the engine hangs up."""
-    serve(descriptor, MAX_MEMORY, _serve)
+    serve("formats", descriptor, MAX_MEMORY, _serve)
 
 
 class _Tokenizer:

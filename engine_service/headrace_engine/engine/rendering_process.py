@@ -27,7 +27,7 @@ from headrace_engine.errors import InvalidArgument
 
 def main(descriptor: int) -> None:
     """Answer until the engine hangs up."""
-    serve(descriptor, MAX_MEMORY, _serve)
+    serve("rendering", descriptor, MAX_MEMORY, _serve)
 
 
 def _serve(stream: BinaryIO) -> None:

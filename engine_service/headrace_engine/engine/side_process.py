@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
+from headrace_engine import child_logs
 from headrace_engine.errors import Internal
 
 ANSWER_SECONDS = 60.0
@@ -125,13 +126,15 @@ def _end(owner: int, process: subprocess.Popen[bytes], connection: socket.socket
         stream.close()
 
 
-def serve(descriptor: int, max_memory: int, answers: Callable[[BinaryIO], None]) -> None:
+def serve(name: str, descriptor: int, max_memory: int, answers: Callable[[BinaryIO], None]) -> None:
     """Answer in such a process until the engine hangs up, within bounds that the system keeps.
 
     Args:
+        name: what the process is, for the log.
         max_memory: bytes of address space.
         answers: reads and writes messages, for ever.
     """
+    child_logs.configure(name)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # The engine ends it.
     resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))

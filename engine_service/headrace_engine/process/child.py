@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import logging
 import os
 import select
 import signal
@@ -12,6 +11,7 @@ import threading
 from contextlib import suppress
 from typing import cast
 
+from headrace_engine import child_logs
 from headrace_engine.commands import CoreCommand, CorePlan, Ping
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.ipc import FrameReader, frame
@@ -108,7 +108,7 @@ def main(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s core %(process)d %(name)s %(message)s")
+    child_logs.configure("core")
     with socket.socket(fileno=descriptor) as connection:
         ended = threading.Event()
         threading.Thread(

@@ -12,8 +12,9 @@ from google.protobuf.message import DecodeError
 from headrace.log_budget import LogBudget
 from headrace.v1.status_pb2 import Status
 
+from headrace_engine.child_logs import trace
 from headrace_engine.errors import FieldViolation, HeadraceError, Internal, InvalidArgument, is_fault
-from headrace_engine.service.logs import logger, trace
+from headrace_engine.service.logs import logger
 from headrace_engine.service.status import MAX_FACT, code_of, shorten, to_status
 
 T = TypeVar("T")
@@ -118,7 +119,7 @@ def _fail(name: str, request: Any, error: BaseException) -> NoReturn:
     facts = _facts(request)
     log = _log.bind(method=name, **facts)
     if isinstance(error, HeadraceError) and not isinstance(error, Internal):
-        _log_refusal(log, name, error)
+        _log_refusal(log, name, error, facts.get("handle") or facts.get("request_id", ""))
         raise CallFailed(to_status(error)) from None
     raise CallFailed(to_status(fault(log, error, facts))) from None
 
@@ -136,9 +137,9 @@ def _facts(request: Any) -> dict[str, str]:
     return {name: shorten(value, MAX_FACT) for name, value in facts.items() if value}
 
 
-def _log_refusal(log: Any, method: str, error: HeadraceError) -> None:
+def _log_refusal(log: Any, method: str, error: HeadraceError, about: str) -> None:
     """Say why, without the texts: they quote what the caller sent."""
-    omitted = _refusals.spend((method, error.reason))
+    omitted = _refusals.spend((method, error.reason), about)
     if omitted is None:
         return
     facts: dict[str, Any] = {"fields": _fields(error), "omitted": omitted}

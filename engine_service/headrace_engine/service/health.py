@@ -9,9 +9,10 @@ from typing import Any
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio
 
+from headrace_engine.child_logs import trace
 from headrace_engine.engine.engine import Engine
 from headrace_engine.service.failures import closing
-from headrace_engine.service.logs import logger, trace
+from headrace_engine.service.logs import logger
 
 OVERALL = ""
 REQUESTS = "headrace.v1.RequestService"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +11,7 @@ import structlog
 from headrace.grpc_log import GoneClients
 from structlog.types import EventDict, Processor
 
-OURS = "headrace_engine"
-"""The logger above all of ours."""
+from headrace_engine.child_logs import OURS, trace
 
 _ABOUT: Sequence[Processor] = (
     structlog.contextvars.merge_contextvars,
@@ -54,13 +52,6 @@ def configure_library() -> None:
     """Hand events to the standard library's logging, unless the program has configured structlog itself."""
     if not structlog.is_configured():
         _configure(structlog.processors.KeyValueRenderer(key_order=["event"]))
-
-
-def trace(error: BaseException) -> str:
-    """Frames and types of an exception and its causes, without their texts: those may quote a prompt."""
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    before = "" if cause is None else f"{trace(cause)}which led to\n"
-    return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{type(error).__qualname__}\n"
 
 
 def _without_texts(_: Any, __: str, event: EventDict) -> EventDict:

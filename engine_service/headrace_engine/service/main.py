@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import uvloop
 
+from headrace_engine import child_logs
 from headrace_engine.config import ModelFormat
 from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None
     """
     arguments = parse_arguments(argv)
     configure_service(json=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
+    child_logs.announce(json_lines=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
     if launcher is None:
         launcher = _launcher(arguments)
     return uvloop.run(_serve(arguments, launcher))

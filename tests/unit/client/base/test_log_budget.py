@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.log_budget import BURST, PER_SECOND, LogBudget
+from headrace.log_budget import BURST, PER_SECOND, REMEMBERED, REPEAT_SECONDS, LogBudget
 
 
 class Clock:
@@ -36,3 +36,26 @@ def test_f10_pauses_save_no_more_than_a_burst() -> None:
     budget.spend("kind")
     clock.now += 1e6
     assert [budget.spend("kind") for _ in range(BURST + 1)] == [0] * BURST + [None]
+
+
+def test_who_asks_again_and_again_is_logged_once_a_minute() -> None:
+    clock = Clock()
+    budget = LogBudget(clock)
+    told = []
+    for _ in range(2 * int(REPEAT_SECONDS)):
+        told.append([budget.spend("refused", handle) for handle in ("h1", "h2")])
+        clock.now += 1.0
+    assert [line for line in told if line != [None, None]] == [[0, 0], [2 * (int(REPEAT_SECONDS) - 1), 0]]
+    assert budget.spend("other", "h1") == 0
+    assert [budget.spend("refused") is None for _ in range(2)] == [False, False]
+
+
+def test_what_lines_were_about_is_forgotten_one_day() -> None:
+    clock = Clock()
+    budget = LogBudget(clock)
+    for number in range(REMEMBERED + 1):
+        clock.now += 1.0 / PER_SECOND
+        assert budget.spend("refused", f"h{number}") is not None
+    assert budget.spend("refused", f"h{REMEMBERED}") is None
+    assert budget.spend("refused", "h0") is not None
+    assert len(budget._told) == REMEMBERED

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from headrace_engine.service.logs import configure_library, configure_service, logger, trace
+from headrace_engine.child_logs import trace
+from headrace_engine.service.logs import configure_library, configure_service, logger
 
 
 @pytest.fixture(autouse=True)

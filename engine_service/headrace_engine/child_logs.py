@@ -1,0 +1,99 @@
+"""Logs of the processes beside the service: in its format, from its level on, with the engine's name.
+
+They import nothing for it: a core is there as soon as its model is read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import traceback
+from datetime import UTC, datetime
+from types import TracebackType
+
+OURS = "headrace_engine"
+"""The logger above all of ours."""
+
+VARIABLE = "HEADRACE_CHILD_LOGS"
+"""Environment variable in which a service tells its processes how to log."""
+
+
+def announce(*, json_lines: bool, level: str, engine: str) -> None:
+    """Let processes that begin from now on log as this one does."""
+    os.environ[VARIABLE] = json.dumps({"json": json_lines, "level": level, "engine": engine})
+
+
+def configure(process: str) -> None:
+    """Log to stderr as the service announced; readable lines where none did.
+
+    Args:
+        process: what this process is, bound to every event.
+    """
+    told = json.loads(os.environ.get(VARIABLE) or "{}")
+    handler = logging.StreamHandler(sys.stderr)
+    about = {"engine": told.get("engine", ""), "process": process, "pid": os.getpid()}
+    texts = told.get("level") == "debug"
+    handler.setFormatter(_JsonLines(about, texts) if told.get("json") else _ReadableLines(about, texts))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger(OURS).setLevel(told.get("level", "info").upper())
+    logging.captureWarnings(capture=True)
+    sys.excepthook = _log_exception
+    threading.excepthook = _log_thread
+
+
+def trace(error: BaseException) -> str:
+    """Frames and types of an exception and its causes, without their texts: those may quote a prompt."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    before = "" if cause is None else f"{trace(cause)}which led to\n"
+    return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{type(error).__qualname__}\n"
+
+
+class _Lines(logging.Formatter):
+    """Makes a line of an event.
+
+    Args:
+        about: what every event tells.
+        texts: tell the texts of exceptions too, which may quote requests.
+    """
+
+    def __init__(self, about: dict[str, object], texts: bool) -> None:
+        super().__init__()
+        self._about, self._texts = about, texts
+
+    def _facts(self, record: logging.LogRecord) -> dict[str, object]:
+        facts: dict[str, object] = {"logger": record.name, **self._about}
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            facts["exception"] = self.formatException(record.exc_info) if self._texts else trace(error)
+        return facts
+
+
+class _JsonLines(_Lines):
+    def format(self, record: logging.LogRecord) -> str:
+        event = {"event": record.getMessage(), **self._facts(record), "level": record.levelname.lower()}
+        return json.dumps({**event, "timestamp": _time(record)})
+
+
+class _ReadableLines(_Lines):
+    def format(self, record: logging.LogRecord) -> str:
+        facts = self._facts(record)
+        exception = facts.pop("exception", None)
+        told = " ".join(f"{name}={value}" for name, value in facts.items())
+        line = f"{_time(record)} [{record.levelname.lower():<8}] {record.getMessage()} {told}"
+        return line if exception is None else f"{line}\n{exception}"
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _log_exception(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    logging.getLogger(OURS).error("process_failed", exc_info=(kind, error, where))
+
+
+def _log_thread(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_value is not None:
+        _log_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
