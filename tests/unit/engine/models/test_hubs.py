@@ -10,7 +10,7 @@ from headrace_engine.engine.hubs import check_hub
 from headrace_engine.engine.options import EngineOptions
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.model_types import ModelState
-from unit.engine.rig import Rig
+from support.engine.rig import Rig
 
 MIRROR = "https://hub.example"
 NAME = "owner/model"
