@@ -103,7 +103,7 @@ gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cup
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy client/headrace gateway/headrace_gateway engine_service/headrace_engine deploy/*.py bench/*.py
+	$(BIN)/mypy proto/headrace_proto client/headrace gateway/headrace_gateway engine_service/headrace_engine deploy/*.py bench/*.py
 	$(BIN)/lint-imports
 	$(BIN)/hadolint deploy/*.Dockerfile
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.binpb
@@ -118,20 +118,20 @@ proto-baseline:  ## accept the wire contract as it stands as the one that later 
 	cd proto && ../$(BIN)/buf build -o baseline.binpb
 
 clean:  ## remove the virtual environment and everything built
-	rm -rf $(VENV) build client/headrace/v1
+	rm -rf $(VENV) build proto/headrace_proto/v1
 
 $(VENV)/bin/pip:
 	@deploy/requirements.sh $(PYTHON) >&2
 	@$(STEP) "making the virtual environment $(VENV)" $(PYTHON) -m venv $(VENV)
 
-PACKAGES := client/pyproject.toml client/hatch_build.py gateway/pyproject.toml engine_service/pyproject.toml
+PACKAGES := proto/pyproject.toml proto/hatch_build.py client/pyproject.toml gateway/pyproject.toml engine_service/pyproject.toml
 PROTOS := $(wildcard proto/headrace/v1/*.proto)
 NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)
 
 $(VENV)/.installed: $(VENV)/bin/pip constraints.txt $(PACKAGES) $(PROTOS) $(NATIVE)
 	@$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL='$(TORCH_INDEX)') $(STEP) "installing torch (a CPU build has 200 MB, a CUDA build gigabytes)" $(PIP) torch
 	@$(STEP) "installing client, gateway and engine" \
-	    $(PIP) -e './client[cli]' -e ./gateway -e ./engine_service -C cmake.define.CORE_CUDA=$(CORE_CUDA)
+	    $(PIP) -e ./proto -e './client[cli]' -e ./gateway -e ./engine_service -C cmake.define.CORE_CUDA=$(CORE_CUDA)
 	@$(BIN)/python -c 'import torch; print("headrace:   environment ready,", "CPU" if torch.version.cuda is None else "CUDA", "build of torch", torch.__version__)' >&2
 	@touch $@
 

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
+from headrace_proto.v1 import request_pb2
+from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace import calls
 from headrace.aio_connection import AsyncConnection
@@ -26,8 +28,6 @@ from headrace.request_calls import RequestCalls
 from headrace.retry import ONCE
 from headrace.transport import client_closed
 from headrace.types import RequestInfo
-from headrace.v1 import request_pb2
-from headrace.v1 import request_service_pb2 as wire
 from headrace.wire_errors import error_from_status
 
 Answer = TypeVar("Answer", bound=Message)

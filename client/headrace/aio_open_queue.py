@@ -5,6 +5,9 @@ from __future__ import annotations
 import weakref
 from functools import partial
 
+from headrace_proto.v1 import request_pb2
+from headrace_proto.v1 import request_service_pb2 as wire
+
 from headrace.aio_connection import AsyncConnection
 from headrace.aio_feed import AsyncFeed
 from headrace.aio_pump import AsyncPump
@@ -16,8 +19,6 @@ from headrace.open_queue import GLANCE_TIMEOUT, introduce, sequence_in
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
 from headrace.retry import ONCE, RetryPolicy
-from headrace.v1 import request_pb2
-from headrace.v1 import request_service_pb2 as wire
 
 
 def open_async_queue(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+from headrace_proto.v1 import request_pb2
+
 from headrace.aio_feed import AsyncFeed
 from headrace.aio_transport import AsyncMessageStream
 from headrace.aio_waiting import AsyncClock
@@ -15,7 +17,6 @@ from headrace.pump import LOOK_EVERY
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
 from headrace.transport import CallError, broke_off
-from headrace.v1 import request_pb2
 from headrace.wire_errors import error_from_status
 
 logger = logging.getLogger(__name__)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Self
 
+from headrace_proto.v1 import request_pb2
+
 from headrace import types
 from headrace.aio_feed import AsyncFeed
 from headrace.base_queue import BaseQueue, seconds_of
 from headrace.fork import check_process
-from headrace.v1 import request_pb2
 
 
 class AsyncResultQueue(BaseQueue):

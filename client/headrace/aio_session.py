@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from headrace_proto.v1.session_pb2 import SessionResponse
+
 from headrace.aio_feed import AsyncFeed
 from headrace.aio_transport import AsyncMessageChannel, AsyncTransport
 from headrace.aio_waiting import AsyncClock, Signal
@@ -19,7 +21,6 @@ from headrace.session import ClientSession, refuses_sessions
 from headrace.session_driver import METHOD
 from headrace.subscription import Subscription, subscription_of
 from headrace.transport import CallError, broke_off
-from headrace.v1.session_pb2 import SessionResponse
 from headrace.wire_errors import error_from_status
 
 logger = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from enum import Enum
 from typing import Any, ClassVar, Self
 
 from google.protobuf.message import Message
+from headrace_proto.v1 import generation_pb2, runtime_pb2
 
 from headrace.builders import ConfigBuilder, Flag, Setter
 from headrace.fields import Lease, LogitsProcessor, Seconds, TokenIdLists
 from headrace.fill import invalid
 from headrace.huggingface import GenerationConfig, fields_of
-from headrace.v1 import generation_pb2, runtime_pb2
 
 _OWN_VOCABULARY = "the engine knows its model's vocabulary, leave it out"
 _OWN_ID = "pass it to start_request as request_id"

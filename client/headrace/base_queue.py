@@ -6,12 +6,13 @@ import numbers
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
+from headrace_proto.v1 import request_pb2, stat_pb2
+
 from headrace import types
 from headrace.convert import finish_reason_of, stat_of, stop_match_of
 from headrace.feed import BaseFeed
 from headrace.fork import check_process, current_process
 from headrace.reader import SequenceReader
-from headrace.v1 import request_pb2, stat_pb2
 
 Answer = TypeVar("Answer")
 

@@ -6,11 +6,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_pb2, request_service_pb2, runtime_pb2
+
 from headrace.errors import InvalidRequestError
 from headrace.fields import ChatFields, GenerationFields, InstallFields
 from headrace.fill import fill, invalid, unknown_name
 from headrace.prompt import ChatMessages, Prompt, set_prompt
-from headrace.v1 import engine_service_pb2, model_service_pb2, request_pb2, request_service_pb2, runtime_pb2
 
 REQUESTS = "headrace.v1.RequestService"
 MODELS = "headrace.v1.ModelService"

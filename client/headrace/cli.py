@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 _NEEDS_RICH = (
     "the command line needs the package rich, which is not installed: pip install 'headrace[cli]', "
-    "or from a clone of Headrace pip install './client[cli]'"
+    "or from a clone of Headrace pip install ./proto './client[cli]'"
 )
 _MANUAL = "Fields of -o: {names}. What they mean: python -m pydoc headrace.fields.{manual}"
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from headrace_proto.v1 import generation_pb2, request_pb2, request_service_pb2, stat_pb2
 
 from headrace import types
 from headrace.errors import HeadraceError
@@ -18,7 +19,6 @@ from headrace.fill import enum_name
 from headrace.parts import Part, part_of
 from headrace.tensor import Tensor
 from headrace.unfill import to_datetime, to_fields
-from headrace.v1 import generation_pb2, request_pb2, request_service_pb2, stat_pb2
 from headrace.wire_errors import error_from_status
 
 _STATUS = {

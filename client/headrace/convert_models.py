@@ -8,13 +8,13 @@ from dataclasses import fields
 from typing import Any
 
 from google.protobuf.message import Message
+from headrace_proto.v1 import engine_service_pb2, generation_pb2, model_pb2, model_service_pb2, runtime_pb2, stat_pb2
 
 from headrace import model_types
 from headrace.convert import optional, time_of
 from headrace.fill import enum_name
 from headrace.types import ConfigWarning, ModelState
 from headrace.unfill import to_fields
-from headrace.v1 import engine_service_pb2, generation_pb2, model_pb2, model_service_pb2, runtime_pb2, stat_pb2
 from headrace.wire_errors import error_from_status
 
 

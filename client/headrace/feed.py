@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
+from headrace_proto.v1 import request_pb2
+
 from headrace import types
 from headrace.deadline import Deadline
 from headrace.errors import HeadraceError, NotFoundError
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
 from headrace.retry import Clock
-from headrace.v1 import request_pb2
 
 Answer = TypeVar("Answer")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from headrace_proto.v1 import request_service_pb2 as wire
+
 from headrace.calls import REQUESTS
 from headrace.connection import Connection
 from headrace.retry import ONCE
-from headrace.v1 import request_service_pb2 as wire
 
 GIVE_BACK_TIMEOUT = 5.0
 """Seconds that somebody who is leaving waits for a release; what takes longer is left to the lease."""

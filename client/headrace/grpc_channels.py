@@ -9,6 +9,7 @@ from typing import Any, cast
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError, Message
+from headrace_proto.v1 import status_pb2
 
 from headrace.addresses import is_local, parse_addresses, plain_reason
 from headrace.errors import InvalidRequestError
@@ -16,7 +17,6 @@ from headrace.fork import ForkGuard
 from headrace.methods import CONVERSATIONS, METHODS, Method
 from headrace.mismatch import Mismatch
 from headrace.transport import CallError, client_closed
-from headrace.v1 import status_pb2
 
 MAX_MESSAGE_BYTES = 16 * 2**20
 """Largest message to a server; servers have the same limit."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from headrace_proto.v1 import session_pb2
+
 from headrace.retry import Time
-from headrace.v1 import session_pb2
 
 _INTERVAL = 10.0  # seconds, until the server says how often
 _TIMEOUT = 30.0

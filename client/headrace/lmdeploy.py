@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypedDict, Unpack
 
 from google.protobuf.message import Message
+from headrace_proto.v1 import generation_pb2
 
 from headrace.builders import ConfigBuilder
 from headrace.fill import invalid
-from headrace.v1 import generation_pb2
 
 
 class GenerationFields(TypedDict, total=False):

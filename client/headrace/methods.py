@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-
-from headrace.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
+from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, Unpack
 
 from google.protobuf.message import Message
+from headrace_proto.v1 import engine_service_pb2 as engine_wire
+from headrace_proto.v1 import model_service_pb2 as wire
 
 from headrace import calls
 from headrace.calls import ENGINES, MODELS
@@ -32,8 +34,6 @@ from headrace.model_types import (
     Tokenized,
 )
 from headrace.prompt import ChatMessages, Prompt
-from headrace.v1 import engine_service_pb2 as engine_wire
-from headrace.v1 import model_service_pb2 as wire
 
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")

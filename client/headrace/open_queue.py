@@ -5,6 +5,9 @@ from __future__ import annotations
 import weakref
 from functools import partial
 
+from headrace_proto.v1 import request_pb2
+from headrace_proto.v1 import request_service_pb2 as wire
+
 from headrace.calls import REQUESTS
 from headrace.connection import Connection
 from headrace.convert import accepted_of
@@ -15,8 +18,6 @@ from headrace.recovery import Recovery
 from headrace.result_queue import ResultQueue
 from headrace.retry import ONCE, RetryPolicy
 from headrace.transport import MessageStream
-from headrace.v1 import request_pb2
-from headrace.v1 import request_service_pb2 as wire
 
 # A look beside the stream is worth little patience: the next one comes within a second.
 GLANCE_TIMEOUT = 5.0

@@ -6,9 +6,10 @@ import threading
 import weakref
 from collections.abc import Iterable
 
+from headrace_proto.v1 import request_pb2
+
 from headrace.feed import BaseFeed
 from headrace.reader import SequenceReader
-from headrace.v1 import request_pb2
 
 
 class OpenRequests:

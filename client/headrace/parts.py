@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.v1 import request_pb2, session_pb2
+from headrace_proto.v1 import request_pb2, session_pb2
 
 Details = request_pb2.GeneratedElements | session_pb2.RowDetails
 """What carries `logprobs` and `tensors`."""

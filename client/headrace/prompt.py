@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
+from headrace_proto.v1 import generation_pb2
 
 from headrace.fill import fill, fill_one, invalid, to_json
-from headrace.v1 import generation_pb2
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text, token ids, or messages."""

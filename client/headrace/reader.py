@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from headrace_proto.v1 import request_pb2, request_service_pb2
+
 from headrace import types
 from headrace.convert import error_of, merge_elements, status_of
 from headrace.errors import EngineLostError, HeadraceError, InternalServerError, RequestReleasedError, UnavailableError
 from headrace.integrity import checksum, columns_fit
 from headrace.parts import Part, part_of
 from headrace.reads import Reads
-from headrace.v1 import request_pb2, request_service_pb2
 
 WINDOW = 4096
 """Tokens that may have arrived without having been read; then the stream is left alone until they are."""

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Unpack
 
+from headrace_proto.v1 import request_pb2
+from headrace_proto.v1 import request_service_pb2 as wire
+
 from headrace import calls
 from headrace.calls import REQUESTS
 from headrace.convert import get_request_answer, request_of, sequence_of
@@ -20,8 +23,6 @@ from headrace.result_queue import ResultQueue
 from headrace.retry import ONCE
 from headrace.text_stream import TextStream
 from headrace.types import RequestInfo, SequenceInfo
-from headrace.v1 import request_pb2
-from headrace.v1 import request_service_pb2 as wire
 
 
 class RequestCalls(ModelCalls):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from headrace_proto.v1 import request_pb2
+
 from headrace import types
 from headrace.base_queue import BaseQueue, seconds_of
 from headrace.feed import Feed
 from headrace.fork import check_process
-from headrace.v1 import request_pb2
 
 
 class ResultQueue(BaseQueue):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from headrace_proto.v1 import session_pb2
+
 from headrace.errors import HeadraceError, InvalidRequestError
 from headrace.heartbeat import Heartbeat
 from headrace.recovery import Recovery
 from headrace.retry import Time
 from headrace.session_rows import rows
 from headrace.subscription import Subscription
-from headrace.v1 import session_pb2
 
 _REFUSALS = frozenset({"NOT_SUPPORTED", "UNIMPLEMENTED"})
 

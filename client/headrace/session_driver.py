@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+from headrace_proto.v1.session_pb2 import SessionResponse
+
 from headrace.deadline import Deadline
 from headrace.errors import HeadraceError, InternalServerError, UnavailableError
 from headrace.faults import is_fault
@@ -17,7 +19,6 @@ from headrace.retry import Clock, RetryPolicy
 from headrace.session import ClientSession, refuses_sessions
 from headrace.subscription import Subscription, subscription_of
 from headrace.transport import CallError, MessageChannel, SessionTransport, Transport, broke_off, client_closed
-from headrace.v1.session_pb2 import SessionResponse
 from headrace.wire_errors import error_from_status
 
 METHOD = "headrace.v1.RequestService/Session"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace_proto.v1 import session_pb2
+
 from headrace.errors import InternalServerError
 from headrace.parts import Part
-from headrace.v1 import session_pb2
 
 
 def rows(step: session_pb2.StepBatch) -> Iterator[tuple[int, Part]]:

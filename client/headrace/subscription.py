@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headrace_proto.v1 import request_pb2, session_pb2, status_pb2
+
 from headrace.errors import HeadraceError
 from headrace.feed import BaseFeed
 from headrace.parts import Part
 from headrace.reader import WINDOW, SequenceReader
 from headrace.recovery import Recovery
-from headrace.v1 import request_pb2, session_pb2, status_pb2
 from headrace.wire_errors import error_from_status
 
 

@@ -10,9 +10,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
+from headrace_proto.v1 import status_pb2
 
 from headrace.fill import unknown_name
-from headrace.v1 import status_pb2
 from headrace.wire_errors import UNAVAILABLE
 
 ENTRY_POINTS = "headrace.transports"
@@ -150,7 +150,7 @@ def open_registered(scheme: str, options: dict[str, Any]) -> Transport:
     if scheme == "inprocess":
         raise ImportError(
             '"inprocess:" runs the engine in this process and needs the package headrace-engine, which is not '
-            "installed; from a clone of Headrace: pip install ./engine_service"
+            "installed; from a clone of Headrace: pip install ./proto ./engine_service"
         )
     close = difflib.get_close_matches(scheme, ["inprocess"])
     advice = f'did you mean "{close[0]}:"?' if close else 'write host:port, such as "localhost:7070"'

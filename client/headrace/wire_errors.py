@@ -7,6 +7,7 @@ from typing import Any
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError, Message
+from headrace_proto.v1 import model_pb2, status_pb2
 
 from headrace.caller_words import in_arguments, in_methods
 from headrace.errors import (
@@ -23,7 +24,6 @@ from headrace.errors import (
     StateError,
     UnavailableError,
 )
-from headrace.v1 import model_pb2, status_pb2
 
 # The codes of gRPC by number. Written out because a transport without gRPC uses them too.
 CODE_NAMES = {

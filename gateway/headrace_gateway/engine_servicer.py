@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from headrace.v1 import engine_service_pb2 as wire
-from headrace.v1 import engine_service_pb2_grpc, stat_pb2
+from headrace_proto.v1 import engine_service_pb2 as wire
+from headrace_proto.v1 import engine_service_pb2_grpc, stat_pb2
 
 from headrace_gateway import API_VERSION, __version__, status
 from headrace_gateway.calls import LiveCalls

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import grpc
 import structlog
 from headrace.mismatch import any_certificate
-from headrace.v1 import (
+from headrace_proto.v1 import (
     engine_service_pb2,
     engine_service_pb2_grpc,
     model_pb2,

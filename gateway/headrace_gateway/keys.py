@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 import grpc
-from headrace.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace_gateway import status
 from headrace_gateway.engines import Engine

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from headrace.v1 import model_pb2
-from headrace.v1.session_pb2 import ModelLoad
+from headrace_proto.v1 import model_pb2
+from headrace_proto.v1.session_pb2 import ModelLoad
 
 TRAVEL_SECONDS = 0.02
 """Figures that arrive may have been taken so long before, and do not count what was placed meanwhile."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.v1 import model_pb2, model_service_pb2_grpc
-from headrace.v1 import model_service_pb2 as wire
+from headrace_proto.v1 import model_pb2, model_service_pb2_grpc
+from headrace_proto.v1 import model_service_pb2 as wire
 
 from headrace_gateway.calls import LiveCalls
 from headrace_gateway.engines import Engine

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 import grpc
-from headrace.v1 import model_pb2
-from headrace.v1 import model_service_pb2 as wire
+from headrace_proto.v1 import model_pb2
+from headrace_proto.v1 import model_service_pb2 as wire
 
 from headrace_gateway.engines import Engine
 from headrace_gateway.fan_out import together

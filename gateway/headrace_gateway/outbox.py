@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from google.protobuf.message import Message
-from headrace.v1 import session_pb2 as wire
+from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway.rows import Columns, Row, add_row
 from headrace_gateway.session_limits import SessionLimits

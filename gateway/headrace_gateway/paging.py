@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.v1 import request_pb2, request_service_pb2
+from headrace_proto.v1 import request_pb2, request_service_pb2
 
 from headrace_gateway import status
 from headrace_gateway.engines import Engine

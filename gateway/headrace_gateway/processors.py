@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from headrace.v1 import generation_pb2
+from headrace_proto.v1 import generation_pb2
 
 from headrace_gateway import status
 from headrace_gateway.engines import Engine

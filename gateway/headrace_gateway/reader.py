@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headrace.v1 import request_pb2
-from headrace.v1 import session_pb2 as wire
-from headrace.v1.status_pb2 import Status
+from headrace_proto.v1 import request_pb2
+from headrace_proto.v1 import session_pb2 as wire
+from headrace_proto.v1.status_pb2 import Status
 
 from headrace_gateway.outbox import Outbox
 from headrace_gateway.rewrite import readdress

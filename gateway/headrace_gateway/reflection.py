@@ -7,7 +7,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 from headrace.method_finder import MethodFinder
-from headrace.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
+from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 
 SERVICES = tuple(
     service.full_name

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from headrace.v1 import request_service_pb2 as wire
-from headrace.v1 import request_service_pb2_grpc
+from headrace_proto.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import request_service_pb2_grpc
 
 from headrace_gateway import status
 from headrace_gateway.calls import LiveCalls

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from google.protobuf.any_pb2 import Any as PackedAny
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
-from headrace.v1 import status_pb2
+from headrace_proto.v1 import status_pb2
 
 M = TypeVar("M", bound=Message)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
-from headrace.v1 import model_pb2
+from headrace_proto.v1 import model_pb2
 
 from headrace_gateway import status
 from headrace_gateway.engines import Engine

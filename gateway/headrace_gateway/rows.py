@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeVar
 
-from headrace.v1.session_pb2 import RowDetails, StepBatch
+from headrace_proto.v1.session_pb2 import RowDetails, StepBatch
 
 T = TypeVar("T")
 

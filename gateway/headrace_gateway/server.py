@@ -13,7 +13,7 @@ import structlog
 from grpc_health.v1 import health_pb2_grpc
 from headrace.ending import GRACE, Ending
 from headrace.intake import FLOW_OPTIONS
-from headrace.v1 import (
+from headrace_proto.v1 import (
     engine_service_pb2_grpc,
     model_service_pb2_grpc,
     request_service_pb2_grpc,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 import structlog
 from google.protobuf.duration_pb2 import Duration
-from headrace.v1 import session_pb2 as wire
+from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import status
 from headrace_gateway.calls import LiveCalls

@@ -8,7 +8,7 @@ import grpc
 from google.protobuf.any_pb2 import Any as PackedAny
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
-from headrace.v1 import model_pb2, status_pb2
+from headrace_proto.v1 import model_pb2, status_pb2
 
 DOMAIN = "headrace"
 DETAILS_KEY = "grpc-status-details-bin"

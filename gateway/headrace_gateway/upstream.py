@@ -12,7 +12,7 @@ import grpc
 import structlog
 from google.protobuf.duration_pb2 import Duration
 from headrace.faults import is_fault
-from headrace.v1 import session_pb2 as wire
+from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import __version__, status
 from headrace_gateway.engines import Engine

@@ -6,8 +6,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from headrace.v1 import session_pb2 as wire
-from headrace.v1.status_pb2 import Status
+from headrace_proto.v1 import session_pb2 as wire
+from headrace_proto.v1.status_pb2 import Status
 
 from headrace_gateway import status
 from headrace_gateway.reader import Downstream, Reader

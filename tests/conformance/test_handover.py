@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from headrace import InvalidRequestError
-from headrace.v1 import request_pb2
+from headrace_proto.v1 import request_pb2
 from support.contract.places import MODEL
 from support.servers.wire import Wire
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from headrace import Client, NotFoundError
 from headrace.types import FinishReason
-from headrace.v1 import request_pb2
+from headrace_proto.v1 import request_pb2
 from support.clocks.waiting import wait_until
 from support.contract.places import LONG_MODEL, MODEL
 from support.servers.wire import Wire

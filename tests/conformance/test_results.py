@@ -311,7 +311,7 @@ def test_session_streams_tell_who_serves_them(place: Place) -> None:
     if place.path == "inprocess":
         pytest.skip("its sessions are seen through the client")
     import grpc
-    from headrace.v1 import session_pb2
+    from headrace_proto.v1 import session_pb2
 
     with grpc.insecure_channel(place.target) as channel:  # type: ignore[arg-type]
         call = channel.stream_stream(

@@ -9,9 +9,9 @@ from zlib import crc32
 import grpc
 import pytest
 from headrace import Client
-from headrace.v1 import session_pb2 as wire
-from headrace.v1.request_service_pb2_grpc import RequestServiceStub
-from headrace.v1.status_pb2 import ErrorInfo
+from headrace_proto.v1 import session_pb2 as wire
+from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
+from headrace_proto.v1.status_pb2 import ErrorInfo
 from support.contract.places import MODEL, Place
 
 

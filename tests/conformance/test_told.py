@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from headrace import Client, GeneratedElements, InvalidRequestError
 from headrace.types import PromptLogprobs
-from headrace.v1 import request_pb2
+from headrace_proto.v1 import request_pb2
 from support.contract.places import LONG_LENGTH, LONG_MODEL, MODEL, SMALL_POOL_MODEL
 from support.servers.wire import Wire
 

@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 from headrace import Client, HeadraceError, RetryPolicy
 from headrace.methods import METHODS
-from headrace.v1 import session_pb2 as wire
-from headrace.v1.request_service_pb2_grpc import RequestServiceStub
+from headrace_proto.v1 import session_pb2 as wire
+from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
 
 _NEVER = RetryPolicy(give_up_after=0)
 _PATIENCE = 90.0

@@ -1,4 +1,4 @@
-"""The three distributions, each built as an sdist, and from the sdist alone as a wheel."""
+"""The four distributions, each built as an sdist, and from the sdist alone as a wheel."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,13 @@ import pytest
 from support.deployment.distributions import FOLDERS, ROOT, Distribution, build, build_environment, call
 
 pytestmark = pytest.mark.packaging
+
+PACKAGES = {
+    "proto": "headrace_proto",
+    "client": "headrace",
+    "gateway": "headrace_gateway",
+    "engine_service": "headrace_engine",
+}
 
 NORM = """
 import ctypes
@@ -37,10 +44,7 @@ def version_of(folder: str, package: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize(
-    ("folder", "package"),
-    [("client", "headrace"), ("gateway", "headrace_gateway"), ("engine_service", "headrace_engine")],
-)
+@pytest.mark.parametrize(("folder", "package"), PACKAGES.items())
 def test_a_wheel_says_its_version_and_carries_its_package_alone(
     built: dict[str, Distribution], folder: str, package: str
 ) -> None:
@@ -55,34 +59,37 @@ def test_a_wheel_says_its_version_and_carries_its_package_alone(
 
 
 def test_every_python_file_of_a_package_is_in_its_wheel(built: dict[str, Distribution]) -> None:
-    for folder, package in (("gateway", "headrace_gateway"), ("engine_service", "headrace_engine")):
+    for folder, package in PACKAGES.items():
         files = {str(path.relative_to(ROOT / folder)) for path in (ROOT / folder / package).rglob("*.py")}
         assert files - built[folder].files == set()
 
 
-def test_the_client_carries_wire_code_and_its_sdist_the_proto(built: dict[str, Distribution]) -> None:
-    client = built["client"]
+def test_the_wheel_carries_wire_code_and_the_sdist_the_protos(built: dict[str, Distribution]) -> None:
+    proto = built["proto"]
     protos = {path.stem for path in (ROOT / "proto" / "headrace" / "v1").glob("*.proto")}
     assert len(protos) > 5
-    assert {f"proto/headrace/v1/{name}.proto" for name in protos} <= client.sources
+    assert {f"headrace/v1/{name}.proto" for name in protos} <= proto.sources
     for name in protos:
-        assert {f"headrace/v1/{name}_pb2.py", f"headrace/v1/{name}_pb2.pyi"} <= client.files
-    assert not [name for name in client.sources if name.startswith("headrace/v1/")]
-    assert "headrace/py.typed" in client.files
+        assert {f"headrace_proto/v1/{name}_pb2.py", f"headrace_proto/v1/{name}_pb2.pyi"} <= proto.files
+    assert not [name for name in proto.sources if name.startswith("headrace_proto/v1/")]
+    assert "headrace_proto/py.typed" in proto.files
+    assert "headrace/py.typed" in built["client"].files
 
 
-def test_the_client_depends_on_grpcio_and_protobuf_alone(built: dict[str, Distribution]) -> None:
-    needed = {re.split(r"[^\w-]", need)[0] for need in built["client"].requirements if "extra ==" not in need}
-    assert needed == {"grpcio", "protobuf"}
+def test_client_and_contract_need_grpcio_and_protobuf_alone(built: dict[str, Distribution]) -> None:
+    needs = [*built["client"].requirements, *built["proto"].requirements]
+    needed = {re.split(r"[^\w-]", need)[0] for need in needs if "extra ==" not in need}
+    assert needed == {"headrace-proto", "grpcio", "protobuf"}
 
 
 def test_the_wire_code_imports_with_the_compiler_s_own_protobuf(
     built: dict[str, Distribution], python: Path, tmp_path: Path
 ) -> None:
-    """It is of the older of the two major versions that the client's metadata allows."""
-    script = "import headrace.v1.session_pb2, headrace.v1.engine_service_pb2_grpc, headrace; print(headrace.__file__)"
+    """It is of the older of the two major versions that the metadata allows."""
+    script = "import headrace.v1.session_pb2 as one, headrace.v1.engine_service_pb2_grpc; print(one.__file__)"
+    built["proto"].unpack(tmp_path)
     printed = call(python, "-c", script, path=built["client"].unpack(tmp_path))
-    assert printed.strip() == str(tmp_path / "headrace" / "__init__.py")
+    assert printed.strip() == str(tmp_path / "headrace_proto" / "v1" / "session_pb2.py")
 
 
 def test_the_engine_wheel_fits_every_python_and_has_the_library(built: dict[str, Distribution]) -> None:
@@ -100,10 +107,11 @@ def test_the_library_inside_the_engine_s_wheel_works(
     assert printed.split() == ["1.0", "2.0", "3.0", "4.0"]
 
 
-def test_the_engine_needs_the_client_of_the_same_version(built: dict[str, Distribution]) -> None:
-    client = [need for need in built["engine_service"].requirements if re.match(r"headrace\b(?!-)", need)]
-    assert client == [f"headrace=={version_of('client', 'headrace')}"]
-    assert version_of("engine_service", "headrace_engine") == version_of("client", "headrace")
+def test_all_need_the_contract_of_their_own_version(built: dict[str, Distribution]) -> None:
+    assert len({version_of(folder, package) for folder, package in PACKAGES.items()}) == 1
+    for folder in ("client", "gateway", "engine_service"):
+        contract = [need for need in built[folder].requirements if need.startswith("headrace-proto")]
+        assert [need.partition("==")[2] for need in contract] == [version_of("proto", "headrace_proto")]
 
 
 def test_the_engine_offers_its_program_and_its_transport(built: dict[str, Distribution]) -> None:

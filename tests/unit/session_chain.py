@@ -12,7 +12,6 @@ from headrace import UnavailableError
 from headrace.recovery import Recovery
 from headrace.retry import RetryPolicy
 from headrace.session import ClientSession
-from headrace.v1 import session_pb2 as wire
 from headrace_engine.engine.session import PING_TIMEOUT
 from headrace_engine.service.convert_session import apply, session_response
 from headrace_gateway import status
@@ -20,6 +19,7 @@ from headrace_gateway.client_book import ClientBook
 from headrace_gateway.routing import Handle
 from headrace_gateway.session_limits import SessionLimits
 from headrace_gateway.upstream_book import UpstreamBook
+from headrace_proto.v1 import session_pb2 as wire
 from support.clocks.client_clock import FakeClock
 from support.engine.session_rig import SessionRig, Story
 from unit.client.streaming.session_caller import Caller

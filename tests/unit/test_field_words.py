@@ -12,13 +12,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from headrace.fields import GenerationFields, InstallFields
-from headrace.v1 import generation_pb2, runtime_pb2
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.field_checks import Field
 from headrace_engine.engine.field_page import default_of, kind_of, page, range_of
 from headrace_engine.engine.fields import GENERATION
 from headrace_engine.engine.runtime_fields import RUNTIME
 from headrace_engine.generation_config import GenerationConfig
+from headrace_proto.v1 import generation_pb2, runtime_pb2
 
 ROOT = Path(__file__).parents[2]
 PROTO = ROOT / "proto/headrace/v1"

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from headrace.v1.status_pb2 import ErrorReason
+from headrace_proto.v1.status_pb2 import ErrorReason
 
 ROOT = Path(__file__).parents[2]
 TOLD = re.compile(r'\breason(?:: [\w\[\]]+)? ?= ?"([A-Z_]+)"|\b(?:refusal|_unavailable)\([^"]*"([A-Z_]+)"')

@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import pytest
 from headrace import AsyncClient
-from headrace.v1 import request_service_pb2 as wire
 from headrace_engine.engine.admission import Admission
 from headrace_engine.service.server import EngineServer
 from headrace_gateway.options import Address, EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
+from headrace_proto.v1 import request_service_pb2 as wire
 from support.engine.rig import NAME, Rig
 from support.models.tiny_models import make_tiny_llama
 from unit.gateway.conftest import Front

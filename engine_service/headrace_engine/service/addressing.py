@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.v1.model_pb2 import ModelInfo
+from headrace_proto.v1.model_pb2 import ModelInfo
 
 from headrace_engine.errors import NotFound
 from headrace_engine.model_types import ModelView

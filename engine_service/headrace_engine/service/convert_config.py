@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.v1 import generation_pb2, runtime_pb2
+from headrace_proto.v1 import generation_pb2, runtime_pb2
 
 from headrace_engine.config import Adapter, Lease, ModelFormat, RopeScaling, RuntimeConfig
 from headrace_engine.errors import InvalidArgument

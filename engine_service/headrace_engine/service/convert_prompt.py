@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from headrace.v1 import generation_pb2, request_pb2
-from headrace.v1.engine_service_pb2 import TokenizeRequest
-from headrace.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
+from headrace_proto.v1 import generation_pb2, request_pb2
+from headrace_proto.v1.engine_service_pb2 import TokenizeRequest
+from headrace_proto.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
 
 from headrace_engine.engine.field_checks import NOT_YET
 from headrace_engine.engine.fields import GENERATION

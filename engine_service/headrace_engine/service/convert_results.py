@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.v1 import generation_pb2, model_pb2, request_pb2, runtime_pb2, stat_pb2
-from headrace.v1.engine_service_pb2 import SERVER_ROLE_ENGINE, GetServerInfoResponse
-from headrace.v1.request_service_pb2 import GeneratedElementsRequest, GeneratedElementsResponse, GenerateResponse
-from headrace.v1.session_pb2 import RowDetails
+from headrace_proto.v1 import generation_pb2, model_pb2, request_pb2, runtime_pb2, stat_pb2
+from headrace_proto.v1.engine_service_pb2 import SERVER_ROLE_ENGINE, GetServerInfoResponse
+from headrace_proto.v1.request_service_pb2 import GeneratedElementsRequest, GeneratedElementsResponse, GenerateResponse
+from headrace_proto.v1.session_pb2 import RowDetails
 
 from headrace_engine import model_types, request_types, result_types
 from headrace_engine.service.codec import Codec, Pair, enum_pair

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
-from headrace.v1 import session_pb2
-from headrace.v1.session_pb2 import SessionRequest, SessionResponse
+from headrace_proto.v1 import session_pb2
+from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine import session_update as told
 from headrace_engine.engine.field_checks import NOT_YET

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from headrace.v1 import engine_service_pb2 as wire
-from headrace.v1.engine_service_pb2_grpc import EngineServiceServicer
-from headrace.v1.stat_pb2 import EngineStat
+from headrace_proto.v1 import engine_service_pb2 as wire
+from headrace_proto.v1.engine_service_pb2_grpc import EngineServiceServicer
+from headrace_proto.v1.stat_pb2 import EngineStat
 
 from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import InvalidArgument

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from google.protobuf.message import DecodeError
 from headrace.log_budget import LogBudget
-from headrace.v1.status_pb2 import Status
+from headrace_proto.v1.status_pb2 import Status
 
 from headrace_engine.child_logs import trace
 from headrace_engine.errors import FieldViolation, HeadraceError, Internal, InvalidArgument, is_fault

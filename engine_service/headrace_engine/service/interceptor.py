@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import grpc
 from headrace.intake import READS, Intake, NoMessage
-from headrace.v1.status_pb2 import Status
+from headrace_proto.v1.status_pb2 import Status
 
 from headrace_engine.engine.shares import Shares
 from headrace_engine.errors import InvalidArgument, Unavailable

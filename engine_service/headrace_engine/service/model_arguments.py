@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
-from headrace.v1 import runtime_pb2
+from headrace_proto.v1 import runtime_pb2
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.runtime import check_config

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from headrace.v1 import model_service_pb2 as wire
-from headrace.v1.model_service_pb2_grpc import ModelServiceServicer
+from headrace_proto.v1 import model_service_pb2 as wire
+from headrace_proto.v1.model_service_pb2_grpc import ModelServiceServicer
 
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.runtime_fields import RUNTIME

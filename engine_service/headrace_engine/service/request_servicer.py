@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from headrace.v1 import request_service_pb2 as wire
-from headrace.v1.request_service_pb2_grpc import RequestServiceServicer
-from headrace.v1.session_pb2 import SessionRequest, SessionResponse
+from headrace_proto.v1 import request_service_pb2 as wire
+from headrace_proto.v1.request_service_pb2_grpc import RequestServiceServicer
+from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import HeadraceError

@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from headrace.intake import FLOW_OPTIONS
 from headrace.method_finder import MethodFinder
-from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
+from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 
 from headrace_engine.engine.engine import Engine
 from headrace_engine.service.endless import ENDLESS, WATCHES, EndlessCalls

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from headrace.v1.session_pb2 import SessionRequest, SessionResponse
+from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.session import EngineSession

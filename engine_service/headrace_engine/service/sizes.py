@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
-from headrace.v1 import generation_pb2
+from headrace_proto.v1 import generation_pb2
 
 from headrace_engine.engine.field_checks import Field, refuse
 from headrace_engine.engine.work_pools import WorkPools

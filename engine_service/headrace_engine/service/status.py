@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import grpc
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
-from headrace.v1.model_pb2 import ModelState, ModelStateInfo
-from headrace.v1.status_pb2 import BadRequest, ErrorInfo, QueueInfo, RequestInfo, RetryInfo, Status
+from headrace_proto.v1.model_pb2 import ModelState, ModelStateInfo
+from headrace_proto.v1.status_pb2 import BadRequest, ErrorInfo, QueueInfo, RequestInfo, RetryInfo, Status
 
 from headrace_engine import errors
 from headrace_engine.errors import FailedPrecondition, FieldViolation, HeadraceError, ResourceExhausted

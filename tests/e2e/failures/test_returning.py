@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 from headrace import Client, HeadraceError, RetryPolicy
-from headrace.v1.request_service_pb2 import StartRequestRequest
-from headrace.v1.request_service_pb2_grpc import RequestServiceStub
+from headrace_proto.v1.request_service_pb2 import StartRequestRequest
+from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
 from support.clocks.waiting import wait_until
 from support.models.tiny_models import make_tiny_llama
 from support.servers.processes import Server, engine_server, free_port, gateway_server

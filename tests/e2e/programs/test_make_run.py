@@ -142,7 +142,7 @@ chmod +x "$3/bin/pip" "$3/bin/python"
 def _fresh_tree(tree: Path) -> Path:
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    needed = ("deploy/", "proto/", "client/pyproject", "client/hatch", "gateway/pyproject", "engine_service/pyproject")
+    needed = ("deploy/", "proto/", "client/pyproject", "gateway/pyproject", "engine_service/pyproject")
     for name in files.splitlines():
         if name in ("Makefile", "constraints.txt") or name.startswith(needed):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = ("client", "gateway", "engine_service")
+FOLDERS = ("proto", "client", "gateway", "engine_service")
 ENVIRONMENTS = ROOT / "build" / "packaging"
 CMAKE = ("-C", "cmake.define.CORE_CUDA=OFF")
 

@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.any_pb2 import Any as PackedAny
-from headrace.v1 import engine_service_pb2 as facts_wire
-from headrace.v1 import model_pb2, request_pb2, stat_pb2, status_pb2
-from headrace.v1 import model_service_pb2 as model_wire
-from headrace.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import engine_service_pb2 as facts_wire
+from headrace_proto.v1 import model_pb2, request_pb2, stat_pb2, status_pb2
+from headrace_proto.v1 import model_service_pb2 as model_wire
+from headrace_proto.v1 import request_service_pb2 as wire
 
 RUNNING = model_pb2.MODEL_STATE_RUNNING
 INITIAL = model_pb2.MODEL_STATE_INITIAL

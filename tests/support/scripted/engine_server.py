@@ -13,9 +13,9 @@ from typing import Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
-from headrace.v1 import engine_service_pb2 as facts_wire
-from headrace.v1 import model_service_pb2 as model_wire
-from headrace.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import engine_service_pb2 as facts_wire
+from headrace_proto.v1 import model_service_pb2 as model_wire
+from headrace_proto.v1 import request_service_pb2 as wire
 
 from support.scripted.engine_answers import FactAnswers, ModelAnswers, RequestAnswers
 from support.scripted.engine_sessions import SessionAnswers

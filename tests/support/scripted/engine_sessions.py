@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from headrace.v1 import session_pb2 as wire
+from headrace_proto.v1 import session_pb2 as wire
 
 from support.scripted.engine_answers import RUNNING, Known
 from support.scripted.session_engine import EngineSide, Log

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
-from headrace.v1 import status_pb2
+from headrace_proto.v1 import status_pb2
 
 URL = "type.googleapis.com/google.rpc."
 

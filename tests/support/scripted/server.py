@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 from headrace.methods import CONVERSATIONS, METHODS
-from headrace.v1 import session_pb2
+from headrace_proto.v1 import session_pb2
 
 from support.scripted.replies import Failure, Reply, fail, play
 from support.scripted.session import FOR_EVER, ScriptedSession

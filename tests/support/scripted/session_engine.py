@@ -7,8 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from headrace.v1 import request_pb2, status_pb2
-from headrace.v1 import session_pb2 as wire
+from headrace_proto.v1 import request_pb2, status_pb2
+from headrace_proto.v1 import session_pb2 as wire
 
 from support.scripted.engine_answers import FINISHED, GENERATING, packed
 

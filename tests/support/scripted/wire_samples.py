@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.v1 import request_pb2, request_service_pb2, stat_pb2, status_pb2
+from headrace_proto.v1 import request_pb2, request_service_pb2, stat_pb2, status_pb2
 
 FINISHED = request_pb2.GENERATE_STATUS_FINISHED
 GENERATING = request_pb2.GENERATE_STATUS_GENERATING

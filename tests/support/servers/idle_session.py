@@ -7,8 +7,8 @@ from queue import SimpleQueue
 from zlib import crc32
 
 import grpc
-from headrace.v1 import session_pb2 as wire
-from headrace.v1.request_service_pb2_grpc import RequestServiceStub
+from headrace_proto.v1 import session_pb2 as wire
+from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
 
 
 class IdleSession:

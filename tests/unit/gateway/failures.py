@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
-from headrace.v1 import model_pb2
-from headrace.v1 import status_pb2 as ours
+from headrace_proto.v1 import model_pb2
+from headrace_proto.v1 import status_pb2 as ours
 
 _KINDS = {
     "type.googleapis.com/google.rpc.ErrorInfo": error_details_pb2.ErrorInfo,

@@ -6,7 +6,7 @@ import json
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
-from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
+from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 
 
 class Process:

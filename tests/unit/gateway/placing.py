@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import request_service_pb2 as wire
 from unit.gateway.conftest import Front
 
 

@@ -10,8 +10,8 @@ import pytest
 import structlog
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2_grpc
-from headrace.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 from headrace_engine.service.server import EngineServer
+from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 from support.scripted.engine import ScriptedEngine
 
 

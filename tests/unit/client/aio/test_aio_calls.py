@@ -21,8 +21,8 @@ from headrace import (
     UnavailableError,
 )
 from headrace.transport import CallError
-from headrace.v1 import engine_service_pb2, model_pb2, model_service_pb2, request_pb2, status_pb2
-from headrace.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import engine_service_pb2, model_pb2, model_service_pb2, request_pb2, status_pb2
+from headrace_proto.v1 import request_service_pb2 as wire
 from support.clocks.async_clock import FakeAsyncClock, eventually
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer

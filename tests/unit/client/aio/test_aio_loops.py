@@ -125,7 +125,7 @@ def test_a_client_that_never_called_anybody_needs_no_loop(server: ScriptedServer
 
 
 def test_several_loops_one_after_the_other_have_a_client_each(reading: ScriptedServer) -> None:
-    from headrace.v1 import request_service_pb2
+    from headrace_proto.v1 import request_service_pb2
 
     reading.expect("ReleaseRequest", *[request_service_pb2.ReleaseRequestResponse()] * 2)
     out = run(

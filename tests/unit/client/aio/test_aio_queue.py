@@ -19,7 +19,7 @@ from headrace import (
     UnavailableError,
 )
 from headrace.reader import WINDOW
-from headrace.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import request_service_pb2 as wire
 from support.clocks.async_clock import FakeAsyncClock, eventually
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer

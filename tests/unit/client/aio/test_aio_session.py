@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from headrace import AsyncClient, AsyncResultQueue, AuthError, InternalServerError, RetryPolicy, UnavailableError
-from headrace.v1 import engine_service_pb2
+from headrace_proto.v1 import engine_service_pb2
 from support.clocks.async_clock import FakeAsyncClock, eventually
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
@@ -136,7 +136,7 @@ async def test_calls_and_sessions_fail_over_to_another_address(server: ScriptedS
 
 
 def _released() -> Any:
-    from headrace.v1 import request_service_pb2
+    from headrace_proto.v1 import request_service_pb2
 
     return request_service_pb2.ReleaseRequestResponse()
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from headrace import AsyncClient, AsyncResultQueue, Client, ResultQueue
-from headrace.v1 import engine_service_pb2 as engine
-from headrace.v1 import generation_pb2, model_pb2, request_pb2, stat_pb2
-from headrace.v1 import model_service_pb2 as model
-from headrace.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import engine_service_pb2 as engine
+from headrace_proto.v1 import generation_pb2, model_pb2, request_pb2, stat_pb2
+from headrace_proto.v1 import model_service_pb2 as model
+from headrace_proto.v1 import request_service_pb2 as wire
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import HANDLE, accepted, ended, ended_info, got, running_info, state, tokens
 

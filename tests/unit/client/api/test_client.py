@@ -15,7 +15,7 @@ from headrace import (
     NotFoundError,
     RequestReleasedError,
 )
-from headrace.v1 import (
+from headrace_proto.v1 import (
     generation_pb2,
     request_pb2,
     request_service_pb2,

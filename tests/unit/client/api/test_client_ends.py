@@ -13,7 +13,7 @@ from headrace import (
     FinishReason,
     UnavailableError,
 )
-from headrace.v1 import generation_pb2, request_pb2
+from headrace_proto.v1 import generation_pb2, request_pb2
 from support.clocks.client_clock import FakeClock
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer

@@ -14,7 +14,7 @@ from headrace import (
     NotFoundError,
 )
 from headrace.types import ConfigWarning
-from headrace.v1 import (
+from headrace_proto.v1 import (
     engine_service_pb2,
     generation_pb2,
     model_pb2,

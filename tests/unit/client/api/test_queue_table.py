@@ -16,7 +16,7 @@ from headrace import (
     ResultQueue,
     UnavailableError,
 )
-from headrace.v1 import request_pb2, request_service_pb2
+from headrace_proto.v1 import request_pb2, request_service_pb2
 from support.clocks.client_clock import FakeClock
 from support.clocks.waiting import within
 from support.scripted.replies import Failure, Hang

@@ -7,7 +7,7 @@ import threading
 import grpc
 import pytest
 from headrace import Client, RequestReleasedError, UnavailableError
-from headrace.v1 import request_pb2, request_service_pb2
+from headrace_proto.v1 import request_pb2, request_service_pb2
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, end_record, ended, tokens

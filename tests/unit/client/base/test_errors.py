@@ -9,8 +9,8 @@ import headrace
 import pytest
 from headrace import errors
 from headrace.caller_words import METHODS
-from headrace.v1 import model_pb2, status_pb2
 from headrace.wire_errors import CODE_NAMES, error_from_status
+from headrace_proto.v1 import model_pb2, status_pb2
 from support.scripted.replies import URL, Failure, packed
 
 TABLE = {

@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import pytest
-from headrace.v1 import engine_service_pb2
+from headrace_proto.v1 import engine_service_pb2
 from support.scripted.replies import Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, tokens

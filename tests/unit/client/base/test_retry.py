@@ -21,7 +21,7 @@ from headrace import (
     UnavailableError,
 )
 from headrace.retry import retry_delay, should_retry
-from headrace.v1 import engine_service_pb2, model_service_pb2
+from headrace_proto.v1 import engine_service_pb2, model_service_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from support.clocks.client_clock import FakeClock
@@ -223,7 +223,7 @@ def test_a_queue_moves_to_another_gateway_when_its_own_goes(server: ScriptedServ
         assert queue.Get().ids_from_generate == ids[:4]
         server.stop()
         assert [token for one in queue for token in one.ids_from_generate] == ids[4:]
-        from headrace.v1 import request_service_pb2
+        from headrace_proto.v1 import request_service_pb2
 
         other.expect("ReleaseRequest", request_service_pb2.ReleaseRequestResponse())
     other.stop()

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import headrace
-from headrace.v1 import request_service_pb2
+from headrace_proto.v1 import request_service_pb2
 
 
 def requirement(name: str) -> str:

@@ -17,7 +17,7 @@ import pytest
 from headrace import Client, HeadraceError, NotFoundError, RetryPolicy, StateError, cli, cli_answers
 from headrace.cli_options import advice_for_flag, read_options
 from headrace.cli_words import sentence
-from headrace.v1 import engine_service_pb2, generation_pb2, model_service_pb2, request_pb2
+from headrace_proto.v1 import engine_service_pb2, generation_pb2, model_service_pb2, request_pb2
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, tokens
@@ -314,7 +314,7 @@ def test_without_rich_it_says_what_to_install(
     assert cli.main(["models"]) == 1
     err = capsys.readouterr().err
     assert "pip install 'headrace[cli]'" in err
-    assert "from a clone of Headrace pip install './client[cli]'" in err
+    assert "from a clone of Headrace pip install ./proto './client[cli]'" in err
 
 
 def test_options_are_json_or_text() -> None:

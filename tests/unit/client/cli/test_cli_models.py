@@ -13,7 +13,7 @@ import grpc
 import pytest
 from google.protobuf.any_pb2 import Any as Any_
 from headrace import cli_models, cli_progress
-from headrace.v1 import engine_service_pb2, model_pb2, model_service_pb2, runtime_pb2, stat_pb2, status_pb2
+from headrace_proto.v1 import engine_service_pb2, model_pb2, model_service_pb2, runtime_pb2, stat_pb2, status_pb2
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from unit.client.cli.command_line import info, run

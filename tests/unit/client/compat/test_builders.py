@@ -15,7 +15,7 @@ from headrace.builders import ConfigBuilder, Flag, Setter
 from headrace.fields import GenerationFields
 from headrace.fill import fill
 from headrace.lmdeploy import GenerationConfig
-from headrace.v1 import generation_pb2, runtime_pb2
+from headrace_proto.v1 import generation_pb2, runtime_pb2
 
 DOCUMENTED_BY_DASHINFER = {
     "do_sample": True, "temperature": 0.7, "top_k": 50, "top_p": 0.8, "max_length": 512, "min_length": 3,

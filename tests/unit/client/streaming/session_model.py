@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from headrace.session import ClientSession
-from headrace.v1 import request_pb2, session_pb2, status_pb2
+from headrace_proto.v1 import request_pb2, session_pb2, status_pb2
 from support.scripted.wire_samples import GENERATING, crc, end_record, text_of
 
 PING_INTERVAL = 10**6

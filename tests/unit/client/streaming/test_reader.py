@@ -9,7 +9,7 @@ from headrace import (
 )
 from headrace.integrity import checksum
 from headrace.reader import SequenceReader
-from headrace.v1 import request_pb2, request_service_pb2
+from headrace_proto.v1 import request_pb2, request_service_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from support.scripted.wire_samples import (

@@ -11,7 +11,7 @@ from headrace import (
     UnavailableError,
 )
 from headrace.reader import WINDOW, SequenceReader
-from headrace.v1 import request_pb2
+from headrace_proto.v1 import request_pb2
 from support.scripted.wire_samples import (
     FINISHED,
     GENERATING,

@@ -18,7 +18,7 @@ from headrace import (
 )
 from headrace.reader import WINDOW
 from headrace.recovery import Recovery
-from headrace.v1 import request_pb2
+from headrace_proto.v1 import request_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from support.clocks.client_clock import FakeClock
@@ -178,7 +178,7 @@ def test_bc191_after_an_outage_the_client_is_back_in_seconds(server: ScriptedSer
 
 def info() -> object:
     """What GetServerInfo answers."""
-    from headrace.v1 import engine_service_pb2
+    from headrace_proto.v1 import engine_service_pb2
 
     return engine_service_pb2.GetServerInfoResponse(name="e1")
 

@@ -17,7 +17,7 @@ from headrace.reader import WINDOW, SequenceReader
 from headrace.recovery import Recovery
 from headrace.session import ClientSession
 from headrace.subscription import Subscription
-from headrace.v1 import request_pb2, session_pb2, status_pb2
+from headrace_proto.v1 import request_pb2, session_pb2, status_pb2
 from support.clocks.client_clock import FakeClock
 from support.scripted.replies import Failure
 from support.scripted.wire_samples import GENERATING, crc, end_record, text_of

@@ -7,7 +7,7 @@ import threading
 import grpc
 import pytest
 from headrace import AuthError, Client, UnavailableError
-from headrace.v1 import engine_service_pb2, request_service_pb2
+from headrace_proto.v1 import engine_service_pb2, request_service_pb2
 from support.clocks.client_clock import FakeClock
 from support.clocks.waiting import within
 from support.scripted.replies import Failure, Hang

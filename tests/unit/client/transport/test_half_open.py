@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 from headrace import Client, grpc_channels
-from headrace.v1 import engine_service_pb2
+from headrace_proto.v1 import engine_service_pb2
 from support.clocks.client_clock import FakeClock
 from support.scripted.replies import Hang
 from support.scripted.server import ScriptedServer

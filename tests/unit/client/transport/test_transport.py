@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from headrace import transport as seam
 from headrace.addresses import parse_addresses, plain_reason
 from headrace.grpc_channels import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from headrace.methods import CONVERSATIONS, METHODS
-from headrace.v1 import engine_service_pb2, status_pb2
+from headrace_proto.v1 import engine_service_pb2, status_pb2
 from support.clocks.client_clock import FakeClock
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import HANDLE, accepted, ended, tokens
@@ -240,7 +241,8 @@ def test_inprocess_is_found_by_entry_point_with_its_options(monkeypatch: pytest.
 def test_without_the_engine_inprocess_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seam, "entry_points", lambda **_: [])
     with pytest.raises(
-        ImportError, match=r"the package headrace-engine, .* from a clone of Headrace: pip install \./engine_service$"
+        ImportError,
+        match=r"the package headrace-engine, .* from a clone of Headrace: pip install \./proto \./engine_service$",
     ):
         Client("inprocess:")
 
@@ -328,8 +330,9 @@ def test_the_client_needs_no_grpc_before_a_grpc_address_is_used() -> None:
 
 
 def test_the_client_depends_on_grpc_and_protobuf_only() -> None:
-    wanted = [line for line in importlib.metadata.requires("headrace") or () if "extra" not in line]
-    assert sorted(line.split(">")[0].split("<")[0] for line in wanted) == ["grpcio", "protobuf"]
+    lines = [*(importlib.metadata.requires("headrace") or ()), *(importlib.metadata.requires("headrace-proto") or ())]
+    wanted = {re.split("[<=>]", line)[0] for line in lines if "extra" not in line}
+    assert wanted == {"headrace-proto", "grpcio", "protobuf"}
 
 
 def test_a_misspelled_inprocess_is_answered_with_the_right_word() -> None:

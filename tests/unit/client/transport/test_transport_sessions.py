@@ -10,7 +10,7 @@ import grpc
 import pytest
 from headrace import transport as seam
 from headrace.methods import CONVERSATIONS
-from headrace.v1 import session_pb2
+from headrace_proto.v1 import session_pb2
 from unit.client.transport.test_transport import SESSION, threadpool
 
 

@@ -10,7 +10,7 @@ from headrace import InvalidRequestError, foreign_names
 from headrace.fields import ChatFields, GenerationFields, InstallFields
 from headrace.fill import fill
 from headrace.unfill import to_fields
-from headrace.v1 import generation_pb2, runtime_pb2
+from headrace_proto.v1 import generation_pb2, runtime_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from headrace import InvalidRequestError, calls
 from headrace.prompt import build_chat
-from headrace.v1 import request_service_pb2
+from headrace_proto.v1 import request_service_pb2
 
 
 def start(prompt: Any = None, **given: Any) -> request_service_pb2.StartRequestRequest:

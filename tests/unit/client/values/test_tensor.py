@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from headrace.reader import SequenceReader
 from headrace.tensor import Tensor
-from headrace.v1 import generation_pb2, request_pb2
+from headrace_proto.v1 import generation_pb2, request_pb2
 from support.scripted.wire_samples import ended, tokens
 
 

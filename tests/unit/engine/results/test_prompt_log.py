@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from headrace.v1.request_service_pb2 import GetRequestResponse
 from headrace_engine.engine.prompt_log import PromptLog
 from headrace_engine.engine.result_room import log_bytes
 from headrace_engine.engine.token_details import Asked
@@ -13,6 +12,7 @@ from headrace_engine.errors import Internal, InvalidArgument, OutOfRange
 from headrace_engine.messages import PromptPiece
 from headrace_engine.result_types import FinishReason, PromptLogprobs, TopLogprobs
 from headrace_engine.service.convert_results import elements_to_wire, prompt_to_wire
+from headrace_proto.v1.request_service_pb2 import GetRequestResponse
 from support.clocks.clock import settle
 from support.engine.rig import NAME, Rig
 from support.scripted.core import READY

@@ -8,8 +8,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from headrace.v1 import engine_service_pb2 as wire
-from headrace.v1 import model_service_pb2 as model_wire
+from headrace_proto.v1 import engine_service_pb2 as wire
+from headrace_proto.v1 import model_service_pb2 as model_wire
 from support.scripted.engine_answers import INITIAL, RUNNING
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing

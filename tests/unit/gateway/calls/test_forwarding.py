@@ -7,11 +7,11 @@ import time
 
 import grpc
 import pytest
-from headrace.v1 import engine_service_pb2 as facts_wire
-from headrace.v1 import model_service_pb2 as model_wire
-from headrace.v1 import request_service_pb2 as wire
-from headrace.v1 import status_pb2
 from headrace_gateway import pool as pool_module
+from headrace_proto.v1 import engine_service_pb2 as facts_wire
+from headrace_proto.v1 import model_service_pb2 as model_wire
+from headrace_proto.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import status_pb2
 from support.scripted.engine_answers import element, packed, refuse
 from unit.gateway.conftest import ended, until
 from unit.gateway.failures import failing, failure_of

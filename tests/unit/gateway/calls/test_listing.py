@@ -7,8 +7,8 @@ import base64
 
 import grpc
 import pytest
-from headrace.v1 import request_service_pb2 as wire
 from headrace_gateway.paging import merged_page
+from headrace_proto.v1 import request_service_pb2 as wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scripted.engine_answers import RUNNING

@@ -6,7 +6,7 @@ import asyncio
 
 import grpc
 import pytest
-from headrace.v1 import model_service_pb2 as wire
+from headrace_proto.v1 import model_service_pb2 as wire
 from support.scripted.engine_answers import INITIAL, RELEASED, RUNNING, STOPPED, refuse
 from unit.gateway.conftest import until
 from unit.gateway.failures import carried, failing

@@ -6,8 +6,8 @@ import asyncio
 
 import grpc
 import pytest
-from headrace.v1 import request_pb2, status_pb2
-from headrace.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import request_pb2, status_pb2
+from headrace_proto.v1 import request_service_pb2 as wire
 from support.scripted.engine_answers import element, packed, refuse
 from unit.gateway.failures import carried, failing
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.v1 import (
+from headrace_gateway.rewrite import readdress, with_engine
+from headrace_proto.v1 import (
     engine_service_pb2,
     model_pb2,
     model_service_pb2,
@@ -12,7 +13,6 @@ from headrace.v1 import (
     stat_pb2,
     status_pb2,
 )
-from headrace_gateway.rewrite import readdress, with_engine
 from support.scripted.engine_answers import packed
 
 OWN, OURS = "self/abc/0123", "e1/abc/0123"

@@ -7,13 +7,13 @@ from collections import Counter
 
 import grpc
 import pytest
-from headrace.v1 import model_pb2, status_pb2
-from headrace.v1 import model_service_pb2 as model_wire
-from headrace.v1 import request_service_pb2 as wire
 from headrace_gateway.engines import Engine, EngineView
 from headrace_gateway.options import EngineAddress
 from headrace_gateway.routing import no_place
 from headrace_gateway.status import unknown_model
+from headrace_proto.v1 import model_pb2, status_pb2
+from headrace_proto.v1 import model_service_pb2 as model_wire
+from headrace_proto.v1 import request_service_pb2 as wire
 from support.scripted.engine_answers import INITIAL, RUNNING, STOPPED, packed, refuse
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing

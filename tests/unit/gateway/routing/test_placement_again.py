@@ -6,8 +6,8 @@ import asyncio
 
 import grpc
 import pytest
-from headrace.v1 import engine_service_pb2 as facts_wire
-from headrace.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import engine_service_pb2 as facts_wire
+from headrace_proto.v1 import request_service_pb2 as wire
 from support.scripted.engine_answers import INITIAL, RUNNING, refuse
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
-from headrace.v1 import request_service_pb2 as wire
+from headrace_proto.v1 import request_service_pb2 as wire
 from support.scripted.engine_answers import RUNNING, STARTING, STOPPED, refuse
 from unit.gateway.failures import failing
 

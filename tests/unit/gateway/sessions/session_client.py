@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
-from headrace.v1 import request_service_pb2_grpc
-from headrace.v1 import session_pb2 as wire
+from headrace_proto.v1 import request_service_pb2_grpc
+from headrace_proto.v1 import session_pb2 as wire
 from unit.gateway.failures import Failure, failure_of
 from unit.gateway.sessions.session_reading import Readings
 

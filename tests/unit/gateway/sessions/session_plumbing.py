@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from headrace.v1 import session_pb2 as wire
 from headrace_gateway import status
 from headrace_gateway.client_book import ClientBook
 from headrace_gateway.routing import Handle
 from headrace_gateway.session_limits import SessionLimits
 from headrace_gateway.upstream_book import UpstreamBook
+from headrace_proto.v1 import session_pb2 as wire
 from support.scripted.session_engine import EngineSide, Log
 from unit.gateway.sessions.session_reading import Readings
 

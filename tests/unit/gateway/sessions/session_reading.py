@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.v1 import session_pb2 as wire
+from headrace_proto.v1 import session_pb2 as wire
 from support.scripted.session_engine import checksum, text_of
 
 TERMINAL = (4, 5, 6)

@@ -6,8 +6,8 @@ import asyncio
 
 import grpc
 import pytest
-from headrace.v1 import session_pb2 as wire
 from headrace_gateway.session_limits import SessionLimits
+from headrace_proto.v1 import session_pb2 as wire
 from support.scripted.engine_answers import RUNNING
 from unit.gateway.conftest import QUICK, until
 from unit.gateway.failures import carried, failure_of

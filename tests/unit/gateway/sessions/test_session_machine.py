@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.v1 import session_pb2 as wire
+from headrace_proto.v1 import session_pb2 as wire
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule

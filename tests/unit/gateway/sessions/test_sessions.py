@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import grpc
 import pytest
-from headrace.v1 import engine_service_pb2 as facts_wire
-from headrace.v1 import session_pb2 as wire
+from headrace_proto.v1 import engine_service_pb2 as facts_wire
+from headrace_proto.v1 import session_pb2 as wire
 from support.scripted.engine_answers import RUNNING, refuse
 from unit.gateway.conftest import QUICK, until
 from unit.gateway.failures import carried

@@ -12,14 +12,14 @@ import grpc
 import headrace
 import headrace_gateway
 import pytest
-from headrace.v1 import request_service_pb2, request_service_pb2_grpc
-from headrace.v1 import session_pb2 as wire
 from headrace_gateway import calls, client_book, upstream_book
 from headrace_gateway.calls import LiveCalls
 from headrace_gateway.outbox import Outbox
 from headrace_gateway.session_limits import SessionLimits
 from headrace_gateway.shares import Shares
 from headrace_gateway.status import CallError
+from headrace_proto.v1 import request_service_pb2, request_service_pb2_grpc
+from headrace_proto.v1 import session_pb2 as wire
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
 from unit.gateway.sessions.session_plumbing import Plumbing

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace.v1 import session_pb2 as wire
 from headrace_gateway.session_limits import SessionLimits
+from headrace_proto.v1 import session_pb2 as wire
 from unit.gateway.conftest import until
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from headrace.v1 import model_pb2, request_pb2, runtime_pb2, stat_pb2
 from headrace_engine.errors import Internal
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import AcceptedRequest, RequestView
@@ -22,6 +21,7 @@ from headrace_engine.result_types import (
     TopLogprobs,
 )
 from headrace_engine.service import convert_results as results
+from headrace_proto.v1 import model_pb2, request_pb2, runtime_pb2, stat_pb2
 from unit.service.filled import filled, unset_fields
 
 STAT = RequestStat(arrival_time=10.5, generated_token_length=0)

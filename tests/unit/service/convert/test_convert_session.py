@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from headrace.v1 import session_pb2
-from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 from headrace_engine.engine.session_update import HandleError, SessionUpdate, WindowState
 from headrace_engine.errors import NotFound
 from headrace_engine.result_types import FinishReason
@@ -16,6 +14,8 @@ from headrace_engine.service.convert_session import (
     apply,
     session_response,
 )
+from headrace_proto.v1 import session_pb2
+from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 from support.engine.session_rig import SessionRig
 from unit.service.filled import filled, unset_fields
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
-from headrace.v1.model_pb2 import MODEL_STATE_STOPPED, ModelStateInfo
-from headrace.v1.status_pb2 import ErrorReason, QueueInfo, Status
 from headrace_engine import errors
 from headrace_engine.errors import FieldViolation
 from headrace_engine.service.status import MAX_VIOLATIONS, code_of, shorten, to_error, to_status
+from headrace_proto.v1.model_pb2 import MODEL_STATE_STOPPED, ModelStateInfo
+from headrace_proto.v1.status_pb2 import ErrorReason, QueueInfo, Status
 
 CODES = {
     errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,

@@ -16,8 +16,8 @@ import grpc
 import headrace_engine
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from headrace.v1 import model_service_pb2, model_service_pb2_grpc, request_pb2, request_service_pb2
-from headrace.v1.request_service_pb2_grpc import RequestServiceStub
+from headrace_proto.v1 import model_service_pb2, model_service_pb2_grpc, request_pb2, request_service_pb2
+from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
 
 pytestmark = pytest.mark.timeout(120)
 

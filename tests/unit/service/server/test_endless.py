@@ -9,7 +9,7 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
-from headrace.v1 import engine_service_pb2, model_service_pb2
+from headrace_proto.v1 import engine_service_pb2, model_service_pb2
 from unit.service.conftest import reason_of
 
 pytestmark = pytest.mark.timeout(60)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from headrace.v1 import request_service_pb2
 from headrace_engine.model_types import CoreLoss, ModelState
 from headrace_engine.service.server import EngineServer
+from headrace_proto.v1 import request_service_pb2
 from support.scripted.engine import tokens
 
 pytestmark = pytest.mark.timeout(60)

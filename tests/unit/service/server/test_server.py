@@ -9,12 +9,12 @@ import pytest
 from google.protobuf import json_format
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from headrace.v1 import engine_service_pb2, model_service_pb2, request_pb2, request_service_pb2
-from headrace.v1.runtime_pb2 import RuntimeConfig as WireRuntime
 from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, StartRequest
 from headrace_engine.service.server import SERVICES, EngineServer
+from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_pb2, request_service_pb2
+from headrace_proto.v1.runtime_pb2 import RuntimeConfig as WireRuntime
 from support.scripted.engine import HANDLE, end, tokens
 from unit.service.conftest import fields_of
 

@@ -8,8 +8,8 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
-from headrace.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 from headrace_engine.errors import FieldViolation, InvalidArgument, NotFound, OutOfRange, ResourceExhausted, Unavailable
+from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 from support.scripted.engine import tokens
 from unit.service.conftest import fields_of, reason_of, status_of
 from unit.service.server.test_server import failure_of

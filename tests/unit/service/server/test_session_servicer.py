@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import json_format
-from headrace.v1 import request_pb2, request_service_pb2_grpc, session_pb2
-from headrace.v1.session_pb2 import SessionRequest, SessionResponse
 from headrace_engine.errors import Internal
 from headrace_engine.result_types import FinishReason
 from headrace_engine.service.server import EngineServer
 from headrace_engine.service.status import to_error
+from headrace_proto.v1 import request_pb2, request_service_pb2_grpc, session_pb2
+from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 from support.clocks.waiting import wait_until
 from support.engine.rig import Rig
 from support.models.tiny_models import make_tiny_llama

@@ -7,9 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from headrace.v1.engine_service_pb2 import DetokenizeRequest, TokenizeRequest
-from headrace.v1.model_service_pb2 import InstallModelRequest
-from headrace.v1.request_service_pb2 import GenerateRequest, GetRequestRequest, ListRequestsRequest, StartRequestRequest
 from headrace_engine.engine.work_pools import WorkPools
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.service import request_servicer, sizes
@@ -24,6 +21,14 @@ from headrace_engine.service.sizes import (
     MAX_IDS,
     MAX_SEQUENCES,
     by_size,
+)
+from headrace_proto.v1.engine_service_pb2 import DetokenizeRequest, TokenizeRequest
+from headrace_proto.v1.model_service_pb2 import InstallModelRequest
+from headrace_proto.v1.request_service_pb2 import (
+    GenerateRequest,
+    GetRequestRequest,
+    ListRequestsRequest,
+    StartRequestRequest,
 )
 from support.clocks.clock import settle
 from support.engine.rig import Rig
