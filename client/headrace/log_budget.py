@@ -44,7 +44,8 @@ class LogBudget:
         now = self._clock()
         budget = self._kinds.setdefault(kind, _Kind(now))
         if about and now - self._told.get((kind, about), -math.inf) < REPEAT_SECONDS:
-            return budget.leave_out()
+            budget.leave_out()
+            return None
         omitted = budget.spend(now)
         if about and omitted is not None:
             self._remember((kind, about), now)
@@ -65,7 +66,8 @@ class _Kind:
         self._left = min(BURST, self._left + (now - self._time) * PER_SECOND)
         self._time = now
         if self._left < 1.0:
-            return self.leave_out()
+            self.leave_out()
+            return None
         self._left -= 1.0
         omitted, self._omitted = self._omitted, 0
         return omitted
