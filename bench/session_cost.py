@@ -17,13 +17,13 @@ from statistics import median
 from typing import Any
 
 from headrace_engine.commands import AddSequence
-from headrace_engine.engine.detokenizer import Detokenizer
-from headrace_engine.engine.outputs import Outputs
-from headrace_engine.engine.requests import Sequence
-from headrace_engine.engine.result_log import ResultLog
-from headrace_engine.engine.session_channels import Place
-from headrace_engine.engine.sessions import Sessions
-from headrace_engine.engine.statistics import SequenceTimes, StepHistory
+from headrace_engine.engine.models.outputs import Outputs
+from headrace_engine.engine.results.result_log import ResultLog
+from headrace_engine.engine.results.sequence import Sequence
+from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
+from headrace_engine.engine.sessions.session_channels import Place
+from headrace_engine.engine.sessions.sessions import Sessions
+from headrace_engine.engine.text.detokenizer import Detokenizer
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.messages import StepOutput
 from headrace_engine.service.convert_session import session_response

@@ -31,8 +31,8 @@ from bench_models import BenchModels
 from call_record import CORE_PROGRAM, RECORDED_ENGINE, Record, new_record
 from contestants import Form
 from headrace import Client
+from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
-from headrace_engine.engine.options import EngineOptions
 from headrace_engine.process import launch_process
 from headrace_engine.service.inprocess import InProcessTransport
 from headrace_engine.service.logs import configure_library

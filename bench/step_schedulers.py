@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from headrace_engine.commands import AddSequence
-from headrace_engine.core.block_pool import BlockPool
-from headrace_engine.core.pace import Pace
-from headrace_engine.core.prefix_cache import Scope
-from headrace_engine.core.schedule import Limits
-from headrace_engine.core.scheduler import Scheduler
+from headrace_engine.core.kv.block_pool import BlockPool
+from headrace_engine.core.kv.prefix_cache import Scope
+from headrace_engine.core.scheduling.pace import Pace
+from headrace_engine.core.scheduling.schedule import Limits
+from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.generation_config import SamplingParams
 
 

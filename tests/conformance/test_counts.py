@@ -97,7 +97,7 @@ def test_bc027_every_field_that_is_sent_is_what_holds(client: Client, sent: dict
 
 
 def test_bc027_no_field_that_is_honoured_is_left_out_here() -> None:
-    from headrace_engine.engine.fields import GENERATION
+    from headrace_engine.engine.config.fields import GENERATION
 
     honoured = {name for name, field in GENERATION.items() if field.honoured is None}
     assert honoured == {name for sent in ECHOES for name in sent}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from headrace import Client
-from headrace_engine.core.executor import Executor
 from headrace_engine.core.flight import Flight
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.steps.executor import Executor
 from support.models.tiny_models import make_tiny_llama
 from support.servers.books import release_all
 from support.servers.crowd import serve

@@ -12,7 +12,7 @@ from headrace import UnavailableError
 from headrace.recovery import Recovery
 from headrace.retry import RetryPolicy
 from headrace.session import ClientSession
-from headrace_engine.engine.session import PING_TIMEOUT
+from headrace_engine.engine.sessions.session import PING_TIMEOUT
 from headrace_engine.service.convert_session import apply, session_response
 from headrace_gateway import status
 from headrace_gateway.client_book import ClientBook

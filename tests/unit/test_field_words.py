@@ -13,10 +13,10 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from headrace.fields import GenerationFields, InstallFields
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.engine.field_checks import Field
-from headrace_engine.engine.field_page import default_of, kind_of, page, range_of
-from headrace_engine.engine.fields import GENERATION
-from headrace_engine.engine.runtime_fields import RUNTIME
+from headrace_engine.engine.config.field_checks import Field
+from headrace_engine.engine.config.field_page import default_of, kind_of, page, range_of
+from headrace_engine.engine.config.fields import GENERATION
+from headrace_engine.engine.config.runtime_fields import RUNTIME
 from headrace_engine.generation_config import GenerationConfig
 from headrace_proto.v1 import generation_pb2, runtime_pb2
 
@@ -92,7 +92,7 @@ def _other_units(field: Field) -> tuple[str, ...]:
 
 
 def test_the_page_is_that_of_the_tables() -> None:
-    """Make it anew with `python -m headrace_engine.engine.field_page > docs/fields.md`."""
+    """Make it anew with `python -m headrace_engine.engine.config.field_page > docs/fields.md`."""
     assert (ROOT / "docs/fields.md").read_text() == page()
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 from headrace.fields import GenerationFields, InstallFields
-from headrace_engine.engine.field_checks import Field
-from headrace_engine.engine.fields import GENERATION
-from headrace_engine.engine.runtime_fields import RUNTIME
+from headrace_engine.engine.config.field_checks import Field
+from headrace_engine.engine.config.fields import GENERATION
+from headrace_engine.engine.config.runtime_fields import RUNTIME
 
 _BEGIN = "The engine refuses these so far, by name and with the reason NOT_SUPPORTED"
 

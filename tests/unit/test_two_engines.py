@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from headrace import AsyncClient
-from headrace_engine.engine.admission import Admission
+from headrace_engine.engine.requests.admission import Admission
 from headrace_engine.service.server import EngineServer
 from headrace_gateway.options import Address, EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway

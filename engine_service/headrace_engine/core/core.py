@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 
 from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence, Ping, Shutdown
-from headrace_engine.core.block_pool import BlockPool
-from headrace_engine.core.executor import Executor
-from headrace_engine.core.guides import GuideMaker, Guides
-from headrace_engine.core.host_tier import HostTier
+from headrace_engine.core.guides.compiler import GuideMaker, Guides
+from headrace_engine.core.kv.block_pool import BlockPool
+from headrace_engine.core.kv.host_tier import HostTier
+from headrace_engine.core.kv.prefix_cache import Scope
 from headrace_engine.core.link import Link
-from headrace_engine.core.outcome import Outcome
-from headrace_engine.core.pace import Pace
-from headrace_engine.core.prefix_cache import Scope
 from headrace_engine.core.runner import Runner, Sampled
-from headrace_engine.core.schedule import Launched, Limits, Row, Schedule
-from headrace_engine.core.scheduler import Scheduler
+from headrace_engine.core.scheduling.pace import Pace
+from headrace_engine.core.scheduling.schedule import Launched, Limits, Row, Schedule
+from headrace_engine.core.scheduling.scheduler import Scheduler
+from headrace_engine.core.steps.executor import Executor
+from headrace_engine.core.steps.outcome import Outcome
 from headrace_engine.guided.guide import Guide
 from headrace_engine.messages import Pong, RunnerSizes, StepBegun
 from headrace_engine.result_types import FinishReason

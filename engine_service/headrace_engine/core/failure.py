@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_engine.core.executor import StepFailed
+from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.errors import HeadraceError, in_words, sendable
 from headrace_engine.messages import CoreFailed
 

@@ -9,8 +9,8 @@ from itertools import islice
 
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.link import Link
-from headrace_engine.core.pace import Pace
 from headrace_engine.core.runner import BlockCopies, Runner, Scoring, SequenceStep
+from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.messages import CoreProgress, CoreReady, RunnerSizes

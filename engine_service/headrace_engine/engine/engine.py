@@ -8,20 +8,20 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from headrace_engine.config import ModelFormat, RuntimeConfig
-from headrace_engine.engine.admission import Admission
-from headrace_engine.engine.core_link import CoreLauncher
-from headrace_engine.engine.field_checks import check_ids
-from headrace_engine.engine.kept_models import Replaced
-from headrace_engine.engine.load import model_loads
-from headrace_engine.engine.options import API_VERSION, FEATURES, EngineOptions
-from headrace_engine.engine.reading import Reading, page_of
-from headrace_engine.engine.registry import ModelRegistry
-from headrace_engine.engine.request_book import RequestBook
-from headrace_engine.engine.session_update import ModelLoad
-from headrace_engine.engine.sessions import Sessions
-from headrace_engine.engine.statistics import Clock
-from headrace_engine.engine.statistics_view import devices_of, engine_stat
-from headrace_engine.engine.work_pools import WorkPools
+from headrace_engine.engine.config.field_checks import check_ids
+from headrace_engine.engine.config.options import API_VERSION, FEATURES, EngineOptions
+from headrace_engine.engine.models.core_link import CoreLauncher
+from headrace_engine.engine.models.kept_models import Replaced
+from headrace_engine.engine.models.registry import ModelRegistry
+from headrace_engine.engine.models.statistics_view import devices_of, engine_stat
+from headrace_engine.engine.requests.admission import Admission
+from headrace_engine.engine.requests.reading import Reading, page_of
+from headrace_engine.engine.requests.registry import RequestBook
+from headrace_engine.engine.results.statistics import Clock
+from headrace_engine.engine.sessions.load import model_loads
+from headrace_engine.engine.sessions.session_update import ModelLoad
+from headrace_engine.engine.sessions.sessions import Sessions
+from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import Unavailable, quoted
 from headrace_engine.model_types import EngineStat, ModelDescription, ModelView, ServerInfo
 from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized

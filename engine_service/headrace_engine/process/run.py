@@ -14,10 +14,10 @@ from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
 from headrace_engine.core.link import LinkClosed, PingedLink
-from headrace_engine.core.pace import Pace
 from headrace_engine.core.paced_link import PacedLink
 from headrace_engine.core.pulse import Pulse
 from headrace_engine.core.runner import Runner
+from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument, is_fault
 from headrace_engine.process.devices import has_cuda

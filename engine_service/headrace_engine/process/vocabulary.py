@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 from headrace_engine.commands import CorePlan
-from headrace_engine.core.guides import GuideMaker
+from headrace_engine.core.guides.compiler import GuideMaker
 from headrace_engine.errors import in_words
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles

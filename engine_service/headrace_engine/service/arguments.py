@@ -14,8 +14,8 @@ from typing import NoReturn
 
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.engine.logits_processors import read_sources
-from headrace_engine.engine.options import FILE_LIMIT, STEP_TARGET, STREAM_INTERVAL, EngineOptions
+from headrace_engine.engine.config.logits_processors import read_sources
+from headrace_engine.engine.config.options import FILE_LIMIT, STEP_TARGET, STREAM_INTERVAL, EngineOptions
 from headrace_engine.process import AUTO_BACKEND, BACKENDS
 from headrace_engine.service.model_arguments import Setting, allowed_values, read_model
 

@@ -10,8 +10,8 @@ from headrace_proto.v1 import generation_pb2, request_pb2
 from headrace_proto.v1.engine_service_pb2 import TokenizeRequest
 from headrace_proto.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
 
-from headrace_engine.engine.field_checks import NOT_YET
-from headrace_engine.engine.fields import GENERATION
+from headrace_engine.engine.config.field_checks import NOT_YET
+from headrace_engine.engine.config.fields import GENERATION
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall

@@ -12,10 +12,10 @@ from google.protobuf.message import Message
 from headrace_proto.v1 import session_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 
-from headrace_engine.engine import session_update as told
-from headrace_engine.engine.field_checks import NOT_YET
-from headrace_engine.engine.session import PING_INTERVAL, PING_TIMEOUT, EngineSession
-from headrace_engine.engine.session_channels import Place
+from headrace_engine.engine.config.field_checks import NOT_YET
+from headrace_engine.engine.sessions import session_update as told
+from headrace_engine.engine.sessions.session import PING_INTERVAL, PING_TIMEOUT, EngineSession
+from headrace_engine.engine.sessions.session_channels import Place
 from headrace_engine.errors import InvalidArgument, is_fault
 from headrace_engine.service.codec import Codec, write_seconds
 from headrace_engine.service.convert_results import END_RECORD, PREFIX_REUSE, fill_details

@@ -19,9 +19,9 @@ from google.protobuf.message import Message
 from headrace.fill import unknown_name
 from headrace.transport import CallError, MessageChannel, MessageStream, client_closed
 
-from headrace_engine.engine.core_link import CoreLauncher
+from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
-from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.process import launch_process, launch_thread, make_runner
 from headrace_engine.service.inprocess_aio import AsyncInProcessTransport
 from headrace_engine.service.inprocess_call import Call, Conversation, Rpc, rpc_table

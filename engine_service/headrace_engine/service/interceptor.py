@@ -10,7 +10,7 @@ import grpc
 from headrace.intake import READS, Intake, NoMessage
 from headrace_proto.v1.status_pb2 import Status
 
-from headrace_engine.engine.shares import Shares
+from headrace_engine.engine.work.shares import Shares
 from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.service.callers import note_caller
 from headrace_engine.service.endless import EndlessCalls

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from headrace.ending import GRACE, Ending
 
 from headrace_engine.config import RuntimeConfig
+from headrace_engine.engine.config.model_paths import absent_roots
+from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
-from headrace_engine.engine.kept_models import Replaced
-from headrace_engine.engine.model_paths import absent_roots
-from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.models.kept_models import Replaced
 from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, InvalidArgument
 from headrace_engine.service.announcer import Announcer
 from headrace_engine.service.arguments import Arguments

@@ -10,8 +10,8 @@ import uvloop
 
 from headrace_engine import child_logs
 from headrace_engine.config import ModelFormat
-from headrace_engine.engine.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
+from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
 from headrace_engine.service.arguments import Arguments, parse_arguments
 from headrace_engine.service.life import Service

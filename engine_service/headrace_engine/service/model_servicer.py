@@ -8,8 +8,8 @@ from typing import Any
 from headrace_proto.v1 import model_service_pb2 as wire
 from headrace_proto.v1.model_service_pb2_grpc import ModelServiceServicer
 
+from headrace_engine.engine.config.runtime_fields import RUNTIME
 from headrace_engine.engine.engine import Engine
-from headrace_engine.engine.runtime_fields import RUNTIME
 from headrace_engine.service.addressing import check_addressed, model_infos
 from headrace_engine.service.convert_config import MODEL_FORMAT, RUNTIME_CONFIG
 from headrace_engine.service.convert_results import DESCRIPTION, MODEL

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 from headrace_proto.v1 import generation_pb2
 
-from headrace_engine.engine.field_checks import Field, refuse
-from headrace_engine.engine.work_pools import WorkPools
+from headrace_engine.engine.config.field_checks import Field, refuse
+from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.service.callers import caller
 

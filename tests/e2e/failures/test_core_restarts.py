@@ -13,8 +13,8 @@ from headrace import Client, HeadraceError
 from headrace.types import FinishReason
 from headrace_engine import result_types
 from headrace_engine.config import RuntimeConfig
+from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
-from headrace_engine.engine.options import EngineOptions
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.process import launch_process
 from headrace_engine.request_types import StartRequest

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.backends.torch.sampler import sample
-from headrace_engine.core.logit_state import bit_mask
 from headrace_engine.core.runner import LogitChanges, SequenceStep
+from headrace_engine.core.scheduling.logit_state import bit_mask
 from headrace_engine.generation_config import SamplingParams
 from native.device.test_sampling import ALL_CUTS, choices, step
 from native.samplers import Samplers

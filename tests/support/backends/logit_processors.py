@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from headrace_engine.core.logit_state import LogitState
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.scheduling.logit_state import LogitState
 from headrace_engine.generation_config import LogitRules, SamplingParams
 from torch import Tensor
 from transformers import (

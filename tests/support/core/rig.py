@@ -9,7 +9,7 @@ from typing import Any
 from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence
 from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
-from headrace_engine.core.pace import Pace
+from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.warmup import start_up
 from headrace_engine.messages import CoreMessage, CoreStat, Ended, PromptPiece, StepBegun, StepOutput
 

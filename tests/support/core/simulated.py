@@ -17,8 +17,8 @@ from typing import Any
 
 from headrace_engine.commands import AddSequence, CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
-from headrace_engine.core.logit_state import LogitState
 from headrace_engine.core.runner import BlockCopies, Progress, Runner, Sampled, Scores, SequenceStep
+from headrace_engine.core.scheduling.logit_state import LogitState
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.messages import RunnerSizes

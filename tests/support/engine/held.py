@@ -6,9 +6,9 @@ import threading
 from typing import Any
 
 import pytest
-from headrace_engine.engine.prepare import prepare
+from headrace_engine.engine.models.prepare import prepare
 
-PREPARE = "headrace_engine.engine.model.prepare"
+PREPARE = "headrace_engine.engine.models.model.prepare"
 
 
 class Held:

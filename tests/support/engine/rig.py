@@ -7,8 +7,8 @@ from typing import Any
 
 from headrace_engine.commands import AddSequence
 from headrace_engine.config import RuntimeConfig
+from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
-from headrace_engine.engine.options import EngineOptions
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import AcceptedRequest, Chat, StartRequest

@@ -6,14 +6,14 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from headrace_engine.engine.load import LoadWatch
-from headrace_engine.engine.requests import Request
-from headrace_engine.engine.result_log import ResultLog
-from headrace_engine.engine.session import EngineSession
-from headrace_engine.engine.session_channels import Place
-from headrace_engine.engine.session_update import ModelLoad, Rows, SessionUpdate
-from headrace_engine.engine.shares import Shares
-from headrace_engine.engine.token_details import Asked
+from headrace_engine.engine.requests.requests import Request
+from headrace_engine.engine.results.result_log import ResultLog
+from headrace_engine.engine.results.token_details import Asked
+from headrace_engine.engine.sessions.load import LoadWatch
+from headrace_engine.engine.sessions.session import EngineSession
+from headrace_engine.engine.sessions.session_channels import Place
+from headrace_engine.engine.sessions.session_update import ModelLoad, Rows, SessionUpdate
+from headrace_engine.engine.work.shares import Shares
 from headrace_engine.errors import NotFound
 from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, TokenDetails, TokenTensors, TopLogprobs
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace_engine.engine.stopping import Decoder, StoppingDetokenizer
-from headrace_engine.engine.stops import stops_of
+from headrace_engine.engine.text.stopping import Decoder, StoppingDetokenizer
+from headrace_engine.engine.text.stops import stops_of
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.models.tokenizer import TokenizerBundle
 

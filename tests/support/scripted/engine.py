@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 from zlib import crc32
 
 from headrace_engine.config import ModelFormat, RuntimeConfig
-from headrace_engine.engine.kept_models import Replaced
-from headrace_engine.engine.sessions import Sessions
-from headrace_engine.engine.work_pools import WorkPools
+from headrace_engine.engine.models.kept_models import Replaced
+from headrace_engine.engine.sessions.sessions import Sessions
+from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import NotFound
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig, EngineStat, ModelDescription, ModelState, ModelView, ServerInfo

@@ -12,8 +12,8 @@ from headrace_engine import child_logs
 
 PROGRAMS = {
     "core": "headrace_engine.process",
-    "rendering": "headrace_engine.engine.rendering_process",
-    "formats": "headrace_engine.engine.format_process",
+    "rendering": "headrace_engine.engine.chat.process",
+    "formats": "headrace_engine.engine.formats.process",
 }
 LOGGING = """
 import logging, threading, warnings

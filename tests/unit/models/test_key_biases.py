@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from headrace_engine.config import KvCacheMode, RuntimeConfig
-from headrace_engine.engine.options import EngineOptions
-from headrace_engine.engine.prepare import prepare
+from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.engine.models.prepare import prepare
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.key_biases import large_key_biases
 from safetensors.torch import load_file, save_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from headrace_engine.core.block_pool import BlockPool, BooksError
+from headrace_engine.core.kv.block_pool import BlockPool, BooksError
 
 
 def test_blocks_are_handed_out_once() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace_engine.core.block_pool import BlockPool
-from headrace_engine.core.host_tier import HostTier
-from headrace_engine.core.prefix_cache import Cursor, PrefixCache, Scope
+from headrace_engine.core.kv.block_pool import BlockPool
+from headrace_engine.core.kv.host_tier import HostTier
+from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache, Scope
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule

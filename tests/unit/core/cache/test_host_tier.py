@@ -6,11 +6,11 @@ import random
 from collections.abc import Iterable
 
 import pytest
-from headrace_engine.core import prefix_cache
-from headrace_engine.core.block_pool import BlockPool, BooksError
-from headrace_engine.core.executor import StepFailed
-from headrace_engine.core.host_tier import HostTier
-from headrace_engine.core.prefix_cache import Cursor, PrefixCache, Scope
+from headrace_engine.core.kv import prefix_cache
+from headrace_engine.core.kv.block_pool import BlockPool, BooksError
+from headrace_engine.core.kv.host_tier import HostTier
+from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache, Scope
+from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.result_types import FinishReason
 from support.core.rig import Rig
 from support.core.simulated import score

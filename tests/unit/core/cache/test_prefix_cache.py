@@ -8,9 +8,9 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
-from headrace_engine.core import prefix_cache
-from headrace_engine.core.block_pool import BlockPool
-from headrace_engine.core.prefix_cache import Cursor, PrefixCache, Scope
+from headrace_engine.core.kv import prefix_cache
+from headrace_engine.core.kv.block_pool import BlockPool
+from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache, Scope
 from unit.core.conftest import MakeRig
 
 B = 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace_engine.commands import AddSequence
-from headrace_engine.core.guide_line import GuideLine
+from headrace_engine.core.guides.compile_queue import GuideLine
 from headrace_engine.generation_config import SamplingParams
 
 

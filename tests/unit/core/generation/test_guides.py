@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from headrace_engine.commands import AddSequence
-from headrace_engine.core.guides import MOMENT, Guides
+from headrace_engine.core.guides.compiler import MOMENT, Guides
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind, SamplingParams
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide

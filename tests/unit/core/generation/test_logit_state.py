@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from headrace_engine.commands import AddSequence
-from headrace_engine.core.logit_state import LogitState, bit_mask
-from headrace_engine.core.sequence import Sequence
+from headrace_engine.core.scheduling.logit_state import LogitState, bit_mask
+from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.generation_config import LogitRules, SamplingParams
 from hypothesis import given
 from hypothesis import strategies as st

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from headrace_engine.commands import AddSequence, CorePlan, Ping
 from headrace_engine.core.runner import Sampled, SequenceStep
-from headrace_engine.engine.core_link import CoreLauncher, CoreLink
+from headrace_engine.engine.models.core_link import CoreLauncher, CoreLink
 from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
 from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
 from headrace_engine.process.parent import ProcessLink

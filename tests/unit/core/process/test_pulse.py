@@ -11,7 +11,7 @@ from headrace_engine.commands import AddSequence, CorePlan, Ping
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.pulse import Pulse
 from headrace_engine.core.runner import Sampled, SequenceStep
-from headrace_engine.engine.core_link import CoreLauncher
+from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.messages import Pong
 from headrace_engine.process import launch_thread
 from support.core.simulated import GREEDY, SimulatedRunner, make_plan

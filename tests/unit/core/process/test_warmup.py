@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from headrace_engine.commands import CorePlan, Shutdown
-from headrace_engine.core.executor import StepFailed
 from headrace_engine.core.failure import failure
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.core.warmup import largest_steps, start_up
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument, OutOfMemory, Unavailable
 from headrace_engine.messages import CoreFailed, CoreMessage, CoreProgress, CoreReady, RunnerSizes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from headrace_engine.commands import Ping, Shutdown
-from headrace_engine.core.executor import StepFailed
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.messages import Ended, Pong
 from headrace_engine.result_types import FinishReason

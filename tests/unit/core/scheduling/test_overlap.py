@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pytest
 from headrace_engine.commands import Shutdown
-from headrace_engine.core.executor import StepFailed
+from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.generation_config import InterruptPolicy, LogitRules, SamplingParams
 from headrace_engine.result_types import FinishReason
 from hypothesis import HealthCheck, given, settings

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from headrace_engine.core.pace import RELAXED, Pace
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.scheduling.pace import RELAXED, Pace
 from support.core.delayed_runner import DelayedRunner
 from support.core.rig import Rig
 from support.core.simulated import SimulatedRunner

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, KvCacheMode, RuntimeConfig, WeightQuant
-from headrace_engine.engine import backend_fields
-from headrace_engine.engine.backend_fields import check_backend, check_storage
+from headrace_engine.engine.config import backend_fields
+from headrace_engine.engine.config.backend_fields import check_backend, check_storage
 from headrace_engine.errors import InvalidArgument
 
 PLAIN = RuntimeConfig(model_name="smol", model_path="/models/smol")

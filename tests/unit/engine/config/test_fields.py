@@ -8,9 +8,9 @@ from typing import Any, get_origin, get_type_hints
 
 import pytest
 from headrace_engine.config import Lease, ModelFormat, RuntimeConfig
-from headrace_engine.engine.field_checks import Field, check, is_set
-from headrace_engine.engine.fields import GENERATION, MAX_ENTRIES
-from headrace_engine.engine.runtime_fields import RUNTIME
+from headrace_engine.engine.config.field_checks import Field, check, is_set
+from headrace_engine.engine.config.fields import GENERATION, MAX_ENTRIES
+from headrace_engine.engine.config.runtime_fields import RUNTIME
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig, InterruptPolicy
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.engine.field_checks import check_ids
-from headrace_engine.engine.generation import Generation, Limits, check_prompt, resolve
+from headrace_engine.engine.config.field_checks import check_ids
+from headrace_engine.engine.config.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig, SamplingParams
 

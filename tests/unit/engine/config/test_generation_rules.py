@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from headrace_engine.config import Lease
-from headrace_engine.engine.field_checks import is_set
-from headrace_engine.engine.fields import GENERATION
-from headrace_engine.engine.generation import Generation, Limits, resolve
+from headrace_engine.engine.config.field_checks import is_set
+from headrace_engine.engine.config.fields import GENERATION
+from headrace_engine.engine.config.generation import Generation, Limits, resolve
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig, InterruptPolicy
 from hypothesis import event, given, settings

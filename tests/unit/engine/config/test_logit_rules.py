@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
-from headrace_engine.engine.generation import Limits, resolve
-from headrace_engine.engine.logit_rules import check_logit_fields, rules_of
-from headrace_engine.engine.spellings import spellings
+from headrace_engine.engine.config.generation import Limits, resolve
+from headrace_engine.engine.config.logit_rules import check_logit_fields, rules_of
+from headrace_engine.engine.text.spellings import spellings
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig, LogitRules
 from support.models.vocabularies import SPACE, bundle, byte_level, sentencepiece

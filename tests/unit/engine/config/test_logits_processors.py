@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.commands import ProcessorFile
-from headrace_engine.engine.logits_processors import (
+from headrace_engine.engine.config.logits_processors import (
     MAX_ARGUMENTS,
     check_processors,
     check_sources,
     processor_files,
     read_sources,
 )
-from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.model_types import EffectiveConfig, RuntimeConfig

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from headrace_engine.engine.model_defaults import check_default_ids, model_defaults
+from headrace_engine.engine.config.model_defaults import check_default_ids, model_defaults
 from headrace_engine.errors import BadModel
 from headrace_engine.generation_config import GenerationConfig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.config.options import EngineOptions
 
 
 @pytest.mark.parametrize("name", ["e1", "engine", "e-1.zone_2", "7", "a" * 64])

@@ -19,8 +19,8 @@ from headrace_engine.config import (
     RuntimeConfig,
     WeightQuant,
 )
-from headrace_engine.engine.options import STEP_TARGET, STREAM_INTERVAL, EngineOptions
-from headrace_engine.engine.runtime import (
+from headrace_engine.engine.config.options import STEP_TARGET, STREAM_INTERVAL, EngineOptions
+from headrace_engine.engine.config.runtime import (
     check_config,
     core_plan,
     effective_config,

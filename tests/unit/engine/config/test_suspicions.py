@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.engine.generation import Limits, filled, resolve
-from headrace_engine.engine.suspicions import Asked, suspicions
+from headrace_engine.engine.config.generation import Limits, filled, resolve
+from headrace_engine.engine.config.warnings import Asked, suspicions
 from headrace_engine.generation_config import GenerationConfig
 
 NEUTRAL = {"early_stopping": True, "use_prefix_cache": True}

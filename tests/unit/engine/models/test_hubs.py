@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.engine.hubs import check_hub
-from headrace_engine.engine.options import EngineOptions
+from headrace_engine.engine.config.hubs import check_hub
+from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.model_types import ModelState
 from support.engine.rig import Rig

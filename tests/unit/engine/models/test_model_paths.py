@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.engine.model_paths import Place, check_path, locate
-from headrace_engine.engine.options import EngineOptions
-from headrace_engine.engine.prepare import describe, prepare
+from headrace_engine.engine.config.model_paths import Place, check_path, locate
+from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.engine.models.prepare import describe, prepare
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
 from headrace_engine.model_types import ModelState
 from support.engine.rig import NAME, Rig

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from headrace_engine.commands import AddSequence
-from headrace_engine.engine.detokenizer import Detokenizer
-from headrace_engine.engine.outputs import Outputs
-from headrace_engine.engine.requests import Sequence
-from headrace_engine.engine.result_log import ResultLog
-from headrace_engine.engine.statistics import SequenceTimes, StepHistory
-from headrace_engine.engine.token_details import Asked
+from headrace_engine.engine.models.outputs import Outputs
+from headrace_engine.engine.results.result_log import ResultLog
+from headrace_engine.engine.results.sequence import Sequence
+from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
+from headrace_engine.engine.results.token_details import Asked
+from headrace_engine.engine.text.detokenizer import Detokenizer
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.messages import Ended, Scheduled, StepOutput
 from headrace_engine.result_types import FinishReason, GenerateStatus, TopLogprobs

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.engine import kept_models
-from headrace_engine.engine.kept_models import Replaced
-from headrace_engine.engine.state_store import FILE, SavedModel, StateStore
+from headrace_engine.engine.models import kept_models
+from headrace_engine.engine.models.kept_models import Replaced
+from headrace_engine.engine.models.state_store import FILE, SavedModel, StateStore
 from headrace_engine.errors import BadModel, FailedPrecondition, InvalidArgument
 from headrace_engine.model_types import ModelState
 from support.engine.rig import NAME, Rig
@@ -242,7 +242,7 @@ class TestDeclared:
         def damaged(*_: object) -> None:
             raise BadModel("the tokenizer is damaged")
 
-        monkeypatch.setattr("headrace_engine.engine.model.prepare", damaged)
+        monkeypatch.setattr("headrace_engine.engine.models.model.prepare", damaged)
         with pytest.raises(BadModel):
             await rig.engine.install_model(newer)
         assert batches(tmp_path) == {NAME: 32, "other": None}

@@ -18,7 +18,7 @@ from headrace_engine.config import (
     RopeScalingType,
     RuntimeConfig,
 )
-from headrace_engine.engine.state_store import FILE, LOCK, SavedModel, StateStore
+from headrace_engine.engine.models.state_store import FILE, LOCK, SavedModel, StateStore
 from headrace_engine.errors import FailedPrecondition
 from headrace_engine.model_types import ModelState
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace_engine.engine.verbs import Verbs
+from headrace_engine.engine.work.joined_calls import Verbs
 from headrace_engine.errors import BadModel, FailedPrecondition
 from support.clocks.clock import settle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from headrace_engine.engine.watchers import INTERVAL, Watchers
+from headrace_engine.engine.models.watchers import INTERVAL, Watchers
 from headrace_engine.model_types import ModelPhase, ModelProgress, ModelState, ModelView
 from support.clocks.clock import settle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace_engine.engine.alarms import Alarms
+from headrace_engine.engine.requests.timer_queue import Alarms
 from support.clocks.clock import FakeClock
 from support.clocks.timers import FakeTimers
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import Lease
-from headrace_engine.engine.candidates import cost
-from headrace_engine.engine.result_room import log_bytes
+from headrace_engine.engine.results.best_of import cost
+from headrace_engine.engine.results.budget import log_bytes
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.request_types import AcceptedRequest, ResumedSequence
 from headrace_engine.result_types import FinishReason, GenerateStatus, RequestStat

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.engine.request_book import RequestBook
+from headrace_engine.engine.requests.registry import RequestBook
 from headrace_engine.messages import StepBegun
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason, GenerateStatus

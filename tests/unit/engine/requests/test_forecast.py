@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headrace_engine.engine.forecast import Work, forecast, work_of
-from headrace_engine.engine.generation import Generation
-from headrace_engine.engine.step_times import MEMORY, StepTimes
-from headrace_engine.engine.waiting_line import Waiting, WaitingLine
+from headrace_engine.engine.config.generation import Generation
+from headrace_engine.engine.models.waiting_queue import Waiting, WaitingLine
+from headrace_engine.engine.requests.forecast import Work, forecast, work_of
+from headrace_engine.engine.results.step_times import MEMORY, StepTimes
 from headrace_engine.errors import DeadlineExceeded
 from headrace_engine.generation_config import GenerationConfig, SamplingParams
 from headrace_engine.messages import CoreStat
@@ -230,7 +230,8 @@ class TestRefusals:
 
     async def test_the_time_that_tokenising_took_counts(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         await run(rig)
-        monkeypatch.setattr("headrace_engine.engine.admission.check_prompt", lambda *args: rig.clock.advance(3.0))
+        check = "headrace_engine.engine.requests.admission.check_prompt"
+        monkeypatch.setattr(check, lambda *args: rig.clock.advance(3.0))
         error = await missed(rig, deadline=3.0)
         assert "3 s to prepare it" in error.message
         await rig.start(config={"deadline": 3.5})

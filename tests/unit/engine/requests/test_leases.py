@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import Lease
-from headrace_engine.engine.leases import DEFAULT_LEASE, Leases, lease_violations, resolved_lease
-from headrace_engine.engine.model import Model
+from headrace_engine.engine.config.lease_fields import DEFAULT_LEASE, lease_violations, resolved_lease
+from headrace_engine.engine.models.model import Model
+from headrace_engine.engine.requests.leases import Leases
 from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import RequestView

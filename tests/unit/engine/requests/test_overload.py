@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.requests import Request
-from headrace_engine.engine.result_room import log_bytes
+from headrace_engine.engine.requests.requests import Request
+from headrace_engine.engine.results.budget import log_bytes
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.result_types import FinishReason
 from support.engine.rig import NAME, Rig

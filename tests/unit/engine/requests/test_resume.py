@@ -7,7 +7,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from headrace_engine.engine import resume
+from headrace_engine.engine.requests import resume
 from headrace_engine.errors import InvalidArgument, OutOfRange
 from headrace_engine.request_types import AcceptedRequest, ResumedSequence
 from headrace_engine.result_types import FinishReason, GenerateStatus, RequestStat

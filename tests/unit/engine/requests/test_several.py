@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.result_room import log_bytes
+from headrace_engine.engine.results.budget import log_bytes
 from headrace_engine.errors import InvalidArgument, NotFound, ResourceExhausted
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason

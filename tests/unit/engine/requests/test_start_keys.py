@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headrace_engine.engine import awaited_starts
-from headrace_engine.engine.awaited_starts import AwaitedStarts
-from headrace_engine.engine.start_keys import KEY_MEMORY
-from headrace_engine.engine.text import TextProcessor
-from headrace_engine.engine.work_pools import INLINE_SIZE
+from headrace_engine.engine.requests import awaited_starts
+from headrace_engine.engine.requests.awaited_starts import AwaitedStarts
+from headrace_engine.engine.requests.start_keys import KEY_MEMORY
+from headrace_engine.engine.text.text import TextProcessor
+from headrace_engine.engine.work.pools import INLINE_SIZE
 from headrace_engine.errors import (
     AlreadyExists,
     FailedPrecondition,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.commands import AddSequence
-from headrace_engine.engine.work_pools import INLINE_SIZE
+from headrace_engine.engine.work.pools import INLINE_SIZE
 from headrace_engine.errors import (
     InvalidArgument,
     ResourceExhausted,

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any, cast
 
-from headrace_engine.engine.deliveries import Deliveries
+from headrace_engine.engine.requests.open_streams import Deliveries
 from headrace_engine.result_types import FinishReason
 from headrace_engine.service.life import Service
 from support.clocks.clock import settle

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.engine.kept_size import PLAIN_BYTES, brought, held_bytes
-from headrace_engine.engine.result_room import log_bytes
-from headrace_engine.engine.stopping import StoppingDetokenizer
-from headrace_engine.engine.word_finder import WordFinder
+from headrace_engine.engine.requests.request_size import PLAIN_BYTES, brought, held_bytes
+from headrace_engine.engine.results.budget import log_bytes
+from headrace_engine.engine.text.stopping import StoppingDetokenizer
+from headrace_engine.engine.text.word_finder import WordFinder
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.generation_config import GenerationConfig, ResponseFormat, ResponseFormatKind
 from headrace_engine.result_types import FinishReason

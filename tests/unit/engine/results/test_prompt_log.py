@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from headrace_engine.engine.prompt_log import PromptLog
-from headrace_engine.engine.result_room import log_bytes
-from headrace_engine.engine.token_details import Asked
+from headrace_engine.engine.results.budget import log_bytes
+from headrace_engine.engine.results.prompt_log import PromptLog
+from headrace_engine.engine.results.token_details import Asked
 from headrace_engine.errors import Internal, InvalidArgument, OutOfRange
 from headrace_engine.messages import PromptPiece
 from headrace_engine.result_types import FinishReason, PromptLogprobs, TopLogprobs

@@ -7,8 +7,8 @@ import struct
 from zlib import crc32
 
 import pytest
-from headrace_engine.engine.result_log import MAX_READ_TEXT, MAX_READ_TOKENS, ResultLog
-from headrace_engine.engine.token_details import Asked
+from headrace_engine.engine.results.result_log import MAX_READ_TEXT, MAX_READ_TOKENS, ResultLog
+from headrace_engine.engine.results.token_details import Asked
 from headrace_engine.errors import NotFound, OutOfRange
 from headrace_engine.result_types import EndRecord, FinishReason, GenerateStatus, PrefixReuse, RequestStat, TopLogprobs
 from support.clocks.clock import settle

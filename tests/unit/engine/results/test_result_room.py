@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.result_room import SEQUENCE_BYTES, TOKEN_BYTES, Need, ResultRoom, log_bytes
-from headrace_engine.engine.token_details import Asked
+from headrace_engine.engine.results.budget import SEQUENCE_BYTES, TOKEN_BYTES, Need, ResultRoom, log_bytes
+from headrace_engine.engine.results.token_details import Asked
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.result_types import FinishReason
 from support.engine.rig import NAME, Rig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.engine.statistics import WINDOW, SequenceTimes, StepHistory, percentile
+from headrace_engine.engine.results.statistics import WINDOW, SequenceTimes, StepHistory, percentile
 from headrace_engine.messages import CoreStat, StepOutput
 from hypothesis import given
 from hypothesis import strategies as st

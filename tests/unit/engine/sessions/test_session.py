@@ -6,9 +6,9 @@ import asyncio
 import math
 
 import pytest
-from headrace_engine.engine.session import LEAVE_TIME, LOAD_INTERVAL, PING_TIMEOUT
-from headrace_engine.engine.session_channels import MAX_HANDLE_BYTES, ChannelNumbers
-from headrace_engine.engine.session_update import (
+from headrace_engine.engine.sessions.session import LEAVE_TIME, LOAD_INTERVAL, PING_TIMEOUT
+from headrace_engine.engine.sessions.session_channels import MAX_HANDLE_BYTES, ChannelNumbers
+from headrace_engine.engine.sessions.session_update import (
     Attached,
     ModelLoad,
     SequenceEnd,
@@ -114,7 +114,7 @@ class TestAttach:
         self, rig: SessionRig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Failed ones count until they are told, or a client that never listens would fill the memory."""
-        monkeypatch.setattr("headrace_engine.engine.session_channels.MAX_CHANNELS", 3)
+        monkeypatch.setattr("headrace_engine.engine.sessions.session_channels.MAX_CHANNELS", 3)
         rig.story()
         rig.attach(1)
         rig.attach(2, "unknown")

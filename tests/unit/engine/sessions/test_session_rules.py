@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from headrace_engine.engine.result_log import ResultLog
-from headrace_engine.engine.session_update import SessionUpdate
+from headrace_engine.engine.results.result_log import ResultLog
+from headrace_engine.engine.sessions.session_update import SessionUpdate
 from headrace_engine.result_types import FinishReason, GenerateStatus, PrefixReuse
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.session_channels import Refused
+from headrace_engine.engine.sessions.session_channels import Refused
 from headrace_engine.errors import ResourceExhausted
 from support.engine.session_rig import SessionRig
 
@@ -44,7 +44,7 @@ async def test_f13_a_share_is_given_back_with_each_channel(rig: SessionRig) -> N
 
 async def test_f13_one_sequence_has_so_many_readers(rig: SessionRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each token is told to all of them, so their number is bounded whoever they are."""
-    monkeypatch.setattr("headrace_engine.engine.session_reader.MAX_FOLLOWERS", 2)
+    monkeypatch.setattr("headrace_engine.engine.sessions.session_reader.MAX_FOLLOWERS", 2)
     story = rig.story()
     for number in (1, 2, 3):
         rig.attach(number)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from headrace_engine.engine.chat_template import ChatTemplate, Rendered
-from headrace_engine.engine.shield import Shield
+from headrace_engine.engine.chat.escaping import Shield
+from headrace_engine.engine.chat.template import ChatTemplate, Rendered
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from headrace_engine.engine.chat_messages import MAX_DEPTH
-from headrace_engine.engine.chat_template import ChatTemplate
-from headrace_engine.engine.shield import Shield
+from headrace_engine.engine.chat.escaping import Shield
+from headrace_engine.engine.chat.messages import MAX_DEPTH
+from headrace_engine.engine.chat.template import ChatTemplate
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from hypothesis import given, settings

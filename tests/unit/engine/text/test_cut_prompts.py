@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.engine.detokenizer import Detokenizer, cut_of_prompt
-from headrace_engine.engine.stopping import Decoder, StoppingDetokenizer
-from headrace_engine.engine.stops import stops_of
+from headrace_engine.engine.text.detokenizer import Detokenizer, cut_of_prompt
+from headrace_engine.engine.text.stopping import Decoder, StoppingDetokenizer
+from headrace_engine.engine.text.stops import stops_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support.models.stop_reference import effective

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.engine import format_checker as checker_module
-from headrace_engine.engine import guiding as guiding_module
-from headrace_engine.engine.format_checker import FormatChecker
-from headrace_engine.engine.format_messages import Verdict, Words
-from headrace_engine.engine.guiding import Guiding
-from headrace_engine.engine.side_process import SideProcess
+from headrace_engine.engine.formats import checker as checker_module
+from headrace_engine.engine.formats import formats as guiding_module
+from headrace_engine.engine.formats.checker import FormatChecker
+from headrace_engine.engine.formats.formats import Guiding
+from headrace_engine.engine.formats.frames import Verdict, Words
+from headrace_engine.engine.work.side_process import SideProcess
 from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted, Unavailable
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.models.catalogue import open_model

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.engine import model as model_module
+from headrace_engine.engine.models import model as model_module
 from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, ChatMessage

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from headrace_engine.engine.format_checker import FormatChecker
-from headrace_engine.engine.format_messages import Words
+from headrace_engine.engine.formats.checker import FormatChecker
+from headrace_engine.engine.formats.frames import Words
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided.vocabulary import Vocabulary

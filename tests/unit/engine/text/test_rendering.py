@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from headrace_engine.engine import rendering, rendering_messages, side_process
-from headrace_engine.engine.chat_template import MAX_REASON
-from headrace_engine.engine.rendering import Renderer
+from headrace_engine.engine.chat import frames as rendering_messages
+from headrace_engine.engine.chat import renderer as rendering
+from headrace_engine.engine.chat.renderer import Renderer
+from headrace_engine.engine.chat.template import MAX_REASON
+from headrace_engine.engine.work import side_process
 from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from support.clocks.waiting import wait_until
@@ -52,8 +54,9 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
     """Has some lines run first in processes that render."""
 
     def use(lines: str) -> None:
-        first = f"import os, sys, time\nfrom pathlib import Path\nfrom headrace_engine.engine import sandbox\n{lines}"
-        rest = "from headrace_engine.engine.rendering_process import main\nmain(int(sys.argv[1]))\n"
+        first = "import os, sys, time\nfrom pathlib import Path\nfrom headrace_engine.engine.chat import sandbox\n"
+        first += lines
+        rest = "from headrace_engine.engine.chat.process import main\nmain(int(sys.argv[1]))\n"
         (tmp_path / "program.py").write_text(first + rest, encoding="utf-8")
         monkeypatch.setattr(rendering, "_PROGRAM", (sys.executable, str(tmp_path / "program.py")))
 
@@ -64,7 +67,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
 def hasty(program: Program) -> None:
     """Processes that have less time and memory than usual."""
     program(
-        "import headrace_engine.engine.rendering_messages as messages\n"
+        "import headrace_engine.engine.chat.frames as messages\n"
         "messages.MAX_SECONDS, messages.MAX_MEMORY = 0.3, 300 << 20\n"
     )
 
@@ -238,7 +241,7 @@ class TestProcesses:
 
     def test_a_template_that_ends_two_of_them_is_to_blame(self, program: Program) -> None:
         program(
-            "from headrace_engine.engine import rendering_process\n"
+            "from headrace_engine.engine.chat import process as rendering_process\n"
             "rendering_process.ChatTemplate = lambda *_: os.kill(os.getpid(), 9)\n"
         )
         with pytest.raises(InvalidArgument) as caught:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.shield import Shield
+from headrace_engine.engine.chat.escaping import Shield
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from headrace_engine.engine.stops import stops_of
+from headrace_engine.engine.text.stops import stops_of
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.models.tokenizer import TokenizerBundle
 from hypothesis import given

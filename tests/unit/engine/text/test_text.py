@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headrace_engine.engine import text as text_module
-from headrace_engine.engine.generation import Generation
-from headrace_engine.engine.rendering import Renderer
-from headrace_engine.engine.text import MIN_CHAT_CHARACTERS, TextProcessor
-from headrace_engine.engine.work_pools import INLINE_SIZE, LONG_SIZE
+from headrace_engine.engine.chat.renderer import Renderer
+from headrace_engine.engine.config.generation import Generation
+from headrace_engine.engine.text import text as text_module
+from headrace_engine.engine.text.text import MIN_CHAT_CHARACTERS, TextProcessor
+from headrace_engine.engine.work.pools import INLINE_SIZE, LONG_SIZE
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig, SamplingParams
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.engine.text_pieces import encode_pieces
+from headrace_engine.engine.text.pieces import encode_pieces
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.models.vocabulary.gguf import build_tokenizer
 from hypothesis import given

@@ -14,11 +14,11 @@ import headrace_engine
 import headrace_gateway
 import pytest
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.engine import spellings as spellings_module
-from headrace_engine.engine.prepare import prepare
-from headrace_engine.engine.spellings import SLICE, in_slices, spelling_size, spellings
-from headrace_engine.engine.work_pool import MAX_STUCK
-from headrace_engine.engine.work_pools import INLINE_SIZE, LONG_SIZE
+from headrace_engine.engine.models.prepare import prepare
+from headrace_engine.engine.text import spellings as spellings_module
+from headrace_engine.engine.text.spellings import SLICE, in_slices, spelling_size, spellings
+from headrace_engine.engine.work.pool import MAX_STUCK
+from headrace_engine.engine.work.pools import INLINE_SIZE, LONG_SIZE
 from headrace_engine.errors import BadModel, HeadraceError
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.model_types import ModelState

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headrace_engine.engine import work_pool
-from headrace_engine.engine.work_pool import MAX_STUCK, PoolLimits, WorkPool
+from headrace_engine.engine.work import pool as work_pool
+from headrace_engine.engine.work.pool import MAX_STUCK, PoolLimits, WorkPool
 from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted
 from support.clocks.waiting import wait_until
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.session_update import HandleError, SessionUpdate, WindowState
+from headrace_engine.engine.sessions.session_update import HandleError, SessionUpdate, WindowState
 from headrace_engine.errors import NotFound
 from headrace_engine.result_types import FinishReason
 from headrace_engine.service.convert_session import (

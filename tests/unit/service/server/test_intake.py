@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from headrace.intake import FLOW_OPTIONS, Intake, NoMessage
-from headrace_engine.engine.shares import Shares
+from headrace_engine.engine.work.shares import Shares
 
 
 class Messages:

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from headrace_engine.engine.work_pools import WorkPools
+from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.service import request_servicer, sizes
 from headrace_engine.service.convert_prompt import generate_request, start_request, tokenize_prompt

@@ -1,0 +1,1 @@
+"""Grammars of response formats, compiled beside the steps."""

@@ -1,0 +1,1 @@
+"""What the next step computes, and for whom."""

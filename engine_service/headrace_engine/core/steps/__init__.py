@@ -1,0 +1,1 @@
+"""Steps as they are run, and what they bring."""

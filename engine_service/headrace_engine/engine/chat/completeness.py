@@ -1,0 +1,152 @@
+"""What a chat says, and whether a text that was made from it shows all of that."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_engine.engine.chat.variants import BETWEEN_PARTS, Arguments, Parts
+
+Messages = list[dict[str, Any]]
+
+# As the marks of a shield: private-use characters around digits, which nobody writes by accident.
+_OPEN, _CLOSE = f"\ue004{secrets.randbits(64)}:", "\ue005"
+_SIGN = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Something that a chat says.
+
+    Attributes:
+        field: its path.
+        message: the message that it belongs to; None: it is a tool.
+        of_content: it is the content of that, or a part of it.
+    """
+
+    field: str
+    message: int | None = None
+    of_content: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Messages and tools as templates see them.
+
+    Attributes:
+        joined: messages whose parts were made one text before the template sees them.
+    """
+
+    messages: Messages
+    tools: list[dict[str, Any]]
+    joined: frozenset[int] = frozenset()
+
+    @property
+    def in_parts(self) -> list[int]:
+        """Messages whose content is in parts."""
+        return [place for place, message in enumerate(self.messages) if isinstance(message.get("content"), Parts)]
+
+    def other_forms(self, which: Collection[int | None]) -> Iterator[Said]:
+        """The same with the contents of some messages as one text, if they are in parts, and as one part each."""
+        if any(place in which for place in self.in_parts):
+            yield self._changed(which, str)
+        yield self._changed(which, lambda text: Parts.of([text]))
+
+    def _changed(self, which: Collection[int | None], form: Callable[[str], Any]) -> Said:
+        messages, several = list(self.messages), set(self.joined)
+        for place, message in enumerate(self.messages):
+            content = message.get("content")
+            if place in which and isinstance(content, Parts | str):
+                several |= {place} if isinstance(content, Parts) and len(content) > 1 else set()
+                text = content if isinstance(content, str) else BETWEEN_PARTS.join(content.texts)
+                messages[place] = {**message, "content": form(text)}
+        return Said(messages, self.tools, frozenset(several))
+
+    def read_joined(self) -> list[int]:
+        """Messages whose several parts the template took as one text."""
+        contents = ((place, message.get("content")) for place, message in enumerate(self.messages))
+        read = (place for place, content in contents if isinstance(content, Parts) and content.joined)
+        return sorted(self.joined.union(read))
+
+    def is_seen_in(self, text: str) -> bool:
+        """All contents surely stand in a text, one after the other; tools and their calls are not looked for."""
+        if self.tools or any("tool_calls" in message for message in self.messages):
+            return False
+        cursor = 0
+        for content in self._contents():
+            place = text.find(content.strip(), cursor)
+            if place < 0:
+                return False
+            cursor = place + len(content.strip())
+        return True
+
+    def probe(self) -> tuple[Said, list[Place]]:
+        """The same chat with a sign in the place of each text that a template may leave out, and where they stand."""
+        signs = _Signs()
+        messages = [_with_signs(message, place, signs) for place, message in enumerate(self.messages)]
+        tools = [_tool_with_sign(tool, f"chat.tools[{place}]", signs) for place, tool in enumerate(self.tools)]
+        return Said(messages, tools), signs.places
+
+    def _contents(self) -> Iterator[str]:
+        for message in self.messages:
+            content = message.get("content")
+            texts: Iterable[Any] = content.texts if isinstance(content, Parts) else [content]
+            yield from (text for text in texts if isinstance(text, str))
+
+
+def left_out(places: list[Place], probed: str) -> list[Place]:
+    """The places whose signs do not stand in what a template made of a probe."""
+    seen = {int(sign[1]) for sign in _SIGN.finditer(probed)}
+    return [place for number, place in enumerate(places) if number not in seen]
+
+
+class _Signs:
+    """Numbers signs by the place where they stand."""
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+
+    def new(self, field: str, message: int | None = None, *, of_content: bool = False) -> str:
+        self.places.append(Place(field, message, of_content))
+        return f"{_OPEN}{len(self.places) - 1}{_CLOSE}"
+
+
+def _with_signs(message: dict[str, Any], place: int, signs: _Signs) -> dict[str, Any]:
+    path, content, calls = f"chat.messages[{place}]", message.get("content"), message.get("tool_calls")
+    changed = dict(message)
+    if isinstance(content, Parts):
+        texts = enumerate(content.texts)
+        changed["content"] = content.with_texts(
+            signs.new(f"{path}.content[{part}]", place, of_content=True) if text.strip() else text
+            for part, text in texts
+        )
+    elif isinstance(content, str) and content.strip():
+        changed["content"] = signs.new(f"{path}.content", place, of_content=True)
+    if isinstance(calls, list):
+        path = f"{path}.tool_calls"
+        changed["tool_calls"] = [_call(call, f"{path}[{n}]", place, signs) for n, call in enumerate(calls)]
+    return changed
+
+
+def _call(call: Any, path: str, place: int, signs: _Signs) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    if function is None or not isinstance(arguments, Arguments):
+        return call
+    changed = {**function, "name": signs.new(f"{path}.name", place)}
+    if arguments:
+        sign = signs.new(f"{path}.arguments_json", place)
+        values = dict.fromkeys(arguments, sign)
+        changed["arguments"] = Arguments(values, json.dumps(values, ensure_ascii=False))
+    return {**call, "function": changed}
+
+
+def _tool_with_sign(tool: dict[str, Any], path: str, signs: _Signs) -> dict[str, Any]:
+    function = tool.get("function")
+    if isinstance(function, dict) and isinstance(function.get("name"), str):
+        return {**tool, "function": {**function, "name": signs.new(path)}}
+    return {**tool, "name": signs.new(path)} if isinstance(tool.get("name"), str) else tool

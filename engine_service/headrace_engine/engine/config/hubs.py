@@ -1,0 +1,42 @@
+"""Which model hubs callers may name.
+
+The engine itself asks a hub, from within its network and with its operator's token. So callers choose among the hubs
+that the operator has named, and name no address of their own.
+"""
+
+from __future__ import annotations
+
+import os
+
+from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.errors import InvalidArgument, shown
+
+_PUBLIC = "https://huggingface.co"
+
+
+def check_hub(hub: str, options: EngineOptions, field: str = "config.hub") -> None:
+    """Refuse a hub that the engine's operator did not name.
+
+    Args:
+        hub: its address; "" is the engine's own.
+        field: path of the field that gave it.
+
+    Raises:
+        InvalidArgument: it is none of the engine's.
+    """
+    if hub and not options.allow_hub:
+        raise InvalidArgument.field(field, f"= {shown(hub)}: this engine uses no hub")
+    if hub and options.hubs is not None and _plain(hub) not in map(_plain, (own_hub(), *options.hubs)):
+        text = (
+            "is no hub of this engine; leave it out to ask the engine's own; its operator allows others with --hub URL"
+        )
+        raise InvalidArgument.field(field, f"= {shown(hub)} {text}")
+
+
+def own_hub() -> str:
+    """The hub that is asked where none is named: that of HF_ENDPOINT, as huggingface_hub reads it."""
+    return os.environ.get("HF_ENDPOINT") or _PUBLIC
+
+
+def _plain(address: str) -> str:
+    return address.rstrip("/")

@@ -1,0 +1,172 @@
+"""Which model paths of callers are opened: those inside the engine's model roots.
+
+Of what lies outside callers learn nothing, whether it is there or not: it is refused by the text of the path alone.
+Inside, links are followed, as long as they lead nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.errors import BadModel, InvalidArgument
+from headrace_engine.models.loaders.hub import is_name
+from headrace_engine.regular_files import is_there
+
+_NESTED = "additional_chat_templates"
+"""The one folder inside a model's from which something is read."""
+
+_READ = (".safetensors", ".gguf", ".json", ".jinja", ".model", ".txt")
+"""How names of files end that are read of a model's folder."""
+
+_LINK_OUT = (
+    "leads through a link outside this engine's model roots; "
+    "its operator may add the folder there with --model-root DIR"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a model path means.
+
+    Attributes:
+        path: what to open: of this host, or a name on a hub.
+        is_hub_name: it is that name, whatever lies here under it.
+    """
+
+    path: str
+    is_hub_name: bool = False
+
+
+def check_path(path: str, options: EngineOptions, field: str = "config.model_path") -> None:
+    """Refuse a path outside the engine's model roots, without a look at any file.
+
+    Args:
+        field: path of the field that gave it.
+
+    Raises:
+        InvalidArgument: the path lies outside, or is none.
+    """
+    roots = options.model_roots
+    if roots is None or (options.allow_hub and is_name(path)):
+        return
+    if "\0" in path or not _is_encodable(path):
+        raise InvalidArgument.field(field, f"= {path!r} is no path")
+    if not roots:
+        text = "this engine opens no paths that callers name; its operator allows that with --model-root DIR"
+        raise InvalidArgument.field(field, f"= {path!r}: {text}")
+    if not any(_candidates(path, roots)):
+        raise _outside(path, field)
+
+
+def check_prefix(prefix: str, field: str = "config.file_prefix") -> None:
+    """Refuse a beginning of names that would lead out of the directory.
+
+    Raises:
+        InvalidArgument: it names a folder.
+    """
+    if "/" in prefix or "\0" in prefix:
+        raise InvalidArgument.field(field, f"= {prefix!r} must be the beginning of a file's name, without a folder")
+
+
+def locate(path: str, options: EngineOptions) -> Place:
+    """Find what a path means. Relative paths are relative to a root; the first root that has something there counts.
+
+    Raises:
+        InvalidArgument: it leads outside the engine's model roots.
+        BadModel: nothing is there, or that cannot be known.
+    """
+    roots = options.model_roots
+    if roots is None:
+        return Place(path)
+    check_path(path, options)
+    for candidate in _candidates(path, roots):
+        if not _leads_inside(candidate, roots):
+            raise InvalidArgument.field("config.model_path", f"= {path!r} {_LINK_OUT}")
+        if _is_there(candidate, path):
+            _check_links(candidate, roots)
+            return Place(str(candidate))
+    if options.allow_hub and is_name(path):
+        return Place(path, is_hub_name=True)
+    raise BadModel(f"{path}: no such file or directory in this engine's model roots")
+
+
+def _candidates(path: str, roots: tuple[Path, ...]) -> Iterator[Path]:
+    """The places inside roots that a path may name, by its text."""
+    for root, real in zip(roots, _real(roots), strict=True):
+        joined = Path(os.path.normpath(os.path.join(real, path)))
+        given = Path(os.path.normpath(path))
+        if joined.is_relative_to(real):
+            yield joined
+        elif given.is_absolute() and given.is_relative_to(base := Path(os.path.abspath(root))):
+            yield real / given.relative_to(base)
+
+
+def resolve_roots(options: EngineOptions) -> None:
+    """Look where the roots lead, before anybody is served."""
+    roots = options.model_roots or ()
+    _real(roots)
+    absent_roots(roots)
+
+
+@cache
+def absent_roots(roots: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the roots that were no directories when first asked."""
+    return tuple(root for root in roots if not os.path.isdir(root))
+
+
+@cache
+def _real(roots: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Where the roots lead; asked once, since a file system that hangs must hold up nobody."""
+    return tuple(Path(os.path.realpath(root)) for root in roots)
+
+
+def _is_there(candidate: Path, path: str) -> bool:
+    try:
+        return is_there(candidate)
+    except OSError as error:
+        raise BadModel(f"{error.strerror or error}: {path}") from error  # A long path is cut where it is told.
+
+
+def _check_links(candidate: Path, roots: tuple[Path, ...]) -> None:
+    """Refuse links out of the roots in the place of what is read of a model beside the path itself."""
+    folder = candidate if candidate.is_dir() else candidate.parent
+    if candidate != folder and candidate.suffix != ".safetensors":
+        return
+    for entry in (*_links(folder), *_links(folder / _NESTED)):
+        if not _leads_inside(entry, roots):
+            raise BadModel(f"{entry.name}: is a link that leads outside this engine's model roots")
+
+
+def _links(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_symlink() and _is_read(entry.name)]
+    except OSError:  # Not there, or not to be read: then nothing of it is.
+        return []
+
+
+def _is_read(name: str) -> bool:
+    return name == _NESTED or name.endswith(_READ)
+
+
+def _leads_inside(place: Path, roots: tuple[Path, ...]) -> bool:
+    real = Path(os.path.realpath(place))
+    return any(real.is_relative_to(root) for root in _real(roots))
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _outside(path: str, field: str) -> InvalidArgument:
+    text = "lies outside this engine's model roots; give a path inside one, or relative to one"
+    return InvalidArgument.field(field, f"= {path!r} {text}")

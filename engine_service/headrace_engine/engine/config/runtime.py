@@ -1,0 +1,170 @@
+"""From the runtime config that a caller sent to the one that holds, and to the plan of a core."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from typing import Any
+
+from headrace_engine.commands import CorePlan
+from headrace_engine.config import WEIGHT_GROUPS, ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig, WeightQuant
+from headrace_engine.engine.config.backend_fields import check_backend
+from headrace_engine.engine.config.field_checks import NOT_YET, check, is_set, refuse
+from headrace_engine.engine.config.lease_fields import lease_violations, resolved_lease
+from headrace_engine.engine.config.logits_processors import processor_files
+from headrace_engine.engine.config.model_paths import check_prefix
+from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.engine.config.runtime_fields import RUNTIME
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.messages import CoreReady
+from headrace_engine.model_types import EffectiveConfig
+from headrace_engine.models.files import ModelFiles
+
+_NAME = re.compile(r"[A-Za-z0-9._/:-]{1,128}")
+
+
+def check_config(config: RuntimeConfig, backend: str = "auto") -> None:
+    """Refuse a config that no model could be installed with.
+
+    Args:
+        backend: what will compute the model.
+
+    Raises:
+        InvalidArgument: naming every wrong field.
+    """
+    if not _NAME.fullmatch(config.model_name):
+        allowed = 'allowed: 1 to 128 of letters, digits, ".", "_", "-", "/", ":"'
+        raise InvalidArgument.field("config.model_name", f"= {config.model_name!r} is no name; {allowed}")
+    if not config.model_path:
+        raise InvalidArgument.field("config.model_path", "is not set: give a directory, file or hub name")
+    check_prefix(config.file_prefix)
+    check(config, RUNTIME, "config.")
+    _check_block_size(config)
+    check_backend(config, backend)
+    _check_host_blocks(config)
+    _check_group_size(config)
+    _check_budget(config)
+    _check_rope_scaling(config.rope_scaling)
+    refuse(lease_violations(config.default_lease, _effective(config, "max_lease"), "config.default_lease"))
+    if len(set(config.device_list)) != len(config.device_list):
+        raise InvalidArgument.field("config.device_list", f"= {list(config.device_list)} names a device twice")
+
+
+def _check_block_size(config: RuntimeConfig) -> None:
+    size = config.block_size
+    if size is not None and size & (size - 1):
+        raise InvalidArgument.field("config.block_size", f"= {size} is not a power of two; allowed: 8 to 128")
+
+
+def _check_host_blocks(config: RuntimeConfig) -> None:
+    if config.num_host_blocks and not _effective(config, "enable_prefix_cache"):
+        text = f"= {config.num_host_blocks} is set, but enable_prefix_cache is false: they would hold nothing"
+        raise InvalidArgument.field("config.num_host_blocks", text)
+
+
+def _check_group_size(config: RuntimeConfig) -> None:
+    size = config.weight_quant_group_size
+    if size is not None and _effective(config, "weight_quant") is WeightQuant.NONE:
+        text = f"= {size} is set, but weight_quant is NONE: set it to INT8 or INT4"
+        raise InvalidArgument.field("config.weight_quant_group_size", text)
+
+
+def _check_budget(config: RuntimeConfig) -> None:
+    batch, budget = _effective(config, "max_batch"), _effective(config, "max_prefill_tokens")
+    if budget < batch:
+        text = f"= {budget} is less than max_batch = {batch}: a step must hold a token of every sequence"
+        raise InvalidArgument.field("config.max_prefill_tokens", text)
+
+
+def _check_rope_scaling(scaling: RopeScaling | None) -> None:
+    if scaling is None or scaling.type in (RopeScalingType.LINEAR, RopeScalingType.LLAMA3):
+        return
+    if scaling.type in (None, RopeScalingType.MODEL):
+        given = [field.name for field in fields(RopeScaling) if field.name != "type"]
+        given = [name for name in given if getattr(scaling, name) is not None]
+        if given:
+            text = "is set, but type MODEL takes all factors from the model's files"
+            raise InvalidArgument.field(f"config.rope_scaling.{given[0]}", text)
+        return
+    text = f"= {scaling.type} {NOT_YET}; allowed: MODEL, LINEAR, LLAMA3"
+    raise InvalidArgument.unsupported("config.rope_scaling.type", text)
+
+
+def _effective(config: RuntimeConfig, name: str) -> Any:
+    value = getattr(config, name)
+    return value if is_set(value) else RUNTIME[name].default
+
+
+def effective_config(config: RuntimeConfig) -> RuntimeConfig:
+    """The config with every default filled in."""
+    values = {name: _effective(config, name) for name in RUNTIME}
+    if config.weight_quant_group_size is None:
+        values["weight_quant_group_size"] = WEIGHT_GROUPS.get(values["weight_quant"])
+    values["default_lease"] = resolved_lease(config.default_lease, None, values["max_lease"])
+    return replace(config, **{name: value for name, value in values.items() if value is not None})
+
+
+def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) -> CorePlan:
+    """What a core is told to run."""
+    return CorePlan(
+        path=str(files.path),
+        format=files.format,
+        file_prefix=config.file_prefix,
+        backend=options.backend,
+        native_ops=options.native_ops,
+        dtype=config.dtype or ComputeDtype.AUTO,
+        compute_unit=config.compute_unit,
+        device_list=config.device_list,
+        num_threads=_effective(config, "num_threads"),
+        max_batch=_effective(config, "max_batch"),
+        max_length=config.max_length or 0,
+        max_prefill_tokens=_effective(config, "max_prefill_tokens"),
+        block_size=_effective(config, "block_size"),
+        num_blocks=_effective(config, "num_blocks"),
+        num_host_blocks=_effective(config, "num_host_blocks"),
+        kv_cache_mode=_effective(config, "kv_cache_mode"),
+        enable_prefix_cache=_effective(config, "enable_prefix_cache"),
+        prefix_cache_ttl=config.prefix_cache_ttl,
+        memory_ratio=config.memory_ratio,
+        rope_scaling=config.rope_scaling,
+        vocab_size=files.spec.vocab_size,
+        weight_quant=_effective(config, "weight_quant"),
+        weight_quant_group_size=config.weight_quant_group_size,
+        activation_quant=_effective(config, "activation_quant"),
+        logits_processors=processor_files(options.logits_processors),
+        stream_interval=options.stream_interval,
+        step_target=options.step_target,
+    )
+
+
+def ready_config(config: RuntimeConfig, ready: CoreReady) -> RuntimeConfig:
+    """The config with what the core chose."""
+    return effective_config(
+        replace(
+            config,
+            dtype=ready.dtype,
+            compute_unit=ready.compute_unit,
+            num_threads=ready.num_threads,
+            max_length=ready.max_length,
+            num_blocks=ready.num_blocks,
+            num_host_blocks=ready.num_host_blocks,
+        )
+    )
+
+
+def ready_effective(effective: EffectiveConfig, plan: CorePlan, ready: CoreReady) -> EffectiveConfig:
+    """What holds once a core is ready: what it chose, and its sizes."""
+    config = ready_config(effective.config, ready)
+    return replace(
+        effective,
+        config=config,
+        devices=ready.devices,
+        weight_bytes=ready.weight_bytes,
+        workspace_bytes=ready.workspace_bytes,
+        kv_bytes=ready.kv_bytes,
+        kv_tokens=ready.num_blocks * (config.block_size or 0),
+        host_kv_bytes=ready.host_kv_bytes,
+        host_kv_tokens=ready.num_host_blocks * (config.block_size or 0),
+        logits_processors=tuple(file.name for file in plan.logits_processors if file.name not in ready.idle_processors),
+        idle_processors=ready.idle_processors,
+    )

@@ -1,0 +1,38 @@
+"""The stops of a request: what is wrong with them, and how much work they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headrace_engine.engine.config.field_checks import check_ids
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import GenerationConfig
+
+MAX_SYMBOLS = 65_536
+"""Characters of all stop_words together, and ids of all stop_words_ids."""
+
+
+def check_stop_fields(sent: GenerationConfig, vocab_size: int, holes: Collection[int] = ()) -> None:
+    """Refuse empty stops, ids that the model does not have, and more than can be looked for.
+
+    Raises:
+        InvalidArgument: naming the field.
+    """
+    for number, word in enumerate(sent.stop_words):
+        if not word:
+            raise InvalidArgument.field(f"config.stop_words[{number}]", "is empty: every text contains it")
+    for number, ids in enumerate(sent.stop_words_ids):
+        field = f"config.stop_words_ids[{number}]"
+        if not ids:
+            raise InvalidArgument.field(field, "is empty: name at least one id")
+        check_ids(field, ids, vocab_size, holes)
+    check_ids("config.stop_token_ids", sent.stop_token_ids, vocab_size, holes)
+    for name, unit in (("stop_words", "characters"), ("stop_words_ids", "ids")):
+        size = sum(map(len, getattr(sent, name)))
+        if size > MAX_SYMBOLS:
+            raise InvalidArgument.field(f"config.{name}", f"has {size} {unit} in all; allowed: at most {MAX_SYMBOLS}")
+
+
+def stop_size(config: GenerationConfig) -> int:
+    """Characters and ids of all stops: how much work it is to prepare for them."""
+    return sum(map(len, config.stop_words)) + sum(map(len, config.stop_words_ids)) + len(config.stop_token_ids)

@@ -1,0 +1,1 @@
+"""Response formats, checked in a process of their own."""

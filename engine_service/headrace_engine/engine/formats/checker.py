@@ -1,0 +1,125 @@
+"""Checks the response formats of one model's requests in a process of its own.
+
+A format is as good as a program: it may take the parser's library minutes or gigabytes, or crash it. There that costs
+nobody but who asked for it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from threading import Lock
+
+from headrace_engine.engine.formats.frames import MAX_MEMORY, MAX_SECONDS, Order, Verdict, Words
+from headrace_engine.engine.work.side_process import SideProcess
+from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted, Unavailable
+from headrace_engine.generation_config import ResponseFormat
+
+_PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.engine.formats.process")
+_FIELD = "config.response_format"
+
+
+class FormatChecker:
+    """Blocking; safe to use from several threads, one format after the other.
+
+    Its process starts with the first format, is replaced when one took it too far, and ends with this object.
+    """
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._turn = Lock()
+        self._process: SideProcess | None = None
+        self._closed = False
+
+    def check(self, wanted: ResponseFormat) -> Verdict:
+        """Return the grammar of a format, with what it takes.
+
+        Raises:
+            InvalidArgument: BAD_RESPONSE_FORMAT: it cannot be compiled within bounds.
+            Unavailable: this was closed.
+            ResourceExhausted: the process was killed from outside, each time.
+            Internal: the process cannot be started.
+        """
+        with self._turn:
+            return self._answer(wanted)
+
+    def close(self) -> None:
+        """Check no more: the process ends, and the format that it may have in hand fails. From any thread, any time."""
+        self._closed = True
+        if self._process is not None:
+            self._process.kill()  # Whoever has the turn waits for it.
+        with self._turn:
+            self._let_go()
+
+    def _answer(self, wanted: ResponseFormat, attempts: int = 2) -> Verdict:
+        """The verdict. A process that is killed from outside, such as where memory runs out, is tried again once."""
+        answer = self._attempt(wanted)
+        if isinstance(answer, Verdict):
+            if answer.refusal is not None:
+                raise answer.refusal.error()
+            return answer
+        if answer == -signal.SIGKILL:  # No bound of its own ends it so: the format is not to blame.
+            if attempts > 1:
+                return self._answer(wanted, attempts - 1)
+            raise _killed()
+        raise InvalidArgument.field(_FIELD, _why(answer), reason="BAD_RESPONSE_FORMAT")
+
+    def _attempt(self, wanted: ResponseFormat) -> Verdict | int:
+        """The verdict, or the status with which the process ended."""
+        process = None
+        try:
+            process = self._begun()
+            return process.ask(Order(wanted), Verdict)
+        except UnicodeEncodeError as error:
+            text = f"holds half of a surrogate pair, which is no text: {error.object[error.start]!r}"
+            raise InvalidArgument.field(_FIELD, text, reason="BAD_RESPONSE_FORMAT") from error
+        except (OSError, EOFError):
+            status = self._ended()
+        if process is None and status != -signal.SIGKILL:
+            raise Internal(f"the process that checks response formats ended with status {status} before it had one")
+        return status
+
+    def _begun(self) -> SideProcess:
+        if self._closed:
+            raise _closed()
+        if self._process is None or self._process.has_ended:  # Between formats, so that none is to blame.
+            self._process = SideProcess(_PROGRAM, "checks response formats")
+            if self._closed:  # Meanwhile: `close` may not have seen it, and waits for the turn.
+                raise _closed()
+            self._process.ask(self._words, Verdict)
+        return self._process
+
+    def _ended(self) -> int:
+        process = self._process
+        if self._closed or process is None:
+            self._let_go()
+            raise _closed()
+        status = process.status
+        self._let_go()
+        return status
+
+    def _let_go(self) -> None:
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+
+def _closed() -> Unavailable:
+    return Unavailable("the response format is not checked any more: its model goes away", retry_after=1.0)
+
+
+def _killed() -> ResourceExhausted:
+    text = "the process that checks response formats was killed twice, as where the engine's host is out of memory"
+    return ResourceExhausted(f"{text}. Try again in 1 s", retry_after=1.0)
+
+
+def _why(status: int) -> str:
+    if status == -signal.SIGPROF:
+        return (
+            f"cannot be compiled: it takes more than {MAX_SECONDS:.0f} s of processor time; use smaller numbers, and "
+            "fewer alternatives and repetitions"
+        )
+    return (
+        "cannot be compiled: it is nested or chained too deep, or takes more than "
+        f"{MAX_MEMORY >> 20} MiB of memory (the process that tried it ended with status {status})"
+    )

@@ -1,0 +1,26 @@
+"""What a model is given by its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.engine.models.core_link import CoreLauncher
+from headrace_engine.engine.results.statistics import Clock
+from headrace_engine.engine.work.pools import WorkPools
+
+if TYPE_CHECKING:
+    from headrace_engine.engine.models.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all models of an engine share. `changed` is called whenever the view of one changes."""
+
+    options: EngineOptions
+    launcher: CoreLauncher
+    pools: WorkPools
+    clock: Clock
+    changed: Callable[[Model], None]

@@ -1,0 +1,157 @@
+"""The front half's end of a core: starting it, talking to it, and noticing its death."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from headrace_engine.commands import AddSequence, CorePlan, EndSequence, Ping
+from headrace_engine.engine.models.core_link import CoreLauncher, CoreLink
+from headrace_engine.engine.models.heartbeat import Heartbeat, Sleep
+from headrace_engine.engine.models.outputs import Outputs
+from headrace_engine.errors import (
+    BadModel,
+    BadProcessor,
+    FieldViolation,
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    OutOfMemory,
+)
+from headrace_engine.messages import CoreFailed, CoreMessage, CoreProgress, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.model_types import ModelProgress
+
+
+class CoreClient:
+    """The cores of one model, one at a time.
+
+    Args:
+        outputs: receives what the steps produce.
+        report: called with the progress of loading.
+        ended: called once with the reason when a core that was launched ends without having been asked to.
+        ping_limit: seconds after which a core that is ready and makes no progress is killed.
+        sleep: waits between two looks for answers.
+    """
+
+    def __init__(
+        self,
+        launcher: CoreLauncher,
+        outputs: Outputs,
+        report: Callable[[ModelProgress], None],
+        ended: Callable[[HeadraceError], None],
+        ping_limit: float = 30.0,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._launcher = launcher
+        self._outputs = outputs
+        self._report = report
+        self._ended = ended
+        self._link: CoreLink | None = None
+        self._ready: asyncio.Future[CoreReady] | None = None
+        self._death: HeadraceError | None = None
+        self._launched = False
+        self._closing: asyncio.Task[None] | None = None
+        self._heartbeat = Heartbeat(ping_limit, self.send, self._silent, sleep)
+
+    async def launch(self, plan: CorePlan) -> CoreReady:
+        """Start a core and wait until it is warm. The core before it was closed.
+
+        Raises:
+            HeadraceError: why it could not start.
+        """
+        self._death = None
+        self._launched = False
+        self._outputs.history.new_core()
+        self._ready = asyncio.get_running_loop().create_future()
+        self._link = self._launcher(plan, self._receive, self._lost)
+        ready = await self._ready
+        if self._death is not None:  # between its answer and now
+            raise self._death
+        self._launched = True
+        return ready
+
+    def send(self, message: AddSequence | EndSequence | Ping) -> None:
+        """Tell the core, if there is one."""
+        if self._link is not None:
+            self._link.send(message)
+
+    async def close(self) -> None:
+        """End the core and wait until it is gone. A caller that is cut leaves the work going."""
+        self._ready = None
+        self._heartbeat.stop()
+        if self._link is not None:
+            if not self._launched:
+                self._link.kill()  # While it loads and warms up it hears nothing, and there is nothing to lose.
+            self._closing = asyncio.create_task(self._link.close())
+            self._link = None
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    def _receive(self, message: CoreMessage) -> None:
+        if isinstance(message, (StepBegun, StepOutput)):
+            self._step(message)
+        elif isinstance(message, Pong):
+            self._heartbeat.answer(message.number, message.progress)
+        elif isinstance(message, CoreProgress):
+            self._progress(message)
+        elif isinstance(message, CoreReady):
+            self._become(message)
+        elif isinstance(message, CoreFailed):
+            self._end(_error(message))
+
+    def _step(self, message: StepBegun | StepOutput) -> None:
+        if self._link is None:
+            return  # What a core computes while it is closed is nobody's any more.
+        if isinstance(message, StepBegun):
+            self._outputs.begin_step(message)
+        else:
+            ended = [each.key for each in message.ended]
+            for key in self._outputs.process(message):
+                if key not in ended:
+                    self.send(EndSequence(key))
+
+    def _progress(self, message: CoreProgress) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._report(ModelProgress(message.phase, message.bytes_done, message.bytes_total))
+
+    def _become(self, ready: CoreReady) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(ready)
+            self._heartbeat.start()
+
+    def _lost(self, reason: str) -> None:
+        self._end(Internal(f"the core died: {reason}"))
+
+    def _silent(self) -> None:
+        became = "is gone" if self._link is None else self._link.kill()
+        limit = f"{self._heartbeat.limit:g} s (--core-ping-limit)"
+        advice = "where a single operation of a step takes that long, raise the limit or lower max_prefill_tokens"
+        self._end(Internal(f"the core made no progress for {limit} and {became}; {advice}"))
+
+    def _end(self, error: HeadraceError) -> None:
+        """A core that was not asked to has ended; its first word about that counts."""
+        self._heartbeat.stop()
+        starting, self._ready = self._ready, None
+        if starting is None or starting.cancelled():
+            return
+        if self._launched:
+            self._ended(error)
+        elif starting.done():
+            self._death = error
+        else:
+            starting.set_exception(error)
+
+
+def _error(message: CoreFailed) -> HeadraceError:
+    if message.reason == "BAD_MODEL":
+        return BadModel(message.message)
+    if message.reason == "BAD_PROCESSOR":
+        return BadProcessor(message.message)
+    if message.reason == "OUT_OF_MEMORY":
+        return OutOfMemory(message.message)
+    if message.reason in ("INVALID_FIELD", "NOT_SUPPORTED"):
+        name = message.field.removeprefix("config.")
+        text = message.message.removeprefix("config.").removeprefix(f"{name} ")
+        violations = [FieldViolation(message.field, text)] if message.field else []
+        return InvalidArgument(message.message, reason=message.reason, violations=violations)
+    return Internal(message.message)

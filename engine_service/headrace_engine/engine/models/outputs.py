@@ -1,0 +1,223 @@
+"""From the steps of a core to the logs of its sequences, and back: ends that the front half decides."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, count, repeat
+
+from headrace_engine.commands import AddSequence
+from headrace_engine.engine.models.waiting_queue import Waiting, WaitingLine
+from headrace_engine.engine.results.sequence import Sequence
+from headrace_engine.engine.results.statistics import Clock, SequenceTimes, StepHistory
+from headrace_engine.engine.results.token_details import Top
+from headrace_engine.errors import Internal
+from headrace_engine.messages import Ended, PromptPiece, Scheduled, StepBegun, StepOutput
+from headrace_engine.result_types import FinishReason, PrefixReuse
+
+_REMEMBERED = 64
+"""Requests whose use of the prefix cache is remembered."""
+
+
+class Outputs:
+    """The sequences of one model that have not ended, by key. Output for a key that is not here is dropped.
+
+    Args:
+        history: is told of every step.
+
+    Attributes:
+        line: those that were in no step yet.
+        mean_duration: seconds from arrival to end, mean of the newest requests.
+        mean_service: seconds from the first step to the end, mean of the newest requests; None before the first end.
+    """
+
+    def __init__(self, clock: Clock, history: StepHistory) -> None:
+        self._clock = clock
+        self._live: dict[int, Sequence] = {}
+        self._keys = count(1)
+        self._commands: dict[Sequence, AddSequence] = {}
+        self.line = self._waiting = WaitingLine()
+        self._reused: deque[float] = deque(maxlen=_REMEMBERED)
+        self._in_step: list[int] = []
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.history = history
+        self.mean_duration = 1.0
+        self.mean_service: float | None = None
+
+    @property
+    def live(self) -> int:
+        """Sequences that have not ended."""
+        return len(self._live)
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that were in no step yet."""
+        return len(self._waiting)
+
+    @property
+    def tokens_to_prefill(self) -> int:
+        """Prompt tokens of sequences without a token, less what the cache gave, or the first of a request will give."""
+        live = ((each.times, is_first(self._commands[each])) for each in self._live.values())
+        found = (times for times, first in live if times.first_token is None and (first or times.scheduled is not None))
+        return sum(times.prompt_length - (times.cached_length or 0) for times in found)
+
+    @property
+    def best_reuse(self) -> float:
+        """The largest share of its prompt that one of the newest requests found in the prefix cache."""
+        return max(self._reused, default=0.0)
+
+    def ahead_of(self, priority: int) -> int:
+        """Waiting sequences that are served before one of this priority that arrives now."""
+        return self._waiting.ahead_of(priority)
+
+    def commands_waiting(self) -> Iterator[AddSequence]:
+        """What made the core compute each sequence that was in no step yet."""
+        return (self._commands[self._live[key]] for key in self._waiting)
+
+    def new_key(self) -> int:
+        """A key for a sequence, never used before for this model."""
+        return next(self._keys)
+
+    def all(self) -> list[Sequence]:
+        """The sequences, in order of arrival."""
+        return list(self._live.values())
+
+    def in_step(self) -> list[Sequence]:
+        """Those in the step that the core began last."""
+        return [self._live[key] for key in self._in_step if key in self._live]
+
+    def command(self, sequence: Sequence) -> AddSequence:
+        """What made the first core compute a sequence that has not ended."""
+        return self._commands[sequence]
+
+    def add(self, sequence: Sequence, command: AddSequence) -> None:
+        """Expect output for a sequence that a core is told to compute."""
+        self._live[sequence.key] = sequence
+        self._commands[sequence] = command
+        self._waiting.add(sequence.key, _waiting(command))
+        self._idle.clear()
+
+    def put_back(self, sequences: Iterable[Sequence]) -> None:
+        """These wait again, under new keys: output for the old ones is dropped, and computed anew."""
+        for sequence in sequences:
+            self._waiting.discard(sequence.key)
+            sequence.key = self.new_key()
+            self._waiting.add(sequence.key, _waiting(self._commands[sequence]))
+        self._live = {sequence.key: sequence for sequence in self._live.values()}
+
+    def begin_step(self, step: StepBegun) -> None:
+        """The core computes for these sequences from now on."""
+        self._in_step = step.keys
+
+    def process(self, output: StepOutput) -> list[int]:
+        """Bring what a step produced into the logs, and wake their readers once.
+
+        Returns:
+            Keys of sequences that a stop ended here, and that the core may still compute.
+        """
+        now = self._clock()
+        for scheduled in output.scheduled:
+            self._scheduled(scheduled, now - output.step_time)
+        for key in output.preempted:
+            if key in self._live:
+                self._live[key].times.preemptions += 1
+        if output.prompts:
+            self._tell_prompts(output.prompts)
+        touched = self._append(output, now)
+        self.history.add(output, len(output.keys) - len(touched))
+        stopped = [sequence.key for sequence in touched if sequence.log.end is not None]
+        for ended in output.ended:
+            self._ended(ended)
+        for sequence in touched:
+            sequence.log.wake()
+        return stopped
+
+    def finish(self, sequence: Sequence, reason: FinishReason, error: str = "") -> bool:
+        """End a sequence for a reason of our own. False: it had ended before."""
+        if self._live.pop(sequence.key, None) is None:
+            return False
+        del self._commands[sequence]
+        self._waiting.discard(sequence.key)
+        sequence.finish(reason, self._clock(), Internal(error) if reason is FinishReason.ERROR else None)
+        self._note_durations(sequence.times, self._clock())
+        if not self._live:
+            self._idle.set()
+        return True
+
+    def finish_all(self, reason: FinishReason, error: str = "") -> list[int]:
+        """End every sequence that is left; returns their keys."""
+        keys = list(self._live)
+        for sequence in self.all():
+            self.finish(sequence, reason, error)
+        return keys
+
+    async def wait_idle(self) -> None:
+        """Wait until every sequence has ended."""
+        await self._idle.wait()
+
+    def _note_durations(self, times: SequenceTimes, now: float) -> None:
+        self.mean_duration += (now - times.arrival - self.mean_duration) / 8
+        if times.scheduled is not None:
+            service = now - times.scheduled
+            before = service if self.mean_service is None else self.mean_service
+            self.mean_service = before + (service - before) / 8
+
+    def _scheduled(self, scheduled: Scheduled, began: float) -> None:
+        self._waiting.discard(scheduled.key)
+        sequence = self._live.get(scheduled.key)
+        if sequence is None or sequence.times.scheduled is not None:  # A core before this one had begun it.
+            return
+        sequence.times.scheduled = max(sequence.times.arrival, began)
+        sequence.times.cached_length = scheduled.cached_tokens
+        self._reused.append(scheduled.cached_tokens / sequence.times.prompt_length)
+        from_pool = scheduled.cached_tokens - scheduled.host_tokens
+        sequence.log.prefix = PrefixReuse(from_pool, scheduled.host_tokens)
+        sequence.log.wake()
+
+    def _tell_prompts(self, pieces: Iterable[PromptPiece]) -> None:
+        for piece in pieces:
+            sequence = self._live.get(piece.key)
+            if sequence is not None and sequence.prompt is not None:
+                sequence.prompt.add(piece)
+
+    def _append(self, output: StepOutput, now: float) -> list[Sequence]:
+        touched = []
+        logprobs = output.logprobs or [math.nan] * len(output.keys)
+        tensors = output.tensors or [b""] * len(output.keys)
+        rows = zip(output.keys, output.token_ids, logprobs, _tops(output), tensors, strict=True)
+        for key, token_id, logprob, top, vectors in rows:
+            sequence = self._live.get(key)
+            if sequence is None:
+                continue
+            sequence.log.append(token_id, sequence.decoder.push(token_id), logprob, top, vectors)
+            sequence.times.token(now)
+            touched.append(sequence)
+            if sequence.decoder.stop is not None:  # What came beyond it finds no sequence any more.
+                self.finish(sequence, FinishReason.STOP_WORD)
+        return touched
+
+    def _ended(self, ended: Ended) -> None:
+        sequence = self._live.get(ended.key)
+        if sequence is not None:
+            self.finish(sequence, ended.reason, ended.error)
+
+
+def _waiting(command: AddSequence) -> Waiting:
+    return Waiting(command.priority, command.owner, command.group or command.key)
+
+
+def is_first(command: AddSequence) -> bool:
+    """Whether a sequence is the first of its request, whose prompt the others find computed."""
+    return command.group in (0, command.key)
+
+
+def _tops(output: StepOutput) -> Iterable[Top | None]:
+    """The most likely ids of each row that asked for them."""
+    if not output.top_counts:
+        return repeat(None, len(output.keys))
+    ends = accumulate(output.top_counts)
+    spans = (slice(end - count, end) for count, end in zip(output.top_counts, ends, strict=True))
+    return [(output.top_ids[span], output.top_logprobs[span]) for span in spans]

@@ -1,0 +1,213 @@
+"""What InstallModel reads of a model: its files' headers, its tokenizer, its generation defaults. Blocking."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace_engine.config import KvCacheMode, ModelFormat, RuntimeConfig
+from headrace_engine.engine.config.backend_fields import check_storage
+from headrace_engine.engine.config.generation import filled
+from headrace_engine.engine.config.hubs import check_hub
+from headrace_engine.engine.config.model_defaults import check_default_ids, model_defaults
+from headrace_engine.engine.config.model_paths import Place, check_prefix, locate
+from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.engine.config.runtime import check_config, effective_config
+from headrace_engine.engine.formats.formats import Guiding
+from headrace_engine.engine.text.text import TextProcessor
+from headrace_engine.engine.work.pools import WorkPools
+from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, InvalidArgument
+from headrace_engine.generation_config import GenerationConfig
+from headrace_engine.model_types import EffectiveConfig, ModelDescription
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.key_biases import large_key_biases
+from headrace_engine.models.loaders.hub import is_name
+from headrace_engine.models.tokenizer import load_tokenizer
+from headrace_engine.request_types import ConfigWarning
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model that can be started.
+
+    Attributes:
+        holes: ids below those of the model that stand for nothing.
+        not_applied: what the model's own generation config asks and this build does not do.
+    """
+
+    files: ModelFiles
+    text: TextProcessor
+    effective: EffectiveConfig
+    guiding: Guiding
+    not_applied: tuple[ConfigWarning, ...] = ()
+    holes: frozenset[int] = frozenset()
+
+    def close(self) -> None:
+        """End the processes that render its chats and check its formats."""
+        self.text.close()
+        self.guiding.close()
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that no sequence exceeds: as configured, else the model's own limit."""
+        return self.effective.config.max_length or self.files.spec.max_length
+
+
+def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | None = None) -> Prepared:
+    """Read and check everything that can be known without loading weights.
+
+    Args:
+        pools: where the model's texts and formats are worked on; None: pools of its own.
+
+    Raises:
+        BadModel: the files are missing, damaged or of an unsupported kind.
+        InvalidArgument: the config does not fit the model, or this engine.
+    """
+    # A config that was kept over a restart may be older than this build and its options.
+    check_config(config, options.backend)
+    files = _open(config, options)
+    _check_files(config, files, options)
+    bundle = load_tokenizer(files)
+    processor = TextProcessor(bundle, config.chat_template, pools)
+    if config.chat_template:
+        processor.check_template()
+    files = files.with_rows(bundle.vocab_size)
+    defaults, not_applied = model_defaults(files.generation, bundle.eos_ids)
+    check_default_ids(defaults, files.spec.vocab_size, bundle.holes)
+    effective_runtime = effective_config(replace(config, format=files.format))
+    told = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
+    told += _kv_warnings(config, files)
+    for warning in told:
+        _log.warning("model_suspicious: %s: %s", config.model_name, warning.message)
+    effective = EffectiveConfig(
+        config=effective_runtime,
+        architecture=files.spec.architecture,
+        resolved_revision=files.revision,
+        weight_bytes=files.weight_bytes,
+        vocab_size=files.spec.vocab_size,
+        model_max_length=files.spec.max_length,
+        generation_defaults=replace(filled(defaults), lease=effective_runtime.default_lease),
+        warnings=(*not_applied, *told),
+    )
+    guiding = Guiding(bundle, files.spec.vocab_size, pools)
+    return Prepared(files, processor, effective, guiding, not_applied, bundle.holes)
+
+
+def _kv_warnings(config: RuntimeConfig, files: ModelFiles) -> tuple[ConfigWarning, ...]:
+    text = large_key_biases(files) if config.kv_cache_mode is KvCacheMode.UINT4 else ""
+    return (ConfigWarning("config.kv_cache_mode", text),) if text else ()
+
+
+def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
+    """Refuse early what could not be installed, by its config and, where it lies on this host, its files' headers.
+
+    Raises:
+        BadModel: there is no such path and no such name on a hub, or no loader reads what is there.
+        InvalidArgument: the config is wrong.
+    """
+    check_config(config, options.backend)
+    if not options.allow_hub or not is_name(config.model_path) or _exists(config.model_path):
+        _check_files(config, _open(config, options), options)
+
+
+def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:
+    """What lies at a path.
+
+    Raises:
+        BadModel: nothing that could be described.
+        InvalidArgument: a field of InspectModel is wrong.
+    """
+    try:
+        files = _open(config, options)
+    except InvalidArgument as error:
+        raise _as_inspection(error) from error
+    defaults, vocab_size, refusal = _install_check(files)
+    spec = files.spec
+    return ModelDescription(
+        format=files.format,
+        architecture=spec.architecture,
+        config_json=files.config_json,
+        generation_config=defaults,
+        max_length=spec.max_length,
+        vocab_size=vocab_size,
+        num_parameters=files.num_parameters,
+        weight_bytes=files.weight_bytes,
+        kv_bytes_per_token=2 * spec.num_layers * spec.kv_width * files.bytes_per_value,
+        resolved_revision=files.revision,
+        chat_template=files.chat_template,
+        refusal=refusal,
+    )
+
+
+def _install_check(files: ModelFiles) -> tuple[GenerationConfig, int, HeadraceError | None]:
+    """The generation defaults and number of ids as far as they can be read, and why an install would be refused."""
+    defaults, vocab_size = GenerationConfig(), files.spec.vocab_size
+    try:
+        defaults, _ = model_defaults(files.generation, files.eos_ids)
+        bundle = load_tokenizer(files)
+        vocab_size = bundle.vocab_size
+        defaults = replace(defaults, eos_token_id=bundle.eos_ids)
+        check_default_ids(defaults, vocab_size, bundle.holes)
+        _check_length(RuntimeConfig(), files)
+    except HeadraceError as error:
+        return defaults, vocab_size, error
+    return defaults, vocab_size, None
+
+
+def _as_inspection(error: InvalidArgument) -> InvalidArgument:
+    """The same error for InspectModel, whose request has the fields themselves and no config."""
+    violations = [FieldViolation(v.field.removeprefix("config."), v.description) for v in error.violations]
+    return InvalidArgument(error.message.removeprefix("config."), reason=error.reason, violations=violations)
+
+
+def _open(config: RuntimeConfig, options: EngineOptions) -> ModelFiles:
+    check_hub(config.hub, options)
+    check_prefix(config.file_prefix)
+    place = locate(config.model_path, options)
+    if not options.allow_hub and not _exists(place.path):
+        raise BadModel(f"{config.model_path}: no such file or directory, and this engine uses no hub")
+    return _open_place(place, config)
+
+
+def _open_place(place: Place, config: RuntimeConfig) -> ModelFiles:
+    try:
+        return open_model(
+            place.path,
+            hub_only=place.is_hub_name,
+            format=config.format or ModelFormat.AUTO,
+            file_prefix=config.file_prefix,
+            revision=config.revision,
+            hub=config.hub,
+            rope_scaling=config.rope_scaling,
+        )
+    except OSError as error:
+        raise _unreadable(config.model_path, error) from error
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).expanduser().exists()
+    except OSError as error:  # a name that is too long, or a directory that may not be looked into
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> BadModel:
+    return BadModel(f"{error.strerror or error}: {path}")  # A long path is cut where it is told.
+
+
+def _check_files(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) -> None:
+    _check_length(config, files)
+    check_storage(config, files, options.backend)
+
+
+def _check_length(config: RuntimeConfig, files: ModelFiles) -> None:
+    limit = files.spec.max_length
+    if limit < 2:
+        raise BadModel(f"{files.path.name}: the model takes sequences of {limit} token(s); at least 2 are needed")
+    if config.max_length is not None and config.max_length > limit:
+        text = f"= {config.max_length} is more than the model was made for ({limit} tokens)"
+        raise InvalidArgument.field("config.max_length", f"{text}; set rope_scaling to stretch it further")

@@ -1,0 +1,256 @@
+"""All models of one engine, by name, and what is kept of them over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from dataclasses import dataclass, replace
+
+from headrace_engine.config import RuntimeConfig
+from headrace_engine.engine.config.hubs import check_hub
+from headrace_engine.engine.config.model_paths import check_path, resolve_roots
+from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.engine.config.runtime import check_config
+from headrace_engine.engine.models.context import Surroundings
+from headrace_engine.engine.models.core_link import CoreLauncher
+from headrace_engine.engine.models.kept_models import KeptModels, Replaced
+from headrace_engine.engine.models.model import Model
+from headrace_engine.engine.models.prepare import Prepared, check_model, describe
+from headrace_engine.engine.models.state_errors import COMPUTING, starting, way_out
+from headrace_engine.engine.models.state_store import SavedModel, StateStore
+from headrace_engine.engine.models.watchers import Watchers
+from headrace_engine.engine.results.statistics import Clock, StepHistory
+from headrace_engine.engine.work.pools import WorkPools
+from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, quoted
+from headrace_engine.model_types import ModelDescription, ModelState, ModelView
+from headrace_engine.result_types import FinishReason
+
+RELEASE_MEMORY = 600.0
+"""Seconds for which releasing a model again succeeds, unless its name is taken again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """A release: what it answers, what it waits for, and when it was."""
+
+    view: ModelView
+    leaving: asyncio.Task[None]
+    time: float
+
+
+class ModelRegistry:
+    """Models by name. A name is taken from InstallModel until ReleaseModel."""
+
+    def __init__(self, options: EngineOptions, launcher: CoreLauncher, pools: WorkPools, clock: Clock) -> None:
+        self._options = options
+        self._pools = pools
+        self._surroundings = Surroundings(options, launcher, pools, clock, self._changed)
+        self._operators = replace(self._surroundings, options=replace(options, model_roots=None, hubs=None))
+        self._declared: dict[str, RuntimeConfig] = {}
+        resolve_roots(options)
+        self._models: dict[str, Model] = {}
+        self._histories = defaultdict[str, StepHistory](lambda: StepHistory(clock))
+        self._watchers = Watchers()
+        self._kept = KeptModels(StateStore(options.state_dir))
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._releases: dict[str, _Release] = {}
+        self._clock = clock
+
+    def all(self) -> list[Model]:
+        """All models, by name."""
+        return [self._models[name] for name in sorted(self._models)]
+
+    def get(self, model_name: str) -> Model:
+        """A model.
+
+        Raises:
+            NotFound: UNKNOWN_MODEL.
+        """
+        model = self._models.get(model_name)
+        if model is None:
+            known = ", ".join(sorted(self._models)) or "none"
+            text = f"no model is named {quoted(model_name)}; installed: {known}"
+            raise NotFound(text, reason="UNKNOWN_MODEL", metadata={"model_name": model_name})
+        return model
+
+    def prepared(self, model_name: str) -> Prepared:
+        """What was read of an installed model.
+
+        Raises:
+            NotFound: UNKNOWN_MODEL.
+            FailedPrecondition: it is being installed, or that failed.
+            Unavailable: MODEL_STARTING.
+        """
+        model = self.get(model_name)
+        if model.prepared is None:
+            if model.coming:
+                raise starting(model_name, model.state)
+            text = f"model {quoted(model_name)} is {model.state}{way_out(model.state, model.failure)}"
+            raise FailedPrecondition(text, reason="MODEL_NOT_RUNNING", state=model.state)
+        return model.prepared
+
+    async def install(self, config: RuntimeConfig, *, no_wait: bool) -> ModelView:
+        """A new model, or the one that has this very config.
+
+        Raises:
+            InvalidArgument, BadModel: what is wrong.
+            AlreadyExists: the name has another config.
+        """
+        check_config(config, self._options.backend)
+        model = self._models.get(config.model_name)
+        if model is None or model.config != config:
+            options = self._around(config).options
+            check_path(config.model_path, options)
+            check_hub(config.hub, options)
+        if model is None or model.state is ModelState.FAILED:
+            model = self._add(config)
+        elif model.config != config:
+            first = "stop it, then release it, first" if model.state in COMPUTING else "release it first"
+            text = f"model {quoted(config.model_name)} is installed with another config: {first}"
+            raise AlreadyExists(text, metadata={"model_name": config.model_name})
+        return await self._after(model, model.install(no_wait=no_wait))
+
+    async def start(self, model_name: str, *, no_wait: bool) -> ModelView:
+        """To RUNNING."""
+        model = self.get(model_name)
+        return await self._after(model, model.start(no_wait=no_wait))
+
+    async def stop(self, model_name: str, *, no_wait: bool) -> ModelView:
+        """To STOPPED."""
+        model = self.get(model_name)
+        return await self._after(model, model.stop(no_wait=no_wait))
+
+    async def release(self, model_name: str, *, no_wait: bool) -> ModelView:
+        """The name is free again. A repeated call joins this one, or finds it done for RELEASE_MEMORY."""
+        self._forget_releases()
+        release = self._releases.get(model_name) or self._release(model_name)
+        await self._kept.saved()
+        if not no_wait:
+            await asyncio.shield(release.leaving)
+        return release.view
+
+    async def _after(self, model: Model, verb: Awaitable[None]) -> ModelView:
+        """The view after a verb, once what it changed is on disk, as it is where it failed."""
+        try:
+            await verb
+        finally:
+            await self._kept.saved()
+        return model.view()
+
+    def watch(self, model_name: str) -> AsyncGenerator[ModelView, None]:
+        """Views as they change.
+
+        Raises:
+            NotFound: UNKNOWN_MODEL, at the call.
+        """
+        if model_name:
+            self.get(model_name)
+        return self._watchers.watch(model_name, lambda: self._views(model_name))
+
+    async def inspect(self, config: RuntimeConfig) -> ModelDescription:
+        """What lies at a path."""
+        if not config.model_path:
+            raise InvalidArgument.field("model_path", "is not set: give a directory, file or hub name")
+        check_path(config.model_path, self._options, "model_path")
+        check_hub(config.hub, self._options, "hub")
+        return await self._pools.on_files(config.model_path, describe, config, self._options)
+
+    async def restore(self, declared: Sequence[RuntimeConfig]) -> list[Replaced]:
+        """Install and start again what was kept; it goes on in the background, failures are in the models' states.
+
+        Args:
+            declared: configs that will be installed next. What was kept under their names with another config is not
+                returned to, and is forgotten once the new one could be read.
+
+        Returns:
+            The kept models that declared ones replace.
+
+        Raises:
+            InvalidArgument, BadModel: what is wrong with a declared config, before anything is done.
+            FailedPrecondition: what was kept cannot be read, or another engine uses it.
+        """
+        self._declared = {config.model_name: config for config in declared}
+        for config in declared:
+            await self._pools.on_files(config.model_path, check_model, config, self._operators.options)
+        kept, replaced = self._kept.open(declared)
+        for saved in kept:
+            model = self._new(saved.config, by_operator=saved.by_operator)
+            if saved.wanted is ModelState.RUNNING:
+                model.wanted = ModelState.RUNNING
+        for model in self.all():
+            await model.install(no_wait=True)
+            if model.wanted is ModelState.RUNNING:
+                await model.start(no_wait=True)
+        return replaced
+
+    async def drain(self, limit: float) -> None:
+        """Let requests end for at most `limit` seconds, then end them with DRAINED."""
+        models = self.all()
+        try:
+            # Not wait_for: where a second signal cuts it, asyncio would log that nobody took its outcome.
+            async with asyncio.timeout(limit):
+                await asyncio.gather(*(model.outputs.wait_idle() for model in models))
+        except TimeoutError:
+            for model in models:
+                model.end_all(FinishReason.DRAINED)
+
+    async def close(self) -> None:
+        """End every core, and every process that renders chats or checks formats."""
+        for model in self.all():
+            if model.prepared is not None:
+                model.prepared.close()
+        await asyncio.gather(*(model.close() for model in self._models.values()), *self._leaving)
+        await self._kept.close()
+
+    def _add(self, config: RuntimeConfig) -> Model:
+        failed = self._models.get(config.model_name)
+        if failed is not None:
+            self._let_go(failed)
+        model = self._new(config, by_operator=failed is not None and failed.by_operator and failed.config == config)
+        self._save()
+        return model
+
+    def _new(self, config: RuntimeConfig, *, by_operator: bool) -> Model:
+        name = config.model_name
+        self._releases.pop(name, None)
+        around = self._operators if by_operator else self._around(config)
+        model = self._models[name] = Model(config, around, self._histories[name])
+        return model
+
+    def _around(self, config: RuntimeConfig) -> Surroundings:
+        """What a model is given: one that the operator declared may lie anywhere."""
+        return self._operators if self._declared.get(config.model_name) == config else self._surroundings
+
+    def _release(self, model_name: str) -> _Release:
+        model = self.get(model_name)
+        model.release()
+        del self._models[model_name]
+        self._save()
+        release = _Release(model.view(), self._let_go(model), self._clock())
+        self._releases[model_name] = release
+        return release
+
+    def _forget_releases(self) -> None:
+        horizon = self._clock() - RELEASE_MEMORY
+        self._releases = {name: release for name, release in self._releases.items() if release.time >= horizon}
+
+    def _let_go(self, model: Model) -> asyncio.Task[None]:
+        """A model is not ours any more; what it still holds is freed."""
+        leaving = asyncio.create_task(model.close())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        return leaving
+
+    def _views(self, model_name: str) -> list[ModelView]:
+        models = self.all() if not model_name else [m for m in self.all() if m.name == model_name]
+        return [model.view(with_effective=False) for model in models]
+
+    def _changed(self, model: Model) -> None:
+        self._watchers.publish(model.view(with_effective=False))
+        if model.prepared is not None or model.wanted is ModelState.RELEASED:
+            self._kept.settle(model.name)
+        self._save()
+
+    def _save(self) -> None:
+        self._kept.keep(SavedModel(model.config, model.wanted, model.by_operator) for model in self._models.values())

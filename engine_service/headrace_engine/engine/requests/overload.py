@@ -1,0 +1,111 @@
+"""Refusing what there is no place for now, with a time to come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+from headrace_engine.engine.config.generation import has_candidates
+from headrace_engine.engine.models.model import Model
+from headrace_engine.engine.requests.requests import Request
+from headrace_engine.engine.work.shares import within_share
+from headrace_engine.errors import InvalidArgument, ResourceExhausted
+from headrace_engine.generation_config import GenerationConfig
+
+_LOOKED_AT = 1000
+"""Requests of an owner that are looked at for the one that should end first: the oldest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request that wants to wait.
+
+    Attributes:
+        party: in whose share it is.
+        sequences: that are to be computed, of all that it has.
+    """
+
+    party: str
+    config: GenerationConfig
+    sequences: int
+
+    @property
+    def count(self) -> int:
+        """Sequences that wait: candidates are computed in the place of those that readers see."""
+        candidates = bool(self.sequences) and has_candidates(self.config)
+        return self.config.best_of or 1 if candidates else self.sequences
+
+
+def check_queue(model: Model, arrival: Arrival) -> int:
+    """Sequences that are served before those of a request that arrives.
+
+    Of max_waiting one party may hold three times as many places as it leaves free, and always one; those that find a
+    place in the batch at once need none.
+
+    Raises:
+        ResourceExhausted: QUEUE_FULL, too many wait already, or too many of this party.
+        InvalidArgument: the request alone is more than a party may have waiting.
+    """
+    config, outputs = model.effective.config, model.outputs
+    batch, most, line = config.max_batch or 0, config.max_waiting or 0, outputs.line
+    _check_fits(arrival, batch, most)
+    places = max(0, batch - (outputs.live - len(line)))
+    free = most - max(0, len(line) + arrival.count - places)
+    held = max(0, line.of(arrival.party) + arrival.count - places)
+    ahead = outputs.ahead_of(arrival.config.priority or 0)
+    if arrival.count and not within_share(held, free):
+        delay = time_to_come_back(model)
+        text = f"{_why_full(model, arrival, full=free < 0)}. Try again in {delay:.1f} s"
+        raise ResourceExhausted(text, retry_after=delay, waiting_ahead=ahead, max_waiting=most)
+    return ahead
+
+
+def _check_fits(arrival: Arrival, batch: int, most: int) -> None:
+    beyond = max(0, arrival.count - batch)
+    if beyond and not within_share(beyond, most - beyond):
+        name = "best_of" if has_candidates(arrival.config) else "n"
+        text = f"= {arrival.count} never finds a place: {batch} sequences are computed at once (max_batch)"
+        raise InvalidArgument.field(
+            f"config.{name}", f"{text}, and of the {most} that may wait (max_waiting) one caller has three quarters"
+        )
+
+
+def _why_full(model: Model, arrival: Arrival, *, full: bool) -> str:
+    line, most = model.outputs.line, model.effective.config.max_waiting or 0
+    text = f"{_counted(len(line), line.requests)} waiting (max_waiting {most})"
+    if full:
+        return text if arrival.count == 1 else f"{text}, and this one has {arrival.count} sequences"
+    return f"{text}, {line.of(arrival.party)} of them of this caller, whose share is used up"
+
+
+def _counted(sequences: int, requests: int) -> str:
+    if sequences == requests:
+        return f"{requests} requests are" if requests != 1 else "1 request is"
+    return f"{sequences} sequences of {requests} request{'s' if requests != 1 else ''} are"
+
+
+def time_to_come_back(model: Model) -> float:
+    """Seconds in which a place should be free: the time that a running request takes, shared by all of the batch."""
+    outputs = model.outputs
+    running = max(1, outputs.live - outputs.waiting)
+    seconds = outputs.mean_duration if outputs.mean_service is None else outputs.mean_service
+    return min(60.0, max(0.1, seconds / running))
+
+
+def time_of_room(model: Model, requests: Iterable[Request], now: float) -> float:
+    """Seconds in which an owner should have room again: when the first of the requests ends, or its lease does."""
+    times = [time for each in islice(requests, _LOOKED_AT) if (time := _time_left(model, each, now)) is not None]
+    return min(60.0, max(0.1, min(times, default=time_to_come_back(model))))
+
+
+def _time_left(model: Model, request: Request, now: float) -> float | None:
+    """Until it gives back room: one that runs at its pace, one that ended with its lease; None: nobody knows."""
+    if request.ended:
+        return None if request.lease_expires is None else request.lease_expires - now
+    config, sequence = request.accepted.effective_config, request.sequences[0]
+    begun, made = sequence.times.first_token, len(sequence.log)
+    if config is None or begun is None or made < 2 or now <= begun:
+        return model.outputs.mean_duration
+    most = config.max_new_tokens or (config.max_length or 0) - request.accepted.prompt_token_count
+    return (most - made) * (now - begun) / (made - 1)

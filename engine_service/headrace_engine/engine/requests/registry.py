@@ -1,0 +1,184 @@
+"""Requests by handle and by the id that their client chose."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Iterator
+from typing import TypeVar
+
+from headrace_engine.engine.requests.leases import Leases
+from headrace_engine.engine.requests.requests import Request
+from headrace_engine.engine.requests.start_keys import Key, StartKeys, was_released
+from headrace_engine.engine.requests.timer_queue import Alarms
+from headrace_engine.engine.results.budget import ResultRoom
+from headrace_engine.engine.results.statistics import Clock
+from headrace_engine.errors import NotFound
+from headrace_engine.result_types import FinishReason
+
+G = TypeVar("G")
+K = TypeVar("K")
+
+_log = logging.getLogger(__name__)
+
+_HANDLE = re.compile(r".*/(?P<instance>[0-9a-f]{16})/(?P<request>[0-9a-f]{32})", re.DOTALL)
+
+
+class RequestBook:
+    """All requests of one engine instance.
+
+    Args:
+        engine: the engine's name, first part of its handles.
+        instance_id: second part, 16 hexadecimal digits; tells handles of an earlier start of the engine apart.
+
+    Attributes:
+        keys: of the starts that had a request_id.
+        leases: end and release requests that nobody is there for.
+        deadlines: end requests whose time is over.
+        room: what the logs take.
+    """
+
+    def __init__(self, engine: str, instance_id: str, clock: Clock) -> None:
+        self._prefix = f"{engine}/{instance_id}/"
+        self._instance_id = instance_id
+        self.keys = StartKeys(clock)
+        self.leases = Leases(clock, self._expire)
+        self.deadlines: Alarms[Request] = Alarms(clock, _end_late)
+        self.room = ResultRoom()
+        self._requests: dict[str, Request] = {}
+        self._owned: dict[str, dict[str, Request]] = {}
+        self._by_id: dict[tuple[str, str], dict[int, Request]] = {}
+        self._serial = 0
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(list(self._requests.values()))
+
+    def new_handle(self) -> str:
+        """A handle that nobody can guess."""
+        return self._prefix + secrets.token_hex(16)
+
+    def new_serial(self) -> int:
+        """A number that orders requests by arrival."""
+        self._serial += 1
+        return self._serial
+
+    def add(self, request: Request) -> None:
+        """Keep a request, as long as its lease runs; it ends at its deadline."""
+        accepted, handle = request.accepted, _id(request.accepted.handle)
+        self._requests[handle] = request
+        self._owned.setdefault(request.owner, {})[handle] = request
+        self._by_id.setdefault((request.owner, accepted.request_id), {})[accepted.handover] = request
+        self.leases.watch(request)
+        if request.deadline is not None:
+            self.deadlines.set(request.serial, request.deadline, request)
+
+    def close(self) -> None:
+        """Let leases and deadlines run on for ever."""
+        self.leases.close()
+        self.deadlines.close()
+
+    def find(self, handle: str, owner: str) -> Request:
+        """The request of a handle; the first part of the handle is not looked at.
+
+        Raises:
+            NotFound: ENGINE_LOST if another instance gave the handle; UNKNOWN_REQUEST if it is unknown, released, or
+                of another owner.
+        """
+        request = self.find_or_none(handle, owner)
+        if request is not None:
+            return request
+        parts = _HANDLE.fullmatch(handle)
+        if parts is not None and parts["instance"] != self._instance_id:
+            lost = "the engine instance that held it is gone, and its results with it; send the request again"
+            text = f"handle {handle}: {lost}"
+            raise NotFound(text, reason="ENGINE_LOST", metadata={"handle": handle})
+        text = f"no request has the handle {handle!r}: it was released, is another owner's, or never was"
+        raise NotFound(text, metadata={"handle": handle})
+
+    def find_or_none(self, handle: str, owner: str) -> Request | None:
+        """The request of a handle, or None where `find` would raise."""
+        parts = _HANDLE.fullmatch(handle)
+        if parts is None or parts["instance"] != self._instance_id:
+            return None
+        request = self._requests.get(parts["request"])
+        return request if request is not None and request.owner == owner else None
+
+    def find_by_id(self, request_id: str, owner: str) -> Request:
+        """The request that a client gave this id; of several hand-overs the highest.
+
+        Raises:
+            NotFound: there is none. Where one was released and its key is remembered, the metadata has its "handle" and
+                "handover": a start with this key belongs here.
+        """
+        found = self._by_id.get((owner, request_id))
+        if not found:
+            raise self._no_request(request_id, owner)
+        return found[max(found)]
+
+    async def find_either(self, handle: str | None, request_id: str | None, owner: str) -> Request:
+        """The request of a handle, or without one that of the id that its client gave it, once its start is over.
+
+        Raises:
+            NotFound: as `find` and `find_by_id`.
+        """
+        if handle is not None:
+            return self.find(handle, owner)
+        await self.keys.settle(owner, request_id or "")
+        return self.find_by_id(request_id or "", owner)
+
+    def of_owner(self, owner: str, model_name: str = "") -> list[Request]:
+        """The owner's requests, to one model or ("") to all, in order of arrival."""
+        owned = self._owned.get(owner, {}).values()
+        return [request for request in owned if model_name in ("", request.accepted.model_name)]
+
+    def release(self, request: Request) -> None:
+        """Forget a request and free its logs; readers that wait raise NotFound."""
+        self._forget(request)
+        self.keys.release(Key(request.owner, request.accepted.request_id, request.accepted.handover))
+        request.released = True
+        self.leases.forget(request)
+        self.deadlines.drop(request.serial)
+        if request.prompt is not None:
+            request.prompt.release()
+        for sequence in request.sequences:
+            sequence.log.release()
+            if sequence.room is not None:
+                sequence.room.give_back()
+            if sequence.luggage is not None:
+                sequence.luggage.give_back()
+
+    def _forget(self, request: Request) -> None:
+        accepted, handle = request.accepted, _id(request.accepted.handle)
+        del self._requests[handle]
+        _drop(self._owned, request.owner, handle)
+        _drop(self._by_id, (request.owner, accepted.request_id), accepted.handover)
+
+    def _no_request(self, request_id: str, owner: str) -> NotFound:
+        released = self.keys.latest(owner, request_id)
+        if released is None:
+            return NotFound(f"no request has the id {request_id!r}: it was released, is another owner's, or never was")
+        return was_released(released, request_id)
+
+    def _expire(self, request: Request) -> None:
+        """Nobody came: stop a request that runs, release one that ended."""
+        _log.info("lease_expired: %s, ended: %s", request.accepted.handle, request.ended)
+        if request.ended:
+            self.release(request)
+        else:
+            request.end(FinishReason.LEASE_EXPIRED)
+
+
+def _end_late(request: Request, now: float) -> None:
+    request.end(FinishReason.DEADLINE)
+
+
+def _drop(groups: dict[G, dict[K, Request]], group: G, key: K) -> None:
+    """Take a request out of its group, and the group with the last one."""
+    del groups[group][key]
+    if not groups[group]:
+        del groups[group]
+
+
+def _id(handle: str) -> str:
+    return handle.rpartition("/")[2]

@@ -1,0 +1,94 @@
+"""How many bytes a request keeps of what its caller sent, and of what was made of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from headrace_engine.engine.config.stop_fields import stop_size
+from headrace_engine.generation_config import GenerationConfig
+
+ID_BYTES = 40
+"""Bytes of an id in a tuple: its place, and the number."""
+
+_SYMBOL_BYTES = 48
+"""Bytes of a character or id of a stop in the finders: 20 in each of two, and a margin."""
+
+_STOP_BYTES = 160
+"""Bytes of a stop beside its symbols."""
+
+_BEFORE_BYTES = 128
+"""Bytes of an id that a stop of several ids may still reach back to."""
+
+_ENTRY_BYTES = 130
+"""Bytes of an entry of a mapping of numbers."""
+
+PLAIN_BYTES = 1024
+"""What every request has: a short prompt, and a config of numbers. Its logs' SEQUENCE_BYTES have room for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """Bytes of what a request brought.
+
+    Attributes:
+        config: of the config, which is told until the request is released.
+        made: of the prompt, the finders of stops, the rules and the grammar, which go with its last token.
+        largest: path of the field that takes most of both.
+    """
+
+    config: int = 0
+    made: int = 0
+    largest: str = "config"
+
+    @property
+    def bytes(self) -> int:
+        """While it runs, beyond what every request has."""
+        return max(0, self.config + self.made - PLAIN_BYTES)
+
+    @property
+    def ended_bytes(self) -> int:
+        """After its end."""
+        return max(0, self.config - PLAIN_BYTES)
+
+
+def brought(config: GenerationConfig, prompt_length: int, max_new: int, sequences: int) -> Brought:
+    """What a request with this effective config keeps.
+
+    Args:
+        prompt_length: ids of its prompt.
+        max_new: ids that each sequence may generate.
+        sequences: that are computed.
+    """
+    sizes = {f"config.{each.name}": held_bytes(getattr(config, each.name)) for each in fields(config)}
+    stops = len(config.stop_words) + len(config.stop_words_ids) + len(config.stop_token_ids)
+    reach = min(max(map(len, config.stop_words_ids), default=0), max_new)
+    text = max(map(len, config.stop_words), default=0)  # May be held back by each sequence.
+    finders = stops * _STOP_BYTES + stop_size(config) * _SYMBOL_BYTES
+    finders += sequences * (reach * _BEFORE_BYTES + 4 * min(text, 64 * max_new))
+    rules = sum(sizes[f"config.{name}"] for name in ("bad_words", "bad_words_ids", "logit_bias", "allowed_token_ids"))
+    grammar = sizes["config.response_format"]
+    prompt = prompt_length * ID_BYTES
+    parts = {**sizes, "prompt": prompt, _stop_field(config): finders}
+    return Brought(held_bytes(config), prompt + finders + 4 * rules + grammar, max(parts, key=lambda part: parts[part]))
+
+
+def held_bytes(value: Any) -> int:
+    """Bytes that a value of a config takes, with all that it holds."""
+    if isinstance(value, int | float) or not value:
+        return 0
+    if isinstance(value, str | bytes):
+        return sys.getsizeof(value)
+    if isinstance(value, Mapping):
+        return sys.getsizeof(value) + _ENTRY_BYTES * len(value)
+    if isinstance(value, Sequence):
+        numbers = isinstance(value[0], int | float)
+        return sys.getsizeof(value) + (32 * len(value) if numbers else sum(map(held_bytes, value)))
+    return 64 + sum(held_bytes(getattr(value, each.name)) for each in fields(value))
+
+
+def _stop_field(config: GenerationConfig) -> str:
+    by_ids = sum(map(len, config.stop_words_ids)) >= sum(map(len, config.stop_words))
+    return "config.stop_words_ids" if by_ids else "config.stop_words"

@@ -1,0 +1,1 @@
+"""What a sequence generated: its log, its statistics, and what is reserved for them."""

@@ -1,0 +1,180 @@
+"""How much room the requests of one owner may take on one model: their logs, and what they brought."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headrace_engine.engine.results.token_details import NOTHING, Asked
+from headrace_engine.errors import InvalidArgument, ResourceExhausted, quoted
+
+TOKEN_BYTES = 128
+"""Bytes reserved for a token: 28 of numbers (id, checksum, end of its text, place of its text, time, log-probability),
+and 100 for its text, which is 50 characters of ASCII as Python keeps them. Few tokens have any longer text."""
+
+SEQUENCE_BYTES = 2048
+"""Bytes of a log without tokens: statistics, end record, readers' places."""
+
+Tenant = tuple[str, str]
+"""Owner and model."""
+
+
+def log_bytes(tokens: int, asked: Asked = NOTHING) -> int:
+    """Bytes that a log of so many tokens takes at most, with what is asked for about each."""
+    return SEQUENCE_BYTES + tokens * (TOKEN_BYTES + asked.kept_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What the logs of a request may come to.
+
+    Attributes:
+        tokens: of the longest log.
+        count: logs.
+        asked: about each token.
+        brought: by the request: config, prompt, stops, rules.
+        brought_field: what takes most of that.
+        prompt_bytes: of the log of the prompt; 0: there is none.
+        prompt_tops: most likely ids that are told with each token of it.
+        count_field: field of the config that says how many logs there are.
+    """
+
+    tokens: int
+    count: int = 1
+    asked: Asked = NOTHING
+    prompt_bytes: int = 0
+    prompt_tops: int = 0
+    count_field: str = "n"
+    brought: int = 0
+    brought_field: str = "config"
+
+    @property
+    def bytes(self) -> int:
+        """Of all of them."""
+        return self.count * log_bytes(self.tokens, self.asked) + self.prompt_bytes + self.brought
+
+    @property
+    def text(self) -> str:
+        """For a person."""
+        return f"{self.tokens} tokens" if self.count == 1 else f"{self.count} sequences of {self.tokens} tokens"
+
+    @property
+    def extras(self) -> list[tuple[int, str, object]]:
+        """What it would do without, most bytes first: bytes, field of the config, value."""
+        tokens, asked = self.count * self.tokens, self.asked
+        found: list[tuple[int, str, object]] = [
+            (self.prompt_bytes, "prompt_logprobs", self.prompt_tops),
+            (tokens * asked.top_bytes, "top_logprobs", asked.top_count),
+            (tokens * asked.vector_bytes, "enable_tensors_from_model_inference", True),
+        ]
+        return sorted((extra for extra in found if extra[0]), key=lambda extra: extra[0], reverse=True)
+
+    def most(self, limit: int) -> int:
+        """Tokens of each log that so many bytes have room for, at most."""
+        left = (limit - replace(self, tokens=0).bytes) // self.count
+        return max(0, left // (log_bytes(1, self.asked) - SEQUENCE_BYTES))
+
+    def refusal(self, limit: int) -> InvalidArgument:
+        """Why that is too much for so many bytes, by the field that is to blame.
+
+        That is what takes most of what could be left out, where nothing else needs to change or no token would fit.
+        """
+        text = f"may need {self.bytes} bytes for {self.text}, and max_result_bytes is {limit}"
+        if self.brought and self.brought > limit - Need(1, self.count).bytes:
+            why = f"takes most of {self.brought} bytes that the request brings: it {text}; send less of it"
+            return InvalidArgument.field(self.brought_field, why)
+        most, plain = self.most(limit), Need(self.tokens, self.count)
+        if self.extras and (plain.bytes <= limit or not most):
+            size, name, value = self.extras[0]
+            fewer = f", or ask for at most {most} tokens" if most else ""
+            text = f"= {value} takes {size} bytes: the request {text}; leave it out{fewer}"
+            return InvalidArgument.field(f"config.{name}", text)
+        if most:
+            return InvalidArgument.field("config.max_new_tokens", f"{text}; ask for at most {most} tokens")
+        fitting = limit // log_bytes(1)
+        if not fitting:
+            text = f"{text}, which is too little for one token: install the model with more"
+            return InvalidArgument.field("config.max_new_tokens", text)
+        text = f"= {self.count}: the request {text}; ask for at most {fitting}, of one token each"
+        return InvalidArgument.field(f"config.{self.count_field}", text)
+
+
+class Reservation:
+    """Room that a log may take, until it is given back."""
+
+    def __init__(self, room: ResultRoom, tenant: Tenant, size: int, asked: Asked = NOTHING) -> None:
+        self._room = room
+        self._asked = asked
+        self._tenant = tenant
+        self._size = 0
+        self._resize(size)
+
+    def settle(self, tokens: int) -> None:
+        """The log of a sequence has ended with so many tokens: what it did not need is free."""
+        self.shrink(log_bytes(tokens, self._asked))
+
+    def shrink(self, size: int) -> None:
+        """No more than this is needed from now on."""
+        self._resize(min(self._size, size))
+
+    def give_back(self) -> None:
+        """The log is gone. Giving back twice is once."""
+        self._resize(0)
+
+    def _resize(self, size: int) -> None:
+        self._room.change(self._tenant, size - self._size)
+        self._size = size
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What is reserved for one request: for each log, for that of the prompt, and for what it brings."""
+
+    logs: list[Reservation]
+    prompt: Reservation
+    brought: Reservation
+
+
+class ResultRoom:
+    """The room that is taken, by owner and model."""
+
+    def __init__(self) -> None:
+        self._taken: defaultdict[Tenant, int] = defaultdict(int)
+
+    def taken(self, tenant: Tenant) -> int:
+        """Bytes that are reserved."""
+        return self._taken.get(tenant, 0)
+
+    def reserve(self, tenant: Tenant, need: Need, limit: int, retry_after: Callable[[], float]) -> Rooms:
+        """Room for all logs of a request and for what it brings, or for none.
+
+        Args:
+            limit: bytes that the owner's logs on the model may take in all.
+            retry_after: tells the seconds in which an end or a release should free some.
+
+        Raises:
+            InvalidArgument: it is more than the limit alone, so that waiting helps nothing.
+            ResourceExhausted: RESULTS_FULL.
+        """
+        size, taken = need.bytes, self.taken(tenant)
+        if size > limit:
+            raise need.refusal(limit)
+        if taken + size > limit:
+            delay = retry_after()
+            raise ResourceExhausted(
+                f"the results of this owner on model {quoted(tenant[1])} may take {limit} bytes (max_result_bytes), "
+                f"{taken} are taken and this request may need {size} ({need.text}). Release what was read, ask "
+                f"for fewer tokens, or try again in {delay:.1f} s",
+                reason="RESULTS_FULL",
+                retry_after=delay,
+            )
+        log_size = log_bytes(need.tokens, need.asked)
+        logs = [Reservation(self, tenant, log_size, need.asked) for _ in range(need.count)]
+        return Rooms(logs, Reservation(self, tenant, need.prompt_bytes), Reservation(self, tenant, need.brought))
+
+    def change(self, tenant: Tenant, size: int) -> None:
+        """Take so many bytes more, or fewer."""
+        self._taken[tenant] += size
+        if not self._taken[tenant]:
+            del self._taken[tenant]

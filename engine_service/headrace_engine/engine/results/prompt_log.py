@@ -1,0 +1,114 @@
+"""Log-probabilities of a request's prompt: all of its sequences have the same."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+from headrace_engine.engine.results.budget import Reservation
+from headrace_engine.engine.results.token_details import TOKEN_BYTES
+from headrace_engine.errors import InvalidArgument, OutOfRange
+from headrace_engine.messages import PromptPiece
+from headrace_engine.result_types import PromptLogprobs, TopLogprobs
+
+MAX_READ_BYTES = 960 * 1024
+"""Bytes of the answer to one read, at most, a single token excepted."""
+
+_FIRST = 1
+"""Token 0 follows nothing, so it has no log-probability."""
+
+
+class PromptLog:
+    """What was told of the tokens of a prompt, from token 1 on. Any number of readers.
+
+    Args:
+        ids: the prompt.
+        top_count: most likely ids that come with each.
+
+    Attributes:
+        top_count: the same.
+        room: what is reserved for it, until it is released.
+    """
+
+    def __init__(self, ids: Sequence[int], top_count: int) -> None:
+        self._ids = array("I", ids)
+        self.top_count = top_count
+        self._logprobs = array("f")
+        self._top_ids = array("I")
+        self._top_logprobs = array("f")
+        self.room: Reservation | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes at most: an id takes 4, a number 4."""
+        return len(self._ids) * 8 * (1 + self.top_count)
+
+    @property
+    def position(self) -> int:
+        """Place in the prompt of the token that is told next."""
+        return _FIRST + len(self._logprobs)
+
+    def add(self, piece: PromptPiece) -> None:
+        """Append what is not known yet: another sequence of the request may have told the beginning."""
+        known = self.position - piece.position
+        if known < 0:
+            raise ValueError(f"the prompt is known up to token {self.position}, and {piece.position} was told")
+        self._logprobs.extend(piece.logprobs[known:])
+        self._top_ids.extend(piece.top_ids[known * self.top_count :])
+        self._top_logprobs.extend(piece.top_logprobs[known * self.top_count :])
+
+    def check_position(self, position: int) -> None:
+        """Refuse a place that the prompt does not have.
+
+        Raises:
+            OutOfRange: with the numbers.
+        """
+        length = len(self._ids)
+        if not 0 <= position <= length:
+            text = f"prompt_logprobs_from = {position} is outside the prompt of {length} tokens; allowed: 0 to {length}"
+            raise OutOfRange(text, metadata={"prompt_length": str(length)})
+
+    def read(self, position: int, room: int = MAX_READ_BYTES) -> PromptLogprobs | None:
+        """What is known from a place on, as far as one read goes. None: nothing yet, or no more.
+
+        Args:
+            room: bytes that it may take; a token is told in any case.
+        """
+        start = max(_FIRST, position)
+        fitting = room // (TOKEN_BYTES * (1 + self.top_count))
+        stop = min(self.position, start + max(1, fitting))
+        if stop <= start:
+            return None
+        count = self.top_count
+        span = slice((start - _FIRST) * count, (stop - _FIRST) * count)
+        ids, logprobs = self._top_ids[span].tolist(), self._top_logprobs[span].tolist()
+        return PromptLogprobs(
+            position=start,
+            token_ids=self._ids[start:stop].tolist(),
+            token_logprobs=self._logprobs[start - _FIRST : stop - _FIRST].tolist(),
+            top_logprobs=TopLogprobs(count, ids, logprobs) if count else None,
+        )
+
+    def pieces(self, position: int = _FIRST) -> Iterator[PromptLogprobs]:
+        """All that is known from a place on, piece by piece."""
+        piece = self.read(position)
+        while piece is not None:
+            yield piece
+            piece = self.read(piece.position + len(piece.token_ids))
+
+    def release(self) -> None:
+        """Nobody reads it any more."""
+        if self.room is not None:
+            self.room.give_back()
+
+
+def asked_log(log: PromptLog | None) -> PromptLog:
+    """The log of a request that has one.
+
+    Raises:
+        InvalidArgument: it did not ask for one.
+    """
+    if log is None:
+        text = "is for requests with prompt_logprobs in their config; this one has none"
+        raise InvalidArgument.field("prompt_logprobs_from", text)
+    return log

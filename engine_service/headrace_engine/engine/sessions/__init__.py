@@ -1,0 +1,1 @@
+"""Sessions: everything that one client or gateway reads over one stream."""

@@ -1,0 +1,66 @@
+"""All sessions of one engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from headrace_engine.engine.requests.open_streams import Deliveries
+from headrace_engine.engine.requests.requests import Request
+from headrace_engine.engine.sessions.load import LoadWatch
+from headrace_engine.engine.sessions.session import EngineSession
+from headrace_engine.engine.sessions.session_channels import Timers
+from headrace_engine.engine.sessions.session_update import ModelLoad
+from headrace_engine.engine.work.shares import Shares
+
+MAX_READERS = 262_144
+"""Sequences that all sessions together may read at a time."""
+
+
+class Sessions:
+    """Opens sessions, and ends them when the engine goes away.
+
+    Args:
+        find: the request of a handle and an owner; raises NotFound.
+        loads: what the models do now.
+        timers: None: the event loop's.
+
+    Attributes:
+        deliveries: counts the open ones, and other streams of results.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str, str], Request],
+        loads: Callable[[], Iterable[ModelLoad]],
+        timers: Timers | None = None,
+    ) -> None:
+        self._find, self._loads, self._timers = find, loads, timers
+        self.deliveries = Deliveries()
+        self._open: set[EngineSession] = set()
+        self._shares: Shares[EngineSession] = Shares(MAX_READERS)
+        self._drained = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self) -> EngineSession:
+        """A new session; whoever opens it closes it."""
+        timers = self._timers or asyncio.get_running_loop()
+        session = EngineSession(self._find, LoadWatch(self._loads), timers, self._closed, self._shares)
+        self._open.add(session)
+        self.deliveries.begin()
+        if self._drained:
+            session.drain()
+        return session
+
+    def drain(self) -> None:
+        """No sequence runs any more, and none will: sessions end when all was told."""
+        self._drained = True
+        for session in self._open:
+            session.drain()
+
+    def _closed(self, session: EngineSession) -> None:
+        if session in self._open:
+            self._open.remove(session)
+            self.deliveries.end()

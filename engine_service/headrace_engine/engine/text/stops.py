@@ -1,0 +1,120 @@
+"""The stops of a request, with the finders that its sequences share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from headrace_engine.engine.text.word_finder import Symbol, WordFinder
+from headrace_engine.generation_config import GenerationConfig
+from headrace_engine.models.tokenizer import TokenizerBundle
+from headrace_engine.result_types import StopKind
+
+
+@dataclass(frozen=True, slots=True)
+class WordStop:
+    """One of stop_words.
+
+    Attributes:
+        index: its place in the list.
+        shown: how many of its characters stand in a text that leaves special tokens out.
+    """
+
+    text: str
+    index: int
+    shown: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdStop:
+    """Ids that end a sequence.
+
+    Attributes:
+        kind: the list they stand in; None: they are EOS.
+        index: their place in it.
+    """
+
+    ids: tuple[int, ...]
+    kind: StopKind | None
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """What ends the sequences of one request by their text or their last ids.
+
+    Attributes:
+        words: stop_words, which are looked for in the text.
+        named: those that name special tokens, which the text leaves out: they are looked for beside it.
+        ids: ids that end a sequence; EOS last, so that what the caller named comes first.
+        longest: most ids of one of them.
+        include: the text of the stop that matched is kept.
+        min_new: tokens before which nothing ends a sequence.
+    """
+
+    words: tuple[WordStop, ...]
+    named: tuple[WordStop, ...]
+    ids: tuple[IdStop, ...]
+    word_finder: WordFinder
+    named_finder: WordFinder | None
+    id_finder: WordFinder
+    longest: int
+    include: bool
+    min_new: int
+
+
+def stops_of(config: GenerationConfig, eos_ids: tuple[int, ...], min_new: int, bundle: TokenizerBundle) -> Stops | None:
+    """What to look for; None: nothing that shows in the text of a sequence.
+
+    Args:
+        config: an effective config.
+        eos_ids: ids that end a sequence: the core sees to that, and their text is left out here.
+    """
+    skips = config.skip_special_tokens is not False
+    hidden: frozenset[int] = bundle.special_ids if skips else frozenset()
+    asked = config.stop_words or config.stop_words_ids or config.stop_token_ids
+    if not asked and (config.include_stop or hidden.issuperset(eos_ids)):
+        return None
+    words = tuple(WordStop(word, index, len(word)) for index, word in enumerate(config.stop_words))
+    marked = dict(_named(words, bundle)) if skips else {}
+    ids = (*_id_stops(config), *(IdStop((token_id,), None, 0) for token_id in eos_ids))
+    return Stops(
+        words=words,
+        named=tuple(marked),
+        ids=ids,
+        word_finder=WordFinder(config.stop_words),
+        named_finder=WordFinder(marked.values(), silent=bundle.special_ids) if marked else None,
+        id_finder=WordFinder(stop.ids for stop in ids),
+        longest=max((len(stop.ids) for stop in ids), default=1),
+        include=bool(config.include_stop),
+        min_new=min_new,
+    )
+
+
+def _id_stops(config: GenerationConfig) -> Iterator[IdStop]:
+    for index, ids in enumerate(config.stop_words_ids):
+        yield IdStop(ids, StopKind.STOP_WORDS_IDS, index)
+    for index, token_id in enumerate(config.stop_token_ids):
+        yield IdStop((token_id,), StopKind.STOP_TOKEN_IDS, index)
+
+
+def _named(words: tuple[WordStop, ...], bundle: TokenizerBundle) -> Iterator[tuple[WordStop, list[Symbol]]]:
+    """The words with a special token in them, and what they are beside the text: characters, and ids of such tokens."""
+    special = dict(zip(bundle.special_texts, sorted(bundle.special_ids), strict=True))
+    names = sorted(filter(None, special), key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, names)) or "(?!)")
+    for word in words:
+        symbols = list(_symbols(word.text, pattern, special))
+        if len(symbols) < len(word.text):
+            shown = sum(isinstance(symbol, str) for symbol in symbols)
+            yield WordStop(word.text, word.index, shown), symbols
+
+
+def _symbols(text: str, pattern: re.Pattern[str], special: Mapping[str, int]) -> Iterator[Symbol]:
+    begin = 0
+    for match in pattern.finditer(text):
+        yield from text[begin : match.start()]
+        yield special[match[0]]
+        begin = match.end()
+    yield from text[begin:]

@@ -1,0 +1,190 @@
+"""A model's tokenizer and chat template: prompts to ids, ids to text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from headrace_engine.engine.chat.renderer import Renderer
+from headrace_engine.engine.config.generation import Generation
+from headrace_engine.engine.config.prompt_size import check_size
+from headrace_engine.engine.config.stop_fields import stop_size
+from headrace_engine.engine.text.detokenizer import Detokenizer, cut_of_prompt
+from headrace_engine.engine.text.pieces import encode_pieces
+from headrace_engine.engine.text.spellings import SLICE, in_slices, spell_slices, spelling_size, spellings
+from headrace_engine.engine.text.stopping import Decoder, StoppingDetokenizer
+from headrace_engine.engine.text.stops import stops_of
+from headrace_engine.engine.work.pool import PoolLimits, WorkPool
+from headrace_engine.engine.work.pools import WorkPools
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.models.tokenizer import TokenizerBundle
+from headrace_engine.request_types import Chat, ChatMessage, ConfigWarning, Detokenized, Tokenized
+
+MIN_CHAT_CHARACTERS = 1 << 20
+"""Characters that a chat may have, however short its prompt must be: its template may leave most of them out."""
+
+
+def _slow_chat(text: str) -> InvalidArgument:
+    return InvalidArgument.field("chat", f"cannot be rendered: {text}. Send a shorter one", reason="BAD_TEMPLATE")
+
+
+CHATS = PoolLimits(1, 256, 60.0, 150.0, _slow_chat, 32 << 20)
+"""One model's chats: its process renders one after the other, and bounds what each takes."""
+
+
+class TextProcessor:
+    """Everything that knows both text and ids of one model.
+
+    Args:
+        bundle: the tokenizer and what its files say of it.
+        chat_template: Jinja that replaces the model's own; None: the model's.
+        pools: where large works are done; None: pools of its own.
+    """
+
+    def __init__(
+        self, bundle: TokenizerBundle, chat_template: str | None = None, pools: WorkPools | None = None
+    ) -> None:
+        self._bundle = bundle
+        self._rendering = _rendering(bundle, chat_template)
+        self._pools = pools or WorkPools()
+        self._chats = WorkPool("rendering chats", CHATS)
+
+    def check_template(self) -> None:
+        """Compile the chat template. Blocking.
+
+        Raises:
+            InvalidArgument: BAD_TEMPLATE, there is none, or it is none.
+        """
+        self._renderer().check()
+
+    def close(self) -> None:
+        """Let chats be rendered no more, and end the process that does it."""
+        if self._rendering is not None:
+            self._rendering.close()
+
+    def check_known(self, ids: Sequence[int]) -> None:
+        """Refuse the ids of a text where the model has no row for one of them; see TokenizerBundle."""
+        self._bundle.check_known(ids)
+
+    def detokenizer(self, skip_special_tokens: bool) -> Detokenizer:
+        """A fresh incremental decoder."""
+        return Detokenizer(self._bundle.token_bytes, self._skipped(skip_special_tokens))
+
+    async def decoding(self, generation: Generation, prompt: Sequence[int], owner: str = "") -> Callable[[], Decoder]:
+        """Makes the decoders of a request's sequences, which go on where its prompt ends and stop where it asks."""
+        config = generation.effective
+        prepare = partial(stops_of, config, generation.eos_ids, generation.min_new, self._bundle)
+        stops = await self._pools.on_text(owner, stop_size(config), prepare)
+        skips = config.skip_special_tokens is not False
+        token_bytes, skipped = self._bundle.token_bytes, self._skipped(skips)
+        start = cut_of_prompt(prompt, token_bytes, skipped)
+        if stops is None:
+            return partial(Detokenizer, token_bytes, skipped, start)
+        return partial(StoppingDetokenizer, stops, token_bytes, skipped, start)
+
+    async def tokenize(
+        self, prompt: str | Chat, add_special_tokens: bool | None, max_length: int, owner: str = ""
+    ) -> Tokenized:
+        """The ids of a prompt, the text they were made from, and what is suspicious about it.
+
+        Args:
+            owner: for whom: owners have turns where many texts are prepared.
+
+        Raises:
+            InvalidArgument: the chat cannot be rendered, or the text is longer than any prompt of max_length tokens.
+            ResourceExhausted: QUEUE_FULL, too much text is being prepared.
+        """
+        if isinstance(prompt, str):
+            check_size(prompt, self._max_bytes(max_length), max_length)
+            return await self._pools.on_text(owner, len(prompt), self._tokenize_text, prompt, add_special_tokens)
+        if add_special_tokens is not None:
+            raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is a chat")
+        size = _size(prompt)
+        self._check_chat(size, max_length)
+        return await self._tokenize_chat(prompt, size, max_length, owner)
+
+    async def detokenize(self, ids: Sequence[int], skip_special_tokens: bool, owner: str = "") -> Detokenized:
+        """The text of ids, and the bytes of each."""
+        return await self._pools.on_text(owner, len(ids), self._detokenize, ids, skip_special_tokens)
+
+    async def spell(self, words: Sequence[str], owner: str = "") -> tuple[tuple[int, ...], ...]:
+        """The ids that words may come as in a text; see `spellings`. Many are done some at a time."""
+        size = spelling_size(words)
+        if size <= SLICE:
+            return await self._pools.on_text(owner, size, spellings, self._bundle, words)
+        slices = in_slices(words)
+        largest = max(map(spelling_size, slices))
+        return await self._pools.on_pieces(owner, size, largest, spell_slices(self._bundle, slices))
+
+    def _max_bytes(self, max_length: int) -> int:
+        return self._bundle.max_token_bytes * (max_length - 1)
+
+    def _skipped(self, skip_special_tokens: bool) -> frozenset[int]:
+        return self._bundle.special_ids if skip_special_tokens else frozenset()
+
+    def _detokenize(self, ids: Sequence[int], skip_special_tokens: bool) -> Detokenized:
+        text = self.detokenizer(skip_special_tokens).decode(ids)
+        return Detokenized(text, [self._bundle.token_bytes(token_id) for token_id in ids])
+
+    def _check_chat(self, size: int, max_length: int) -> None:
+        limit = max(MIN_CHAT_CHARACTERS, self._max_bytes(max_length))
+        if size > limit:
+            text = f"has {size} characters; allowed: at most {limit}, whatever the template leaves out"
+            raise InvalidArgument.field("chat", text, reason="PROMPT_TOO_LONG")
+
+    def _brings_bos(self, text: str) -> bool:
+        bos = self._bundle.bos_text
+        return self._bundle.adds_bos and bool(bos) and text.startswith(bos)
+
+    def _tokenize_text(self, text: str, add_special_tokens: bool | None) -> Tokenized:
+        adds = not self._brings_bos(text) if add_special_tokens is None else add_special_tokens
+        ids = self._bundle.encode(text, add_special_tokens=adds)
+        return Tokenized(ids, text, tuple(self._suspicions(text, add_special_tokens)))
+
+    def _suspicions(self, text: str, add_special_tokens: bool | None) -> Iterator[ConfigWarning]:
+        """Warn of a begin-of-sequence token that comes twice. What is suspicious of a chat its template tells."""
+        if add_special_tokens is False or not self._brings_bos(text):
+            return
+        why = f"the text begins with {self._bundle.bos_text!r} already"
+        if add_special_tokens:
+            yield ConfigWarning("add_special_tokens", f"{why}, and add_special_tokens = True puts another before it")
+        else:
+            yield ConfigWarning("text", f"{why}, so the tokenizer's own special tokens were not added")
+
+    async def _tokenize_chat(self, chat: Chat, size: int, max_length: int, owner: str) -> Tokenized:
+        work = partial(self._renderer().render, chat, self._max_bytes(max_length), max_length)
+        rendered = await self._chats.run(owner, work, size=size)
+        pieces = rendered.pieces
+        text = "".join(piece for piece, _ in pieces)
+        ids = await self._pools.on_text(owner, len(text), encode_pieces, self._bundle, pieces)
+        return Tokenized(ids, text, rendered.warnings)
+
+    def _renderer(self) -> Renderer:
+        if self._rendering is None:
+            text = "cannot be rendered: the model has no chat template: send text or ids, or install it with one"
+            raise InvalidArgument.field("chat", text, reason="BAD_TEMPLATE")
+        return self._rendering
+
+
+def _rendering(bundle: TokenizerBundle, chat_template: str | None) -> Renderer | None:
+    variables, special = bundle.template_variables, bundle.special_texts
+    if chat_template:
+        return Renderer(chat_template, None, variables, special, "config.chat_template")
+    source = bundle.chat_template if chat_template is None else None
+    return Renderer(source, bundle.tool_template, variables, special) if source else None
+
+
+def _size(chat: Chat) -> int:
+    """Characters of everything that a chat says."""
+    texts = [*chat.tools, *chat.template_variables, *chat.template_variables.values()]
+    return sum(map(len, texts)) + sum(len(text) for message in chat.messages for text in _texts(message))
+
+
+def _texts(message: ChatMessage) -> list[str]:
+    content = message.content if isinstance(message.content, tuple) else (message.content or "",)
+    named = [message.role, message.name or "", message.tool_call_id or "", message.extra_json]
+    return [
+        *named,
+        *content,
+        *(text for call in message.tool_calls for text in (call.id, call.name, call.arguments_json)),
+    ]
