@@ -6,7 +6,11 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from itertools import islice
-from typing import Protocol
+from typing import TypeAlias
+
+from headrace.host_shares import HostShares, host_of
+
+_Turns: TypeAlias = deque["asyncio.Future[None]"]
 
 READS = 64
 """Messages that are read at once, by all clients of a server."""
@@ -21,19 +25,6 @@ FLOW_OPTIONS = (
 """gRPC options without which the transport takes in whole messages before anybody asks for them."""
 
 
-class Room(Protocol):
-    """Shares of what all clients may read at once."""
-
-    def has_room(self, party: str) -> bool:
-        """Whether one more is within a client's share."""
-
-    def take(self, party: str) -> None:
-        """A client reads one more."""
-
-    def give_back(self, party: str) -> None:
-        """It reads one fewer."""
-
-
 class NoMessage(Exception):
     """A call brought no message: none at all, one that was too large, or not in time."""
 
@@ -41,24 +32,32 @@ class NoMessage(Exception):
 class Intake:
     """Reads the one message of a call in its turn. Until then it stays with its client, but for what is on the way.
 
-    Clients that want more than their share wait, one after the other in turn; no client keeps out another.
+    Who wants more than its share waits: hosts have turns, and so have the connections of each. However many calls one
+    host begins, and never sends what they are to read, a message of another is read at once.
 
     Args:
-        room: what all may read at once, by client.
+        reads: messages that are read at once.
         seconds: that a message may take to arrive.
+
+    Attributes:
+        shares: what is read now, by whom.
     """
 
-    def __init__(self, room: Room, seconds: float = READ_SECONDS) -> None:
-        self._room, self._seconds = room, seconds
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+    def __init__(self, reads: int = READS, seconds: float = READ_SECONDS) -> None:
+        self.shares = HostShares(reads)
+        self._most, self._seconds = reads, seconds
+        self._waiting: OrderedDict[str, OrderedDict[str, _Turns]] = OrderedDict()
 
-    async def read(self, client: str, messages: AsyncIterator[bytes]) -> bytes:
+    async def read(self, peer: str, messages: AsyncIterator[bytes]) -> bytes:
         """The first message.
+
+        Args:
+            peer: the connection's other end, as gRPC names it.
 
         Raises:
             NoMessage: there is none.
         """
-        await self._turn(client)
+        await self._turn(peer)
         try:
             async with asyncio.timeout(self._seconds):
                 async for message in messages:
@@ -66,41 +65,56 @@ class Intake:
         except TimeoutError:
             raise NoMessage(f"no whole message came within {self._seconds:g} s") from None
         finally:
-            self._room.give_back(client)
+            self.shares.give_back(peer)
             self._wake()
         raise NoMessage("no message came, or one that was too large")
 
-    async def _turn(self, client: str) -> None:
-        """Wait until one more of the client's messages may be read; that is then taken."""
-        if client not in self._waiting and self._room.has_room(client):
-            self._room.take(client)
+    async def _turn(self, peer: str) -> None:
+        """Wait until one more of the connection's messages may be read; that is then taken."""
+        host = host_of(peer)
+        if peer not in self._waiting.get(host, ()) and self.shares.has_room(peer):
+            self.shares.take(peer)
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, deque()).append(turn)
+        self._waiting.setdefault(host, OrderedDict()).setdefault(peer, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._room.give_back(client)
+                self.shares.give_back(peer)
                 self._wake()
             raise
 
     def _wake(self) -> None:
-        """Let those read for whom there is room now, client by client."""
-        for client in list(islice(self._waiting, READS + 1)):  # More clients cannot have their share.
-            if not self._drop_left(client):
-                continue
-            if self._room.has_room(client):
-                self._room.take(client)
-                self._waiting[client].popleft().set_result(None)
-                self._waiting.move_to_end(client)
-                self._drop_left(client)
+        """Let those read for whom there is room now: a message of each host, then the next of each."""
+        woken = True
+        while woken:
+            hosts = list(islice(self._waiting, self._most + 1))  # Of so many one has nothing, and so a share left.
+            woken = sum(map(self._wake_one, hosts)) > 0
 
-    def _drop_left(self, client: str) -> bool:
-        """Forget those who wait no more at the front of a client's; whether one is left."""
-        turns = self._waiting[client]
-        while turns and turns[0].done():
-            turns.popleft()
-        if not turns:
-            del self._waiting[client]
-        return bool(turns)
+    def _wake_one(self, host: str) -> bool:
+        """Let one message of a host be read, of the connection whose turn it is; whether there was room for one."""
+        connections = self._waiting[host]
+        woken = False
+        for peer in list(islice(connections, self._most + 1)):
+            turns = connections[peer]
+            _drop_left(turns)
+            if turns and self.shares.has_room(peer):
+                self.shares.take(peer)
+                turns.popleft().set_result(None)
+                connections.move_to_end(peer)
+                woken = True
+            if not turns:
+                del connections[peer]
+            if woken:
+                self._waiting.move_to_end(host)
+                break
+        if not connections:
+            del self._waiting[host]
+        return woken
+
+
+def _drop_left(turns: _Turns) -> None:
+    """Forget those who wait no more at the front."""
+    while turns and turns[0].done():
+        turns.popleft()

@@ -13,14 +13,14 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 from headrace.faults import is_fault
-from headrace.intake import READS, Intake, NoMessage
+from headrace.host_shares import HostShares
+from headrace.intake import Intake, NoMessage
 from headrace.log_budget import LogBudget
 
 from headrace_gateway import status
 from headrace_gateway.faults import defect
 from headrace_gateway.forward import Context
 from headrace_gateway.owners import refuse_owner
-from headrace_gateway.shares import Shares
 from headrace_gateway.status import CallError
 
 log = structlog.get_logger()
@@ -61,8 +61,8 @@ class LiveCalls:
         self._cut: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._calls: Shares[str] = Shares(MAX_CALLS)
-        self._sessions: Shares[str] = Shares(MAX_SESSIONS)
+        self._calls = HostShares(MAX_CALLS)
+        self._sessions = HostShares(MAX_SESSIONS)
 
     @property
     def count(self) -> int:
@@ -86,14 +86,14 @@ class LiveCalls:
             self._tell()
 
     def sharing(self, method: str, peer: str) -> AbstractContextManager[None]:
-        """Counts a call of `method` against the share of its connection while this lasts.
+        """Counts a call of `method` against the share of its host and connection while this lasts.
 
         Raises:
-            CallError: QUEUE_FULL, the connection has so many in progress that too few are left to others.
+            CallError: QUEUE_FULL, its host or connection has so many in progress that too few are left to others.
         """
         ours, what = (self._sessions, "sessions") if _name(method) == "Session" else (self._calls, "calls")
         if not ours.has_room(peer):
-            raise status.full_calls(ours.refusal(peer, f"{what} in progress", "this connection has"))
+            raise status.full_calls(ours.refusal(peer, f"{what} in progress"))
         return ours.holding(peer)
 
     def refuse_if_draining(self) -> None:
@@ -148,7 +148,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, calls: LiveCalls) -> None:
         self._calls = calls
-        self._intake = Intake(Shares(READS))
+        self._intake = Intake()
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Wraps the methods of our own services; of health and reflection, only how requests are decoded."""

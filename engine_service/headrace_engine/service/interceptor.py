@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any, NoReturn
 
 import grpc
-from headrace.intake import READS, Intake, NoMessage
+from headrace.intake import Intake, NoMessage
 from headrace_proto.v1.status_pb2 import Status
 
-from headrace_engine.engine.work.shares import Shares
 from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.service.callers import note_caller
 from headrace_engine.service.endless import EndlessCalls
@@ -36,7 +35,7 @@ class FailureInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(self, endless: EndlessCalls) -> None:
-        self._intake = Intake(Shares(READS))
+        self._intake = Intake()
         self._endless = endless
 
     async def intercept_service(

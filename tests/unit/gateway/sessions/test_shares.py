@@ -6,17 +6,18 @@ import ast
 import asyncio
 import sys
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 
 import grpc
 import headrace
 import headrace_gateway
 import pytest
+from headrace.shares import Shares
 from headrace_gateway import calls, client_book, upstream_book
 from headrace_gateway.calls import LiveCalls
 from headrace_gateway.outbox import Outbox
 from headrace_gateway.session_limits import SessionLimits
-from headrace_gateway.shares import Shares
 from headrace_gateway.status import CallError
 from headrace_proto.v1 import request_service_pb2, request_service_pb2_grpc
 from headrace_proto.v1 import session_pb2 as wire
@@ -144,10 +145,12 @@ class TestCalls:
     def test_f13_a_connection_has_a_share_of_the_calls_in_progress(self, monkeypatch):
         monkeypatch.setattr(calls, "MAX_CALLS", 8)
         live = LiveCalls()
-        held = [live.sharing("/headrace.v1.RequestService/SyncRequest", "greedy") for _ in range(6)]
+        held = [live.sharing("/headrace.v1.RequestService/SyncRequest", "greedy") for _ in range(4)]
         for one in held:
             one.__enter__()
-        with pytest.raises(CallError, match="connection has 6 calls in progress; of 8 for all 2 are left") as caught:
+        with pytest.raises(
+            CallError, match="connection has 4 calls in progress, of 4 of its host, whose other"
+        ) as caught:
             live.sharing("/headrace.v1.RequestService/GetRequest", "greedy")
         assert caught.value.reason == "QUEUE_FULL"
         with live.sharing("/headrace.v1.RequestService/GetRequest", "other"):
@@ -157,6 +160,18 @@ class TestCalls:
         for one in held:
             one.__exit__(None, None, None)
         with live.sharing("/headrace.v1.RequestService/GetRequest", "greedy"):
+            pass
+
+    def test_f13_many_connections_of_a_host_have_its_share(self, monkeypatch):
+        monkeypatch.setattr(calls, "MAX_CALLS", 8)
+        live = LiveCalls()
+        begin = partial(live.sharing, "/headrace.v1.RequestService/SyncRequest")
+        held = [begin(f"ipv4:192.0.2.1:{number}") for number in range(6)]
+        for one in held:
+            one.__enter__()
+        with pytest.raises(CallError, match="host has 6 calls in progress; of 8 for all 2 are left"):
+            live.sharing("/headrace.v1.RequestService/GetRequest", "ipv4:192.0.2.1:7")
+        with live.sharing("/headrace.v1.RequestService/GetRequest", "ipv4:192.0.2.2:1"):
             pass
 
     async def test_f13_calls_that_wait_leave_others_their_turn(self, world, engine, join, monkeypatch):
@@ -169,8 +184,8 @@ class TestCalls:
 
         engine.script["GeneratedElements"] = wait
         request = request_service_pb2.GeneratedElementsRequest(handle="e1/a/b")
-        waiting = [front.requests.GeneratedElements(request) for _ in range(3)]
-        await until(engine, lambda: len(engine.asked("GeneratedElements")) == 3)
+        waiting = [front.requests.GeneratedElements(request) for _ in range(2)]
+        await until(engine, lambda: len(engine.asked("GeneratedElements")) == 2)
         request = request_service_pb2.ListRequestsRequest()
         failure = await failing(front.requests.ListRequests(request))
         assert failure.told == FULL

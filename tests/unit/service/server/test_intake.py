@@ -9,8 +9,8 @@ from pathlib import Path
 
 import grpc
 import pytest
+from headrace.host_shares import host_of
 from headrace.intake import FLOW_OPTIONS, Intake, NoMessage
-from headrace_engine.engine.work.shares import Shares
 
 
 class Messages:
@@ -39,22 +39,20 @@ async def asked(calls: list[tuple[Messages, asyncio.Task[bytes]]]) -> int:
 
 
 async def test_f15_a_client_reads_its_share_and_then_waits() -> None:
-    shares: Shares[str] = Shares(8)
-    intake = Intake(shares)
+    intake = Intake(8)
     greedy, other = begun(intake, "greedy", 100), begun(intake, "other", 1)
-    assert (await asked(greedy), await asked(other)) == (6, 1)
+    assert (await asked(greedy), await asked(other)) == (4, 1)
     for messages, task in (*greedy, *other):
         messages.come.set()
         await asyncio.sleep(0)
         del task
     assert [await task for _, task in (*greedy, *other)] == [b"m"] * 101
-    assert (shares.taken, shares.parties) == (0, 0)
+    assert intake.shares.taken == 0
 
 
 async def test_f15_clients_that_wait_have_their_turns() -> None:
     """One message of each, however many another one has waiting."""
-    shares: Shares[str] = Shares(1)
-    intake = Intake(shares)
+    intake = Intake(1)
     calls = {client: begun(intake, client, count) for client, count in (("a", 5), ("b", 2), ("c", 1))}
     order = []
     for _ in range(8):
@@ -65,12 +63,58 @@ async def test_f15_clients_that_wait_have_their_turns() -> None:
         messages.come.set()
         await asked([])
     assert "".join(order) == "aabcabaa"
-    assert shares.taken == 0
+    assert intake.shares.taken == 0
+
+
+async def test_f15_many_connections_of_a_host_delay_no_other_host() -> None:
+    """Seventy connections begin calls and send nothing; what others send is read at once."""
+    intake = Intake()
+    silent = [begun(intake, f"ipv4:192.0.2.1:{port}", 1)[0] for port in range(70)]
+    assert await asked(silent) == 48
+    others = [begun(intake, f"ipv4:192.0.2.{host}:1", 1)[0] for host in (2, 3)]
+    assert await asked(others) == 2
+    waits = begun(intake, "ipv6:%5B2001:db8::1%5D:1", 20)
+    assert await asked(waits) > 1
+    for messages, _ in (*silent, *others, *waits):
+        messages.come.set()
+    assert [await task for _, task in (*silent, *others, *waits)] == [b"m"] * 92
+    assert intake.shares.taken == 0
+
+
+async def test_f15_hosts_that_wait_have_turns_whatever_connections() -> None:
+    intake = Intake(1)
+    (holding, held), *crowd = (begun(intake, f"ipv4:192.0.2.1:{port}", 1)[0] for port in range(70))
+    (other, last) = begun(intake, "ipv4:192.0.2.2:1", 1)[0]
+    await asked([])
+    holding.come.set()
+    await held
+    ((first, _),) = [one for one in crowd if one[0].asked.is_set()] or [(other, last)]
+    first.come.set()
+    await asked([])
+    assert other.asked.is_set()
+    for messages, _ in (*crowd, (other, last)):
+        messages.come.set()
+    await asyncio.gather(last, *(task for _, task in crowd))
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:192.0.2.1:5000", "192.0.2.1"),
+        ("ipv6:%5B::ffff:192.0.2.1%5D:5000", "192.0.2.1"),
+        ("ipv6:[2001:db8:1:2:3:4:5:6]:5000", "2001:db8:1:2::/64"),
+        ("ipv6:%5Bfe80::1%25eth0%5D:5000", "fe80::/64"),
+        ("unix:/run/headrace.sock", "unix"),
+        ("unix:", "unix"),
+        ("ipv4:nonsense", "ipv4"),
+    ],
+)
+def test_f15_a_host_is_an_address_without_its_port(peer: str, host: str) -> None:
+    assert host_of(peer) == host
 
 
 async def test_f15_who_leaves_while_it_waits_takes_no_turn() -> None:
-    shares: Shares[str] = Shares(1)
-    intake = Intake(shares)
+    intake = Intake(1)
     (first, reading), (_, left), (third, last) = (begun(intake, client, 1)[0] for client in "abc")
     await asked([])
     left.cancel()
@@ -78,31 +122,29 @@ async def test_f15_who_leaves_while_it_waits_takes_no_turn() -> None:
     assert await reading == b"m"
     third.come.set()
     assert await last == b"m"
-    assert shares.taken == 0
+    assert intake.shares.taken == 0
 
 
 async def test_f15_who_leaves_as_its_turn_comes_passes_it_on() -> None:
-    shares: Shares[str] = Shares(1)
-    intake = Intake(shares)
+    intake = Intake(1)
     (first, reading), (_, left), (third, last) = (begun(intake, client, 1)[0] for client in "abc")
     await asked([])
     first.come.set()
     reading.add_done_callback(lambda _: left.cancel())
     third.come.set()
     assert await last == b"m"
-    assert shares.taken == 0
+    assert intake.shares.taken == 0
 
 
 async def test_f15_a_message_that_does_not_come_gives_its_place_back() -> None:
-    shares: Shares[str] = Shares(1)
-    intake = Intake(shares, seconds=0.01)
+    intake = Intake(1, seconds=0.01)
     with pytest.raises(NoMessage, match="no whole message came within"):
         await intake.read("a", Messages().__aiter__())
     absent = Messages(None)
     absent.come.set()
     with pytest.raises(NoMessage, match="no message came"):
         await intake.read("a", absent.__aiter__())
-    assert shares.taken == 0
+    assert intake.shares.taken == 0
 
 
 CLIENT = """
@@ -125,8 +167,7 @@ def resident() -> int:
 
 async def test_f15_messages_that_wait_are_not_in_memory() -> None:
     """Twenty calls of 8 MiB come while none may read: what the server has of them is a window each."""
-    shares: Shares[str] = Shares(2)
-    intake, arrived = Intake(shares), asyncio.Semaphore(0)
+    intake, arrived = Intake(2), asyncio.Semaphore(0)
 
     async def handle(messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> bytes:
         arrived.release()
@@ -140,8 +181,8 @@ async def test_f15_messages_that_wait_are_not_in_memory() -> None:
     server.add_generic_rpc_handlers((Calls(),))
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    shares.take("somebody")
-    shares.take("somebody")
+    intake.shares.take("somebody")
+    intake.shares.take("somebody")
     before = resident()
     program = (sys.executable, "-c", CLIENT, address)
     client = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
@@ -149,7 +190,7 @@ async def test_f15_messages_that_wait_are_not_in_memory() -> None:
         await arrived.acquire()
     assert resident() - before < 40 << 20
     for _ in range(2):
-        shares.give_back("somebody")
+        intake.shares.give_back("somebody")
     await intake.read("starter", _one())
     answer, _ = await client.communicate()
     assert answer.split() == [b"20"]

@@ -1,0 +1,95 @@
+"""Shares of a server's limits: by host, and of what a host may have, by its connections."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from urllib.parse import unquote
+
+from headrace.shares import Shares, within_share
+
+_IPV6_PREFIX = 64
+
+
+class HostShares:
+    """What is taken of a common limit, and by whom. Who opens many connections has no more than with one.
+
+    The rule of `Shares` holds twice: for a host beside the others, and for a connection beside the others of its host,
+    of what the host may still have. A connection that has nothing always gets one where its host may have one.
+
+    Args:
+        limit: of all together.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._hosts: Shares[str] = Shares(limit)
+        self._connections: Counter[str] = Counter()
+
+    @property
+    def taken(self) -> int:
+        """By all together."""
+        return self._hosts.taken
+
+    def has_room(self, peer: str) -> bool:
+        """Whether one more is within a connection's share.
+
+        Args:
+            peer: the connection's other end, as gRPC names it.
+        """
+        host = host_of(peer)
+        if not self._hosts.has_room(host):
+            return False
+        free, held = self._hosts.limit - self.taken - 1, self._hosts.held(host) + 1
+        return within_share(self._connections[peer] + 1, max(0, (3 * free - held) // 4))
+
+    def refusal(self, peer: str, what: str) -> str:
+        """Why a connection has no room for one more, for a person."""
+        host = host_of(peer)
+        if self._hosts.has_room(host):
+            held, all_held = self._connections[peer], self._hosts.held(host)
+            return (
+                f"this connection has {held} {what}, of {all_held} of its host, whose other connections need the rest"
+            )
+        return self._hosts.refusal(host, what, "this client's host has")
+
+    def take(self, peer: str) -> None:
+        """A connection has one more."""
+        self._hosts.take(host_of(peer))
+        self._connections[peer] += 1
+
+    def give_back(self, peer: str) -> None:
+        """It has one fewer."""
+        self._hosts.give_back(host_of(peer))
+        self._connections[peer] -= 1
+        if not self._connections[peer]:
+            del self._connections[peer]
+
+    @contextmanager
+    def holding(self, peer: str) -> Iterator[None]:
+        """A connection has one more while this lasts."""
+        self.take(peer)
+        try:
+            yield
+        finally:
+            self.give_back(peer)
+
+
+@lru_cache(maxsize=4096)
+def host_of(peer: str) -> str:
+    """The host of a peer such as "ipv4:192.0.2.1:5000": its address, of IPv6 the 64 bits that it cannot choose.
+
+    All that comes through sockets of this machine's file system is one host, and so is what has no address.
+    """
+    kind, _, place = unquote(peer).partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return kind
+    try:
+        address = ipaddress.ip_address(place.rpartition(":")[0].strip("[]").partition("%")[0])
+    except ValueError:
+        return kind
+    if address.version == 4:
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
