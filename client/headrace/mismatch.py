@@ -22,6 +22,7 @@ _LASTS = 1.0
 """Seconds for which what was found holds: many calls fail with one connection."""
 
 _UNREACHED = "failed to connect to all addresses"
+_NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 _SIGNS = (
     ("Hostname Verification Check failed", "its certificate is for another name than {host}: connect by a name that "
@@ -60,34 +61,51 @@ class Mismatch:
         if not host or host.startswith("unix"):
             return ""
         told = _told(details, host)
-        if told or not is_doubtful(details):
+        if not is_doubtful(details) or (told and _is_address(host)):
             return told
         with self._lock:
             if time.monotonic() >= self._until:
-                self._found = self._look(details, host)
+                self._found = self._look(details) if _is_address(host) else self._look_at_all(host, told)
                 self._until = time.monotonic() + _LASTS
             return self._found
 
-    def _look(self, details: str, host: str) -> str:
-        several = not _is_address(host)
-        if self._credentials is None:
-            doubtful = several or "Socket closed" in details
-            return _SPEAKS_TLS if doubtful and speaks_tls(self._target) else ""
-        if not several:
-            return ""
-        told = (_told(self._ask(address, host), host) for address in _addresses(self._target))
-        return next(filter(None, told), "")
+    def _look(self, details: str) -> str:
+        """What is wrong with the only address."""
+        doubtful = self._credentials is None and "Socket closed" in details
+        return _SPEAKS_TLS if doubtful and speaks_tls(self._target) else ""
 
-    def _ask(self, address: str, host: str) -> str:
-        """What gRPC says of one address of the server alone."""
-        options = (("grpc.ssl_target_name_override", host), ("grpc.enable_retries", 0))
-        with grpc.secure_channel(address, cast(grpc.ChannelCredentials, self._credentials), options) as channel:
+    def _look_at_all(self, host: str, told: str) -> str:
+        """What is wrong with the addresses of a name, where none of them works: gRPC tells of the last one alone.
+
+        Args:
+            told: what is wrong with that one.
+        """
+        failures = []
+        for address in _addresses(self._target):
+            failure = self._ask(address, host)
+            if failure is None:
+                return ""  # What failed there passes, and gRPC comes to this one in time.
+            failures.append(failure)
+        if self._credentials is None:
+            return _SPEAKS_TLS if speaks_tls(self._target) else ""
+        return next(filter(None, (_told(failure, host) for failure in failures)), told)
+
+    def _ask(self, address: str, host: str) -> str | None:
+        """What gRPC says of one address of the server alone; None: it answers."""
+        with self._channel(address, host) as channel:
             check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
             try:
                 check(b"", timeout=_PROBE_SECONDS)
             except grpc.RpcError as error:
-                return cast(grpc.Call, error).details() or ""
-        return ""
+                call = cast(grpc.Call, error)
+                return (call.details() or "") if call.code() in _NO_ANSWER else None
+        return None
+
+    def _channel(self, address: str, host: str) -> grpc.Channel:
+        options = [("grpc.enable_retries", 0)]
+        if self._credentials is None:
+            return grpc.insecure_channel(address, options)
+        return grpc.secure_channel(address, self._credentials, [*options, ("grpc.ssl_target_name_override", host)])
 
 
 def is_doubtful(details: str) -> bool:

@@ -104,6 +104,34 @@ def test_b3_of_several_addresses_the_decisive_one_is_reported(served: Serve, aut
     assert "speaks TLS" in Mismatch(f"localhost:{served(HERE)}", None).reason(REFUSED)
 
 
+@pytest.mark.parametrize(
+    ("encrypted", "wrong", "right", "words"),
+    [
+        (True, ELSEWHERE, HERE, "Hostname Verification Check failed"),
+        (True, None, HERE, "WRONG_VERSION_NUMBER"),
+        (False, HERE, None, "Socket closed"),
+    ],
+)
+def test_b3_a_name_with_one_address_that_works_is_no_mismatch(
+    served: Serve,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    encrypted: bool,
+    wrong: str | None,
+    right: str | None,
+    words: str,
+) -> None:
+    """Whatever is wrong with the other: gRPC told of the one that it tried last."""
+    credentials = grpc.ssl_channel_credentials(authority.root) if encrypted else None
+    places = [("127.0.0.1", served(names)) for names in (wrong, right)]
+    found = [(socket.AF_INET, place) for place in places]
+    monkeypatch.setattr("headrace.mismatch._places", lambda _: found)
+    details = f"failed to connect to all addresses; last error: UNKNOWN: {words}"
+    assert Mismatch("localhost:7070", credentials).reason(details) == ""
+    del found[1]
+    assert Mismatch("localhost:7070", credentials).reason(details) != ""
+
+
 def test_b3_a_second_address_that_fits_is_used(served: Serve) -> None:
     error = _refused(f"127.0.0.1:{served(HERE)},127.0.0.1:{served(None)}", retry=RetryPolicy(first_delay=0.0))
     assert error.reason == "UNIMPLEMENTED"
