@@ -197,7 +197,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{SURVIVAL}::test_requests_of_a_killed_client_are_stopped_by_their_lease",
             "unit/gateway/sessions/test_session_ends.py::test_a_silent_client",
             "unit/gateway/sessions/test_session_ends.py::test_a_lost_connection",
-            "unit/engine/sessions/test_session.py::test_silence_ends_it",
+            "unit/engine/sessions/test_session_life.py::test_silence_ends_it",
         ),
         "the client's context managers stop and release": (
             "unit/client/api/test_client_ends.py::test_leaving_the_client_releases_what_it_started_alone",

@@ -93,8 +93,8 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "an ack moves a window of 4,096 tokens; end record and status are outside of it": (
             f"{SESSIONS}::test_a_window_holds_back_what_is_not_acknowledged",
-            "unit/engine/sessions/test_session.py::test_default_is_4096_tokens",
-            "unit/engine/sessions/test_session.py::test_of_0_lets_statuses_and_the_end_through",
+            "unit/engine/sessions/test_session_window.py::test_default_is_4096_tokens",
+            "unit/engine/sessions/test_session_window.py::test_of_0_lets_statuses_and_the_end_through",
         ),
         "one handle's failure is an item that ends that attach and touches no other": (
             f"{SESSIONS}::test_failures_are_items_and_touch_no_other",
@@ -108,7 +108,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "unit/gateway/sessions/test_slow_clients.py::*",
         ),
         "load figures go only to sessions that asked and may": (
-            "unit/engine/sessions/test_session.py::test_is_told_only_to_those_who_asked",
+            "unit/engine/sessions/test_session_life.py::test_is_told_only_to_those_who_asked",
             "unit/gateway/sessions/test_sessions.py::test_options_come_first_and_ask_for_nothing_of_gateways",
         ),
         "a log lives until ReleaseRequest or its lease; acknowledging frees nothing": (

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pytest
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.token_details import Asked
@@ -14,7 +15,7 @@ from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Place
 from headrace_engine.engine.sessions.session_update import ModelLoad, Rows, SessionUpdate
 from headrace_engine.engine.work.shares import Shares
-from headrace_engine.errors import NotFound
+from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, TokenDetails, TokenTensors, TopLogprobs
 
 from support.clocks.timers import FakeTimers
@@ -153,3 +154,15 @@ def rows_of(rows: Rows) -> list[Row]:
         found.append(Row(channel, position, ids, text, checksum, *more))
         start += count
     return found
+
+
+def facts(update: SessionUpdate) -> list[object]:
+    """Everything in an update, in its order."""
+    own = [("opened",)] if update.opened else []
+    rows = rows_of(update.rows)
+    return [*own, *update.attached, *rows, *update.statuses, *update.ends, *update.errors, *update.windows]
+
+
+def violated(caught: pytest.ExceptionInfo[InvalidArgument]) -> list[str]:
+    """Fields that a refusal names."""
+    return [violation.field for violation in caught.value.violations]

@@ -78,7 +78,7 @@ def test_bc197_texts_of_exceptions_are_told_where_asked(
     assert "ValueError" in failed["exception"]
 
 
-def test_a_terminal_reads_lines_and_so_does_who_announced_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminals_and_starters_without_a_format_read_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     announce(monkeypatch, json_lines=False)
     (line,) = [line for line in logged("-c", LOGGING).splitlines() if "counted: 3" in line]
     assert "[info    ] counted: 3 logger=headrace_engine.core engine=e1 process=core" in line
