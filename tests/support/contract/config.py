@@ -20,12 +20,12 @@ RESOLVED = "unit/engine/config/test_generation.py"
 DEFAULTS = "unit/engine/config/test_model_defaults.py"
 FIELDS = "unit/engine/config/test_fields.py"
 FACTS = "unit/engine/models/test_facts.py"
-STATE = "unit/core/generation/test_logit_state.py"
+STATE = "unit/core/scheduling/test_logit_state.py"
 TORCH = "unit/backends/torch/test_torch_sampler.py"
 NATIVE = "native/device/test_sampling.py"
 AGREEMENT = "native/device/test_sampling_agreement.py"
 TEXT = "unit/engine/text/test_text.py"
-TEMPLATE = "unit/engine/text/test_chat_template.py"
+TEMPLATE = "unit/engine/chat/test_chat_template.py"
 PENALTIES = "e2e/answers/test_penalties.py"
 
 ROWS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -189,8 +189,8 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "unit/guided/test_guided_limits.py::*",
             "unit/guided/test_guided_cost.py::*",
             "unit/guided/test_guided_schemas.py::*",
-            "unit/engine/text/test_formats.py::*",
-            "unit/engine/text/test_random_formats.py::*",
+            "unit/engine/formats/test_formats.py::*",
+            "unit/engine/formats/test_random_formats.py::*",
         ),
         "enable_tensors_from_model_inference: raw little-endian bytes, shape, dtype": (
             f"{TOLD}::test_vectors_come_with_every_token",
@@ -203,8 +203,8 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "use_prefix_cache, cache_salt": (
             f"{RESULTS}::test_bc081_prefix_reuse_is_told",
-            "unit/core/generation/test_generation.py::test_salts_keep_requests_apart",
-            "unit/core/generation/test_generation.py::test_an_opted_out_sequence_neither_reads_nor_fills_the_cache",
+            "unit/core/steps/test_generation.py::test_salts_keep_requests_apart",
+            "unit/core/steps/test_generation.py::test_an_opted_out_sequence_neither_reads_nor_fills_the_cache",
         ),
         "priority: higher first; equal: first come": (
             f"{GENERATION}::test_priority_lets_a_request_overtake",
@@ -232,7 +232,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "the order of logit work": (
             "native/device/test_logit_changes.py::test_every_logit_is_what_transformers_makes_of_it",
-            "unit/core/generation/test_guided.py::test_allowed_ids_hold_beside_a_grammar",
+            "unit/core/guides/test_guided.py::test_allowed_ids_hold_beside_a_grammar",
             f"{TORCH}::test_bc051_temperature_comes_before_top_p",
             f"{TORCH}::test_top_k_comes_before_top_p",
             f"{TORCH}::test_cuts_count_only_ids_that_are_not_masked",
@@ -246,7 +246,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "a seed gives the same tokens alone, in any batch, after preemption, on another engine": (
             f"{GENERATION}::test_a_seed_gives_the_same_tokens_alone_and_in_company",
             f"{LOGITS}::test_bc036_neighbours_without_a_seed_change_nothing",
-            "unit/core/generation/test_random_configs.py::test_each_request_is_what_it_is_alone",
+            "unit/core/steps/test_random_configs.py::test_each_request_is_what_it_is_alone",
             "e2e/answers/test_random_requests.py::test_each_request_is_what_it_is_alone",
             "conformance/test_handover.py::test_a_request_goes_on_with_the_same_tokens_and_text",
         ),

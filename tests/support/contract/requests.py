@@ -99,7 +99,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{LEASES}::test_a_request_without_readers_is_stopped_and_then_released",
         ),
         "GenerateInterrupted: RESPONSE_FORMAT_LIMIT": (
-            "unit/core/generation/test_guided.py::test_a_text_beyond_the_parsers_limits_ends_alone",
+            "unit/core/guides/test_guided.py::test_a_text_beyond_the_parsers_limits_ends_alone",
         ),
         "GenerateInterrupted: DRAINED": (
             f"{MODELS}::test_stop_lets_running_requests_end_until_the_drain_limit",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.core.delayed_runner import DelayedRig
 from support.core.rig import Rig
 from support.core.simulated import VOCABULARY, expected, expected_scores
-from unit.core.generation.test_guided import EOS, LETTERS
+from unit.core.guides.test_guided import EOS, LETTERS
 
 PROMPT = list(range(1, 11))
 

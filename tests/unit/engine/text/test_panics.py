@@ -15,7 +15,7 @@ from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, ChatMessage
 from support.engine.rig import NAME, Rig
 from support.models.tiny_models import read_json, write_json
-from unit.engine.text.test_work_pool import Panic
+from unit.engine.work.test_work_pool import Panic
 
 BACKTRACKS = "a" * 40 + "b"
 """A text for which the pattern (a+)+$ takes for ever; the library gives up, and panics."""

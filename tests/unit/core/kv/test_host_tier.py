@@ -14,8 +14,8 @@ from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.result_types import FinishReason
 from support.core.rig import Rig
 from support.core.simulated import score
-from unit.core.cache.test_prefix_cache import fill
 from unit.core.conftest import MakeRig
+from unit.core.kv.test_prefix_cache import fill
 
 B = 4
 BLOCKS = 16
