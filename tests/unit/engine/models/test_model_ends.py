@@ -113,9 +113,10 @@ class TestRelease:
         await rig.run()
         core = await rig.launcher.fail_restart()
         releases = [asyncio.create_task(rig.engine.release_model(NAME)) for _ in range(4)]
-        await settle()
-        assert [release.done() for release in releases] == [not lingers] * 4
-        core.end_close()
+        if lingers:
+            await settle()
+            assert not any(release.done() for release in releases)
+            core.end_close()
         assert {(await release).state for release in releases} == {ModelState.RELEASED}
 
     async def test_repeated_it_succeeds_for_ten_minutes(self, rig: Rig) -> None:
