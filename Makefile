@@ -63,30 +63,30 @@ images: $(VENV)/bin/pip  ## build the container images of the engine (CPU) and t
 compose-test: $(VENV)/.tests models  ## build the images and test them under compose; DOCKER_START=1 starts a Docker engine (root, Debian)
 	@deploy/compose_test.sh
 
-bench-service: $(VENV)/.tests $(VENV)/.model  ## measure what serving costs beside computing; writes bench/RESULTS.md
-	@PYTHONPATH=tests:bench $(BIN)/python bench/service.py
+bench-service: $(VENV)/.tests $(VENV)/.model  ## measure what serving costs beside computing; writes bench/results/service.md
+	@$(BIN)/python -m bench.service
 
-bench-streams: $(VENV)/.tests $(VENV)/.model  ## measure what streams feel of long prompts and guided decoding; writes bench/RESULTS.md
-	@PYTHONPATH=tests:bench $(BIN)/python bench/streams.py
+bench-streams: $(VENV)/.tests $(VENV)/.model  ## measure what streams feel of long prompts and guided decoding; writes bench/results/scheduling.md
+	@$(BIN)/python -m bench.scheduling.streams
 
-bench-scheduling: $(VENV)/.tests $(VENV)/.model  ## measure what long prompts cost others, and simulate other schedulers; BEFORE=CHECKOUT measures that too; writes bench/RESULTS.md
-	@PYTHONPATH=tests:bench $(BIN)/python bench/scheduling.py $(if $(BEFORE),--before $(BEFORE))
+bench-scheduling: $(VENV)/.tests $(VENV)/.model  ## measure what long prompts cost others, and simulate other schedulers; BEFORE=CHECKOUT measures that too; writes bench/results/scheduling.md
+	@$(BIN)/python -m bench.scheduling $(if $(BEFORE),--before $(BEFORE))
 
-bench-accuracy: $(VENV)/.tests $(VENV)/.model  ## measure what quantizing costs; writes bench/RESULTS.md
-	@PYTHONPATH=tests:bench $(BIN)/python bench/accuracy.py
-	@PYTHONPATH=tests:bench $(BIN)/python bench/answers.py
+bench-accuracy: $(VENV)/.tests $(VENV)/.model  ## measure what quantizing costs; writes bench/results/accuracy.md
+	@$(BIN)/python -m bench.accuracy
+	@$(BIN)/python -m bench.accuracy.answers
 
-bench-prefix: $(VENV)/.tests $(VENV)/.model  ## measure what cached prefixes save; writes bench/RESULTS.md
-	@PYTHONPATH=tests:bench $(BIN)/python bench/prefix.py
+bench-prefix: $(VENV)/.tests $(VENV)/.model  ## measure what cached prefixes save; writes bench/results/service.md
+	@$(BIN)/python -m bench.service.prefix
 
-bench-startup: $(VENV)/.tests $(VENV)/.model  ## measure how long a model takes until it serves; writes bench/RESULTS.md
-	@PYTHONPATH=tests:bench $(BIN)/python bench/startup.py
+bench-startup: $(VENV)/.tests $(VENV)/.model  ## measure how long a model takes until it serves; writes bench/results/service.md
+	@$(BIN)/python -m bench.service.startup
 
-bench-soak: $(VENV)/.tests  ## measure what memory thousands of requests leave; writes bench/RESULTS.md
-	@PYTHONPATH=tests:bench $(BIN)/python bench/soak.py
+bench-soak: $(VENV)/.tests  ## measure what memory thousands of requests leave; writes bench/results/memory.md
+	@$(BIN)/python -m bench.service.soak
 
-bench-cpu: $(VENV)/.tests $(VENV)/.model  ## measure the native core beside its peers; ONLY="W1 W2" measures parts; writes bench/RESULTS.md
-	@PYTHONPATH=tests:bench:bench/native $(BIN)/python bench/cpu.py $(ONLY)
+bench-cpu: $(VENV)/.tests $(VENV)/.model  ## measure the native core beside its peers; ONLY="W1 W2" measures parts; writes bench/results/cpu.md
+	@$(BIN)/python -m bench.cpu $(ONLY)
 
 cuda-all:  ## build core_cuda for the A100, H100, B200 and RTX 50 families; warnings and spilled registers are errors; build/cuda
 	cmake -S csrc -B build/cuda -DCORE_CUDA=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON \
@@ -94,16 +94,16 @@ cuda-all:  ## build core_cuda for the A100, H100, B200 and RTX 50 families; warn
 	cmake --build build/cuda --target core_cuda --parallel
 	@ls -l build/cuda/libcore_cuda.so build/cuda/core_cuda.ptxas.txt
 
-gpu-bench:  ## measure more of a CUDA card, eight minutes a part; PART="weights kv qwen loads batch256 transformers tier sanitizer" chooses; writes bench/RESULTS.md
-	@PYTHONPATH=engine_service:bench $(PYTHON) bench/gpu_bench.py $(PART)
+gpu-bench:  ## measure more of a CUDA card, eight minutes a part; PART="weights kv qwen loads batch256 transformers tier sanitizer" chooses; writes bench/results/gpu.md
+	@PYTHONPATH=engine_service $(PYTHON) -m bench.gpu.measure $(PART)
 
-gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cupy and pytest; writes bench/RESULTS.md
-	@PYTHONPATH=engine_service:bench $(PYTHON) bench/gpu_check.py
+gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cupy and pytest; writes bench/results/gpu.md
+	@PYTHONPATH=engine_service $(PYTHON) -m bench.gpu.check
 
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy proto/headrace_proto client/headrace gateway/headrace_gateway engine_service/headrace_engine deploy/*.py bench/*.py
+	$(BIN)/mypy proto/headrace_proto client/headrace gateway/headrace_gateway engine_service/headrace_engine deploy/*.py bench
 	$(BIN)/lint-imports
 	$(BIN)/hadolint deploy/*.Dockerfile
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.binpb

@@ -10,35 +10,34 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import gpu_bench
-import gpu_sanitizer
 import pytest
-from gpu_bench import Bench
-from gpu_check import H100
-from gpu_expected import Expected, decoding
-from gpu_parts import PARTS, SHORT, WHOLE, Case
-from gpu_record import Record, append, page, read
-from gpu_shapes import LLAMA, QWEN, Stored, weight_bytes
 from headrace_engine.config import WeightQuant
 from headrace_engine.native import FOLDER_VARIABLE, Kv
 from native.build import ROOT
 from native.conftest import need_sim
 from native.device.test_gpu_check import MISSING
 
+from bench.gpu import measure, sanitizer
+from bench.gpu.check import H100
+from bench.gpu.expected import Expected, decoding
+from bench.gpu.measure import Target
+from bench.gpu.parts import PARTS, SHORT, WHOLE, Case
+from bench.gpu.record import Record, append, page, read
+from bench.gpu.shapes import LLAMA, QWEN, Stored, weight_bytes
+
 MEASURE = """
 import runpy, sys
 for name in {missing!r}:
     sys.modules[name] = None
-sys.argv = ["gpu_bench.py", *{parts!r}, "--device", "sim", "--results", {results!r}]
-runpy.run_path({script!r}, run_name="__main__")
+sys.argv = ["measure", *{parts!r}, "--device", "sim", "--results", {results!r}]
+runpy.run_module("bench.gpu.measure", run_name="__main__")
 """
 
 
 def start(libraries: Path, results: Path) -> subprocess.Popen[str]:
     """A fresh interpreter that measures all parts, with no more than a card's machine has."""
-    script = str(ROOT / "bench" / "gpu_bench.py")
-    code = MEASURE.format(missing=MISSING, parts=list(PARTS), results=str(results), script=script)
-    folders = os.pathsep.join(str(ROOT / name) for name in ("engine_service", "bench"))
+    code = MEASURE.format(missing=MISSING, parts=list(PARTS), results=str(results))
+    folders = os.pathsep.join((str(ROOT / "engine_service"), str(ROOT)))
     env = {**os.environ, "PYTHONPATH": folders, FOLDER_VARIABLE: str(libraries)}
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
 
@@ -62,13 +61,13 @@ def test_a_killed_run_resumes_and_measures_each_case_once(libraries: Path, tmp_p
     expected = {(part, case.name) for part, make in PARTS.items() for case in make(SHORT)}
     assert Counter((record.part, record.case) for record in records) == Counter(expected)
     assert all(value > 0 for record in records for name, value in record.figures.items() if name != "step ms")
-    if not gpu_sanitizer.installed():
+    if not sanitizer.installed():
         assert "nothing to measure for sanitizer: compute-sanitizer is not installed" in printed
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(None, "a card", H100, tmp_path / "results.jsonl", "abc")  # type: ignore[arg-type]
+def target(tmp_path: Path) -> Target:
+    return Target(None, "a card", H100, tmp_path / "results.jsonl", "abc")  # type: ignore[arg-type]
 
 
 def case(name: str, measure: Callable[[Any], Mapping[str, float]] = lambda device: {"step ms": 8.0}) -> Case:
@@ -79,40 +78,40 @@ def fails(device: object) -> Mapping[str, float]:
     raise RuntimeError("out of luck")
 
 
-def test_a_failed_case_is_kept_and_the_next_run_goes_on(bench: Bench) -> None:
+def test_a_failed_case_is_kept_and_the_next_run_goes_on(target: Target) -> None:
     cases = [case("one"), case("two", fails), case("three")]
-    assert gpu_bench.measure(bench, "part", cases, began=0.0, limit=float("inf")) == 1
-    assert [(record.case, record.error) for record in read(bench.results)] == [
+    assert measure.measure(target, "part", cases, began=0.0, limit=float("inf")) == 1
+    assert [(record.case, record.error) for record in read(target.results)] == [
         ("one", ""),
         ("two", "RuntimeError: out of luck"),
     ]
-    left = bench.left("part", cases, again=False)
+    left = target.left("part", cases, again=False)
     assert [each.name for each in left] == ["three"]
-    assert gpu_bench.measure(bench, "part", left, began=0.0, limit=float("inf")) == 0
-    assert bench.left("part", cases, again=False) == []
-    assert bench.left("part", cases, again=True) == bench.left("other part", cases, again=False) == cases
+    assert measure.measure(target, "part", left, began=0.0, limit=float("inf")) == 0
+    assert target.left("part", cases, again=False) == []
+    assert target.left("part", cases, again=True) == target.left("other part", cases, again=False) == cases
 
 
 @pytest.mark.parametrize("changed", [{"card": "another"}, {"code": "def"}])
-def test_other_cards_and_other_code_are_measured_anew(bench: Bench, changed: dict[str, str]) -> None:
+def test_other_cards_and_other_code_are_measured_anew(target: Target, changed: dict[str, str]) -> None:
     cases = [case("one")]
-    gpu_bench.measure(bench, "part", cases, began=0.0, limit=float("inf"))
-    other = Bench(**{**vars(bench), **changed})  # type: ignore[arg-type]
+    measure.measure(target, "part", cases, began=0.0, limit=float("inf"))
+    other = Target(**{**vars(target), **changed})  # type: ignore[arg-type]
     assert other.left("part", cases, again=False) == cases
 
 
-def test_no_case_begins_after_the_time(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu_bench.measure(bench, "part", [case("one"), case("two")], began=0.0, limit=-1.0) == 75
+def test_no_case_begins_after_the_time(target: Target, capsys: pytest.CaptureFixture[str]) -> None:
+    assert measure.measure(target, "part", [case("one"), case("two")], began=0.0, limit=-1.0) == 75
     assert capsys.readouterr().out == "gpu-bench: 2 cases of part are left: run it again\n"
-    assert read(bench.results) == []
+    assert read(target.results) == []
 
 
-def test_a_line_that_was_cut_off_is_no_record_and_spoils_none(bench: Bench) -> None:
-    record = bench.run("part", case("one"))
-    whole = bench.results.read_text()
-    bench.results.write_text(whole + whole[:30])
-    append(bench.results, record)
-    assert read(bench.results) == [record, record]
+def test_a_line_that_was_cut_off_is_no_record_and_spoils_none(target: Target) -> None:
+    record = target.run("part", case("one"))
+    whole = target.results.read_text()
+    target.results.write_text(whole + whole[:30])
+    append(target.results, record)
+    assert read(target.results) == [record, record]
 
 
 def test_the_page_shows_newest_limits_and_expectations() -> None:
@@ -168,14 +167,14 @@ def test_kernels_are_tested_under_the_sanitizer(
 ) -> None:
     """A stand-in takes its options and runs the rest, as compute-sanitizer does."""
     need_sim()
-    program = tmp_path / gpu_sanitizer.PROGRAM
+    program = tmp_path / sanitizer.PROGRAM
     program.write_text('#!/bin/sh\n[ "$1 $2" = "--tool memcheck" ] && shift 6 && exec "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
-    assert gpu_sanitizer.installed()
+    assert sanitizer.installed()
     which = "forward and test_blocks_go"
-    assert gpu_sanitizer.checked(which, "memcheck", "test_device_kv.py")["tests passed"] > 0
+    assert sanitizer.checked(which, "memcheck", "test_device_kv.py")["tests passed"] > 0
     with pytest.raises(RuntimeError, match="status"):
-        gpu_sanitizer.checked(which, "racecheck", "test_device_kv.py")
+        sanitizer.checked(which, "racecheck", "test_device_kv.py")

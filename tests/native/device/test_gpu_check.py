@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from gpu_decode import step_cost
-from gpu_shapes import KV_BYTES, LLAMA
 from headrace_engine.backends.cuda.pool import bytes_a_block, kv_blocks
 from headrace_engine.native import FOLDER_VARIABLE, Native, load
 from native.build import ROOT
 from native.conftest import need_sim
+
+from bench.gpu.decode import step_cost
+from bench.gpu.shapes import KV_BYTES, LLAMA
 
 MISSING = ["gguf", "grpc", "google", "headrace", "llguidance", "msgspec", "structlog", "uvloop"]
 """What may be absent beside torch, cupy, transformers, numpy and pytest."""
@@ -25,8 +26,8 @@ MEASURE = """
 import runpy, sys
 for name in {missing!r}:
     sys.modules[name] = None
-sys.argv = ["gpu_check.py", "--device", "sim", "--results", {results!r}]
-runpy.run_path({script!r}, run_name="__main__")
+sys.argv = ["check", "--device", "sim", "--results", {results!r}]
+runpy.run_module("bench.gpu.check", run_name="__main__")
 """
 
 TEST = """
@@ -34,14 +35,14 @@ import sys
 for name in {missing!r} + ["hypothesis"]:
     sys.modules[name] = None
 import pytest
-from gpu_check import kernel_tests
+from bench.gpu.check import kernel_tests
 sys.exit(pytest.main([*kernel_tests("sim and forward"), "--collect-only"]))
 """
 
 
 def run(script: str, libraries: Path) -> str:
     """What a fresh interpreter prints, without the plugins of pytest that are here."""
-    folders = os.pathsep.join(str(ROOT / name) for name in ("engine_service", "tests", "bench"))
+    folders = os.pathsep.join(str(path) for path in (ROOT / "engine_service", ROOT / "tests", ROOT))
     env = {**os.environ, "PYTHONPATH": folders, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", FOLDER_VARIABLE: str(libraries)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -51,7 +52,7 @@ def run(script: str, libraries: Path) -> str:
 def test_every_op_and_every_batch_is_measured_and_kept(libraries: Path, tmp_path: Path) -> None:
     need_sim()
     results = tmp_path / "new" / "gpu.jsonl"
-    script = MEASURE.format(missing=MISSING, results=str(results), script=str(ROOT / "bench" / "gpu_check.py"))
+    script = MEASURE.format(missing=MISSING, results=str(results))
     printed = run(script, libraries)
     (kept,) = (json.loads(line) for line in results.read_text().splitlines())
     assert kept["card"] == "sim"
@@ -73,8 +74,8 @@ def test_the_tests_of_kernels_need_nothing_else(libraries: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_card_nothing_is_tested_and_written(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("engine_service", "bench"))}
-    command = [sys.executable, str(ROOT / "bench" / "gpu_check.py")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "engine_service"), str(ROOT)))}
+    command = [sys.executable, "-m", "bench.gpu.check"]
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(r"gpu-check: .*CUDA, but .+\n", done.stderr)

@@ -33,7 +33,7 @@ def collected(folder: Path) -> dict[str, str]:
 
 
 def llama_cpp_package(folder: Path) -> Path:
-    """The package that has llama.cpp's source in it: from $PEERS (bench/PEERS.md), or fetched into a folder."""
+    """The package that has llama.cpp's source in it: from $PEERS (bench/peers/README.md), or fetched into a folder."""
     kept = Path(os.environ.get("PEERS", "absent"), f"{LLAMA_CPP}.tar.gz")
     if not kept.is_file():
         _pip(folder, "--no-binary", ":all:", LLAMA_CPP.replace("_", "-").replace("-0", "==0"))

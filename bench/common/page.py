@@ -1,0 +1,76 @@
+"""The pages of results/: what commands write there, each between marks of its own, and what is written by hand."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[1] / "results"
+"""Folder of pages and raw figures."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page that a command writes. Everything outside of such parts is written by hand.
+
+    Attributes:
+        page: file in RESULTS.
+        name: unlike that of any other section of the page.
+        command: that writes it.
+    """
+
+    page: str
+    name: str
+    command: str
+
+    def replaced(self, page: str, text: str) -> str:
+        """The page with this text in the place of what the section had before.
+
+        Raises:
+            ValueError: the page has no such section.
+        """
+        first, last = f"<!-- {self.name}: written by `{self.command}` -->", f"<!-- {self.name}: end -->"
+        before, begin, rest = page.partition(first)
+        _, end, after = rest.partition(last)
+        if not (begin and end):
+            raise ValueError(f"{self.page} has no lines {first} and {last}")
+        return f"{before}{begin}\n\n### Written by `{self.command}`\n\n{text}\n\n{end}{after}"
+
+    def write(self, text: str) -> None:
+        """Put text into the page, in the place of what the section had before.
+
+        Raises:
+            ValueError: the page has no such section.
+        """
+        path = RESULTS / self.page
+        path.write_text(self.replaced(path.read_text(encoding="utf-8"), text), encoding="utf-8")
+
+
+SERVICE = Section("service.md", "service", "make bench-service")
+STARTUP = Section("service.md", "startup", "make bench-startup")
+PREFIX = Section("service.md", "prefix", "make bench-prefix")
+STREAMS = Section("scheduling.md", "streams", "make bench-streams")
+SCHEDULING = Section("scheduling.md", "scheduling", "make bench-scheduling")
+SOAK = Section("memory.md", "soak", "make bench-soak")
+ACCURACY = Section("accuracy.md", "accuracy", "make bench-accuracy")
+ANSWERS = Section("accuracy.md", "answers", "make bench-accuracy")
+CPU = Section("cpu.md", "cpu", "make bench-cpu")
+GPU = Section("gpu.md", "gpu", "make gpu-check")
+GPU_PREDICTED = Section("gpu.md", "gpu-predicted", "python -m bench.gpu.check --predict")
+GPU_CASES = Section("gpu.md", "gpu-bench", "make gpu-bench")
+SECTIONS = (
+    *(SERVICE, STARTUP, PREFIX, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU),
+    *(GPU, GPU_PREDICTED, GPU_CASES),
+)
+
+
+def measurement(about: str | None) -> argparse.ArgumentParser:
+    """Make the parser of a command that measures and then writes, unless it is told not to (`write`).
+
+    Args:
+        about: what it measures, as its module says it.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-write", dest="write", action="store_false", help="leave the files as they are")
+    return parser

@@ -1,0 +1,68 @@
+"""What a workload takes at least on this machine: weights read once a step, products at the peak of their format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.kernels.limits import Limits
+from bench.peers.workloads import LESS_IS_BETTER, Workload
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Weights of a model that enter products: of all layers, and of the head, which sees a sequence's last row."""
+
+    layers: int
+    head: int
+
+
+SHAPES = {
+    "smol": Shape(30 * (2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536), 49152 * 576),
+    "qwen": Shape(24 * (2 * 896 * 896 + 2 * 896 * 128 + 3 * 896 * 4864), 151936 * 896),
+}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The bounds of one format.
+
+    Args:
+        limits: of the machine, measured in the same run.
+        weight_bytes: that a step reads.
+        bits: of a weight.
+        codes: activations have 8 bits in products.
+    """
+
+    limits: Limits
+    weight_bytes: int
+    bits: int
+    codes: bool
+
+    @property
+    def peak(self) -> float:
+        """Operations a second of the format's products."""
+        if self.codes:
+            return self.limits.of("amx_int8", "vnni_int8") * 1e9
+        return self.limits.of("amx_bf16", "vnni_int8" if self.bits < 16 else "dot_bf16") * 1e9
+
+    def seconds(self, shape: Shape, tokens: int, last_rows: int) -> float:
+        """Of a step: what takes longer of reading the weights and multiplying them. Attention is not counted."""
+        operations = 2.0 * (shape.layers * tokens + shape.head * last_rows)
+        return max(self.weight_bytes / (self.limits.usual_memory * 1e9), operations / self.peak)
+
+    def of(self, workload: Workload, metric: str) -> float:
+        """The metric at these bounds: no rate can be higher, no time lower."""
+        shape, prompts = SHAPES[workload.model], workload.prompts(0)
+        count, tokens = len(prompts), sum(map(len, prompts))
+        prefill, step = self.seconds(shape, tokens, count), self.seconds(shape, count, count)
+        return {
+            "decode": count / step,
+            "ttft": prefill * 1e3,
+            "prefill": tokens / prefill,
+            "output": count * workload.new / (prefill + (workload.new - 1) * step),
+        }[metric]
+
+
+def fraction(metric: str, value: float, floor: float) -> float:
+    """How much of what is possible a figure is."""
+    return floor / value if metric in LESS_IS_BETTER else value / floor

@@ -1,0 +1,128 @@
+"""Whole steps of real models, by the cpu backend's runner: one native call each, without any service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from headrace_engine.backends.cpu.runner import CpuRunner
+from headrace_engine.commands import CorePlan
+from headrace_engine.config import ActivationQuant, ComputeUnit, ModelFormat, WeightQuant
+from headrace_engine.core.runner import SequenceStep
+from headrace_engine.generation_config import SamplingParams
+
+from bench.common.models import BenchModels
+from bench.cpu.floors import SHAPES, Floor
+from bench.kernels.limits import Limits
+from bench.peers.ours import BATCH, LENGTH, OurForm, files_of
+from bench.peers.workloads import Arrivals, random_ids
+
+_BLOCK, _SECONDS, _LEAST = 16, 0.7, 5
+_BLOCKS = LENGTH // _BLOCK
+_GREEDY = SamplingParams(temperature=0.0)
+_ENUMS = {"weight_quant": WeightQuant, "activation_quant": ActivationQuant}
+
+
+@dataclass(frozen=True)
+class WholeStep:
+    """A batch of one kind.
+
+    Attributes:
+        sequences: of it.
+        start: tokens that each has before.
+        length: tokens of each.
+    """
+
+    name: str
+    sequences: int
+    start: int
+    length: int
+
+    def steps(self) -> list[SequenceStep]:
+        """For the runner."""
+        return [
+            SequenceStep(
+                token_ids=random_ids(self.length, number),
+                start=self.start,
+                blocks=range(number * _BLOCKS, (number + 1) * _BLOCKS),
+                sampling=_GREEDY,
+            )
+            for number in range(self.sequences)
+        ]
+
+
+STEPS = (
+    WholeStep("1 after 256", 1, 256, 1),
+    WholeStep("16 after 256", 16, 256, 1),
+    WholeStep("prompt of 512", 1, 0, 512),
+)
+
+
+@contextmanager
+def runner(models: BenchModels, model: str, form: OurForm) -> Iterator[CpuRunner]:
+    """A loaded model with room for BATCH sequences."""
+    settings: dict[str, Any] = {
+        name: _ENUMS.get(name, lambda value: value)(value) for name, value in form.settings.items()
+    }
+    plan = CorePlan(
+        path=str(files_of(models, model, form)),
+        format=ModelFormat.AUTO,
+        compute_unit=ComputeUnit.CPU,
+        max_batch=BATCH,
+        max_length=LENGTH,
+        max_prefill_tokens=512,
+        block_size=_BLOCK,
+        num_blocks=BATCH * _BLOCKS,
+        **settings,
+    )
+    loaded = CpuRunner(plan)
+    try:
+        loaded.load(lambda phase, done, total: None)
+        loaded.allocate(loaded.size().num_blocks)
+        yield loaded
+    finally:
+        loaded.close()
+
+
+def timed_steps(models: BenchModels, model: str, form: OurForm, limits: Limits) -> Iterator[dict[str, Any]]:
+    """Each kind of step of one format: milliseconds, and what part of its bound it reaches."""
+    with runner(models, model, form) as loaded:
+        floor = Floor(limits, loaded.size().weight_bytes, form.form.bits, form.form.codes)
+        for kind in STEPS:
+            times = _times(loaded, kind.steps())
+            bound = floor.seconds(SHAPES[model], kind.sequences * kind.length, kind.sequences)
+            yield {
+                "model": model,
+                "format": form.form.name,
+                "step": kind.name,
+                "ms": round(median(times) * 1e3, 3),
+                "best_ms": round(min(times) * 1e3, 3),
+                "floor_ms": round(bound * 1e3, 3),
+                "fraction": round(bound / median(times), 3),
+            }
+
+
+def _times(loaded: CpuRunner, steps: list[SequenceStep]) -> list[float]:
+    loaded.run(steps)
+    times: list[float] = []
+    while sum(times) < _SECONDS or len(times) < _LEAST:
+        began = time.perf_counter()
+        loaded.run(steps)
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def alone(loaded: CpuRunner, prompt: list[int], new: int) -> Arrivals:
+    """Draw ids after a prompt of one sequence; when each came, by `time.perf_counter`."""
+    blocks, ids, start = range(_BLOCKS), list(prompt), 0
+    arrivals: list[tuple[float, int]] = []
+    while len(arrivals) < new:
+        (drawn,) = loaded.run([SequenceStep(ids, start, blocks, _GREEDY)])
+        arrivals.append((time.perf_counter(), 1))
+        assert drawn.token_id is not None
+        ids, start = [drawn.token_id], start + len(ids)
+    return arrivals

@@ -1,0 +1,1 @@
+"""A CUDA card: tests and measurements that need no more than torch, cupy, numpy, transformers and pytest."""

@@ -1,0 +1,89 @@
+"""What the ops of a decoder move and compute at least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace_engine.models.spec import DecoderSpec
+
+from bench.gpu.shapes import BFLOAT16, KV_BYTES
+
+GROUP = 128
+"""Weights in codes that share a scale."""
+
+CODES = ("int8", "fp8")
+"""Of rows that are multiplied with weights of the same kind."""
+
+FLASH_OP = "prefill_attention bfloat16 (torch)"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured: more than the 50 MB of an H100's cache, so that memory is what is measured.
+
+    Attributes:
+        rows: of ops on many rows.
+        few: of products with codes; at most 64.
+        draws: rows of logits of which one id each is drawn.
+        sequences, context: of decode attention.
+        chunk: rows of a prompt that attends to itself.
+        repeats: of an op in one captured graph.
+    """
+
+    rows: int
+    few: int
+    draws: int
+    sequences: int
+    context: int
+    chunk: int
+    repeats: int
+
+
+WHOLE = Scale(rows=8192, few=32, draws=512, sequences=32, context=2048, chunk=4096, repeats=20)
+SHORT = Scale(rows=5, few=3, draws=2, sequences=2, context=40, chunk=20, repeats=2)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an op must move, and how many operations of bfloat16 products it is."""
+
+    moved: float
+    computed: float = 0.0
+
+    def floor(self, copy: float, products: float) -> float:
+        """Seconds, at bytes and operations a second."""
+        return max(self.moved / copy, self.computed / products)
+
+
+def costs(spec: DecoderSpec, scale: Scale) -> dict[str, Cost]:
+    """Of each op, by name: what is read once and written once."""
+    rows, hidden, inner = scale.rows, spec.hidden_size, spec.intermediate_size
+    row = BFLOAT16 * hidden
+    fused = spec.query_width + 2 * spec.kv_width
+    stored = scale.sequences * scale.context * 2 * spec.num_kv_heads
+    found = {
+        "gather_rows": Cost(2.0 * rows * row),
+        "rms_norm + residual": Cost(4.0 * rows * row),
+        "quantize_rows int8": Cost(rows * (row + hidden + 4.0)),
+        "append_kv": Cost(2.0 * BFLOAT16 * scale.chunk * fused),
+        "gated_rows": Cost(3.0 * BFLOAT16 * rows * inner),
+        "linear (cuBLAS)": Cost(BFLOAT16 * (rows * (hidden + inner) + inner * hidden), 2.0 * rows * inner * hidden),
+    }
+    for codes in CODES:  # Which are multiplied at twice the speed of bfloat16.
+        moved = rows * (hidden + BFLOAT16 * inner) + inner * hidden
+        found[f"linear {codes} rows (torch)"] = Cost(float(moved), float(rows * inner * hidden))
+    for kv, size in KV_BYTES.items():
+        attended = 4.0 * scale.sequences * scale.context * spec.query_width
+        found[f"decode_attention {kv.name.lower()}"] = Cost(stored * size(spec.head_dim), attended)
+    for kv, size in KV_BYTES.items():
+        triangle = 2.0 * scale.chunk * (scale.chunk + 1) * spec.query_width
+        read = 2 * scale.chunk * (BFLOAT16 * spec.query_width + spec.num_kv_heads * size(spec.head_dim))
+        found[f"prefill_attention {kv.name.lower()}"] = Cost(read, triangle)
+    found[FLASH_OP] = found["prefill_attention bfloat16"]
+    for name, weight in (("int8", 1.0), ("int4", 0.5)):
+        values = 2.0 * inner * hidden
+        rows_moved = BFLOAT16 * scale.few * (hidden + 2.0 * inner)
+        found[f"coded_linear {name}"] = Cost(values * (weight + 2.0 / GROUP) + rows_moved, 2.0 * scale.few * values)
+    logits = Cost(float(BFLOAT16 * scale.draws * spec.vocab_size))
+    found["sample_rows greedy"] = found["sample_rows top_k, top_p"] = logits
+    return found

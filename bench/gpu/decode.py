@@ -1,0 +1,144 @@
+"""What a decoder of a shape takes on a device: prompts, then steps of one token a sequence, launched one ahead."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from dataclasses import dataclass, replace
+
+from headrace_engine.backends.cuda.batch import Sizes
+from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.steps import StepRunner
+from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.generation_config import SamplingParams
+from headrace_engine.models.spec import DecoderSpec
+
+from bench.gpu.shapes import BLOCK_SIZE, KV_BYTES, NUMBERS, Stored, random_model, weight_bytes, weight_values
+
+_GREEDY = SamplingParams(temperature=0)
+_WARM = 20
+"""Tokens of a run that is not measured."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests that come at once.
+
+    Attributes:
+        batches: how many, one run each.
+        prompt, new: ids of each prompt and of each answer.
+        rows: prompt ids in a step at most.
+    """
+
+    batches: tuple[int, ...]
+    prompt: int
+    new: int
+    rows: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a sequence."""
+        return -(-(self.prompt + self.new) // BLOCK_SIZE)
+
+    @property
+    def at_once(self) -> int:
+        """Prompts in a step."""
+        return max(1, self.rows // self.prompt)
+
+
+WHOLE = Load((1, 8, 32, 128), prompt=128, new=128, rows=8192)
+SHORT = Load((1, 3), prompt=17, new=3, rows=34)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One batch.
+
+    Attributes:
+        prompt_s: until all first ids were drawn.
+        step_s: of one token for each sequence, median.
+        tokens_s: ids drawn a second, prompts included.
+    """
+
+    batch: int
+    prompt_s: float
+    step_s: float
+    tokens_s: float
+
+
+def step_cost(spec: DecoderSpec, batch: int, context: int, stored: Stored = NUMBERS) -> tuple[float, float]:
+    """Bytes and operations of a step of one token a sequence."""
+    tokens = batch * context * spec.num_layers
+    kept = 2.0 * tokens * spec.num_kv_heads * KV_BYTES[stored.kv](spec.head_dim)
+    attended = 4.0 * tokens * spec.query_width
+    return weight_bytes(spec, stored.weights) + kept, 2.0 * batch * weight_values(spec) + attended
+
+
+def prompt_cost(spec: DecoderSpec, batch: int, load: Load, stored: Stored = NUMBERS) -> tuple[float, float]:
+    """Bytes and operations of all prompts: weights once a step, the head for the last token of each prompt."""
+    head = spec.vocab_size * spec.hidden_size
+    multiplied = batch * (load.prompt * (weight_values(spec) - head) + head)
+    attended = 2.0 * batch * load.prompt * (load.prompt + 1) * spec.query_width * spec.num_layers
+    steps = -(-batch // load.at_once)
+    return steps * weight_bytes(spec, stored.weights), 2.0 * multiplied + attended
+
+
+def measure(spec: DecoderSpec, device: Device, load: Load, stored: Stored = NUMBERS) -> list[Measured]:
+    """Run the load at each batch: once with few tokens, so that everything is loaded and chosen, and then all of it."""
+    largest = max(load.batches)
+    model = random_model(spec, device, Sizes(load.rows, largest, load.blocks, BLOCK_SIZE), stored)
+    steps = StepRunner(model, model.pool(largest * load.blocks))
+    steps.capture()
+    found = []
+    for batch in load.batches:
+        _run(steps, spec, load, batch, min(load.new, _WARM))
+        found.append(_run(steps, spec, load, batch, load.new))
+    return found
+
+
+def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int, new: int) -> Measured:
+    rng = random.Random(batch)
+    prompts = [[rng.randrange(spec.vocab_size) for _ in range(load.prompt)] for _ in range(batch)]
+    began = time.perf_counter()
+    drawn: list[int] = []
+    for first in range(0, batch, load.at_once):
+        some = range(first, min(first + load.at_once, batch))
+        drawn += _ids(steps, [_step(load, number, prompts[number], 0, 0) for number in some])
+    prompted = time.perf_counter()
+    times = _generate(steps, load, drawn, new)
+    whole = time.perf_counter() - began
+    return Measured(batch, prompted - began, statistics.median(times), batch * new / whole)
+
+
+def _generate(steps: StepRunner, load: Load, drawn: list[int], new: int) -> list[float]:
+    """Seconds from one step's ids to the next one's. Ids stay on the device: each step is launched before they come."""
+    times, at = [], time.perf_counter()
+    known = [_step(load, number, [token], load.prompt, 1) for number, token in enumerate(drawn)]
+    flight = steps.launch(known)
+    for position in range(2, new + 1):
+        before = flight
+        if position < new:
+            start = load.prompt + position - 1
+            unknown = (_step(load, number, [0], start, position) for number in range(len(drawn)))
+            flight = steps.launch([replace(step, drawn_at=number) for number, step in enumerate(unknown)])
+        _checked(before.wait())
+        times.append(time.perf_counter() - at)
+        at += times[-1]
+    return times
+
+
+def _step(load: Load, number: int, token_ids: list[int], start: int, position: int) -> SequenceStep:
+    blocks = range(number * load.blocks, (number + 1) * load.blocks)
+    return SequenceStep(token_ids, start, blocks, _GREEDY, position=position)
+
+
+def _ids(steps: StepRunner, batch: list[SequenceStep]) -> list[int]:
+    return _checked(steps.run(batch))
+
+
+def _checked(drawn: list[Sampled]) -> list[int]:
+    ids = [sampled.token_id for sampled in drawn]
+    if None in ids:
+        raise SystemExit("a step drew no id: the device computed what is not finite")
+    return [token for token in ids if token is not None]

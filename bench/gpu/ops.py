@@ -1,0 +1,226 @@
+"""How long the ops of the decoder take on a device, each by the very call with which the backend launches it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+from headrace_engine.backends.cuda.activations import FP8_CAPABILITY
+from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
+from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
+from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.drawing import Drawing
+from headrace_engine.backends.cuda.flash import FlashPrefill
+from headrace_engine.backends.cuda.ops import CudaOps
+from headrace_engine.backends.cuda.row_products import CodeProducts, RowCodedWeight
+from headrace_engine.backends.torch.runner import make_batch
+from headrace_engine.core.runner import SequenceStep
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import SamplingParams
+from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.native import Dtype, Format, Kv, Matrix, MatrixRows
+from headrace_engine.native.coded import CodedMatrix
+from headrace_engine.native.device_rows import QuantizeRows, RowCodes
+
+from bench.gpu.costs import CODES, FLASH_OP, GROUP, Scale
+from bench.gpu.shapes import BLOCK_SIZE, Stored, random_model
+
+Works = dict[str, Callable[[], object]]
+
+_SAMPLING = {
+    "greedy": SamplingParams(temperature=0),
+    "top_k, top_p": SamplingParams(temperature=0.8, top_k=50, top_p=0.95, seed=1),
+}
+
+
+def seconds(device: Device, work: Callable[[], object], repeats: int) -> float:
+    """Of one call: the best of a few replays of a graph of several."""
+    work()
+    graph, _ = device.capture(lambda: [work() for _ in range(repeats)])
+    times = []
+    for _ in range(4):
+        device.mark().wait()
+        began = time.perf_counter()
+        graph.replay()
+        device.mark().wait()
+        times.append(time.perf_counter() - began)
+    return min(times[1:]) / repeats
+
+
+def limits(device: Device, values: int, side: int, repeats: int) -> tuple[float, float]:
+    """Bytes a second of a copy, and operations a second of a product of two square bfloat16 matrices.
+
+    Args:
+        values: bfloat16 numbers that are copied.
+        side: of the matrices.
+    """
+    source = torch.randn(values, dtype=torch.bfloat16, device=device.torch)
+    target = torch.empty_like(source)
+    one = torch.randn(side, side, dtype=torch.bfloat16, device=device.torch)
+    other, out = torch.randn_like(one), torch.empty_like(one)
+    copied = seconds(device, lambda: target.copy_(source), repeats)
+    multiplied = seconds(device, lambda: torch.mm(one, other, out=out), repeats)
+    return 2 * source.nbytes / copied, 2 * side**3 / multiplied
+
+
+class Ops:
+    """The ops of one layer of a decoder on a device.
+
+    Args:
+        spec: the decoder; one layer of it is made.
+        scale: how much.
+    """
+
+    def __init__(self, spec: DecoderSpec, device: Device, scale: Scale) -> None:
+        self._spec = replace(spec, num_layers=1, windows=(None,))
+        self._device = device
+        self._scale = scale
+        self._kept: list[object] = []
+
+    def measure(self) -> dict[str, float]:
+        """Seconds of each op by the name that it has in `costs`."""
+        found: dict[str, float] = {}
+        with torch.inference_mode():
+            for make in (self._on_rows, self._attention, self._coded, self._sampling):
+                for name, work in make().items():
+                    found[name] = seconds(self._device, work, self._scale.repeats)
+                self._kept.clear()
+        return found
+
+    def _on_rows(self) -> Works:
+        spec, rows = self._spec, self._scale.rows
+        ops, _ = self._layer(Kv.BFLOAT16, [self._prompt()])
+        x, residual = self._random(rows, spec.hidden_size), self._random(rows, spec.hidden_size)
+        norm, wide = self._random(spec.hidden_size), self._random(rows, 2 * spec.intermediate_size)
+        gate, up = wide.split(spec.intermediate_size, dim=1)
+        weight = self._random(spec.intermediate_size, spec.hidden_size)
+        table = self._random(spec.vocab_size, spec.hidden_size)
+        ids = torch.randint(spec.vocab_size, (rows,), dtype=torch.int32, device=self._device.torch)
+        return {
+            "gather_rows": lambda: ops.table_rows(table, ids),
+            "rms_norm + residual": lambda: ops.add_rms_norm(x, residual, norm, spec.norm_eps),
+            "quantize_rows int8": self._quantize(x),
+            "append_kv": self._append(),
+            "gated_rows": lambda: ops.silu_mul(gate, up),
+            "linear (cuBLAS)": lambda: ops.linear(x, weight),
+            **self._codes_of_rows(x, weight),
+        }
+
+    def _codes_of_rows(self, x: torch.Tensor, weight: torch.Tensor) -> Works:
+        """Products of rows and weights of eight bits, but for the codes of rows."""
+        works: Works = {}
+        for name in CODES:
+            if name == "fp8" and self._device.capability < FP8_CAPABILITY:
+                continue
+            products = CodeProducts(self._device, RowCodes[name.upper()])
+            rows, of_weight = products.coded(x), products.coded(weight)
+            coded = RowCodedWeight(of_weight.codes, of_weight.scales, [len(of_weight)])
+            works[f"linear {name} rows (torch)"] = partial(products.linear, rows, coded, None)
+        return works
+
+    def _attention(self) -> Works:
+        spec, scale = self._spec, self._scale
+        decode = [self._last(number) for number in range(scale.sequences)]
+        works: Works = {}
+        for kind, steps in (("decode_attention", decode), ("prefill_attention", [self._prompt()])):
+            for kv in (Kv.BFLOAT16, Kv.INT8, Kv.UINT4):
+                ops, batch = self._layer(kv, steps)
+                q = self._random(len(batch.token_ids), spec.query_width)
+                works[f"{kind} {kv.name.lower()}"] = partial(ops.paged_attention, 0, q, batch, None)
+        with suppress(InvalidArgument):  # Where the installed torch has no such attention.
+            ops, batch = self._layer(Kv.BFLOAT16, [self._prompt()], flash=True)
+            works[FLASH_OP] = partial(ops.paged_attention, 0, self._random(scale.chunk, spec.query_width), batch, None)
+        return works
+
+    def _coded(self) -> Works:
+        spec, rng = self._spec, np.random.default_rng(1)
+        x = self._random(self._scale.few, spec.hidden_size)
+        works: Works = {}
+        for name, form, zero in (("int8", Format.INT8, 128), ("int4", Format.INT4, 8)):
+            matrix = Matrix(2 * spec.intermediate_size, spec.hidden_size, form, GROUP, Dtype.FLOAT16, zero=zero)
+            codes = rng.integers(0, 2 * zero, (matrix.outputs, matrix.inputs), dtype=np.uint8)
+            scales = np.full((matrix.outputs, matrix.groups), 1 / 128, dtype=np.float32)
+            packed = CodedMatrix(self._device.native, matrix, Dtype.BFLOAT16)
+            host = torch.empty(packed.nbytes, dtype=torch.uint8)
+            packed.pack(host.data_ptr(), MatrixRows(codes, scales, None), 0)
+            weight = CodedWeight(packed, host.to(self._device.torch), [matrix.outputs])
+            works[f"coded_linear {name}"] = partial(CodedProducts(self._device, []).linear, x, weight, None)
+        return works
+
+    def _sampling(self) -> Works:
+        rows, vocab = self._scale.draws, self._spec.vocab_size
+        logits = self._random(rows, vocab)
+        works: Works = {}
+        for name, sampling in _SAMPLING.items():
+            drawing = Drawing(self._device, rows, vocab)
+            step = SequenceStep([0], 0, (0,), sampling)
+            drawing.fill(list(enumerate([step] * rows)), rows)
+            works[f"sample_rows {name}"] = partial(drawing.draw, logits)
+        return works
+
+    def _append(self) -> Callable[[], object]:
+        spec = self._spec
+        ops, batch = self._layer(Kv.BFLOAT16, [self._prompt()])
+        fused = self._random(len(batch.token_ids), spec.query_width + 2 * spec.kv_width)
+        q, k, v = fused.split([spec.query_width, spec.kv_width, spec.kv_width], dim=1)
+
+        def append() -> None:
+            ops.rotate(q, k, batch)
+            ops.append_kv(0, k, v, batch)
+
+        return append
+
+    def _quantize(self, x: torch.Tensor) -> Callable[[], object]:
+        out = torch.empty(x.shape, dtype=torch.int8, device=x.device)
+        scales = torch.empty(len(x), dtype=torch.float32, device=x.device)
+        self._kept += [out, scales]
+        args = QuantizeRows(
+            x=x.data_ptr(),
+            out=out.data_ptr(),
+            scales=scales.data_ptr(),
+            rows=x.shape[0],
+            width=x.shape[1],
+            dtype=Dtype.BFLOAT16,
+            codes=RowCodes.INT8,
+        )
+        return lambda: self._device.launch("quantize_rows", args)
+
+    def _layer(self, kv: Kv, steps: list[SequenceStep], flash: bool = False) -> tuple[CudaOps, CudaBatch]:
+        """The ops over a pool of its own, and a step that has come to the device."""
+        scale, spec = self._scale, self._spec
+        sizes = Sizes(max(scale.chunk, len(steps)), len(steps), max(len(step.blocks) for step in steps), BLOCK_SIZE)
+        small = replace(spec, vocab_size=1, hidden_size=spec.head_dim, intermediate_size=64)
+        model = random_model(small, self._device, sizes, Stored(kv=kv))
+        pool = model.pool(max(max(step.blocks) for step in steps) + 1)
+        for layer in pool.tensors:
+            layer.random_(0, 64)
+        staging = StepStaging(self._device, sizes)
+        longest = sizes.blocks * BLOCK_SIZE
+        attention = FlashPrefill(self._device.attention(), pool) if flash else None
+        ops = CudaOps(spec, model.rotary, pool, staging, self._device, model.products, longest, attention)
+        batch = make_batch(steps)
+        staging.fill(batch)
+        self._kept += [model, pool, staging]
+        return ops, ops.prepare(batch)
+
+    def _prompt(self) -> SequenceStep:
+        blocks = list(range(-(-self._scale.chunk // BLOCK_SIZE)))
+        random.Random(1).shuffle(blocks)
+        return SequenceStep([0] * self._scale.chunk, 0, blocks)
+
+    def _last(self, number: int) -> SequenceStep:
+        """The last token of a sequence, whose blocks lie scattered."""
+        each = -(-self._scale.context // BLOCK_SIZE)
+        blocks = [number + place * self._scale.sequences for place in range(each)]
+        return SequenceStep([0], self._scale.context - 1, blocks)
+
+    def _random(self, *shape: int) -> torch.Tensor:
+        values = torch.randn(shape, dtype=torch.bfloat16, device=self._device.torch)
+        self._kept.append(values)
+        return values

@@ -1,0 +1,44 @@
+"""The tests of the kernels under NVIDIA's compute-sanitizer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from bench.gpu.check import ROOT, kernel_tests
+
+PROGRAM = "compute-sanitizer"
+_LIMIT_S = 400
+
+
+def installed() -> bool:
+    """The program is on the path."""
+    return shutil.which(PROGRAM) is not None
+
+
+def checked(library: str, tool: str, file: str) -> Mapping[str, float]:
+    """How many tests of a file pass under a tool, in processes of their own.
+
+    Args:
+        library: whose tests run, as pytest's -k: "cuda", "sim and forward".
+        tool: "memcheck", "racecheck", "initcheck" or "synccheck".
+
+    Raises:
+        RuntimeError: a test failed, the tool found something, or it took too long; says the end of what it printed.
+    """
+    folders = os.pathsep.join(str(ROOT / name) for name in ("engine_service", "tests"))
+    command = [PROGRAM, "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
+    command += [sys.executable, "-m", "pytest", *kernel_tests(library, (file,))]
+    env = {**os.environ, "PYTHONPATH": folders}
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=env, timeout=_LIMIT_S, check=False, text=True, capture_output=True)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{tool} of {file} took longer than {_LIMIT_S} s") from error
+    passed = re.search(r"(\d+) passed", done.stdout)
+    if done.returncode or passed is None:
+        raise RuntimeError(f"status {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+    return {"tests passed": float(passed[1])}

@@ -1,0 +1,1 @@
+"""Single ops of the native core on a CPU, beside the limits of the machine."""

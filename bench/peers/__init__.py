@@ -1,0 +1,1 @@
+"""Who is compared: Headrace, llama.cpp and OpenVINO GenAI, asked the same."""

@@ -1,0 +1,65 @@
+"""The peers that the user has installed; bench/peers/README.md says how.
+
+Environment variables name them: HEADRACE_BENCH_LLAMA_SERVER the program llama-server, HEADRACE_BENCH_OPENVINO the
+Python that has the package openvino-genai. Models are where `bench.common.models` has them; formats whose files are
+not there are left out. Without either, ours is measured alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.common.environment import LLAMA_SERVER, OPENVINO, installed
+from bench.common.models import BenchModels
+from bench.peers.contestant import Contestant
+from bench.peers.llama_server import FORMS as LLAMA_FORMS
+from bench.peers.llama_server import llama_server
+from bench.peers.openvino_peer import FORMS as OPENVINO_FORMS
+from bench.peers.openvino_peer import openvino
+
+
+@dataclass(frozen=True)
+class Peers:
+    """What is installed.
+
+    Attributes:
+        llama_server: the program; None: not there.
+        openvino: the Python that has it; None: not there.
+        threads: that each computes with.
+    """
+
+    models: BenchModels
+    llama_server: Path | None
+    openvino: Path | None
+    threads: int
+
+    @classmethod
+    def chosen(cls, models: BenchModels, threads: int) -> Peers:
+        """By the environment.
+
+        Raises:
+            SystemExit: it names something that is not there.
+        """
+        return cls(models, installed(LLAMA_SERVER), installed(OPENVINO), threads)
+
+    @property
+    def missing(self) -> str:
+        """Which peers are not installed, in words; "" where all are."""
+        names = [
+            name for name, path in (("llama.cpp", self.llama_server), ("OpenVINO GenAI", self.openvino)) if not path
+        ]
+        return f"without {' and '.join(names)}, which bench/peers/README.md tells how to install" if names else ""
+
+    def of(self, model: str) -> Iterator[tuple[str, AbstractContextManager[Contestant]]]:
+        """Each format that there is of a model at each peer, and what starts it."""
+        for name, form in LLAMA_FORMS.items():
+            file = self.models.gguf(model, name)
+            if self.llama_server and file.exists():
+                yield name, llama_server(self.llama_server, file, model, form, self.threads)
+        for name, form in OPENVINO_FORMS.items():
+            folder = self.models.openvino(model, name)
+            if self.openvino and folder.exists():
+                yield name, openvino(self.openvino, folder, model, form, self.threads)

@@ -1,0 +1,1 @@
+"""What requests cost each other: long prompts, guided decoding, and other step schedulers."""
