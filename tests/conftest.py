@@ -7,8 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-
-_VARIABLE = "HEADRACE_CACHE"
+from headrace_engine.environment import CACHE_VARIABLE
 
 # Shells start what runs in their background with SIGINT ignored, nohup with SIGHUP; what tests start would
 # inherit that.
@@ -20,9 +19,9 @@ for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Packed weights of this run go into a folder of its own, also those of processes that tests start."""
-    before = os.environ.get(_VARIABLE)
-    os.environ[_VARIABLE] = str(tmp_path_factory.mktemp("cache"))
+    before = os.environ.get(CACHE_VARIABLE)
+    os.environ[CACHE_VARIABLE] = str(tmp_path_factory.mktemp("cache"))
     yield
-    os.environ.pop(_VARIABLE)
+    os.environ.pop(CACHE_VARIABLE)
     if before is not None:
-        os.environ[_VARIABLE] = before
+        os.environ[CACHE_VARIABLE] = before

@@ -14,9 +14,10 @@ from statistics import median
 from typing import Any
 
 import psutil
+from headrace_engine.environment import CACHE_VARIABLE
 from support.servers.processes import running
 
-from bench.common.environment import CACHE, variable_set
+from bench.common.environment import variable_set
 from bench.common.models import BenchModels
 from bench.common.quietness import Quietness
 from bench.cpu.rounds import rounds
@@ -94,6 +95,6 @@ def start_up(models: BenchModels, quietness: Quietness) -> dict[str, dict[str, f
 def _started(models: BenchModels, cache: str) -> dict[str, float]:
     command = ["-m", "headrace_engine", "--listen", "127.0.0.1:0", "--model", f"smol={models.packaged}"]
     began = time.monotonic()
-    with variable_set(CACHE, cache), running(*command) as server:
+    with variable_set(CACHE_VARIABLE, cache), running(*command) as server:
         ready = server.wait_event("model_ready", 60)
         return {"model": ready["seconds"], "process": round(time.monotonic() - began, 2)}

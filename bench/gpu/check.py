@@ -24,9 +24,9 @@ from pathlib import Path
 import torch
 from headrace_engine.backends.cuda import cards
 from headrace_engine.backends.cuda.device import CudaDevice, Device, SimDevice
+from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.errors import HeadraceError
 from headrace_engine.models.spec import DecoderSpec
-from headrace_engine.native import FOLDER_VARIABLE
 
 from bench.common.page import GPU, GPU_PREDICTED
 from bench.gpu import costs, decode, report
@@ -84,7 +84,7 @@ def check_card() -> int:
         cards.check_card(0)
     except HeadraceError as error:
         raise SystemExit(f"gpu-check: {error.message}") from error
-    os.environ[FOLDER_VARIABLE] = str(library())
+    os.environ[NATIVE_VARIABLE] = str(library())
     tested = _test()
     said = "passed" if tested == 0 else f"FAILED (pytest ended with {tested})"
     page = measure(CudaDevice(0), torch.cuda.get_device_name(0), WHOLE, report.RUNS)
@@ -127,7 +127,7 @@ def _decode_part(name: str, plan: Plan, found: tuple[float, float], measured: Se
 
 def library() -> Path:
     """The folder that the environment names, or one in which nvcc builds the library for this card."""
-    named = os.environ.get(FOLDER_VARIABLE)
+    named = os.environ.get(NATIVE_VARIABLE)
     if named:
         return Path(named)
     folder = ROOT / "build" / "card"

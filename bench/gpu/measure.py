@@ -30,8 +30,8 @@ from pathlib import Path
 import torch
 from headrace_engine.backends.cuda import cards
 from headrace_engine.backends.cuda.device import CudaDevice, Device, SimDevice
+from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.errors import HeadraceError
-from headrace_engine.native import FOLDER_VARIABLE
 
 from bench.common.page import GPU_CASES
 from bench.gpu.check import H100, SHORT, WHOLE, library
@@ -134,7 +134,7 @@ def _open(device: str, results: Path) -> Target:
         cards.check_card(0)
     except HeadraceError as error:
         raise SystemExit(f"gpu-bench: {error.message}") from error
-    os.environ[FOLDER_VARIABLE] = str(library())
+    os.environ[NATIVE_VARIABLE] = str(library())
     card = CudaDevice(0)
     found = limits(card, WHOLE.copied, WHOLE.side, WHOLE.scale.repeats)
     return Target(card, torch.cuda.get_device_name(0), found, results, code_digest())

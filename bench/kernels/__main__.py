@@ -22,7 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from headrace_engine.native import FOLDER_VARIABLE, Cpu, Isa, load
+from headrace_engine.environment import NATIVE_VARIABLE
+from headrace_engine.native import Cpu, Isa, load
 
 from bench.common.environment import variable_set
 from bench.kernels.cases import Case, attentions, products, samplers, steps
@@ -64,7 +65,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _cpu(folder: Path | None, threads: int, isa: Isa) -> Cpu:
-    with variable_set(FOLDER_VARIABLE, folder) if folder else nullcontext():
+    with variable_set(NATIVE_VARIABLE, folder) if folder else nullcontext():
         return Cpu(load("cpu"), threads, isa=isa)
 
 

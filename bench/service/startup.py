@@ -23,9 +23,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from headrace_engine.environment import CACHE_VARIABLE
 from support.servers.processes import Server, running
 
-from bench.common.environment import CACHE, variable_set
+from bench.common.environment import variable_set
 from bench.common.machine import cpu_name
 from bench.common.models import BenchModels
 from bench.common.page import STARTUP, measurement
@@ -55,7 +56,7 @@ def measured(rounds: int, quietness: Quietness) -> list[Starts]:
     """So many starts of each kind, in turns."""
     kinds = [Starts("nothing cached"), Starts("from cache")]
     for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as folder, variable_set(CACHE, folder):
+        with tempfile.TemporaryDirectory() as folder, variable_set(CACHE_VARIABLE, folder):
             for kind in kinds:
                 quietness.wait()
                 phases, others = _start(quietness)

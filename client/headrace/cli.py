@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from headrace.cli_options import advice_for_flag
 from headrace.cli_output import complain, give_up_stdout, log_as_notes, show_everything
 from headrace.cli_words import sentence
 from headrace.client import Client
+from headrace.environment import api_key, server_address
 from headrace.errors import HeadraceError
 
 CLOSED_STDOUT = 141
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _credentials() -> dict[str, Any]:
-    key = os.environ.get("HEADRACE_API_KEY")
+    key = api_key()
     return {"api_key": key} if key else {}
 
 
@@ -109,10 +109,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(commands: Any, name: str, run: Callable[[Client, Any], int], words: str) -> Any:
     command = commands.add_parser(name, help=words, description=words)
-    address = os.environ.get("HEADRACE_ADDRESS", "localhost:7070")
     command.add_argument(
         "--address",
-        default=address,
+        default=server_address(),
         metavar="HOST:PORT",
         help="the server, or several separated by commas; default: $HEADRACE_ADDRESS, else localhost:7070",
     )

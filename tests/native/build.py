@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from headrace_engine.native import FOLDER_VARIABLE
+from headrace_engine.environment import NATIVE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 NVCC = os.environ.get("CUDACXX", "nvcc")
@@ -36,7 +36,7 @@ def require(*command: str | Path) -> str:
 
 def native_libraries() -> Path:
     """Folder of the libraries for the CPU and the C++ test programs: the one of the environment, or built here."""
-    override = os.environ.get(FOLDER_VARIABLE)
+    override = os.environ.get(NATIVE_VARIABLE)
     return Path(override) if override else build_native()
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.backends.cuda.device import SimDevice
-from headrace_engine.native import FOLDER_VARIABLE, Cpu, Isa, Native, choose_isa, load
+from headrace_engine.environment import NATIVE_VARIABLE
+from headrace_engine.native import Cpu, Isa, Native, choose_isa, load
 from native.build import HAS_NVCC, build_native, cmake
 from native.samplers import DeviceSampler, ProgramSampler, Samplers
 from native.sim_runs import SHAPE
@@ -65,7 +66,7 @@ def sanitized_programs() -> Path:
 @pytest.fixture(scope="session")
 def libraries(request: pytest.FixtureRequest) -> Path:
     """Folder of the libraries for the CPU: the one that the environment names, else built from this tree."""
-    override = os.environ.get(FOLDER_VARIABLE)
+    override = os.environ.get(NATIVE_VARIABLE)
     return Path(override) if override else request.getfixturevalue("programs")
 
 
@@ -74,7 +75,7 @@ def simulator(libraries: Path) -> Iterator[None]:
     """Runners of the simulated device, and of the CPU, open the libraries of this tree."""
     need_sim()
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(FOLDER_VARIABLE, str(libraries))
+        environment.setenv(NATIVE_VARIABLE, str(libraries))
         yield
 
 
@@ -110,7 +111,7 @@ def cuda_libraries() -> Path:
     """Folder of core_cuda: the one that the environment names, else built here for the card at hand."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
-    override = os.environ.get(FOLDER_VARIABLE)
+    override = os.environ.get(NATIVE_VARIABLE)
     options = ("-DCORE_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native")
     return Path(override) if override else cmake("native-card", "csrc", *options)
 
@@ -134,7 +135,7 @@ def _loaded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         need_sim()
         monkeypatch.setenv("CUSIM_ORDER", order)
     folder: Path = request.getfixturevalue("cuda_libraries" if library == "cuda" else "libraries")
-    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    monkeypatch.setenv(NATIVE_VARIABLE, str(folder))
     return load(library)
 
 
@@ -147,7 +148,7 @@ def rng() -> np.random.Generator:
 @pytest.fixture
 def native(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Native:
     """core_cpu."""
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+    monkeypatch.setenv(NATIVE_VARIABLE, str(libraries))
     return load("cpu")
 
 

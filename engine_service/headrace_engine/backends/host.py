@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-
-from headrace_engine.errors import InvalidArgument
 
 _ROOT = Path("/")
 _LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
@@ -112,22 +110,3 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="ascii").strip()
     except OSError:
         return ""
-
-
-def default_memory_ratio(environment: Mapping[str, str] | None = None) -> float | None:
-    """BFC_MEM_RATIO of the environment, where it is set.
-
-    Raises:
-        InvalidArgument: it is not a number above 0 and at most 1.
-    """
-    text = (os.environ if environment is None else environment).get("BFC_MEM_RATIO", "")
-    if not text:
-        return None
-    try:
-        ratio = float(text)
-    except ValueError:
-        ratio = 0.0
-    if not 0 < ratio <= 1:
-        description = f"= {text!r} in the environment is out of range; allowed: above 0, at most 1"
-        raise InvalidArgument.field("BFC_MEM_RATIO", description)
-    return ratio

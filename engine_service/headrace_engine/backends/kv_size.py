@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace_engine.backends.host import default_memory_ratio
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import KvCacheMode
+from headrace_engine.environment import memory_ratio
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.models.spec import DecoderSpec
 
@@ -79,7 +79,7 @@ def positions_that_fit(plan: CorePlan, spec: DecoderSpec, total: int, ratio: flo
         return min(wanted, plan.num_blocks * plan.block_size)
     token = int(2 * spec.num_layers * spec.kv_width * _LEAST_BYTES[plan.kv_cache_mode])
     tables = _FLOAT * spec.rope.dim
-    share = plan.memory_ratio or default_memory_ratio() or ratio
+    share = plan.memory_ratio or memory_ratio() or ratio
     fitting = min(int(share * total) // token, total // (token + tables))
     return min(wanted, fitting + plan.block_size)
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from headrace_engine.backends.host import default_memory_ratio
 from headrace_engine.backends.kv_size import Memory, size_pool
 from headrace_engine.backends.processors import NO_PROCESSES, Process
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import BlockCopies, Runner
+from headrace_engine.environment import memory_ratio
 from headrace_engine.errors import Internal
 from headrace_engine.messages import RunnerSizes
 from headrace_engine.models.spec import DecoderSpec
@@ -90,7 +90,7 @@ class ModelRunner(Runner, Generic[Model]):
     def size(self) -> RunnerSizes:
         """See Runner."""
         model, plan, room = self._loaded, self._plan, self._room()
-        ratio = plan.memory_ratio or default_memory_ratio() or room.ratio
+        ratio = plan.memory_ratio or memory_ratio() or room.ratio
         pool = size_pool(plan, model.spec, room.memory, room.block_bytes, ratio)
         return RunnerSizes(
             devices=(model.device_name,),

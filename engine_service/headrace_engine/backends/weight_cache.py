@@ -7,8 +7,7 @@ was made. What does not fit, or is damaged, is made anew.
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -16,10 +15,8 @@ from pathlib import Path
 from headrace_engine.backends.cpu.rows import padded_head_dim
 from headrace_engine.backends.cpu.storage import Storage
 from headrace_engine.backends.weight_file import Contents, read_file, write_file
+from headrace_engine.environment import cache_root
 from headrace_engine.models.files import ModelFiles
-
-FOLDER_VARIABLE = "HEADRACE_CACHE"
-"""Environment variable with the folder of all caches, instead of headrace in the user's own cache folder."""
 
 _VERSION = 1
 """Of files, and of how weights become codes: what was written under another number is made anew."""
@@ -55,16 +52,10 @@ def _digest(parts: Iterable[str]) -> str:
     return blake2b("\1".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def cache_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+def cache_folder() -> Path | None:
     """Where packed weights are kept; None where the user has no home."""
-    given = os.environ if environment is None else environment
-    if own := given.get(FOLDER_VARIABLE):
-        return Path(own) / "weights"
-    try:
-        base = Path(given.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:
-        return None
-    return base / "headrace" / "weights"
+    root = cache_root()
+    return None if root is None else root / "weights"
 
 
 class WeightCache:

@@ -5,8 +5,8 @@ has, threads, packed matrices and programs, are classes: `Cpu`, `Memory`, `Packe
 """
 
 from headrace_engine.native.abi import Code, Dtype
-from headrace_engine.native.cpu import ISA_VARIABLE, Cpu, Memory, allocations, choose_isa
-from headrace_engine.native.library import FOLDER_VARIABLE, Library, Native, NativeError, NativeUnavailable, load
+from headrace_engine.native.cpu import Cpu, Memory, allocations, choose_isa
+from headrace_engine.native.library import Library, Native, NativeError, NativeUnavailable, load
 from headrace_engine.native.matrix import ALIGNMENT, Matrix, MatrixRows, PackedMatrix, weight_version
 from headrace_engine.native.program import NO_VALUE, Product, Program
 from headrace_engine.native.program_abi import Batch, Sequence, Shape, Value
@@ -16,8 +16,6 @@ from headrace_engine.native.tensors import TensorLike, dtype_of, pointer
 
 __all__ = [
     "ALIGNMENT",
-    "FOLDER_VARIABLE",
-    "ISA_VARIABLE",
     "NO_VALUE",
     "Activations",
     "Batch",

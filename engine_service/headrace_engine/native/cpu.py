@@ -5,24 +5,22 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace_engine.environment import ISA_VARIABLE, Environment, forced_isa
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.native.abi import Code
 from headrace_engine.native.library import Native, NativeError, NativeUnavailable
 from headrace_engine.native.program_abi import CpuOptions
 from headrace_engine.native.program_enums import Isa
 
-ISA_VARIABLE = "HEADRACE_ISA"
-"""Environment variable that forces an instruction set: avx2, avx512, avx512_bf16 or amx."""
 
-
-def choose_isa(native: Native, environment: Mapping[str, str] | None = None) -> Isa:
+def choose_isa(native: Native, environment: Environment = os.environ) -> Isa:
     """The instruction set to compute with: what the environment names, else the best of this machine.
 
     Raises:
@@ -32,7 +30,7 @@ def choose_isa(native: Native, environment: Mapping[str, str] | None = None) -> 
     best = Isa(native.handle.core_cpu_best_isa())
     if best is Isa.NONE:
         raise NativeUnavailable("this machine has no AVX2 with FMA and F16C: use the torch backend")
-    text = (os.environ if environment is None else environment).get(ISA_VARIABLE, "")
+    text = forced_isa(environment)
     if not text:
         return best
     allowed = [isa.name.lower() for isa in Isa if Isa.NONE < isa <= best]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import headrace_engine
+from headrace_engine.environment import NATIVE_VARIABLE, native_folder
 from headrace_engine.errors import Internal
 from headrace_engine.native.abi import (
     Code,
@@ -26,9 +26,6 @@ from headrace_engine.native.program_abi import program_abi_here
 
 Library = Literal["cpu", "cuda", "sim"]
 """Names of the libraries: g++ on the CPU, nvcc on a GPU, and the CUDA sources simulated on the CPU (tests only)."""
-
-FOLDER_VARIABLE = "HEADRACE_NATIVE_DIR"
-"""Environment variable with the folder to take libraries from, instead of the one inside the package."""
 
 
 class NativeUnavailable(Internal):
@@ -219,11 +216,11 @@ def _differences(library: Library, handle: ctypes.CDLL) -> list[str]:
 
 def _find(name: str) -> Path:
     """The file of a library: in the folder of the environment variable if that is set, else inside the package."""
-    override = os.environ.get(FOLDER_VARIABLE)
-    folders = [Path(override)] if override else [Path(root) / "lib" for root in headrace_engine.__path__]
+    override = native_folder()
+    folders = [override] if override else [Path(root) / "lib" for root in headrace_engine.__path__]
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
     places = " or ".join(str(folder) for folder in folders)
-    source = f" ({FOLDER_VARIABLE})" if override else f"; build it, and set {FOLDER_VARIABLE} to its folder"
+    source = f" ({NATIVE_VARIABLE})" if override else f"; build it, and set {NATIVE_VARIABLE} to its folder"
     raise NativeUnavailable(f"there is no {name} in {places}{source}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.logits_processors import read_sources
 from headrace_engine.engine.config.options import FILE_LIMIT, STEP_TARGET, STREAM_INTERVAL, EngineOptions
+from headrace_engine.environment import PROCESSORS_VARIABLE, logits_processors
 from headrace_engine.process import AUTO_BACKEND, BACKENDS
 from headrace_engine.service.model_arguments import Setting, allowed_values, read_model
 
@@ -32,9 +32,6 @@ _MODEL_FLAGS = {
     "kv_cache_mode": "how keys and values are kept",
 }
 """Fields of the runtime config with a flag of their own; --set reaches all."""
-
-PROCESSORS_VARIABLE = "HEADRACE_LOGITS_PROCESSORS"
-"""Environment variable with logits processors, for where a command line is fixed."""
 
 _ABOUT_MODELS = """Settings apply to every --model. Where --state-dir keeps a model of that name with another path
 or other settings, the command line is the newer word: it replaces what was kept, once it could be read."""
@@ -231,8 +228,7 @@ def _engine_options(given: argparse.Namespace) -> EngineOptions:
 def _processors(entries: Sequence[str] | None) -> dict[str, Path]:
     where = "--logits-processor"
     if entries is None:
-        where, text = PROCESSORS_VARIABLE, os.environ.get(PROCESSORS_VARIABLE, "")
-        entries = [entry.strip() for entry in text.split(";") if entry.strip()]
+        where, entries = PROCESSORS_VARIABLE, logits_processors()
     try:
         return read_sources(entries)
     except ValueError as error:

@@ -8,13 +8,14 @@ from pathlib import Path
 import headrace_engine
 import pytest
 import torch
-from headrace_engine.native import FOLDER_VARIABLE, Dtype, Library, NativeUnavailable, abi, dtype_of, load, pointer
+from headrace_engine.environment import NATIVE_VARIABLE
+from headrace_engine.native import Dtype, Library, NativeUnavailable, abi, dtype_of, load, pointer
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder that libraries are taken from."""
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(NATIVE_VARIABLE, str(tmp_path))
     return tmp_path
 
 
@@ -30,16 +31,16 @@ class RmsNormOfAnotherVersion(ctypes.Structure):
 
 
 def test_a_missing_library_is_named_with_its_path(folder: Path) -> None:
-    with pytest.raises(NativeUnavailable, match=f"no libcore_cuda.so in {folder} .*{FOLDER_VARIABLE}"):
+    with pytest.raises(NativeUnavailable, match=f"no libcore_cuda.so in {folder} .*{NATIVE_VARIABLE}"):
         load("cuda")
 
 
 def test_the_library_in_the_package_is_the_default(
     libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    monkeypatch.delenv(NATIVE_VARIABLE, raising=False)
     monkeypatch.setattr(headrace_engine, "__path__", [str(tmp_path / "sources"), str(tmp_path / "installed")])
-    with pytest.raises(NativeUnavailable, match=f"build it, and set {FOLDER_VARIABLE}"):
+    with pytest.raises(NativeUnavailable, match=f"build it, and set {NATIVE_VARIABLE}"):
         load("cpu")
     (tmp_path / "installed" / "lib").mkdir(parents=True)
     shutil.copy(libraries / "libcore_cpu.so", tmp_path / "installed" / "lib")
@@ -64,7 +65,7 @@ def test_a_library_of_another_abi_is_refused_with_differences(
 ) -> None:
     if not (libraries / f"libcore_{library}.so").is_file():
         pytest.skip(f"core_{library} was not built")
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+    monkeypatch.setenv(NATIVE_VARIABLE, str(libraries))
     monkeypatch.setitem(abi.RECORDS, "CoreRmsNorm", RmsNormOfAnotherVersion)
     with pytest.raises(NativeUnavailable) as caught:
         load(library)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from headrace_engine.environment import ISA_VARIABLE, NATIVE_VARIABLE
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.native import (
-    FOLDER_VARIABLE,
-    ISA_VARIABLE,
     Batch,
     Code,
     Cpu,
@@ -201,7 +200,7 @@ def test_a_library_of_another_program_abi_is_refused(libraries: Path, monkeypatc
     class Select(ctypes.Structure):
         _fields_ = (*program_abi.Select._fields_, ("count", ctypes.c_int64))
 
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+    monkeypatch.setenv(NATIVE_VARIABLE, str(libraries))
     monkeypatch.setitem(program_abi.RECORDS, "CoreSelect", Select)
     with pytest.raises(NativeUnavailable, match=r"CoreSelect\.count is missing in the library and \(32, 8\) here"):
         load("cpu")

@@ -9,7 +9,8 @@ import pytest
 import torch
 from headrace_engine.backends.torch.native_ops import NativeTorchOps
 from headrace_engine.config import ComputeDtype
-from headrace_engine.native import FOLDER_VARIABLE, NativeUnavailable
+from headrace_engine.environment import NATIVE_VARIABLE
+from headrace_engine.native import NativeUnavailable
 from support.backends.same_tokens import ROUNDING, same_tokens
 from support.backends.torch_sequences import Lane, Lanes, load, random_ids
 from support.models.tiny_models import make_tiny_llama
@@ -18,7 +19,7 @@ from support.models.tiny_models import make_tiny_llama
 @pytest.fixture
 def native_norms(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Makes the library of this tree the one that is loaded, and notes every norm that it computes."""
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+    monkeypatch.setenv(NATIVE_VARIABLE, str(libraries))
     called: list[str] = []
     for name in ("rms_norm", "add_rms_norm"):
         original = getattr(NativeTorchOps, name)
@@ -79,6 +80,6 @@ def test_a_row_has_the_same_bits_in_any_batch_with_native_norms(tmp_path: Path, 
 
 def test_without_the_library_native_ops_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_tiny_llama(tmp_path / "model")
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(NATIVE_VARIABLE, str(tmp_path))
     with pytest.raises(NativeUnavailable):
         load(path, native_ops=True)

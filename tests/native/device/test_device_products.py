@@ -7,7 +7,7 @@ import torch
 from headrace_engine.backends.cuda.activations import FP8_CAPABILITY
 from headrace_engine.backends.cuda.device import CudaDevice, Device, SimDevice
 from headrace_engine.backends.cuda.row_products import CodeProducts, PlainProducts, RowCodedWeight
-from headrace_engine.native import FOLDER_VARIABLE
+from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.native.device_rows import RowCodes
 from native.conftest import need_sim
 
@@ -18,7 +18,7 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> De
     if request.param == "sim":
         need_sim()
     folder = request.getfixturevalue("libraries" if request.param == "sim" else "cuda_libraries")
-    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    monkeypatch.setenv(NATIVE_VARIABLE, str(folder))
     return SimDevice() if request.param == "sim" else CudaDevice(0)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import WeightQuant
-from headrace_engine.native import FOLDER_VARIABLE, Kv
+from headrace_engine.environment import NATIVE_VARIABLE
+from headrace_engine.native import Kv
 from native.build import ROOT
 from native.conftest import need_sim
 from native.device.test_gpu_check import MISSING
@@ -38,7 +39,7 @@ def start(libraries: Path, results: Path) -> subprocess.Popen[str]:
     """A fresh interpreter that measures all parts, with no more than a card's machine has."""
     code = MEASURE.format(missing=MISSING, parts=list(PARTS), results=str(results))
     folders = os.pathsep.join((str(ROOT / "engine_service"), str(ROOT)))
-    env = {**os.environ, "PYTHONPATH": folders, FOLDER_VARIABLE: str(libraries)}
+    env = {**os.environ, "PYTHONPATH": folders, NATIVE_VARIABLE: str(libraries)}
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
 
 
@@ -172,7 +173,7 @@ def test_kernels_are_tested_under_the_sanitizer(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv(FOLDER_VARIABLE, str(libraries))
+    monkeypatch.setenv(NATIVE_VARIABLE, str(libraries))
     assert sanitizer.installed()
     which = "forward and test_blocks_go"
     assert sanitizer.checked(which, "memcheck", "test_device_kv.py")["tests passed"] > 0

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from headrace_engine.backends.cuda.pool import bytes_a_block, kv_blocks
-from headrace_engine.native import FOLDER_VARIABLE, Native, load
+from headrace_engine.environment import NATIVE_VARIABLE
+from headrace_engine.native import Native, load
 from native.build import ROOT
 from native.conftest import need_sim
 
@@ -43,7 +44,7 @@ sys.exit(pytest.main([*kernel_tests("sim and forward"), "--collect-only"]))
 def run(script: str, libraries: Path) -> str:
     """What a fresh interpreter prints, without the plugins of pytest that are here."""
     folders = os.pathsep.join(str(path) for path in (ROOT / "engine_service", ROOT / "tests", ROOT))
-    env = {**os.environ, "PYTHONPATH": folders, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", FOLDER_VARIABLE: str(libraries)}
+    env = {**os.environ, "PYTHONPATH": folders, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", NATIVE_VARIABLE: str(libraries)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from headrace_engine.native import FOLDER_VARIABLE, Code, Dtype, NativeError, load
+from headrace_engine.environment import NATIVE_VARIABLE
+from headrace_engine.native import Code, Dtype, NativeError, load
 from native.build import HAS_NVCC, NVCC, ROOT, cmake, run
 from native.machine_code import HMMA, LOAD_LOCAL, STORE_LOCAL, opcodes
 
@@ -116,7 +117,7 @@ def test_wheels_get_both_libraries(hopper_build: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_a_launch_is_an_error_and_no_crash(hopper_build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(hopper_build))
+    monkeypatch.setenv(NATIVE_VARIABLE, str(hopper_build))
     native = load("cuda")
     with pytest.raises(NativeError, match=r"^rms_norm: .*driver.* \(device error \d+\)$") as caught:
         native.rms_norm(out=4096, x=4096, weight=4096, rows=1, hidden=64, eps=1e-5, dtype=Dtype.FLOAT32)

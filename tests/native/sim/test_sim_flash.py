@@ -9,10 +9,11 @@ import pytest
 import torch
 from headrace_engine.backends import sim
 from headrace_engine.backends.cuda.batch import CudaBatch
-from headrace_engine.backends.cuda.flash import FLASH, PLAIN_VARIABLE, torch_attention
+from headrace_engine.backends.cuda.flash import FLASH, torch_attention
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.config import KvCacheMode
+from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.decoder import Batch, Extent
 from native.sim_runs import Sequences, plan_for

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from headrace_engine.backends import sim
-from headrace_engine.backends.cuda.flights import OVERLAP_VARIABLE
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.environment import OVERLAP_VARIABLE
 from headrace_engine.errors import Internal, InvalidArgument
 from headrace_engine.generation_config import LogitRules, SamplingParams
 from native.sim_runs import BLOCKS, GREEDY, plan_for, prompts

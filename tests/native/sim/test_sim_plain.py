@@ -10,11 +10,12 @@ import pytest
 import torch
 from headrace_engine.backends import sim
 from headrace_engine.backends.cuda.device import SimDevice
-from headrace_engine.backends.cuda.plain import PLAIN_VARIABLE, plain_ops
+from headrace_engine.backends.cuda.plain import plain_ops
 from headrace_engine.backends.cuda.plain_pool import plain_entries
 from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block
 from headrace_engine.config import ActivationQuant, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import Sampled
+from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Kv

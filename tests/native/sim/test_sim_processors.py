@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.backends import cpu, sim
-from headrace_engine.backends.cuda.sim_kernels import FLAGS_VARIABLE
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.core.runner import LogitChanges, Processing, Runner, SequenceStep
+from headrace_engine.environment import SIMULATOR_VARIABLE
 from headrace_engine.errors import BadProcessor
 from headrace_engine.generation_config import LogitsProcessor, SamplingParams
 from native.build import ROOT
@@ -30,7 +30,7 @@ def compiler(simulator: None, libraries: Path) -> Iterator[None]:
     library = libraries / "core/sim/libcusim.a"
     flags = f"-I{ROOT / 'csrc'} {includes} -fno-strict-aliasing -w {library} -pthread"
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(FLAGS_VARIABLE, flags)
+        environment.setenv(SIMULATOR_VARIABLE, flags)
         yield
 
 
@@ -150,7 +150,7 @@ def test_source_that_does_not_compile_gives_the_compilers_words(model_path: Path
 def test_without_a_compiler_it_says_what_is_missing(
     model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(FLAGS_VARIABLE)
+    monkeypatch.delenv(SIMULATOR_VARIABLE)
     file = ProcessorFile("x", str(written(tmp_path, "x.cu", "")))
-    with pytest.raises(BadProcessor, match=f"compiles nothing where {FLAGS_VARIABLE} is not set"):
+    with pytest.raises(BadProcessor, match=f"compiles nothing where {SIMULATOR_VARIABLE} is not set"):
         sim.make_runner(plan_for(model_path, logits_processors=(file,))).load(silent)

@@ -14,10 +14,10 @@ from headrace_engine.backends import torch as oracle
 from headrace_engine.backends.cuda.coded import CodedWeight
 from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.backends.cuda.loading import CudaModel
-from headrace_engine.backends.cuda.plain import PLAIN_VARIABLE
 from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.config import ActivationQuant, ComputeDtype, WeightQuant
 from headrace_engine.core.runner import Runner, Scoring, SequenceStep
+from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.generation_config import SamplingParams
 from native.sim_runs import GREEDY, SHAPE, Sequences, on_cpu, plan_for, prompts

@@ -20,6 +20,7 @@ from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.packing import Packer
 from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.config import ActivationQuant, WeightQuant
+from headrace_engine.environment import CACHE_VARIABLE
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows, PackedMatrix
 from headrace_engine.native.coded import LAYOUT, CodedMatrix
 from native.sim_runs import SHAPE, compare_with_cpu, on_cpu, plan_for
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("simulator")
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
 
 def loaded(path: Path, **changes: object) -> tuple[CudaModel, dict[str, Any]]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from headrace_engine.native import ISA_VARIABLE, Isa, choose_isa, load
+from headrace_engine.environment import ISA_VARIABLE
+from headrace_engine.native import Isa, choose_isa, load
 
 NAMES = [isa.name.lower() for isa in Isa if isa is not Isa.NONE]
 """All levels, lowest first; what a machine lacks is skipped by name."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from headrace import Client
-from headrace_engine.native import FOLDER_VARIABLE
+from headrace_engine.environment import NATIVE_VARIABLE
 from native.build import HAS_NVCC, native_libraries
 
 from support.contract.places import MAX_LENGTH, MODEL, SIM, SMALL_POOL_MODEL, Place
@@ -48,6 +48,6 @@ def simulated_place(folder: Path) -> Iterator[Place]:
 def _start(stack: contextlib.ExitStack, processors: dict[str, Path]) -> Server:
     """The service alone, and its cores, take the libraries of the tests."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(FOLDER_VARIABLE, str(native_libraries()))
+        environment.setenv(NATIVE_VARIABLE, str(native_libraries()))
         environment.setenv("OMP_NUM_THREADS", "1")  # Threads of torch that wait for tiny products take the other cores.
         return stack.enter_context(engine_server("e1", "--backend", "sim", *processor_arguments(processors)))

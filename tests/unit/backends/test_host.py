@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.backends.host import compute_threads, cpu_quota, default_memory_ratio, memory_limit
-from headrace_engine.errors import InvalidArgument
+from headrace_engine.backends.host import compute_threads, cpu_quota, memory_limit
 
 GIB = 2**30
 
@@ -93,14 +92,3 @@ def test_bc209_with_hidden_topology_each_processor_counts(host):
 def test_this_machine_can_be_probed():
     assert memory_limit() > 2**20
     assert compute_threads() >= 1
-
-
-def test_the_ratio_of_the_environment():
-    assert default_memory_ratio({}) is None
-    assert default_memory_ratio({"BFC_MEM_RATIO": "0.5"}) == 0.5
-
-
-@pytest.mark.parametrize("text", ["0", "1.1", "-1", "nan", "half"])
-def test_a_bad_ratio_in_the_environment_is_named(text):
-    with pytest.raises(InvalidArgument, match=f"BFC_MEM_RATIO = '{text}'"):
-        default_memory_ratio({"BFC_MEM_RATIO": text})

@@ -9,10 +9,8 @@ from pathlib import Path
 
 from headrace_engine.backends.cpu.threads import MOST_THREADS, ComputeThreads
 from headrace_engine.backends.host import cpu_quota, memory_nodes, one_of_each_core, processors
+from headrace_engine.environment import NODES_VARIABLE, Environment, named_nodes
 from headrace_engine.errors import InvalidArgument
-
-NODES_VARIABLE = "HEADRACE_NUMA_NODES"
-"""Environment variable with the processors of each memory node, as in "0-3;4-7", instead of what the system says."""
 
 MOST_NODES = 64
 
@@ -25,7 +23,7 @@ def choose_node_threads(
     device_list: Sequence[int] = (),
     root: Path = Path("/"),
     affinity: frozenset[int] | None = None,
-    environment: Mapping[str, str] | None = None,
+    environment: Environment = os.environ,
 ) -> ComputeThreads:
     """As many as are asked for, else one on each physical core within quota, dealt out to the nodes in turn.
 
@@ -56,13 +54,13 @@ def choose_node_threads(
     return ComputeThreads(count, tuple(cpu for _, cpu in dealt), text, tuple(place for place, _ in dealt))
 
 
-def find_nodes(root: Path, allowed: frozenset[int], environment: Mapping[str, str] | None = None) -> Nodes:
+def find_nodes(root: Path, allowed: frozenset[int], environment: Environment = os.environ) -> Nodes:
     """The nodes that have processors for this process: as the environment names them, else as the system does.
 
     Raises:
         InvalidArgument: what the environment says makes no sense.
     """
-    text = (os.environ if environment is None else environment).get(NODES_VARIABLE, "")
+    text = named_nodes(environment)
     if not text:
         return memory_nodes(root, allowed)
     named = [processors(part) for part in text.split(";")]

@@ -13,11 +13,9 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.pool import KvPool
+from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.native import Kv
-
-PLAIN_VARIABLE = "HEADRACE_CUDA_PLAIN"
-"""Environment variable with the names of ops that torch is to compute, separated by commas."""
 
 FLASH = "flash_attention"
 """The name of what is here."""

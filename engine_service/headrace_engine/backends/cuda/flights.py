@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from headrace_engine.backends.cuda.device import Mark
 from headrace_engine.core.runner import Sampled
-from headrace_engine.errors import InvalidArgument
-
-OVERLAP_VARIABLE = "HEADRACE_OVERLAP"
-"""Environment variable: 0: each step waits for the one before; 1, or none: steps are launched one ahead."""
 
 DEPTH = 2
 """Steps that may be launched and not have landed. What the host tells the device, and is told, exists so often."""
-
-_ALLOWED = {"": True, "1": True, "0": False}
-
-
-def overlaps(environment: Mapping[str, str]) -> bool:
-    """Whether steps are launched one ahead.
-
-    Raises:
-        InvalidArgument: the environment says neither.
-    """
-    value = environment.get(OVERLAP_VARIABLE, "")
-    if value not in _ALLOWED:
-        raise InvalidArgument.field(OVERLAP_VARIABLE, f'= "{value}" in the environment; allowed: 0, 1')
-    return _ALLOWED[value]
 
 
 class DeviceFlight:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -135,7 +134,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         text = f"= {list(plan.device_list)}: the cuda backend computes on one device"
         raise InvalidArgument.unsupported("config.device_list", text)
     check_kernels(device)
-    plain = plain_ops(os.environ)
+    plain = plain_ops()
     if plain:
         _log.warning("cuda_plain_ops: %s are computed by torch, as the environment says", ", ".join(sorted(plain)))
     files = open_planned(plan)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch
-from headrace_engine.backends.cuda.flash import FLASH, PLAIN_VARIABLE
+from headrace_engine.backends.cuda.flash import FLASH
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain_pool import plain_entries
 from headrace_engine.backends.cuda.pool import KvPool
 from headrace_engine.backends.torch.attention import attention_of
 from headrace_engine.backends.torch.ops import normed
 from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.environment import PLAIN_VARIABLE, Environment, plain_op_names
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.spec import DecoderSpec
 
@@ -36,13 +38,13 @@ NOT_CAPTURED = frozenset(("attention", "sample_rows"))
 """Ops that need the host in plain torch: with them no step is captured."""
 
 
-def plain_ops(environment: Mapping[str, str]) -> frozenset[str]:
+def plain_ops(environment: Environment = os.environ) -> frozenset[str]:
     """The ops that the environment names.
 
     Raises:
         InvalidArgument: there is no such op.
     """
-    names = [name.strip() for name in environment.get(PLAIN_VARIABLE, "").split(",") if name.strip()]
+    names = plain_op_names(environment)
     for name in names:
         if name not in _METHODS:
             text = f'= "{name}" in the environment is no op; allowed: {", ".join(_METHODS)}'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +10,6 @@ import torch
 
 from headrace_engine.backends.cuda.device import CudaDevice, Device
 from headrace_engine.backends.cuda.flash import FLASH
-from headrace_engine.backends.cuda.flights import overlaps
 from headrace_engine.backends.cuda.host_blocks import HostBlocks
 from headrace_engine.backends.cuda.lacking import LARGEST_STEP, POOL, told_of_memory
 from headrace_engine.backends.cuda.loading import CudaModel, load_model
@@ -26,6 +24,7 @@ from headrace_engine.backends.torch.workspace import largest_step
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.flight import Flight, Landed
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
+from headrace_engine.environment import overlaps
 from headrace_engine.errors import Internal
 
 _SPARE = 1.1
@@ -67,7 +66,7 @@ class CudaRunner(ModelRunner[CudaModel]):
             InvalidArgument: the library has no code for the card, or HEADRACE_OVERLAP is neither 0 nor 1.
             OutOfMemory: the weights alone exceed the device's memory.
         """
-        self._overlaps = overlaps(os.environ)
+        self._overlaps = overlaps()
         files, device = self._plan.logits_processors, self._open_device()
         processes = python_processes(files, self._processes)
         kernels = compiled(device_sources(files), device.kernel)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
-from headrace_engine.native import ISA_VARIABLE, Isa, PackedMatrix
+from headrace_engine.environment import ISA_VARIABLE
+from headrace_engine.native import Isa, PackedMatrix
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.same_tokens import ROUNDING, same_tokens
 from support.backends.torch_sequences import EVERYTHING, Lanes, load, random_ids, reference_logits

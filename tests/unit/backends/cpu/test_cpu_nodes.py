@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 import torch
-from headrace_engine.backends.cpu.nodes import NODES_VARIABLE, choose_node_threads
-from headrace_engine.backends.weight_cache import FOLDER_VARIABLE
+from headrace_engine.backends.cpu.nodes import choose_node_threads
 from headrace_engine.config import ComputeDtype, ComputeUnit, WeightQuant
+from headrace_engine.environment import CACHE_VARIABLE, ISA_VARIABLE, NODES_VARIABLE
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.native import ISA_VARIABLE, Isa, choose_isa, load
+from headrace_engine.native import Isa, choose_isa, load
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.torch_sequences import random_ids
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama
@@ -90,7 +90,7 @@ def two_nodes(monkeypatch, tmp_path):
     if len(cpus) < 2:
         pytest.skip("this process may use one processor")
     monkeypatch.setenv(NODES_VARIABLE, f"{cpus[0]};{cpus[1]}")
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     return cpus[:2]
 
 

@@ -24,10 +24,11 @@ from headrace_engine.config import (
 )
 from headrace_engine.core.runner import LogitChanges, SequenceStep
 from headrace_engine.core.warmup import largest_steps
+from headrace_engine.environment import ISA_VARIABLE
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.model_types import ModelPhase
-from headrace_engine.native import ISA_VARIABLE, allocations, load
+from headrace_engine.native import allocations, load
 from safetensors.torch import load_file, save_file
 from support.backends.runners import allocated, plan_for, silent
 from support.backends.torch_sequences import random_ids

@@ -1,0 +1,105 @@
+"""The environment variables that the engine reads, each here alone. docs/environment.md says what they mean.
+
+Values are checked here as far as they can be without the machine: whether it has an instruction set, or a processor, is
+checked where these are chosen.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace_engine.errors import InvalidArgument
+
+CACHE_VARIABLE = "HEADRACE_CACHE"
+PLAIN_VARIABLE = "HEADRACE_CUDA_PLAIN"
+ISA_VARIABLE = "HEADRACE_ISA"
+MEMORY_RATIO_VARIABLE = "BFC_MEM_RATIO"
+NATIVE_VARIABLE = "HEADRACE_NATIVE_DIR"
+NODES_VARIABLE = "HEADRACE_NUMA_NODES"
+OVERLAP_VARIABLE = "HEADRACE_OVERLAP"
+PROCESSORS_VARIABLE = "HEADRACE_LOGITS_PROCESSORS"
+SIMULATOR_VARIABLE = "CUSIM_FLAGS"
+
+Environment = Mapping[str, str]
+
+_OVERLAP = {"": True, "1": True, "0": False}
+
+
+def cache_root(environment: Environment = os.environ) -> Path | None:
+    """Return the folder of all caches; None where nothing is set and the user has no home."""
+    if own := environment.get(CACHE_VARIABLE):
+        return Path(own)
+    try:
+        return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
+    except RuntimeError:
+        return None
+
+
+def plain_op_names(environment: Environment = os.environ) -> list[str]:
+    """Return the names of ops that torch is to compute in the place of CUDA kernels."""
+    return _parts(environment.get(PLAIN_VARIABLE, ""), ",")
+
+
+def forced_isa(environment: Environment = os.environ) -> str:
+    """Return the name of the instruction set to compute with; "": the best of the machine."""
+    return environment.get(ISA_VARIABLE, "")
+
+
+def memory_ratio(environment: Environment = os.environ) -> float | None:
+    """Return the share of memory for KV cache where a config says none; None where it is not set.
+
+    Raises:
+        InvalidArgument: it is not a number above 0 and at most 1.
+    """
+    text = environment.get(MEMORY_RATIO_VARIABLE, "")
+    if not text:
+        return None
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = 0.0
+    if not 0 < ratio <= 1:
+        description = f"= {text!r} in the environment is out of range; allowed: above 0, at most 1"
+        raise InvalidArgument.field(MEMORY_RATIO_VARIABLE, description)
+    return ratio
+
+
+def native_folder(environment: Environment = os.environ) -> Path | None:
+    """Return the folder to take native libraries from; None: the one inside the package."""
+    override = environment.get(NATIVE_VARIABLE)
+    return Path(override) if override else None
+
+
+def named_nodes(environment: Environment = os.environ) -> str:
+    """Return the processors of each memory node, as in "0-3;4-7"; "": as the system has them."""
+    return environment.get(NODES_VARIABLE, "")
+
+
+def overlaps(environment: Environment = os.environ) -> bool:
+    """Return whether steps of a CUDA card are launched one ahead.
+
+    Raises:
+        InvalidArgument: the environment says neither.
+    """
+    value = environment.get(OVERLAP_VARIABLE, "")
+    if value not in _OVERLAP:
+        raise InvalidArgument.field(OVERLAP_VARIABLE, f'= "{value}" in the environment; allowed: 0, 1')
+    return _OVERLAP[value]
+
+
+def logits_processors(environment: Environment = os.environ) -> list[str]:
+    """Return the logits processors, each as NAME=FILE."""
+    return _parts(environment.get(PROCESSORS_VARIABLE, ""), ";")
+
+
+def simulator_flags(environment: Environment = os.environ) -> list[str] | None:
+    """Return what g++ needs to compile a kernel for the simulated device; None where it is not set."""
+    flags = environment.get(SIMULATOR_VARIABLE)
+    return None if flags is None else shlex.split(flags)
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    return [part.strip() for part in text.split(separator) if part.strip()]
