@@ -14,16 +14,15 @@ import traceback
 from datetime import UTC, datetime
 from types import TracebackType
 
+from headrace_engine.environment import announce_logs, announced_logs
+
 OURS = "headrace_engine"
 """The logger above all of ours."""
-
-VARIABLE = "HEADRACE_CHILD_LOGS"
-"""Environment variable in which a service tells its processes how to log."""
 
 
 def announce(*, json_lines: bool, level: str, engine: str) -> None:
     """Let processes that begin from now on log as this one does."""
-    os.environ[VARIABLE] = json.dumps({"json": json_lines, "level": level, "engine": engine})
+    announce_logs({"json": json_lines, "level": level, "engine": engine})
 
 
 def configure(process: str) -> None:
@@ -32,7 +31,7 @@ def configure(process: str) -> None:
     Args:
         process: what this process is, bound to every event.
     """
-    told = json.loads(os.environ.get(VARIABLE) or "{}")
+    told = announced_logs()
     handler = logging.StreamHandler(sys.stderr)
     about = {"engine": told.get("engine", ""), "process": process, "pid": os.getpid()}
     texts = told.get("level") == "debug"

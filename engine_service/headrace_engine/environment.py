@@ -6,17 +6,21 @@ checked where these are chosen.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from headrace_engine.errors import InvalidArgument
 
 CACHE_VARIABLE = "HEADRACE_CACHE"
 PLAIN_VARIABLE = "HEADRACE_CUDA_PLAIN"
+HUB_VARIABLE = "HF_ENDPOINT"
 ISA_VARIABLE = "HEADRACE_ISA"
 MEMORY_RATIO_VARIABLE = "BFC_MEM_RATIO"
+LOGS_VARIABLE = "HEADRACE_CHILD_LOGS"
 NATIVE_VARIABLE = "HEADRACE_NATIVE_DIR"
 NODES_VARIABLE = "HEADRACE_NUMA_NODES"
 OVERLAP_VARIABLE = "HEADRACE_OVERLAP"
@@ -71,6 +75,22 @@ def native_folder(environment: Environment = os.environ) -> Path | None:
     """Return the folder to take native libraries from; None: the one inside the package."""
     override = environment.get(NATIVE_VARIABLE)
     return Path(override) if override else None
+
+
+def hub_endpoint(environment: Environment = os.environ) -> str:
+    """Return the address of the hub that models come from, as huggingface_hub reads it; "": the public one."""
+    return environment.get(HUB_VARIABLE, "")
+
+
+def announce_logs(settings: Mapping[str, Any]) -> None:
+    """Tell processes that are started from now on how to log."""
+    os.environ[LOGS_VARIABLE] = json.dumps(settings)
+
+
+def announced_logs(environment: Environment = os.environ) -> dict[str, Any]:
+    """Return how the service that started this process logs; nothing where none did."""
+    settings: dict[str, Any] = json.loads(environment.get(LOGS_VARIABLE) or "{}")
+    return settings
 
 
 def named_nodes(environment: Environment = os.environ) -> str:

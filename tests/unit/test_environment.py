@@ -17,7 +17,8 @@ def test_what_is_not_set_or_empty_has_defaults(monkeypatch: pytest.MonkeyPatch) 
         assert environment.memory_ratio(given) is None
         assert environment.native_folder(given) is None
         assert environment.plain_op_names(given) == environment.logits_processors(given) == []
-        assert environment.forced_isa(given) == environment.named_nodes(given) == ""
+        assert environment.forced_isa(given) == environment.named_nodes(given) == environment.hub_endpoint(given) == ""
+        assert environment.announced_logs(given) == {}
         assert environment.overlaps(given) is True
         assert environment.cache_root(given) == Path("/home/me/.cache/headrace")
     assert environment.simulator_flags({}) is None

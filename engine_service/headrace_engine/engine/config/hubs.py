@@ -6,9 +6,8 @@ that the operator has named, and name no address of their own.
 
 from __future__ import annotations
 
-import os
-
 from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.environment import hub_endpoint
 from headrace_engine.errors import InvalidArgument, shown
 
 _PUBLIC = "https://huggingface.co"
@@ -35,7 +34,7 @@ def check_hub(hub: str, options: EngineOptions, field: str = "config.hub") -> No
 
 def own_hub() -> str:
     """The hub that is asked where none is named: that of HF_ENDPOINT, as huggingface_hub reads it."""
-    return os.environ.get("HF_ENDPOINT") or _PUBLIC
+    return hub_endpoint() or _PUBLIC
 
 
 def _plain(address: str) -> str:

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from headrace_engine import child_logs
+from headrace_engine.environment import LOGS_VARIABLE
 
 PROGRAMS = {
     "core": "headrace_engine.process",
@@ -18,6 +19,7 @@ PROGRAMS = {
 LOGGING = """
 import logging, threading, warnings
 from headrace_engine import child_logs
+from headrace_engine.environment import LOGS_VARIABLE
 
 child_logs.configure("core")
 log = logging.getLogger("headrace_engine.core")
@@ -36,7 +38,7 @@ failing.join()
 
 
 def announce(monkeypatch: pytest.MonkeyPatch, *, json_lines: bool = True, level: str = "info") -> None:
-    monkeypatch.setenv(child_logs.VARIABLE, "")
+    monkeypatch.setenv(LOGS_VARIABLE, "")
     child_logs.announce(json_lines=json_lines, level=level, engine="e1")
 
 
@@ -82,5 +84,5 @@ def test_terminals_and_starters_without_a_format_read_lines(monkeypatch: pytest.
     announce(monkeypatch, json_lines=False)
     (line,) = [line for line in logged("-c", LOGGING).splitlines() if "counted: 3" in line]
     assert "[info    ] counted: 3 logger=headrace_engine.core engine=e1 process=core" in line
-    monkeypatch.delenv(child_logs.VARIABLE)
+    monkeypatch.delenv(LOGS_VARIABLE)
     assert "[info    ] counted: 3 logger=headrace_engine.core" in logged("-c", LOGGING)
