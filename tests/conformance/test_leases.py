@@ -58,7 +58,7 @@ def test_a_request_tells_when_its_lease_runs_out(wire: Wire) -> None:
 def test_an_unread_queue_of_a_living_client_is_not_taken_away(client: Client) -> None:
     """The client is there from the start, read or not."""
     _, queue = client.start_request(LONG_MODEL, ids=[1, 2], max_new_tokens=1500, lease={"running": 0.5}, **LONG)
-    wait_until(lambda: not client.list_requests(running_only=True), "the request does not end", 120)
+    wait_until(lambda: not client.list_requests(running_only=True), "the request does not end")
     wait_until(lambda: queue.GeneratedLength() == 1500, "its last tokens do not arrive")
     elements = queue.Get()
     assert elements is not None

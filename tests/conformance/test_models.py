@@ -18,7 +18,7 @@ from headrace import (
 )
 from headrace.model_types import ModelInfo
 from headrace.types import FinishReason, GenerateStatus, ModelState
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.contract.places import MODEL, Folders, Place
 
 NAME = "second"
@@ -69,11 +69,11 @@ def test_watch_model_shows_states_in_order_until_the_release(client: Client, sec
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    assert first.wait(10)
+    assert first.wait(LIMIT)
     client.start_model(second)
     client.stop_model(second)
     client.release_model(second)
-    watcher.join(10)
+    watcher.join(LIMIT)
     assert not watcher.is_alive()
     states = [model.state for model in seen]
     order = list(dict.fromkeys(states))

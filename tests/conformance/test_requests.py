@@ -17,7 +17,7 @@ from headrace import (
 )
 from headrace.errors import DeadlineError, EngineLostError
 from headrace.types import FinishReason, GenerateStatus
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.contract.places import BROKEN_MODEL, LONG_MODEL, MODEL, SIM, SMALL_POOL_MODEL, Place
 
 LONG = {"ignore_eos": True, "do_sample": False}
@@ -294,7 +294,7 @@ def test_sync_blocks_nobody_else(place: Place, client: Client) -> None:
     for _ in range(5):
         others.append(_ids(client.start_request(MODEL, ids=[4, 5], max_new_tokens=2, **LONG)[1]))
     client.stop_request(handle)
-    waiting.join(10)
+    waiting.join(LIMIT)
     assert not waiting.is_alive()
     assert all(len(ids) == 2 for ids in others)
 

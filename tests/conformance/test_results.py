@@ -11,6 +11,7 @@ from struct import pack
 import pytest
 from headrace import Client, InternalServerError, InvalidRequestError, RequestReleasedError, ResultQueue
 from headrace.types import FinishReason, GeneratedElements, GenerateStatus
+from support.clocks.waiting import LIMIT
 from support.contract.places import BROKEN_MODEL, LONG_MODEL, MODEL, Place
 
 LONG = {"ignore_eos": True, "do_sample": False}
@@ -114,7 +115,7 @@ def test_calls_with_nothing_unread_on_a_running_sequence(client: Client) -> None
     waiter.start()
     for other in running:
         client.stop_request(other)
-    waiter.join(10)
+    waiter.join(LIMIT)
     assert got
     assert got[0] is not None
 
@@ -163,7 +164,7 @@ def test_a_blocked_get_wakes_at_the_release(client: Client) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     client.release_request(handle)
-    reader.join(10)
+    reader.join(LIMIT)
     assert len(raised) == 1
     for other in running:
         client.release_request(other)

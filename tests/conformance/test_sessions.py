@@ -12,6 +12,7 @@ from headrace import Client
 from headrace_proto.v1 import session_pb2 as wire
 from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
 from headrace_proto.v1.status_pb2 import ErrorInfo
+from support.clocks.waiting import LIMIT
 from support.contract.places import MODEL, Place
 
 
@@ -20,7 +21,7 @@ class Stream:
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._out: SimpleQueue[wire.SessionRequest | None] = SimpleQueue()
-        self._answers = RequestServiceStub(channel).Session(iter(self._out.get, None), timeout=60)
+        self._answers = RequestServiceStub(channel).Session(iter(self._out.get, None), timeout=LIMIT)
         self.ids: dict[int, list[int]] = {}
         self.texts: dict[int, str] = {}
         self.checksums: dict[int, int] = {}

@@ -16,6 +16,7 @@ from headrace_engine.service.server import EngineServer
 from headrace_gateway.options import Address, EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
 from headrace_proto.v1 import request_service_pb2 as wire
+from support.clocks.waiting import LIMIT, happens
 from support.engine.rig import NAME, Rig
 from support.models.tiny_models import make_tiny_llama
 from unit.gateway.conftest import Front
@@ -48,7 +49,7 @@ class Pair:
     async def front(self) -> Front:
         """Another gateway."""
         options = GatewayOptions(
-            Address("127.0.0.1", 0), tuple(self._addresses), poll_interval=3600.0, poll_timeout=5.0, drain_limit=30.0
+            Address("127.0.0.1", 0), tuple(self._addresses), poll_interval=3600.0, poll_timeout=LIMIT, drain_limit=30.0
         )
         gateway = Gateway(options)
         await gateway.start()
@@ -116,7 +117,7 @@ async def test_a_retry_through_another_gateway_joins_the_start(
     held = Held(monkeypatch)
     one, two = await pair.front(), await pair.front()
     first = one.requests.StartRequest(question("r1"))
-    await held.arrived.wait()
+    await happens(held.arrived, "no start arrives")
     if first_gateway == "is left":
         first.cancel()
     retry = asyncio.ensure_future(started(two, "r1", attempt=1))

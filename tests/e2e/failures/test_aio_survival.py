@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from headrace import AsyncClient, AsyncResultQueue, RetryPolicy
 from headrace.types import GeneratedElements
-from support.clocks.async_clock import eventually
+from support.clocks.waiting import LIMIT, ends, eventually, happens
 from support.servers.gate import Gate
 from support.servers.processes import Server, free_port, gated_engine_server, gateway_server
 from support.servers.reading import Answer, joined
@@ -77,7 +77,7 @@ async def start_all(client: AsyncClient) -> list[AsyncReading]:
 
 async def whole(readings: list[AsyncReading]) -> list[Answer]:
     """All answers."""
-    return list(await asyncio.wait_for(asyncio.gather(*[reading.task for reading in readings]), 100))
+    return list(await asyncio.wait_for(asyncio.gather(*[reading.task for reading in readings]), LIMIT))
 
 
 def listening(running: ExitStack, engine: Server, port: int) -> None:
@@ -101,7 +101,7 @@ async def test_a_killed_gateway_costs_no_token(engine: Server, gate: Gate, direc
             gate.shut()
             readings = await start_all(client)
             await asyncio.to_thread(gate.let, 40)
-            await eventually(lambda: min(reading.length for reading in readings) >= 20, 60)
+            await eventually(lambda: min(reading.length for reading in readings) >= 20, "some reader hears nothing")
             await asyncio.to_thread(first.close)
             await asyncio.to_thread(gate.let, 20)
             assert max(reading.length for reading in readings) < LENGTH
@@ -122,7 +122,7 @@ async def test_what_is_cancelled_leaves_nothing_at_the_engine(direct: AsyncClien
 
     reading = asyncio.Event()
     task = asyncio.create_task(read())
-    await asyncio.wait_for(reading.wait(), 60)
+    await happens(reading, "no text comes")
     start = asyncio.create_task(direct.start_request("tiny", "Hello", **ENDLESS))
     await asyncio.sleep(0)
     for one in (task, start):
@@ -130,6 +130,6 @@ async def test_what_is_cancelled_leaves_nothing_at_the_engine(direct: AsyncClien
     assert [type(end) for end in await asyncio.gather(task, start, return_exceptions=True)] == [
         asyncio.CancelledError
     ] * 2
-    async with asyncio.timeout(60):
+    async with ends("the engine has requests left"):
         while await direct.list_requests():  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)

@@ -18,7 +18,7 @@ from headrace_engine.engine.engine import Engine
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.process import launch_process
 from headrace_engine.request_types import StartRequest
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.servers.gate import Gate
 from support.servers.processes import Server, core_of, engine_server, gated_engine_server, gateway_server, health_of
 
@@ -125,7 +125,7 @@ def test_bc175_a_core_that_hangs_is_killed_and_replaced(tiny: Path, tmp_path: Pa
         core.send_signal(signal.SIGSTOP)
         gate.open()
         assert_replaced(engine, client, "made no progress for 2 s (--core-ping-limit) and was killed")
-        core.wait(10)
+        core.wait(LIMIT)
         assert read_all(queues) == undisturbed
 
 

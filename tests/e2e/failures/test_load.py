@@ -16,7 +16,7 @@ import pytest
 from headrace import Client, UnavailableError
 from headrace.fields import Lease
 from headrace.types import FinishReason, GenerateStatus, RequestInfo
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.servers.crowd import (
     BATCH,
     GREEDY,
@@ -47,7 +47,7 @@ def test_an_unread_queue_of_a_living_client_outlives_every_lease(engine: Server,
         _, unread = client.start_request("tiny", ids=[1, 2], max_new_tokens=LENGTH, lease=lease, **GREEDY)
         see_leases_expire(gateway)
         gate.open()
-        wait_until(lambda: not client.list_requests(running_only=True), "the request does not end", 60)
+        wait_until(lambda: not client.list_requests(running_only=True), "the request does not end")
         see_leases_expire(gateway)
         answer = joined([elements for elements in (unread.Get(), unread.Get()) if elements])
         assert len(answer.ids) == LENGTH
@@ -78,7 +78,7 @@ def test_bc172_a_stalled_reader_slows_nobody_and_loses_nothing(engine: Server) -
         idle = IdleSession(gateway.address)
         idle.attach([handle for handle in handles for _ in range(channels)])
         for handle in handles:
-            wait_until(lambda h=handle: client.get_request(h).attached == channels, "not all are attached", 60)  # type: ignore[misc]
+            wait_until(lambda h=handle: client.get_request(h).attached == channels, "not all are attached")  # type: ignore[misc]
         undisturbed_answers(client)  # Others come to their ends while it does not read.
         idle.read_on()
         assert idle.held_back > 0, "the gateway's bound was never reached"
@@ -104,7 +104,7 @@ def test_a_stopped_client_holds_up_nobody_and_resumes(engine: Server, gate: Gate
             gate.open()
             assert_whole(readings, expected)
             victim.send_signal(signal.SIGCONT)
-            told, _ = victim.communicate(timeout=60)
+            told, _ = victim.communicate(timeout=LIMIT)
         assert told.split() == [str(answer.checksum) for answer in expected]
 
 
@@ -124,7 +124,7 @@ def stopped_client(address: str, watcher: Client, gate: Gate) -> Iterator[subpro
     command = [sys.executable, "-c", script, address]
     victim = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
-        wait_until(lambda: len(watcher.list_requests(running_only=True)) == 8, "the client starts nothing", 60)
+        wait_until(lambda: len(watcher.list_requests(running_only=True)) == 8, "the client starts nothing")
         gate.let(60)
         victim.send_signal(signal.SIGSTOP)
         yield victim
@@ -154,7 +154,7 @@ def test_a_start_with_a_lost_answer_is_found_by_another_gateway(tiny: Path, tmp_
         wait_until(lambda: len(all_requests(engines)) == 1, "no request arrives")
         assert not start.done()
         proxy.cut()
-        handle, queue = start.result(60)
+        handle, queue = start.result(LIMIT)
         assert [request.request.request_id for request in all_requests(engines)] == [queue.request_id]
         for gate in gates.values():
             gate.open()
@@ -185,7 +185,7 @@ def test_bc173_sigterm_drains_an_engine_under_load(tiny: Path, tmp_path: Path) -
         wait_until(lambda: refusal(gateway.address) == "DRAINING", "the gateway does not hear of the drain")
         gate.open()
         assert_whole(readings, expected)
-        assert engine.process.wait(60) == 0
+        assert engine.process.wait(LIMIT) == 0
 
 
 def refusal(address: str) -> str:
@@ -213,7 +213,7 @@ def test_an_engine_ends_what_outlasts_its_drain_limit(tiny: Path, tmp_path: Path
             assert reading.queue.GenerateStatus() is GenerateStatus.GenerateInterrupted
             assert reading.queue.finish_reason is FinishReason.DRAINED
         gate.open()
-        assert engine.process.wait(60) == 0
+        assert engine.process.wait(LIMIT) == 0
 
 
 @pytest.mark.parametrize("limit", ["300", "0.2"])
@@ -234,9 +234,9 @@ def test_bc173_sigterm_drains_a_gateway_under_load(engine: Server, gate: Gate, l
         if limit == "300":
             assert refusal(leaving.address) == "DRAINING"
         else:
-            assert leaving.process.wait(60) == 0
+            assert leaving.process.wait(LIMIT) == 0
         late = Reading(client.start_request("tiny", ids=[1, 2, 0], max_new_tokens=LENGTH, **GREEDY)[1])
         assert max(reading.length for reading in readings) < LENGTH
         gate.open()
         assert_whole([*readings, late], [*expected, expected[0]], engine)
-        assert leaving.process.wait(60) == 0
+        assert leaving.process.wait(LIMIT) == 0

@@ -12,7 +12,7 @@ import pytest
 from headrace import Client, HeadraceError, RetryPolicy
 from headrace_proto.v1.request_service_pb2 import StartRequestRequest
 from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.models.tiny_models import make_tiny_llama
 from support.servers.processes import Server, engine_server, free_port, gateway_server
 
@@ -57,7 +57,7 @@ class Starts:
             request.token_ids.ids.extend([1, 2])
             while not self._over.is_set():
                 try:
-                    stub.StartRequest(request, timeout=60)
+                    stub.StartRequest(request, timeout=LIMIT)
                     self.codes.add("OK")
                 except grpc.RpcError as error:
                     self.codes.add(error.code().name)
@@ -102,12 +102,12 @@ def test_b4_a_restarted_engine_shows_no_hard_error(
         gateway.wait_event("engine_reached")
         address = gateway.address
     with Starts(address) as starts:
-        wait_until(lambda: starts.started >= 3, "nothing was started before the restart", 60)
+        wait_until(lambda: starts.started >= 3, "nothing was started before the restart")
         engine.stop()
         back = processes.enter_context(engine_server("e1", *arguments))
         back.wait_event("model_ready", 120)
         before = starts.started
-        wait_until(lambda: starts.started >= before + 3 or starts.failures, "nothing was started afterwards", 120)
+        wait_until(lambda: starts.started >= before + 3 or starts.failures, "nothing was started afterwards")
     assert starts.failures == []
     # CANCELLED is of calls that were under way when the engine went; clients take it for an outage, too.
     assert starts.codes <= {"OK", "UNAVAILABLE", "CANCELLED"}

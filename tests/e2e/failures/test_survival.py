@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from headrace import Client, EngineLostError, ResultQueue, RetryPolicy, UnavailableError
 from headrace.types import FinishReason, GenerateStatus, RequestInfo
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.servers.books import balanced
 from support.servers.crowd import LENGTH, PATIENT, assert_whole, serve, start_all, undisturbed_answers
 from support.servers.gate import Gate
@@ -41,7 +41,7 @@ def test_a_gateway_killed_three_times_costs_no_token(engine: Server, gate: Gate)
         for round_number in range(3):
             gate.let(40)
             heard = 60 * round_number + 30
-            wait_until(lambda n=heard: min(r.length for r in readings) >= n, "some reader hears nothing", 60)  # type: ignore[misc]
+            wait_until(lambda n=heard: min(r.length for r in readings) >= n, "some reader hears nothing")  # type: ignore[misc]
             running.close()
             gate.let(20)
             assert max(reading.length for reading in readings) < LENGTH
@@ -98,7 +98,7 @@ def test_a_killed_engine_leaves_what_came_and_then_an_error(tiny: Path, tmp_path
                 assert read.Get() is not None
             engine.process.kill()
             engine.process.wait()
-        core.wait(30)
+        core.wait(LIMIT)
         for read, unread in queues:
             assert 0 < len(arrived(unread)) <= 30
             with pytest.raises(UnavailableError):
@@ -133,7 +133,7 @@ def test_requests_of_a_killed_client_are_stopped_by_their_lease(engine: Server, 
     gate.shut()
     with gateway_server({"e1": engine.address}) as gateway, Client(engine.address) as watcher:
         victims = [started_client(address) for address in (engine.address, gateway.address)]
-        wait_until(lambda: len(watcher.list_requests()) == 8, "the clients start nothing", 60)
+        wait_until(lambda: len(watcher.list_requests()) == 8, "the clients start nothing")
         gate.let(20)
         handles = {handle for victim in victims for handle in said(victim).split()}
         assert len(handles) == 8

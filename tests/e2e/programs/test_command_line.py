@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from headrace import Client
 from headrace.cli import CLOSED_STDOUT
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.models.tiny_models import make_tiny_llama
 from support.servers.processes import engine_server, gateway_server
 
@@ -46,7 +46,7 @@ def headrace(address: str, *arguments: str, text: str = "") -> subprocess.Comple
     """One command."""
     command, *rest = arguments
     line = [sys.executable, "-m", "headrace.cli", command, "--address", address, *rest]
-    return subprocess.run(line, input=text, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, input=text, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
 def test_a_model_from_install_to_release(address: str, folder: Path) -> None:
@@ -121,6 +121,6 @@ def test_a_closed_stdout_ends_generate_and_releases_all(address: str, model: str
     process.stdout.close()
     with process.stderr:
         assert process.stderr.read() == ""
-    assert process.wait(60) == CLOSED_STDOUT
+    assert process.wait(LIMIT) == CLOSED_STDOUT
     with Client(address) as client:
         wait_until(lambda: not client.list_requests(), "the request was not released")

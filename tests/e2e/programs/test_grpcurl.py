@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from headrace import Client
+from support.clocks.waiting import LIMIT
 from support.models.tiny_models import make_tiny_llama
 from support.servers.processes import Server, engine_server, gateway_server
 
@@ -43,7 +44,7 @@ def _run(line: str, gateway: Server, **replaced: str) -> str:
     for name, value in replaced.items():
         line = line.replace(name, value)
     command = [str(GRPCURL), *shlex.split(line)[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -109,7 +110,7 @@ def test_refusals_are_readable(gateway: Server) -> None:
         str(GRPCURL), "-plaintext", "-d", '{"model_name": "smol", "text": "x", "config": {"top_p": 3}}',
         gateway.address, "headrace.v1.RequestService/StartRequest",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode != 0
     assert "InvalidArgument" in done.stderr
     assert "top_p" in done.stderr
@@ -128,7 +129,7 @@ def test_a_details_of_failures_are_readable(gateway: Server, call: str, details:
     """Reflection knows google.rpc, so that a tool that shows a detail can say what is in it."""
     data, _, method = call.rpartition(" ")
     command = [str(GRPCURL), "-plaintext", "-d", data, gateway.address, method]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode != 0
     assert all(detail in done.stderr for detail in details), done.stderr
     assert "not recognized" not in done.stderr

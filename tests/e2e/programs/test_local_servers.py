@@ -18,7 +18,7 @@ import pytest
 import terminal
 from headrace import Client
 from local_servers import LocalError, Server, servers
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.models.tiny_models import make_tiny_llama
 
 
@@ -32,7 +32,7 @@ def test_a_server_that_dies_is_noticed_and_named(before: list[psutil.Process]) -
     with pytest.raises(LocalError, match="engine e1 ended: killed by SIGKILL"), servers(0, 0) as (_, gone):
         engine = _child("headrace_engine")
         engine.kill()
-        assert gone.wait(60)
+        assert gone.wait(LIMIT)
     assert [child for child in _children() if child not in before] == []
 
 
@@ -109,7 +109,7 @@ def _child(name: str) -> psutil.Process:
 def test_a_process_whose_parent_is_gone_already_ends_at_once() -> None:
     """The race between starting and being tied: the number given is not the parent's."""
     tied = str(Path(local_servers.__file__).with_name("tied.py"))
-    done = subprocess.run([sys.executable, tied, "1", "-c", "print('lives')"], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, tied, "1", "-c", "print('lives')"], capture_output=True, timeout=LIMIT)
     assert done.returncode == -9
     assert done.stdout == b""
 

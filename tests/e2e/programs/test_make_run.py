@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 
 ROOT = Path(__file__).parents[3]
 LOCAL, ENGINE, GATEWAY, CORE = "deploy/local.py", "headrace_engine", "headrace_gateway", "headrace_engine.process"
@@ -118,7 +118,7 @@ def test_all_that_an_installation_prints_goes_to_stderr(tmp_path: Path) -> None:
     python.write_text(_CHATTY_PYTHON.format(python=sys.executable))
     python.chmod(0o755)
     command = ["make", "--no-print-directory", "run", f"PYTHON={python}", "PROMPT=Hello"]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "the answer\n"
     for words in ("making the virtual environment", "installing torch", "installing client", "installing the model"):
@@ -173,16 +173,16 @@ class Run:
 
     def wait_for(self, *names: str) -> None:
         """Wait until all these are there."""
-        wait_until(lambda: all(map(self.part, names)), f"not all of {names} are there", 120)
+        wait_until(lambda: all(map(self.part, names)), f"not all of {names} are there")
 
     def wait_for_text(self, words: str) -> None:
         """Wait until it printed this."""
-        wait_until(lambda: words in self.text, f"not {words!r}: {self.text}", 120)
+        wait_until(lambda: words in self.text, f"not {words!r}: {self.text}")
 
     def wait_for_end(self) -> None:
         """Wait until nothing of it is left."""
-        self.process.wait(60)
-        wait_until(lambda: not _marked(self.mark), f"left: {[_words(process) for process in _marked(self.mark)]}", 60)
+        self.process.wait(LIMIT)
+        wait_until(lambda: not _marked(self.mark), f"left: {[_words(process) for process in _marked(self.mark)]}")
 
     @property
     def text(self) -> str:
@@ -268,13 +268,13 @@ def test_what_is_missing_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(Path(sys.executable).resolve())
     script = str(ROOT / "deploy" / "requirements.sh")
     done = subprocess.run(
-        ["/bin/sh", script, "python3"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60
+        ["/bin/sh", script, "python3"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=LIMIT
     )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "g++" in done.stderr
     none = subprocess.run(
-        ["/bin/sh", script, "python9"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60
+        ["/bin/sh", script, "python9"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=LIMIT
     )
     assert none.returncode == 1
     assert "python9 is missing" in none.stderr

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from headrace import Client, HeadraceError, UnavailableError
 from headrace.types import FinishReason, ModelState
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.servers.gate import Gate
 from support.servers.processes import (
     core_of,
@@ -73,7 +73,7 @@ def test_bc173_t2_sigterm_drains(tiny: Path, tmp_path: Path, through_gateway: bo
             assert counts == [600] * 3
             assert all(queue.finish_reason is FinishReason.MAX_LENGTH for queue in queues)
             client.close()
-        assert server.process.wait(60) == 0
+        assert server.process.wait(LIMIT) == 0
 
 
 def _first(queue: object) -> list[int]:
@@ -96,7 +96,7 @@ def test_a_killed_service_takes_its_core_along(tiny: Path) -> None:
         core = core_of(engine)
         engine.process.kill()
         engine.process.wait()
-        core.wait(10)
+        core.wait(LIMIT)
 
 
 def test_a_killed_engine_is_unreachable_and_then_lost(tiny: Path) -> None:
@@ -184,7 +184,7 @@ def test_bc194_a_port_in_use_is_one_clear_line(module: str, reuse: bool) -> None
         taken.listen()
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", module, "--listen", f"127.0.0.1:{port}", *extra]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode != 0
     assert str(port) in done.stderr
     assert "Traceback" not in done.stderr
@@ -286,5 +286,5 @@ def test_servers_of_tests_that_are_killed_end_too() -> None:
         assert tests.stdout is not None
         gateway = psutil.Process(int(tests.stdout.readline()))
         tests.kill()
-    gateway.wait(20)
+    gateway.wait(LIMIT)
     assert not gateway.is_running()

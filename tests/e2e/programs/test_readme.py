@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from headrace import Client
+from support.clocks.waiting import LIMIT
 from support.models.tiny_models import make_tiny_llama
 from support.servers.processes import Server, engine_server, gateway_server
 
@@ -64,7 +65,7 @@ def test_every_command_runs(gateway: Server, folder: Path) -> None:
             env=os.environ | {"HEADRACE_ADDRESS": gateway.address},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT,
         )
         assert done.returncode == 0, (line, done.stderr)
 

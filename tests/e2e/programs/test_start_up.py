@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from headrace import Client
 from headrace.types import ModelState
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.models.tiny_models import make_tiny_llama
 from support.servers.processes import Server, core_of, engine_server
 
@@ -50,6 +50,6 @@ def test_a_core_that_is_not_ready_goes_with_its_engine(folder: Path) -> None:
         engine.wait_event("model_state", state="STARTING")
         core = core_of(engine)
         engine.process.send_signal(signal.SIGTERM)
-        assert engine.process.wait(30) == 0
+        assert engine.process.wait(LIMIT) == 0
         assert not core.is_running()
         engine.wait_event("stopping")

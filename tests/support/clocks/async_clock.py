@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Callable
 
 from headrace.aio_waiting import Signal
 
@@ -57,11 +55,3 @@ class FakeAsyncClock:
     def waits(self, seconds: float) -> bool:
         """Whether somebody waits for news until just so far from now."""
         return any(abs(end - self.now - seconds) < 1e-6 for end in self._waits.values())
-
-
-async def eventually(what: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Waits until something comes true that gives no sign of its own."""
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, f"not within {seconds} s"
-        await asyncio.sleep(0.005)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from support.clocks.waiting import LIMIT
+
 LONGEST_PAUSE = 5.0  # seconds; who waits longer waits for news
 
 
@@ -61,7 +63,7 @@ class FakeClock:
     def step(self) -> None:
         """Waits until another thread pauses, and moves time to the end of its pause."""
         with self._changed:
-            assert self._changed.wait_for(self._pauses, 20.0), "no thread pauses"
+            assert self._changed.wait_for(self._pauses, LIMIT), "no thread pauses"
             seconds = max(0.0, min(self._pauses()) - self.now)
         self.advance(seconds)
 

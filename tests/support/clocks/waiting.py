@@ -1,36 +1,53 @@
-"""Waiting for a condition without sleeping for luck."""
+"""Waiting for what happens, without sleeping for luck; a wait that comes to its end says what did not happen."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+LIMIT = 120.0
+"""Seconds after which what has not happened will not happen any more, on however busy a machine."""
 
-def wait_until(condition: Callable[[], bool], failure: str, seconds: float = 20.0) -> None:
+DEADLINES = (0.2, 1.0, 5.0, 25.0, LIMIT)
+"""Time limits of a call that is to arrive and then to be cut: on a busy machine a short one ends before it arrives."""
+
+
+def wait_until(condition: Callable[[], bool], failure: str, seconds: float = LIMIT) -> None:
     """Look again and again until a condition holds."""
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, failure
-        time.sleep(0.01)
-
-
-def within(seconds: float, what: Callable[[], bool]) -> bool:
-    """Whether something comes true; for what gives no sign of its own."""
     end = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > end:
-            return False
+    while not condition():
+        assert time.monotonic() < end, f"after {seconds:g} s: {failure}"
         time.sleep(0.005)
-    return True
+
+
+def comes(event: threading.Event, failure: str) -> None:
+    """Wait for an event of another thread."""
+    assert event.wait(LIMIT), f"after {LIMIT:g} s: {failure}"
 
 
 @asynccontextmanager
-async def ends(failure: str, seconds: float = 60.0) -> AsyncIterator[None]:
+async def ends(failure: str, seconds: float = LIMIT) -> AsyncIterator[None]:
     """A wait for events, which fails by name where they never come."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as limit:
             yield
     except TimeoutError:
+        if not limit.expired():
+            raise
         raise AssertionError(f"after {seconds:g} s: {failure}") from None
+
+
+async def happens(event: asyncio.Event, failure: str) -> None:
+    """Wait for an event of this loop."""
+    async with ends(failure):
+        await event.wait()
+
+
+async def eventually(condition: Callable[[], bool], failure: str) -> None:
+    """Wait until something comes true that gives no sign of its own."""
+    async with ends(failure):
+        while not condition():  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(0.005)

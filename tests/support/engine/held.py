@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from headrace_engine.engine.models.prepare import prepare
 
+from support.clocks.waiting import LIMIT
+
 PREPARE = "headrace_engine.engine.models.model.prepare"
 
 
@@ -21,7 +23,7 @@ class Held:
 
     def __call__(self, *args: Any) -> Any:
         self.count += 1
-        assert self._go.wait(60)
+        assert self._go.wait(LIMIT)
         return prepare(*args)
 
     def go(self) -> None:

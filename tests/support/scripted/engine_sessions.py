@@ -12,7 +12,7 @@ from support.scripted.session_engine import EngineSide, Log
 
 
 class SessionAnswers(Known):
-    """RequestService/Session. `logs` are by the last part of their handle."""
+    """RequestService/Session. `logs` are by the last part of their handle; a `ping_timeout` of 0 is told to nobody."""
 
     def __init__(self, **models: Any) -> None:
         super().__init__(**models)
@@ -20,6 +20,7 @@ class SessionAnswers(Known):
         self.sessions: list[EngineSide] = []
         self.broken: list[BaseException] = []
         self.ping_interval = 10.0
+        self.ping_timeout = 0.0
         self.answers_pings = True
 
     @property
@@ -64,6 +65,7 @@ class SessionAnswers(Known):
         hearing = asyncio.create_task(self._hear(side, requests))
         opened = wire.SessionOpened(server="self", instance_id=self.instance_id)
         opened.ping_interval.FromMilliseconds(int(self.ping_interval * 1000))
+        opened.ping_timeout.FromMilliseconds(int(self.ping_timeout * 1000))
         try:
             await context.write(wire.SessionResponse(opened=opened))
             while not hearing.done() and not side.over:

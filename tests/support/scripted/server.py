@@ -13,6 +13,7 @@ import grpc
 from headrace.methods import CONVERSATIONS, METHODS
 from headrace_proto.v1 import session_pb2
 
+from support.clocks.waiting import LIMIT
 from support.scripted.replies import Failure, Reply, fail, play
 from support.scripted.session import FOR_EVER, ScriptedSession
 
@@ -54,6 +55,7 @@ class ScriptedServer:
         self.answers_pings = True
         self._offers_sessions = sessions
         self._script: dict[str, list[_Entry]] = defaultdict(list)
+        self._held: set[str] = set()
         self._changed = threading.Condition()
         self._workers = workers
         self._server: grpc.Server | None = None
@@ -109,17 +111,21 @@ class ScriptedServer:
         with self._changed:
             self._script[method] += [_Entry(reply, when) if when else _Entry(reply) for reply in replies]
 
+    def hold(self, method: str) -> None:
+        """Has a method answer no call from now on; none need come."""
+        self._held.add(method)
+
     def requests(self, method: str) -> list[Any]:
         """What a method was asked so far."""
         with self._changed:
             return [request for name, request in self.calls if name == method]
 
-    def wait_for(self, method: str, count: int = 1, seconds: float = 20.0) -> list[Any]:
+    def wait_for(self, method: str, count: int = 1, seconds: float = LIMIT) -> list[Any]:
         """Waits until a method was called so often."""
         self._wait(lambda: len([1 for name, _ in self.calls if name == method]) >= count, seconds, f"{count} {method}")
         return self.requests(method)
 
-    def wait_for_streams(self, count: int, seconds: float = 20.0) -> None:
+    def wait_for_streams(self, count: int, seconds: float = LIMIT) -> None:
         """Waits until so many streams are open."""
         self._wait(lambda: self.live_streams == count, seconds, f"{count} open streams")
 
@@ -148,6 +154,11 @@ class ScriptedServer:
 
     def _single(self, method: str) -> Callable[[Any, grpc.ServicerContext], Any]:
         def handle(request: Any, context: grpc.ServicerContext) -> Any:
+            if method in self._held:
+                gone = threading.Event()
+                if context.add_callback(gone.set):
+                    gone.wait()
+                context.abort(grpc.StatusCode.CANCELLED, "nobody waits any more")
             reply = self._next(method, request)
             if callable(reply):
                 reply = reply(request)
@@ -206,7 +217,7 @@ class ScriptedServer:
 
     def wait_until_said(self, what: Callable[[session_pb2.SessionRequest], bool], count: int = 1) -> None:
         """Waits until something was said in a session so often."""
-        self._wait(lambda: len([1 for request in self.said if what(request)]) >= count, 20.0, "such message")
+        self._wait(lambda: len([1 for request in self.said if what(request)]) >= count, LIMIT, "such message")
 
     def count_stream(self, change: int) -> None:
         """A channel of a session plays, or is done."""

@@ -43,7 +43,7 @@ class Gate:
     def let(self, steps: int) -> None:
         """Let so many steps pass, and wait until they did."""
         self._numbers[_ALLOWED] = end = self.taken + steps
-        wait_until(lambda: self.taken >= end, f"the core takes no {steps} steps", 60)
+        wait_until(lambda: self.taken >= end, f"the core takes no {steps} steps")
 
     def pass_through(self) -> None:
         """For the core: wait until a step may be taken, and count it."""

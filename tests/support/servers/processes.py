@@ -18,6 +18,7 @@ import grpc
 import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from support.clocks.waiting import LIMIT
 from support.servers.gate import Gate
 
 _TIED = str(Path(__file__).parents[3] / "deploy" / "tied.py")
@@ -42,7 +43,7 @@ class Server:
     events: list[dict[str, Any]] = field(default_factory=list)
     _news: threading.Condition = field(default_factory=threading.Condition)
 
-    def wait_event(self, name: str, seconds: float = 30.0, **fields: Any) -> dict[str, Any]:
+    def wait_event(self, name: str, seconds: float = LIMIT, **fields: Any) -> dict[str, Any]:
         """Wait until an event with these fields was logged."""
 
         def found() -> dict[str, Any] | None:
@@ -97,7 +98,7 @@ def running(*command: str) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
-        follower.join(5)
+        follower.join(LIMIT)
         assert process.stderr is not None
         process.stderr.close()
 
@@ -149,5 +150,5 @@ def health_of(address: str, service: str = "") -> str:
     """What standard health says of a service, by name."""
     with grpc.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
-        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=LIMIT)
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))

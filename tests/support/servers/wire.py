@@ -10,6 +10,8 @@ from headrace.methods import METHODS
 from headrace.transport import CallError, Transport, open_transport
 from headrace.wire_errors import error_from_status
 
+from support.clocks.waiting import LIMIT
+
 _REQUESTS = "headrace.v1.RequestService"
 
 
@@ -33,7 +35,7 @@ class Wire:
         """The answer of a call. Raises what the client raises for its status."""
         method = f"{_REQUESTS}/{name}"
         try:
-            return self._transport.unary(method, METHODS[method].request(**fields), timeout=30)
+            return self._transport.unary(method, METHODS[method].request(**fields), timeout=LIMIT)
         except CallError as error:
             raise error_from_status(error.status) from error
 
@@ -55,6 +57,6 @@ class Wire:
         """The answers of a call that streams them. Raises what the client raises for its status."""
         method = f"{_REQUESTS}/{name}"
         try:
-            yield from self._transport.stream(method, METHODS[method].request(**fields), timeout=30)
+            yield from self._transport.stream(method, METHODS[method].request(**fields), timeout=LIMIT)
         except CallError as error:
             raise error_from_status(error.status) from error

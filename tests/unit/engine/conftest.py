@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from support.clocks.waiting import LIMIT
 from support.engine.held import Held
 from support.engine.rig import Rig
 from support.models.tiny_models import make_tiny_llama
@@ -30,7 +31,7 @@ async def rig(model_path: Path) -> AsyncIterator[Rig]:
     assert rig.engine.live_requests == 0
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
-        await asyncio.wait(left, timeout=10)
+        await asyncio.wait(left, timeout=LIMIT)
     assert not [task for task in left if not task.done()]
 
 

@@ -18,7 +18,7 @@ from headrace_gateway.options import Address, EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
 from headrace_gateway.session_limits import SessionLimits
 from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
-from support.clocks.waiting import ends
+from support.clocks.waiting import LIMIT, ends
 from support.scripted.engine_answers import RUNNING
 from support.scripted.engine_server import ScriptedEngine
 from unit.gateway.gateway_process import Process
@@ -73,17 +73,20 @@ class World:
     async def gateway(
         self,
         poll_interval: float = 3600.0,
+        poll_timeout: float = LIMIT,
         settled: bool = True,
         limits: SessionLimits | None = None,
         **engines: Any,
     ) -> Front:
-        """Engines by name: scripted ones, or addresses. By default it polls once, and again only for a cause."""
+        """Engines by name: scripted ones, or addresses. By default it polls once, however slow the answer, and again
+        only for a cause.
+        """
         addresses = tuple(
             EngineAddress.parse(f"{name}={engine if isinstance(engine, str) else engine.address}")
             for name, engine in engines.items()
         )
         options = GatewayOptions(
-            Address("127.0.0.1", 0), addresses, poll_interval=poll_interval, poll_timeout=1.0, drain_limit=30.0
+            Address("127.0.0.1", 0), addresses, poll_interval=poll_interval, poll_timeout=poll_timeout, drain_limit=30.0
         )
         gateway = Gateway(options, limits)
         await gateway.start()

@@ -7,6 +7,7 @@ import json
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
+from support.clocks.waiting import ends
 
 
 class Process:
@@ -19,11 +20,12 @@ class Process:
 
     async def event(self, name):
         """The next log event of that name."""
-        while line := (await self._process.stderr.readline()).decode():
-            self.text += line
-            self.events.append(json.loads(line))
-            if self.events[-1]["event"] == name:
-                return self.events[-1]
+        async with ends(f"no {name} is logged"):
+            while line := (await self._process.stderr.readline()).decode():
+                self.text += line
+                self.events.append(json.loads(line))
+                if self.events[-1]["event"] == name:
+                    return self.events[-1]
         raise AssertionError(f"no {name} in {self.text}")
 
     async def connect(self):
@@ -40,7 +42,8 @@ class Process:
 
     async def ended(self):
         """Exit status; the rest of the log is read."""
-        rest = (await self._process.stderr.read()).decode()
+        async with ends("the gateway does not end"):
+            rest = (await self._process.stderr.read()).decode()
         self.text += rest
         self.events += [json.loads(line) for line in rest.splitlines() if line.startswith("{")]
         return await self._process.wait()

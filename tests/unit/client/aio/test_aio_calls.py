@@ -23,7 +23,8 @@ from headrace import (
 from headrace.transport import CallError
 from headrace_proto.v1 import engine_service_pb2, model_pb2, model_service_pb2, request_pb2, status_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
-from support.clocks.async_clock import FakeAsyncClock, eventually
+from support.clocks.async_clock import FakeAsyncClock
+from support.clocks.waiting import LIMIT, comes, eventually, happens
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import HANDLE, accepted, end_record, ended, got, running_info, text_of, tokens
@@ -52,7 +53,7 @@ class Gate:
 
     def __call__(self, request: Any) -> Any:
         self.asked.set()
-        assert self.open.wait(20)
+        assert self.open.wait(LIMIT)
         return self._answer
 
 
@@ -115,7 +116,7 @@ async def test_closing_ends_calls_at_once_whatever_the_transport_says() -> None:
     stuck = Stuck()
     client = AsyncClient(stuck)
     call = asyncio.ensure_future(client.sync_request(HANDLE))
-    await stuck.waits.wait()
+    await happens(stuck.waits, "nothing is asked")
     await client.close()
     with pytest.raises(UnavailableError) as caught:
         await call
@@ -144,11 +145,9 @@ async def test_overload_is_told_at_once_unless_asked_otherwise(server: ScriptedS
 
 
 async def test_a_call_ends_with_its_timeout(client: AsyncClient, server: ScriptedServer) -> None:
-    gate = Gate(INFO)
-    server.expect("GetServerInfo", gate)
+    server.hold("GetServerInfo")
     with pytest.raises(DeadlineError):
         await client.server_info(timeout=0.1)
-    gate.open.set()
 
 
 # Cancelled.
@@ -160,21 +159,33 @@ async def test_a_cancelled_call_ends_on_the_wire(client: AsyncClient, server: Sc
     gate = Gate(wire.ReleaseRequestResponse())
     server.expect(name, gate)
     call = asyncio.create_task(getattr(client, verb)(HANDLE))
-    await asyncio.to_thread(gate.asked.wait, 20)
+    await asyncio.to_thread(comes, gate.asked, "nothing is asked")
     await cancelled(call)
     gate.open.set()
     server.expect("GetServerInfo", INFO)
     assert (await client.server_info()).name == "e1"
 
 
+class EndlessPauses(FakeAsyncClock):
+    """A clock whose pauses last until they are cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pausing = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.pausing.set()
+        await asyncio.Event().wait()
+
+
 async def test_a_pause_between_attempts_can_be_cancelled(server: ScriptedServer) -> None:
-    """In real time, so that it lasts: nothing is asked after it."""
-    later = Failure(grpc.StatusCode.UNAVAILABLE, reason="NO_ENGINE", retry_after=25.0)
-    server.expect("GetServerInfo", later)
-    async with AsyncClient(server.address) as client:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await client.server_info()
+    """Nothing is asked after it."""
+    clock = EndlessPauses()
+    server.expect("GetServerInfo", Failure(grpc.StatusCode.UNAVAILABLE, reason="NO_ENGINE", retry_after=25.0))
+    async with AsyncClient(server.address, clock=clock) as client:
+        call = asyncio.create_task(client.server_info())
+        await happens(clock.pausing, "the client does not pause")
+        await cancelled(call)
     assert len(server.requests("GetServerInfo")) == 1
 
 
@@ -185,7 +196,7 @@ async def test_a_request_whose_start_was_cancelled_is_released(client: AsyncClie
     server.expect("GeneratedElements", [Hang()])
     server.expect("ReleaseRequest", released_once_read(server))
     call = asyncio.create_task(client.start_request("smol", "Hello"))
-    await asyncio.to_thread(gate.asked.wait, 20)
+    await asyncio.to_thread(comes, gate.asked, "nothing is asked")
     await cancelled(call)
     gate.open.set()
     released = await asyncio.to_thread(server.wait_for, "ReleaseRequest")
@@ -200,7 +211,7 @@ async def test_a_cancelled_start_with_an_own_id_is_left_to_the_caller(
     gate = Gate(accepted())
     server.expect("StartRequest", gate)
     call = asyncio.create_task(client.start_request("smol", "Hello", request_id="r1"))
-    await asyncio.to_thread(gate.asked.wait, 20)
+    await asyncio.to_thread(comes, gate.asked, "nothing is asked")
     await cancelled(call)
     gate.open.set()
     server.expect("StartRequest", accepted(joined=True))
@@ -218,7 +229,7 @@ async def test_closing_ends_a_start_with_an_error_not_a_cancel(way: str, request
     client = AsyncClient(stuck)
     begin: Any = client.start_request if way == "start_request" else lambda *a, **k: anext(client.generate(*a, **k))
     call = asyncio.ensure_future(begin("smol", "Hello", request_id=request_id))
-    await stuck.waits.wait()
+    await happens(stuck.waits, "nothing is asked")
     await client.close()
     await asyncio.wait([call])
     assert not call.cancelled()
@@ -272,7 +283,7 @@ async def test_a_cancelled_first_step_leaves_nothing_behind(
     server.expect("GeneratedElements", [Hang()])
     server.expect("ReleaseRequest", released_once_read(server))
     step = asyncio.create_task(anext(client.generate("smol", "Hello", request_id=request_id)))
-    await asyncio.to_thread(gate.asked.wait, 20)
+    await asyncio.to_thread(comes, gate.asked, "nothing is asked")
     await cancelled(step)
     gate.open.set()
     await asyncio.to_thread(server.wait_for, "ReleaseRequest")
@@ -394,4 +405,6 @@ async def test_a_dropped_client_lets_go_of_its_server(server: ScriptedServer) ->
     del client
     gc.collect()
     await asyncio.to_thread(server.wait_for_streams, 0)
-    await eventually(lambda: not [one for one in asyncio.all_tasks() if one.get_name().startswith("headrace-")])
+    await eventually(
+        lambda: not [one for one in asyncio.all_tasks() if one.get_name().startswith("headrace-")], "tasks go on"
+    )

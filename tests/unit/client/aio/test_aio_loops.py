@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 import pytest
+from support.clocks.waiting import LIMIT
 from support.scripted.replies import Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, tokens
@@ -32,7 +33,7 @@ def run(server: ScriptedServer, body: str) -> str:
         [sys.executable, "-X", "dev", "-W", "error", "-c", BEGIN + textwrap.dedent(body), server.address],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT,
         check=False,
     )
     # gRPC itself tells of a server that goes; asyncio, in its development mode, of steps that took long. Why a server

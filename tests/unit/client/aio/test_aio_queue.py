@@ -20,7 +20,8 @@ from headrace import (
 )
 from headrace.reader import WINDOW
 from headrace_proto.v1 import request_service_pb2 as wire
-from support.clocks.async_clock import FakeAsyncClock, eventually
+from support.clocks.async_clock import FakeAsyncClock
+from support.clocks.waiting import eventually
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import HANDLE, accepted, ended, ended_info, got, running_info, tokens
@@ -90,7 +91,7 @@ async def test_get_with_timeout_waits_that_long_and_no_longer(
     queue = await start(client, server, [Hang()])
     await asyncio.to_thread(server.wait_for_streams, 1)
     waiting = asyncio.create_task(queue.GetWithTimeout(1500))
-    await eventually(lambda: clock.waits(1.5))
+    await eventually(lambda: clock.waits(1.5), "nobody waits")
     clock.advance(1.4)
     assert not waiting.done()
     clock.advance(0.2)
@@ -180,12 +181,12 @@ async def test_an_unread_queue_tells_its_length_and_its_end(
     parts = [tokens(ids, at, at + 1024) for at in range(0, len(ids), 1024)]
     queue = await start(client, server, [*parts, ended(ids)])
     if path == "streams":
-        await eventually(lambda: clock.waits(1.0))
+        await eventually(lambda: clock.waits(1.0), "nobody waits")
         clock.advance(1.0)
-        await eventually(lambda: queue.GeneratedLength() == 2 * WINDOW)
-        await eventually(lambda: clock.waits(1.0))
+        await eventually(lambda: queue.GeneratedLength() == 2 * WINDOW, "two windows are not filled")
+        await eventually(lambda: clock.waits(1.0), "nobody waits")
         clock.advance(1.0)
-    await eventually(lambda: queue.GeneratedLength() == len(ids))
+    await eventually(lambda: queue.GeneratedLength() == len(ids), "not all ids come")
     assert queue.GenerateStatus() is GenerateStatus.Generating
     assert await rest(queue) == ids
 
@@ -193,7 +194,7 @@ async def test_an_unread_queue_tells_its_length_and_its_end(
 async def test_a_failed_end_raises_once_nothing_is_unread(client: AsyncClient, server: ScriptedServer) -> None:
     fault = Failure(grpc.StatusCode.INTERNAL, "out of luck.", reason="ENGINE_FAULT")
     queue = await start(client, server, [tokens(IDS, 0, 7), fault])
-    await eventually(lambda: queue.GeneratedLength() == 7)
+    await eventually(lambda: queue.GeneratedLength() == 7, "not all ids come")
     assert await queue.Get() is not None
     with pytest.raises(InternalServerError, match="out of luck"):
         await queue.Get()

@@ -10,7 +10,8 @@ import grpc
 import pytest
 from headrace import AsyncClient, AsyncResultQueue, AuthError, InternalServerError, RetryPolicy, UnavailableError
 from headrace_proto.v1 import engine_service_pb2
-from support.clocks.async_clock import FakeAsyncClock, eventually
+from support.clocks.async_clock import FakeAsyncClock
+from support.clocks.waiting import eventually
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, ended, tokens
@@ -58,7 +59,7 @@ async def test_many_queues_share_a_stream_and_two_tasks(client: AsyncClient, ser
     queues = [await start(client, server, number, [tokens(IDS), ended(IDS)]) for number in range(20)]
     assert await asyncio.gather(*[rest(queue) for queue in queues]) == [IDS] * 20
     assert len(server.sessions) == 1
-    await eventually(lambda: client_tasks() == ["headrace-reader", "headrace-writer"])
+    await eventually(lambda: client_tasks() == ["headrace-reader", "headrace-writer"], "there are not two tasks")
     options = [request.options.client for request in server.said if request.HasField("options")]
     assert [name.split()[0] for name in options] == ["headrace"]
 
@@ -66,7 +67,7 @@ async def test_many_queues_share_a_stream_and_two_tasks(client: AsyncClient, ser
 async def test_what_was_read_to_its_end_is_detached(client: AsyncClient, server: ScriptedServer) -> None:
     queue = await start(client, server, 1, [tokens(IDS), ended(IDS)])
     other = await start(client, server, 2, [tokens(IDS), ended(IDS)])
-    await eventually(lambda: other.GeneratedLength() == len(IDS))
+    await eventually(lambda: other.GeneratedLength() == len(IDS), "not all ids come")
     assert await rest(queue) == IDS
     await asyncio.to_thread(server.wait_until_said, lambda request: list(request.detach) == [1])
     assert all(2 not in request.detach for request in server.said)
@@ -109,10 +110,10 @@ async def test_a_silent_server_is_left_for_another(server: ScriptedServer, clock
     queue = await start(client, server, 1, [tokens(IDS, 0, 7), Hang()])
     assert await first(queue) == IDS[:7]
     other.expect("GeneratedElements", [tokens(IDS, 7), ended(IDS)])
-    await eventually(lambda: clock.waits(10.0))
+    await eventually(lambda: clock.waits(10.0), "nobody waits for the next ping")
     clock.advance(10)
     await asyncio.to_thread(server.wait_until_said, lambda request: request.HasField("ping"))
-    await eventually(lambda: gone(server, clock))
+    await eventually(lambda: gone(server, clock), "the silent server is not left")
     assert await rest(queue) == IDS[7:]
     assert other.requests("GeneratedElements")[0].from_position == 7
     await client.close()
@@ -155,7 +156,7 @@ async def test_a_server_without_sessions_is_read_by_streams(
     queues = [await start(client, server, number, [tokens(IDS), ended(IDS)]) for number in range(3)]
     assert [await rest(queue) for queue in queues] == [IDS] * 3
     assert server.said == []
-    await eventually(lambda: client_tasks() == ["headrace-reader"])
+    await eventually(lambda: client_tasks() == ["headrace-reader"], "the writer goes on")
 
 
 async def test_a_session_without_permission_fails_its_queues(client: AsyncClient, server: ScriptedServer) -> None:
@@ -220,5 +221,5 @@ async def test_what_nobody_holds_any_more_ends_with_its_tasks(server: ScriptedSe
     assert await rest(queue) == IDS
     del client, queue
     gc.collect()
-    await eventually(lambda: client_tasks() == [])
+    await eventually(lambda: client_tasks() == [], "tasks go on")
     await asyncio.to_thread(server.wait_for_streams, 0)

@@ -18,7 +18,7 @@ from headrace import (
 )
 from headrace_proto.v1 import request_pb2, request_service_pb2
 from support.clocks.client_clock import FakeClock
-from support.clocks.waiting import within
+from support.clocks.waiting import LIMIT, wait_until
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import (
@@ -56,12 +56,12 @@ def start(client: Client, server: ScriptedServer, *steps: object) -> ResultQueue
 
 def ended_by_now(queue: ResultQueue) -> None:
     """Waits until the end has arrived, and everything was read."""
-    assert within(20, lambda: queue.GenerateStatus().terminal)
+    wait_until(lambda: queue.GenerateStatus().terminal, "the end does not come")
 
 
 def arrived(queue: ResultQueue, length: int) -> None:
     """Waits until so many tokens have arrived."""
-    assert within(20, lambda: queue.GeneratedLength() >= length)
+    wait_until(lambda: queue.GeneratedLength() >= length, "not all ids come")
 
 
 @pytest.mark.parametrize("how", READS)
@@ -81,7 +81,7 @@ def test_get_blocks_while_nothing_is_unread_and_the_request_runs(client: Client,
     reader.start()
     assert not taken
     go.set()
-    reader.join(20)
+    reader.join(LIMIT)
     assert taken[0].ids_from_generate == IDS
 
 
@@ -166,7 +166,7 @@ def test_after_release_every_read_raises(client: Client, server: ScriptedServer,
 def test_after_release_the_last_known_figures_stay(client: Client, server: ScriptedServer) -> None:
     queue = start(client, server, tokens(IDS), ended(IDS))
     arrived(queue, 4)
-    assert within(20, lambda: queue.GenerateStatus().terminal)
+    wait_until(lambda: queue.GenerateStatus().terminal, "the end does not come")
     server.expect("ReleaseRequest", request_service_pb2.ReleaseRequestResponse())
     client.release_request(HANDLE)
     assert queue.GenerateStatus() is GenerateStatus.GenerateFinished
@@ -212,7 +212,7 @@ def blocked_get(queue: ResultQueue, wake: object) -> list[BaseException]:
     thread = threading.Thread(target=block)
     thread.start()
     wake()
-    thread.join(20)
+    thread.join(LIMIT)
     assert not thread.is_alive()
     return errors
 
@@ -239,11 +239,11 @@ def test_the_status_goes_its_course(client: Client, server: ScriptedServer) -> N
     )
     assert queue.GenerateStatus() is GenerateStatus.Init
     go[0].set()
-    assert within(20, lambda: queue.GenerateStatus() is GenerateStatus.ContextFinished)
+    wait_until(lambda: queue.GenerateStatus() is GenerateStatus.ContextFinished, "the prompt is never computed")
     go[1].set()
-    assert within(20, lambda: queue.GenerateStatus() is GenerateStatus.Generating)
+    wait_until(lambda: queue.GenerateStatus() is GenerateStatus.Generating, "no id comes")
     go[2].set()
-    assert within(20, lambda: queue.GenerateStatus() is GenerateStatus.GenerateFinished)
+    wait_until(lambda: queue.GenerateStatus() is GenerateStatus.GenerateFinished, "the end does not come")
     assert queue.Get() is None
 
 

@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 from headrace_proto.v1 import engine_service_pb2
+from support.clocks.waiting import LIMIT
 from support.scripted.replies import Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, tokens
@@ -21,7 +22,7 @@ address = sys.argv[1]
 def call():
     try:
         with Client(address) as mine:
-            return mine.server_info(timeout=10).name
+            return mine.server_info(timeout=60).name
     except RuntimeError as error:
         assert "spawn" in str(error), error
         return "refused"
@@ -40,9 +41,9 @@ def run(method, target):
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context(method).Process(target=target, args=(there,))
     process.start()
-    assert here.poll(20), "the child hangs"
+    assert here.poll(60), "the child hangs"
     answer = here.recv()
-    process.join(20)
+    process.join(60)
     assert process.exitcode == 0, process.exitcode
     return answer
 
@@ -54,7 +55,7 @@ def run(server: ScriptedServer, body: str) -> str:
     """What a script prints, with the server's address as its argument."""
     script = BEGIN + textwrap.indent(textwrap.dedent(body), "    ")
     done = subprocess.run(
-        [sys.executable, "-c", script, server.address], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", script, server.address], capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -118,7 +119,7 @@ def test_bc168_spawns_and_early_forks_work(server: ScriptedServer) -> None:
         'print(run("fork", child))\nwith Client(address) as client:\n    print(client.server_info().name)\n', "    "
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, server.address], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", script, server.address], capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.stdout.split() == ["e1", "e1"], done.stderr
 
@@ -130,7 +131,7 @@ def test_bc168_a_spawned_child_makes_its_own_client(answering: ScriptedServer, t
     body = 'client = Client(address)\nprint(client.server_info().name)\nprint(run("spawn", child))\nclient.close()\n'
     file.write_text(BEGIN + textwrap.indent(body, "    "))
     done = subprocess.run(
-        [sys.executable, str(file), answering.address], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, str(file), answering.address], capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.stdout.split() == ["e1", "e1"], done.stderr
 
@@ -146,7 +147,7 @@ def test_a_process_ends_with_open_queues(server: ScriptedServer) -> None:
     queue.Get()
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     server.wait_for_streams(0)

@@ -151,7 +151,7 @@ def test_a_model_verb_that_is_cut_joins_the_work_again(client: Client, server: S
 
 def test_an_answer_that_does_not_come_is_a_timeout_error(server: ScriptedServer) -> None:
     with Client(server.address) as client:
-        server.expect("GetServerInfo", lambda request: server.wait_for("ListModels") and INFO)
+        server.hold("GetServerInfo")
         with pytest.raises(TimeoutError) as caught:
             client.server_info(timeout=0.05)
         assert isinstance(caught.value, DeadlineError)

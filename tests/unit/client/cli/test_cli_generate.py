@@ -14,6 +14,7 @@ import grpc
 import pytest
 from headrace import Client, RetryPolicy, cli, cli_answers
 from headrace_proto.v1 import generation_pb2, request_pb2
+from support.clocks.waiting import LIMIT
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, tokens
@@ -119,7 +120,7 @@ def test_a_closed_stdout_ends_generate_quietly_and_its_request(server: ScriptedS
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()
-    assert process.wait(30) == cli.CLOSED_STDOUT
+    assert process.wait(LIMIT) == cli.CLOSED_STDOUT
     server.wait_for("ReleaseRequest")
 
 

@@ -14,6 +14,7 @@ import pytest
 from google.protobuf.any_pb2 import Any as Any_
 from headrace import cli_models, cli_progress
 from headrace_proto.v1 import engine_service_pb2, model_pb2, model_service_pb2, runtime_pb2, stat_pb2, status_pb2
+from support.clocks.waiting import LIMIT
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from unit.client.cli.command_line import info, run
@@ -72,7 +73,7 @@ class Notes:
 
     def wait_for(self, line: str) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: line in self.lines, 20.0), self.lines
+            assert self._changed.wait_for(lambda: line in self.lines, LIMIT), self.lines
 
 
 @pytest.fixture
@@ -181,7 +182,7 @@ def test_a_start_failing_on_one_engine_names_it_and_exits_with_1(server: Scripte
 def test_an_interrupt_ends_the_wait_but_not_the_engines_work(server: ScriptedServer) -> None:
     over = threading.Event()
     server.expect("WatchModel", watch(info(STARTING)))
-    server.expect("StartModel", lambda _: over.wait(20) and model_service_pb2.StartModelResponse())
+    server.expect("StartModel", lambda _: over.wait(LIMIT) and model_service_pb2.StartModelResponse())
     line = [sys.executable, "-m", "headrace.cli", "start", "smol", "--address", server.address]
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -191,7 +192,7 @@ def test_an_interrupt_ends_the_wait_but_not_the_engines_work(server: ScriptedSer
         process.send_signal(signal.SIGINT)
         words = process.stderr.read()
     over.set()
-    assert process.wait(30) == 130
+    assert process.wait(LIMIT) == 130
     assert words == ("Not waiting any longer; the engines go on with smol: headrace models shows how far they are.\n")
 
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from headrace import Client
+from support.clocks.waiting import LIMIT
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, ended, tokens
 
@@ -39,5 +40,5 @@ def test_256_queues_read_at_once_and_leave_nothing_behind(sessions: bool, count:
     server.stop()
     server.check()
     for thread in client_threads(before):
-        thread.join(20)
+        thread.join(LIMIT)
     assert client_threads(before) == []

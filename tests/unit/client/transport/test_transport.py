@@ -18,6 +18,7 @@ from headrace.addresses import parse_addresses, plain_reason
 from headrace.grpc_channels import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from headrace.methods import CONVERSATIONS, METHODS
 from headrace_proto.v1 import engine_service_pb2
+from support.clocks.waiting import LIMIT
 from support.scripted.server import ScriptedServer
 
 SESSION = "headrace.v1.RequestService/Session"
@@ -175,13 +176,15 @@ def test_a_call_that_its_client_cut_is_not_the_servers_cancel() -> None:
     try:
         made = seam.open_transport(server.address, {})
         go = threading.Event()
-        server.expect("GetServerInfo", lambda _: go.wait(20) and engine_service_pb2.GetServerInfoResponse())
+        server.expect("GetServerInfo", lambda _: go.wait(LIMIT) and engine_service_pb2.GetServerInfoResponse())
         closer = threading.Thread(target=lambda: (server.wait_for("GetServerInfo"), made.close()))
         closer.start()
         with pytest.raises(seam.CallError, match="the client was closed"):
-            made.unary("headrace.v1.EngineService/GetServerInfo", engine_service_pb2.GetServerInfoRequest(), timeout=20)
+            made.unary(
+                "headrace.v1.EngineService/GetServerInfo", engine_service_pb2.GetServerInfoRequest(), timeout=LIMIT
+            )
         go.set()
-        closer.join()
+        closer.join(LIMIT)
     finally:
         server.stop()
 

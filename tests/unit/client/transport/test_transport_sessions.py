@@ -11,6 +11,7 @@ import pytest
 from headrace import transport as seam
 from headrace.methods import CONVERSATIONS
 from headrace_proto.v1 import session_pb2
+from support.clocks.waiting import LIMIT
 from unit.client.transport.test_transport import SESSION, threadpool
 
 
@@ -77,23 +78,23 @@ def test_a_cancelled_session_fails_and_leaves_no_thread_behind() -> None:
         context.add_callback(gone.set)
         next(questions)
         asked.set()
-        gone.wait(20)
+        gone.wait(LIMIT)
         yield pong(1)
 
     server, port = talking_server(talk)
     made = session_transport(f"127.0.0.1:{port}")
     channel = made.session(SESSION)
     channel.send(ping(1))
-    assert asked.wait(20)
+    assert asked.wait(LIMIT)
     channel.cancel()
     channel.cancel()
     with pytest.raises(seam.CallError) as caught:
         next(channel)
     assert caught.value.status.code == 1
-    assert gone.wait(20)
+    assert gone.wait(LIMIT)
     for thread in threading.enumerate():
         if "consume_request_iterator" in thread.name:
-            thread.join(20)
+            thread.join(LIMIT)
             assert not thread.is_alive()
     made.close()
     server.stop(None).wait()

@@ -12,6 +12,7 @@ from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.result_types import FinishReason
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.clocks.waiting import LIMIT
 from support.core.rig import Rig
 from support.core.simulated import expected, tiny_vocabulary
 
@@ -85,7 +86,7 @@ def test_bc158_a_grammar_in_the_making_holds_up_nobody_else() -> None:
 
     class Slow:
         def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int, seconds: float) -> Guide:
-            assert made.wait(20)
+            assert made.wait(LIMIT)
             return vocabulary.guide(grammar, eos_ids)
 
         def has_room(self, grammar: str, size: int) -> bool:

@@ -15,6 +15,7 @@ from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
+from support.clocks.waiting import LIMIT
 from support.models.guided_walks import ids_of
 from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
 
@@ -35,7 +36,7 @@ class SlowVocabulary(Vocabulary):
         self.go = threading.Event()
 
     def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int = 0, seconds: float = 0.0) -> Guide:
-        assert self.go.wait(20)
+        assert self.go.wait(LIMIT)
         return super().guide(grammar, eos_ids, size, seconds)
 
 

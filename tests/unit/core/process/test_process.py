@@ -21,13 +21,12 @@ from headrace_engine.engine.models.core_link import CoreLauncher, CoreLink
 from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
 from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
 from headrace_engine.process.parent import ProcessLink
+from support.clocks.waiting import LIMIT
 from support.core.simulated import GREEDY, SimulatedRunner, expected, make_plan
 
 _PROGRAMS = Path(__file__).parents[3] / "support/core"
 _CORE = _PROGRAMS / "simulated_core.py"
 _SERVICE = _PROGRAMS / "simulated_service.py"
-_BOUND = 60
-"""Seconds after which something that must happen will not happen any more."""
 
 
 class Front:
@@ -45,7 +44,7 @@ class Front:
 
     async def until(self, condition: Callable[[], Any]) -> None:
         """Wait until a condition about what was told holds."""
-        async with asyncio.timeout(_BOUND):
+        async with asyncio.timeout(LIMIT):
             while not condition():
                 self._told.clear()
                 await self._told.wait()
@@ -134,7 +133,7 @@ async def test_where_an_early_core_has_died_another_starts(front: Front) -> None
 def test_an_early_core_that_gets_no_plan_ends_with_its_service() -> None:
     """It is told by the end of its socket, whatever it imports just then."""
     text = "from headrace_engine.process import EarlyLauncher; print(EarlyLauncher('cpu').early)"
-    done = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, check=True, timeout=_BOUND)
+    done = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT)
     with contextlib.suppress(ProcessLookupError):
         wait_for_end(int(done.stdout))
 
@@ -143,7 +142,7 @@ def wait_for_end(pid: int) -> None:
     """Wait for the end of a process that is nobody's child here."""
     descriptor = os.pidfd_open(pid)
     try:
-        assert select.select([descriptor], [], [], _BOUND)[0]
+        assert select.select([descriptor], [], [], LIMIT)[0]
     finally:
         os.close(descriptor)
 
@@ -264,7 +263,7 @@ async def test_a_killed_thread_ends_with_its_step_and_is_heard_no_more(front: Fr
 
     class Held(SimulatedRunner):
         def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
-            assert 666 not in steps[0].token_ids or go.wait(_BOUND)
+            assert 666 not in steps[0].token_ids or go.wait(LIMIT)
             return super().run(steps)
 
     link = front.launch(lambda plan, receive, lost: launch_thread(plan, receive, lost, make=Held))
@@ -338,7 +337,7 @@ async def test_an_orphaned_core_ends_by_itself(number: signal.Signals, mode: str
     )
     assert service.stdout is not None
     assert service.stderr is not None
-    async with asyncio.timeout(_BOUND):
+    async with asyncio.timeout(LIMIT):
         core = int(await service.stdout.readline())
         os.kill(core, 0)
         service.send_signal(number)

@@ -14,10 +14,9 @@ from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.messages import Pong
 from headrace_engine.process import launch_thread
+from support.clocks.waiting import LIMIT
 from support.core.simulated import GREEDY, SimulatedRunner, make_plan
 from unit.core.process.test_process import Front, front, in_process, launchers  # noqa: F401
-
-_BOUND = 60.0
 
 
 class PickyLink:
@@ -53,7 +52,7 @@ class CountingRunner(SimulatedRunner):
 def test_progress_is_reported_until_unheard_then_interrupted() -> None:
     link, runner = PickyLink(3), CountingRunner(make_plan())
     with Pulse(link, runner, interval=0.001):  # type: ignore[arg-type]
-        assert link.closed.wait(_BOUND)
+        assert link.closed.wait(LIMIT)
     assert link.answers == [1, 2, 3]
     assert runner.interrupted
 
@@ -142,7 +141,7 @@ async def test_b1_a_stuck_thread_answers_and_cannot_be_killed(
         assert "cannot be killed" in link.kill()
     finally:
         Waiting.gate.set()
-    await asyncio.wait_for(link.close(), _BOUND)
+    await asyncio.wait_for(link.close(), LIMIT)
 
 
 async def test_a2_a_process_tells_of_progress_inside_a_step(front: Front) -> None:  # noqa: F811

@@ -12,6 +12,7 @@ from headrace_engine.core.link import LinkClosed
 from headrace_engine.ipc import FrameReader, frame
 from headrace_engine.messages import Pong
 from headrace_engine.process.child import SocketLink
+from support.clocks.waiting import LIMIT
 from support.core.simulated import make_plan
 
 
@@ -93,7 +94,7 @@ def test_nobody_else_answers_while_the_core_itself_listens(pair: tuple[socket.so
         pass
     link.answer(40)
     front.sendall(frame(Ping(1)))
-    listening.join(10)
+    listening.join(LIMIT)
     assert received == [Ping(1)]
 
 

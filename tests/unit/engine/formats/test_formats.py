@@ -23,6 +23,7 @@ from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted,
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
+from support.clocks.waiting import LIMIT
 from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
 
 YES_OR_NO = ResponseFormat(ResponseFormatKind.CHOICE, choices=("yes", "no"))
@@ -134,7 +135,7 @@ class TestChecker:
         class Starting(SideProcess):
             def __init__(self, program: tuple[str, ...], task: str) -> None:
                 closer.start()
-                assert seen.wait(60)
+                assert seen.wait(LIMIT)
                 super().__init__(program, task)
 
             def ask(self, message: Any, kind: type[Any]) -> Any:
@@ -160,7 +161,7 @@ class TestChecker:
         monkeypatch.setattr(closing, "_turn", Turn())
         with pytest.raises(Unavailable):
             closing.check(YES_OR_NO)
-        closer.join(60)
+        closer.join(LIMIT)
         assert not closer.is_alive()
         assert not asked
         assert closing._process is None
@@ -235,13 +236,13 @@ class TestGuiding:
 
         def slow(wanted: ResponseFormat) -> Verdict:
             began.set()
-            assert go.wait(30)
+            assert go.wait(LIMIT)
             order.append(wanted)
             return Verdict("g")
 
         monkeypatch.setattr(guiding._checker, "check", slow)
         many = [asyncio.create_task(guiding.check(regex(f"(a{{1000}}){{{number}}}"), "greedy")) for number in range(20)]
-        await asyncio.to_thread(began.wait, 30)
+        await asyncio.to_thread(began.wait, LIMIT)
         other = asyncio.create_task(guiding.check(YES_OR_NO, owner))
         await asyncio.sleep(0)
         go.set()

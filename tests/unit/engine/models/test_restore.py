@@ -17,6 +17,7 @@ from headrace_engine.engine.models.kept_models import Replaced
 from headrace_engine.engine.models.state_store import FILE, SavedModel, StateStore
 from headrace_engine.errors import BadModel, FailedPrecondition, InvalidArgument
 from headrace_engine.model_types import ModelState
+from support.clocks.waiting import LIMIT
 from support.engine.rig import NAME, Rig
 
 
@@ -172,7 +173,7 @@ async def test_f1_a_hanging_state_directory_delays_only_saving(
 
     def hang(descriptor: int) -> None:
         syncs.append(descriptor)
-        assert go.wait(60)
+        assert go.wait(LIMIT)
 
     await engine.start()
     monkeypatch.setattr("os.fsync", hang)

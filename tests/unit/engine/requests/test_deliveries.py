@@ -12,7 +12,7 @@ from headrace_engine.engine.requests.open_streams import Deliveries
 from headrace_engine.result_types import FinishReason
 from headrace_engine.service.life import Service
 from support.clocks.clock import settle
-from support.clocks.waiting import ends
+from support.clocks.waiting import ends, happens
 from support.engine.rig import Rig
 
 
@@ -49,8 +49,7 @@ async def test_t2_a_drain_waits_for_who_reads_slowly() -> None:
         Any, SimpleNamespace(_engine=SimpleNamespace(drain=drain, sessions=SimpleNamespace(deliveries=deliveries)))
     )
     ending = asyncio.create_task(Service._let_end(service, 600))
-    async with ends("requests are not let end"):
-        await drained.wait()
+    await happens(drained, "requests are not let end")
     await asyncio.wait([ending], timeout=0)
     assert not ending.done()
     deliveries.end()

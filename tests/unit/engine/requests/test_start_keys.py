@@ -27,6 +27,7 @@ from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import AcceptedRequest, StartRequest
 from headrace_engine.result_types import FinishReason, GenerateStatus
 from support.clocks.clock import settle
+from support.clocks.waiting import LIMIT, happens
 from support.engine.refusals import not_found
 from support.engine.rig import NAME, Rig
 from support.scripted.core import READY, ScriptedCore
@@ -42,7 +43,7 @@ class Tokenising:
 
         def held(text: TextProcessor, prompt: str, adds: bool | None) -> Any:
             if len(prompt) > INLINE_SIZE:
-                assert self._go.wait(60)
+                assert self._go.wait(LIMIT)
             return tokenise(text, prompt, adds)
 
         monkeypatch.setattr(TextProcessor, "_tokenize_text", held)
@@ -200,7 +201,7 @@ class TestKeys:
         start.cancel()
         await settle()
         tokenising.go()
-        await core.told.wait()
+        await happens(core.told, "the start is not sent")
         view, _ = await rig.engine.get_request(request_id="r1")
         assert view.sequences[0].status is GenerateStatus.INIT
 
@@ -237,7 +238,7 @@ class TestKeys:
         start = asyncio.create_task(self.start(rig, prompt=LONG))
         await settle()
         start.cancel()
-        await came.wait()
+        await happens(came, "the start is not given up")
         tokenising.go()
         assert sorted([(await retry).joined for retry in retries]) == [False, True]
         assert len(core.added) == 1

@@ -18,6 +18,7 @@ from headrace_engine.engine.work.pools import INLINE_SIZE, LONG_SIZE
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig, SamplingParams
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
+from support.clocks.waiting import LIMIT
 from support.models.vocabularies import BOS, EOS, bundle, byte_level, sentencepiece
 
 LONGEST = 5000
@@ -188,14 +189,14 @@ async def test_bc069_abandoned_texts_take_one_thread_too(monkeypatch: pytest.Mon
 
     def slow(*_: Any, **__: Any) -> list[Any]:
         begun.put(None)
-        goes_on.wait()
+        assert goes_on.wait(LIMIT)
         return []
 
     text = TextProcessor(bundle(BYTES, tokenizer=SimpleNamespace(encode_batch_fast=slow)))
     monkeypatch.setattr(Renderer, "render", slow)
     calls = [asyncio.ensure_future(text.tokenize(prompt, None, 2 * LONG_SIZE)) for _ in range(4)]
     try:
-        await asyncio.to_thread(begun.get, timeout=60)
+        await asyncio.to_thread(begun.get, timeout=LIMIT)
         for call in calls:
             call.cancel()
             await asyncio.wait([call])

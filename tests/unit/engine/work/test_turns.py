@@ -24,7 +24,7 @@ from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, ChatMessage
 from headrace_gateway.routing import MOVES_ON
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.engine.held import PREPARE
 from support.engine.rig import NAME, Rig
 from support.scripted.core import READY
@@ -43,7 +43,7 @@ class Stuck:
     def __call__(self, config: RuntimeConfig, *rest: Any) -> Any:
         if config.model_path.startswith("/stuck"):
             self.count += 1
-            assert self.go.wait(60)
+            assert self.go.wait(LIMIT)
         return prepare(config, *rest)
 
 
@@ -69,7 +69,7 @@ async def test_f1_stuck_installs_cost_installs_alone(rig: Rig, stuck: Stuck) -> 
         rig.engine.detokenize(NAME, [5] * (INLINE_SIZE + 1), skip_special_tokens=True),
         rig.install("good"),
     ]
-    await asyncio.wait_for(asyncio.gather(*works), 60)
+    await asyncio.wait_for(asyncio.gather(*works), LIMIT)
     await asyncio.to_thread(wait_until, lambda: stuck.count == 3, "one folder leaves one thread to others")
 
 
@@ -92,7 +92,7 @@ async def test_f8_words_are_spelled_some_at_a_time(rig: Rig, monkeypatch: pytest
     def slow(bundle: Any, words: Any) -> Any:
         if words[0] == "slow":
             held.set()
-            assert go.wait(60)
+            assert go.wait(LIMIT)
         return spellings(bundle, words)
 
     monkeypatch.setattr(spellings_module, "spellings", slow)
@@ -102,7 +102,7 @@ async def test_f8_words_are_spelled_some_at_a_time(rig: Rig, monkeypatch: pytest
         for number in range(6)
     ]
     try:
-        await asyncio.to_thread(held.wait, 60)
+        await asyncio.to_thread(held.wait, LIMIT)
         accepted = await rig.start("x", owner="other", config={"bad_words": (letter, *WORDS)})
         assert accepted.effective_config is not None
         assert not any(start.done() for start in starts)
@@ -127,7 +127,7 @@ def test_slices_hold_every_word_once_and_measure_little() -> None:
 async def test_f8_long_texts_of_one_owner_hold_up_no_shorter_one(rig: Rig) -> None:
     pools = rig.engine.pools
     go = threading.Event()
-    long = [asyncio.create_task(pools.on_text("a", LONG_SIZE + 1, go.wait, 60)) for _ in range(4)]
+    long = [asyncio.create_task(pools.on_text("a", LONG_SIZE + 1, go.wait, LIMIT)) for _ in range(4)]
     assert await pools.on_text("a", LONG_SIZE, str, "short") == "short"
     assert await pools.on_text("b", LONG_SIZE + 1, str, "other") == "other"
     go.set()

@@ -12,7 +12,7 @@ import pytest
 from headrace_engine.engine.work import pool as work_pool
 from headrace_engine.engine.work.pool import MAX_STUCK, PoolLimits, WorkPool
 from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 
 
 def too_long(text: str) -> InvalidArgument:
@@ -34,13 +34,13 @@ class Gate:
         with self._came:
             self.begun.append(name)
             self._came.notify_all()
-        assert self._open.wait(60)
+        assert self._open.wait(LIMIT)
         return name
 
     def wait_for(self, count: int) -> None:
         """Until so many were begun."""
         with self._came:
-            assert self._came.wait_for(lambda: len(self.begun) >= count, 60)
+            assert self._came.wait_for(lambda: len(self.begun) >= count, LIMIT)
 
     def open(self) -> None:
         self._open.set()
@@ -196,7 +196,7 @@ async def test_f1_work_that_does_not_end_is_told_and_others_go_on(gate: Gate) ->
         with pytest.raises(InvalidArgument, match=r"text: it took more than 0.01 s. Send less"):
             await files.run("nfs", gate.work, "stuck")
     assert files.stuck == 2
-    assert await asyncio.wait_for(replace_limits(files, 600.0).run("disk", str, 1), 60) == "1"
+    assert await asyncio.wait_for(replace_limits(files, 600.0).run("disk", str, 1), LIMIT) == "1"
     gate.open()
     await until(lambda: not files.stuck)
     assert await files.run("nfs", str, 2) == "2"
@@ -249,8 +249,8 @@ async def test_work_goes_on_where_the_system_gives_no_more_threads(gate: Gate, m
     others = [start(texts.run(owner, str, owner)) for owner in "abc"]
     await asyncio.sleep(0)
     gate.open()
-    assert await asyncio.wait_for(asyncio.gather(first, *others), 60) == ["first", "a", "b", "c"]
-    assert await asyncio.wait_for(texts.run("a", str, 1), 60) == "1"
+    assert await asyncio.wait_for(asyncio.gather(first, *others), LIMIT) == ["first", "a", "b", "c"]
+    assert await asyncio.wait_for(texts.run("a", str, 1), LIMIT) == "1"
     with pytest.raises(RuntimeError):
         await pool().run("a", str, 1)
     monkeypatch.setattr(threading.Thread, "start", start_thread)
@@ -266,10 +266,10 @@ async def test_stuck_work_is_reported_when_no_threads_are_left(gate: Gate, monke
     gate.wait_for(1)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(InvalidArgument):
-        await asyncio.wait_for(stuck, 60)
+        await asyncio.wait_for(stuck, LIMIT)
     monkeypatch.setattr(threading.Thread, "start", start_thread)
     gate.open()
-    assert await asyncio.wait_for(waits, 60) == "1"
+    assert await asyncio.wait_for(waits, LIMIT) == "1"
 
 
 class Panic(BaseException):

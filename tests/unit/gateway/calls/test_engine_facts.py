@@ -10,6 +10,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from headrace_proto.v1 import engine_service_pb2 as wire
 from headrace_proto.v1 import model_service_pb2 as model_wire
+from support.clocks.waiting import ends
 from support.scripted.engine_answers import INITIAL, RUNNING
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
@@ -124,8 +125,9 @@ class TestHealth:
 
     async def watch_until(self, stream, status):
         """Reads until a status is told; a watch tells each change, so it needs no polling."""
-        while (await stream.read()).status != status:
-            pass
+        async with ends(f"the status is never {status}"):
+            while (await stream.read()).status != status:
+                pass
 
     async def test_bc177_requests_are_served_while_an_engine_runs_a_model(self, world):
         engine = await world.engine(smol=INITIAL)
@@ -177,7 +179,7 @@ class TestHealth:
 
     async def test_bc175_an_engine_that_freezes_is_told(self, world, first):
         """A frozen process keeps its connections, so only its silence tells."""
-        front = await world.gateway(poll_interval=0.05, e1=first)
+        front = await world.gateway(poll_interval=0.05, poll_timeout=1.0, e1=first)
         stream = front.health.Watch(health_pb2.HealthCheckRequest(service=REQUESTS))
         await self.watch_until(stream, SERVING)
         thaw = asyncio.Event()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import headrace_gateway
 import pytest
+from support.clocks.waiting import LIMIT
 
 TESTS = Path(__file__).parents[3]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("limit", "signals"), [("0", [signal.SIGTERM]), ("3600", [signal.SIGTERM, signal.SIGINT])])
 def test_f1_signals_end_the_gateway_whatever_hangs(limit: str, signals: list[signal.Signals]) -> None:
     """The first within the limit, the second at once."""
@@ -43,7 +43,7 @@ def test_f1_signals_end_the_gateway_whatever_hangs(limit: str, signals: list[sig
             for number in signals:
                 process.send_signal(number)
             events = [json.loads(text) for text in process.stderr]
-            assert process.wait() == 1
+            assert process.wait(LIMIT) == 1
         finally:
             process.kill()
     assert "MainThread" in next(event for event in events if event["event"] == "not_ended_in_time")["threads"]

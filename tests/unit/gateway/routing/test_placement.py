@@ -14,6 +14,7 @@ from headrace_gateway.status import unknown_model
 from headrace_proto.v1 import model_pb2, status_pb2
 from headrace_proto.v1 import model_service_pb2 as model_wire
 from headrace_proto.v1 import request_service_pb2 as wire
+from support.clocks.waiting import happens
 from support.scripted.engine_answers import INITIAL, RUNNING, STOPPED, packed, refuse
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
@@ -77,7 +78,7 @@ async def test_a_request_placed_while_a_poll_runs_is_not_forgotten(world, first)
 
     first.script["GetEngineStat"] = slow
     poll = asyncio.ensure_future(engine.refresh())
-    await counted.wait()
+    await happens(counted, "no poll arrives")
     await placed(front)
     go_on.set()
     await poll

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from headrace_proto.v1 import engine_service_pb2 as facts_wire
 from headrace_proto.v1 import request_service_pb2 as wire
+from support.clocks.waiting import happens
 from support.scripted.engine_answers import INITIAL, RUNNING, refuse
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
@@ -113,7 +114,7 @@ class TestRetries:
 
         first.script["StartRequest"] = held
         one = asyncio.ensure_future(placed(front, request_id="r1"))
-        await arrived.wait()
+        await happens(arrived, "no start arrives")
         two = asyncio.ensure_future(placed(front, request_id="r1", attempt=attempt))
         while front.gateway.calls.count < 2:  # noqa: ASYNC110 (a call tells nobody that it arrived)
             await asyncio.sleep(0)

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 from headrace_proto.v1 import request_service_pb2_grpc
 from headrace_proto.v1 import session_pb2 as wire
+from support.clocks.waiting import ends
 from unit.gateway.failures import Failure, failure_of
 from unit.gateway.sessions.session_reading import Readings
 
@@ -52,10 +53,11 @@ class SessionClient(Readings):
 
     async def until(self, holds: Any) -> None:
         """Reads until something holds."""
-        while not holds():
-            message = await self.call.read()
-            assert message is not grpc.aio.EOF, "the session ended"
-            self.take(message)
+        async with ends("nothing that the session tells makes it hold"):
+            while not holds():
+                message = await self.call.read()
+                assert message is not grpc.aio.EOF, "the session ended"
+                self.take(message)
 
     async def whole(self, channel: int) -> list[int]:
         """Reads until a sequence is complete; acknowledges what it is held back by."""
@@ -70,10 +72,11 @@ class SessionClient(Readings):
     async def failure(self) -> Failure:
         """Reads to the end, which must be a failure. Leaves when it is told to."""
         try:
-            while (message := await self.call.read()) is not grpc.aio.EOF:
-                self.take(message)
-                if message.HasField("closing"):
-                    await self.call.done_writing()
+            async with ends("the session does not end"):
+                while (message := await self.call.read()) is not grpc.aio.EOF:
+                    self.take(message)
+                    if message.HasField("closing"):
+                        await self.call.done_writing()
         except grpc.aio.AioRpcError as error:
             return failure_of(error)
         raise AssertionError("the session ended well")

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from headrace_gateway.session_limits import SessionLimits
 from headrace_proto.v1 import session_pb2 as wire
+from support.clocks.waiting import LIMIT
 from support.scripted.engine_answers import RUNNING
 from unit.gateway.conftest import QUICK, until
 from unit.gateway.failures import carried, failure_of
@@ -72,20 +73,12 @@ class TestLostEngines:
 
     async def test_an_engine_that_answers_no_ping_is_lost(self, world, engine, join):
         """The stream stands, but nobody is behind it."""
-        engine.answers_pings = False
-        front = await world.gateway(e1=engine, limits=SessionLimits(ping_timeout=0.2))
+        engine.answers_pings, engine.ping_timeout = False, 0.05
+        front = await world.gateway(e1=engine, limits=QUICK)
         handle, _ = engine.log()
         client = await join(front)
         channel = await client.read(handle)
-
-        async def stay():
-            while True:
-                await client.say(ping=wire.Ping(number=1))
-                await asyncio.sleep(0.05)
-
-        staying = asyncio.create_task(stay())
         await client.until(lambda: client.of[channel].error)
-        staying.cancel()
         assert carried(client.of[channel].error).told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
 
 
@@ -132,11 +125,11 @@ class TestGone:
         await self.detached(front, engine)
 
     async def test_a_silent_client(self, world, engine, join):
-        engine.ping_interval = 0.02  # that stream is to stand
-        front = await world.gateway(e1=engine, limits=SessionLimits(ping_timeout=0.2))
-        handle, _ = engine.log()
-        client = await join(front)
-        await client.read(handle)
+        engine.ping_timeout = LIMIT  # that stream is to stand
+        front = await world.gateway(e1=engine, limits=SessionLimits(ping_timeout=1.0))
+        await until(engine, lambda: engine.sessions and engine.side.wants_load)
+        client = await join(front, opened=False)
+        await client.say(options=wire.SessionOptions(), attach=[client.attach(engine.log()[0])])
         failure = await client.failure()
         assert failure.told == (UNAVAILABLE, "SESSION_SILENT")
         await self.detached(front, engine)

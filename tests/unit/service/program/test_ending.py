@@ -7,9 +7,8 @@ import re
 import signal
 
 import pytest
+from support.clocks.waiting import LIMIT
 from unit.service.program.test_main import run  # noqa: F401  # the fixture
-
-pytestmark = pytest.mark.timeout(120)
 
 HANGING = "support.scripted.hanging_program"
 LISTEN = ("--listen", "127.0.0.1:0")
@@ -29,7 +28,7 @@ def test_f1_sigterm_ends_the_program_whatever_hangs(run, what):  # noqa: F811
     program.event("hanging")
     program.process.send_signal(signal.SIGTERM)
     text = program.process.stderr.read()
-    assert program.process.wait() == 1
+    assert program.process.wait(LIMIT) == 1
     if what == "interpreter":  # Nobody was left to end its children.
         end_children(program, text)
     if what != "interpreter":
@@ -44,7 +43,7 @@ def test_f1_a_second_signal_ends_the_program_at_once(run, what):  # noqa: F811
     program.event("hanging")
     program.process.send_signal(signal.SIGTERM)
     program.process.send_signal(signal.SIGINT)
-    assert program.process.wait() == 1
+    assert program.process.wait(LIMIT) == 1
     assert "not_ended_in_time" in program.process.stderr.read()
 
 

@@ -18,8 +18,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace_proto.v1 import model_service_pb2, model_service_pb2_grpc, request_pb2, request_service_pb2
 from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
-
-pytestmark = pytest.mark.timeout(120)
+from support.clocks.waiting import LIMIT
 
 TESTS = Path(__file__).parents[3]
 REAL = "headrace_engine.service.main"
@@ -56,7 +55,7 @@ class Running:
 
     def end(self) -> int:
         """The exit status, once the program has ended by itself."""
-        status = self.process.wait()
+        status = self.process.wait(LIMIT)
         self.events += map(json.loads, self.process.stderr)
         return status
 
@@ -82,7 +81,7 @@ def run() -> Iterator[Any]:
 def health(address: str, service: str = "") -> int:
     with grpc.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
-        return stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10).status
+        return stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=LIMIT).status
 
 
 def test_bc194_a_taken_port_ends_the_program_with_one_line(run):
@@ -119,7 +118,7 @@ def test_port_0_logs_the_real_port_and_the_engine_answers_there(run):
     assert health(listening["address"], "headrace.v1.ModelService") == health_pb2.HealthCheckResponse.SERVING
     with grpc.insecure_channel(listening["address"]) as channel:
         models = model_service_pb2_grpc.ModelServiceStub(channel)
-        assert list(models.ListModels(model_service_pb2.ListModelsRequest(), timeout=10).models) == []
+        assert list(models.ListModels(model_service_pb2.ListModelsRequest(), timeout=LIMIT).models) == []
     program.process.send_signal(signal.SIGINT)
     assert program.end() == 0
     assert program.names() == ["listening", "stopping", "stopped"]
@@ -232,5 +231,5 @@ def test_a_state_directory_has_one_engine_until_that_is_gone(run, tmp_path):
     first.event("listening")
     assert f"state directory {tmp_path} is in use by another engine" in refused(run(REAL, *arguments))
     first.process.kill()
-    first.process.wait()
+    first.process.wait(LIMIT)
     run(REAL, *arguments).event("listening")

@@ -10,9 +10,8 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from headrace_engine.model_types import CoreLoss, ModelState
 from headrace_engine.service.server import EngineServer
 from headrace_proto.v1 import request_service_pb2
+from support.clocks.waiting import happens
 from support.scripted.engine import tokens
-
-pytestmark = pytest.mark.timeout(60)
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 FOLLOWING = ["", "headrace.v1.RequestService"]
@@ -105,7 +104,7 @@ async def test_streams_go_on_while_health_is_not_serving(front):
 
 async def test_health_stops_following_when_the_server_stops(front):
     await front.server.stop(None)
-    await front.engine.closed["watch_model"].wait()
+    await happens(front.engine.closed["watch_model"], "the engine is watched on")
 
 
 async def test_health_that_lost_the_engine_says_so(engine, log):

@@ -16,10 +16,9 @@ from headrace_engine.errors import NotFound
 from headrace_engine.service.inprocess import InProcessTransport
 from headrace_proto.v1 import request_service_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest
+from support.clocks.waiting import LIMIT
 from support.scripted.engine import ScriptedEngine, tokens
 from unit.service.server.test_inprocess import GENERATE, REQUESTS
-
-pytestmark = pytest.mark.timeout(60)
 
 
 def test_closing_ends_conversations(engine):
@@ -85,9 +84,9 @@ def test_closing_a_client_wakes_blocked_calls_without_retry(close):
 
     thread = threading.Thread(target=block)
     thread.start()
-    assert asked.wait(30)
+    assert asked.wait(LIMIT)
     client.close()
-    thread.join(20)
+    thread.join(LIMIT)
     assert failures == ["CLIENT_CLOSED"]
 
 

@@ -22,8 +22,6 @@ from support.models.tiny_models import make_tiny_llama
 from support.scripted.core import ScriptedCore
 from unit.service.conftest import fields_of, reason_of
 
-pytestmark = pytest.mark.timeout(60)
-
 OPEN = SessionRequest(options={"client": "test 1"})
 
 

@@ -31,6 +31,7 @@ from headrace_proto.v1.request_service_pb2 import (
     StartRequestRequest,
 )
 from support.clocks.clock import settle
+from support.clocks.waiting import LIMIT
 from support.engine.rig import Rig
 from support.models.tiny_models import make_tiny_llama
 from support.scripted.engine import ScriptedEngine
@@ -188,7 +189,7 @@ async def test_other_calls_are_answered_while_a_long_start_arrives(model_path, m
     await rig.run()
 
     def held(message):
-        assert go.wait(60)
+        assert go.wait(LIMIT)
         return start_request(message)
 
     monkeypatch.setattr(request_servicer, "start_request", held)
