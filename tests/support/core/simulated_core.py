@@ -1,7 +1,7 @@
 """A core process with the simulated runner: `python simulated_core.py [MODE …] FD`.
 
-Modes: "slow" computes id 667 for ever, and gets on in it; "deaf", "crash" and "fail" hang, die and compute nothing any
-more from the step on that computes id 666; "chatter" sends what is no message.
+Modes: "held" stays for ever in the step of an id of `held_runner`; "crash" and "fail" die and compute nothing any more
+from the step on that computes id 666; "chatter" sends what is no message.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,32 +19,8 @@ from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.process import main
 
+from support.core.held_runner import HeldRunner
 from support.core.simulated import SimulatedRunner
-
-
-class Deaf(SimulatedRunner):
-    """Stays in a step for ever, like a kernel that hangs."""
-
-    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
-        if any(666 in step.token_ids for step in steps):
-            threading.Event().wait()
-        return super().run(steps)
-
-
-class Slow(SimulatedRunner):
-    """Gets on in a step, and never comes to its end."""
-
-    done = 0
-
-    @property
-    def progress(self) -> int:
-        return self.done
-
-    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
-        if any(667 in step.token_ids for step in steps):
-            while not threading.Event().wait(0.001):
-                self.done += 1
-        return super().run(steps)
 
 
 class Crashing(SimulatedRunner):
@@ -67,7 +42,7 @@ class Failing(SimulatedRunner):
 
 
 def make(plan: CorePlan) -> SimulatedRunner:
-    kinds = {"deaf": Deaf, "slow": Slow, "crash": Crashing, "fail": Failing}
+    kinds = {"held": HeldRunner, "crash": Crashing, "fail": Failing}
     return kinds.get(sys.argv[1], SimulatedRunner)(plan)
 
 
@@ -75,4 +50,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "chatter":
         socket.socket(fileno=int(sys.argv[2])).sendall(b"\x02\x00\x00\x00no")
         signal.pause()
-    sys.exit(main(int(sys.argv[2]), make, orphan_limit=0.2 if sys.argv[1] == "deaf" else 600))
+    sys.exit(main(int(sys.argv[2]), make, orphan_limit=0.2 if sys.argv[1] == "held" else 600))

@@ -1,11 +1,12 @@
-"""Every rig of a test must be idle, with its books right, when the test ends."""
+"""Every rig of a test must be idle, with its books right, when the test ends; and every core of a front half gone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
 
 import pytest
+from support.core.front import Front
 from support.core.rig import Rig
 
 
@@ -26,3 +27,11 @@ def make_rig() -> Iterator[MakeRig]:
     yield make
     for rig in rigs:
         rig.assert_idle()
+
+
+@pytest.fixture
+async def front() -> AsyncIterator[Front]:
+    front = Front()
+    yield front
+    for link in front.links:
+        await link.close()

@@ -10,86 +10,20 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
-from headrace_engine.commands import AddSequence, CorePlan, Ping
+from headrace_engine.commands import AddSequence, Ping
 from headrace_engine.core.runner import Sampled, SequenceStep
-from headrace_engine.engine.models.core_link import CoreLauncher, CoreLink
-from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.engine.models.core_link import CoreLauncher
+from headrace_engine.messages import CoreFailed, Pong, StepBegun, StepOutput
 from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
 from headrace_engine.process.parent import ProcessLink
 from support.clocks.waiting import LIMIT
+from support.core.front import CORE, Front, in_process, in_thread
 from support.core.simulated import GREEDY, SimulatedRunner, expected, make_plan
 
-_PROGRAMS = Path(__file__).parents[3] / "support/core"
-_CORE = _PROGRAMS / "simulated_core.py"
-_SERVICE = _PROGRAMS / "simulated_service.py"
-
-
-class Front:
-    """A front half that notes what it is told, and lets a test wait for it."""
-
-    def __init__(self) -> None:
-        self.messages: list[CoreMessage] = []
-        self.lost: list[str] = []
-        self._told = asyncio.Event()
-        self.links: list[CoreLink] = []
-
-    def launch(self, launcher: CoreLauncher, plan: CorePlan | None = None) -> CoreLink:
-        self.links.append(launcher(plan or make_plan(), self._receive, self._lose))
-        return self.links[-1]
-
-    async def until(self, condition: Callable[[], Any]) -> None:
-        """Wait until a condition about what was told holds."""
-        async with asyncio.timeout(LIMIT):
-            while not condition():
-                self._told.clear()
-                await self._told.wait()
-
-    async def ready(self) -> None:
-        await self.until(lambda: any(isinstance(message, CoreReady) for message in self.messages))
-
-    async def pong(self, number: int) -> None:
-        await self.until(lambda: Pong(number) in self.messages)
-
-    def tokens(self, key: int) -> list[int]:
-        outputs = [message for message in self.messages if isinstance(message, StepOutput)]
-        pairs = (pair for output in outputs for pair in zip(output.keys, output.token_ids, strict=True))
-        return [token for owner, token in pairs if owner == key]
-
-    def _receive(self, message: CoreMessage) -> None:
-        self.messages.append(message)
-        self._told.set()
-
-    def _lose(self, reason: str) -> None:
-        self.lost.append(reason)
-        self._told.set()
-
-
-def in_process(mode: str = "plain", grace: float = 30.0) -> Callable[..., ProcessLink]:
-    """A launcher of the simulated core in a child."""
-
-    def launch(plan: CorePlan, receive: Callable[[CoreMessage], None], lost: Callable[[str], None]) -> ProcessLink:
-        program = (sys.executable, str(_CORE), mode)
-        return launch_process(plan, receive, lost, program=program, grace=grace, close_grace=grace)
-
-    return launch
-
-
-def in_thread(plan: CorePlan, receive: Callable[[CoreMessage], None], lost: Callable[[str], None]) -> CoreLink:
-    """A launcher of the simulated core in a thread."""
-    return launch_thread(plan, receive, lost, make=SimulatedRunner)
-
-
-@pytest.fixture
-async def front() -> AsyncIterator[Front]:
-    front = Front()
-    yield front
-    for link in front.links:
-        await link.close()
+_SERVICE = CORE.with_name("simulated_service.py")
 
 
 launchers = pytest.mark.parametrize("launcher", [in_process(), in_thread], ids=["process", "thread"])
@@ -109,7 +43,7 @@ async def test_a_core_generates_and_ends_when_asked(front: Front, launcher: Core
 
 async def test_an_early_core_takes_the_first_plan_alone(front: Front) -> None:
     """What it cannot import beforehand is for the plan's maker to tell."""
-    launcher = EarlyLauncher("none of ours", program=(sys.executable, str(_CORE), "plain"))
+    launcher = EarlyLauncher("none of ours", program=(sys.executable, str(CORE), "plain"))
     early = launcher.early
     link = front.launch(launcher)
     await front.ready()
@@ -121,7 +55,7 @@ async def test_an_early_core_takes_the_first_plan_alone(front: Front) -> None:
 
 
 async def test_where_an_early_core_has_died_another_starts(front: Front) -> None:
-    launcher = EarlyLauncher("cpu", program=(sys.executable, str(_CORE), "plain"))
+    launcher = EarlyLauncher("cpu", program=(sys.executable, str(CORE), "plain"))
     assert launcher.early is not None
     os.kill(launcher.early, signal.SIGKILL)
     await asyncio.to_thread(os.waitid, os.P_PID, launcher.early, os.WEXITED | os.WNOWAIT)
@@ -239,7 +173,7 @@ async def test_a_core_that_sends_nonsense_is_lost(front: Front) -> None:
 
 
 async def test_a_core_that_hangs_is_killed_when_it_is_closed(front: Front) -> None:
-    link = front.launch(in_process("deaf", grace=0.1))
+    link = front.launch(in_process("held", grace=0.1))
     await front.ready()
     link.send(AddSequence(1, (666,), GREEDY, 5))
     await link.close()
@@ -247,7 +181,7 @@ async def test_a_core_that_hangs_is_killed_when_it_is_closed(front: Front) -> No
 
 
 async def test_a_core_that_hangs_can_be_killed_and_is_lost(front: Front) -> None:
-    link = front.launch(in_process("deaf"))
+    link = front.launch(in_process("held"))
     await front.ready()
     link.send(AddSequence(1, (666,), GREEDY, 5))
     await front.until(lambda: front.messages[-1] == StepBegun([1]))
@@ -310,7 +244,7 @@ async def test_sending_to_a_core_that_does_not_read_never_blocks(front: Front) -
     for key in range(8):
         link.send(AddSequence(key, big.prompt, GREEDY, 1))
     link.send(Ping(9))
-    assert Pong(9) not in front.messages
+    assert not any(isinstance(message, Pong) for message in front.messages)
     os.kill(link.pid, signal.SIGCONT)
     await front.pong(9)
 
@@ -329,7 +263,7 @@ async def test_signals_to_the_service_do_not_reach_the_core(front: Front) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
-@pytest.mark.parametrize("mode", ["plain", "deaf"])
+@pytest.mark.parametrize("mode", ["plain", "held"])
 async def test_an_orphaned_core_ends_by_itself(number: signal.Signals, mode: str) -> None:
     """Even one that hangs in a step. The end of the pipe that both hold comes when the last of them is gone."""
     service = await asyncio.create_subprocess_exec(

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator
+from typing import Any
 
-from headrace_engine.commands import AddSequence, CorePlan, Ping
+import pytest
+from headrace_engine.commands import AddSequence, Ping
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.pulse import Pulse
-from headrace_engine.core.runner import Sampled, SequenceStep
-from headrace_engine.engine.models.core_link import CoreLauncher
+from headrace_engine.engine.models.core_link import CoreLauncher, CoreLink
 from headrace_engine.messages import Pong
 from headrace_engine.process import launch_thread
-from support.clocks.waiting import LIMIT
+from support.clocks.waiting import comes, ends, wait_until
+from support.core.front import Front, in_process
+from support.core.held_runner import LONG, STUCK, HeldRunner
 from support.core.simulated import GREEDY, SimulatedRunner, make_plan
-from unit.core.process.test_process import Front, front, in_process, launchers  # noqa: F401
 
 
 class PickyLink:
@@ -52,7 +52,7 @@ class CountingRunner(SimulatedRunner):
 def test_progress_is_reported_until_unheard_then_interrupted() -> None:
     link, runner = PickyLink(3), CountingRunner(make_plan())
     with Pulse(link, runner, interval=0.001):  # type: ignore[arg-type]
-        assert link.closed.wait(LIMIT)
+        comes(link.closed, "nobody is told")
     assert link.answers == [1, 2, 3]
     assert runner.interrupted
 
@@ -60,105 +60,84 @@ def test_progress_is_reported_until_unheard_then_interrupted() -> None:
 def test_an_ending_core_does_not_touch_its_runner() -> None:
     link, runner = PickyLink(10**9), CountingRunner(make_plan())
     with Pulse(link, runner, interval=0.001):  # type: ignore[arg-type]
-        while not link.answers:
-            pass
+        wait_until(lambda: link.answers, "nobody looks")
     looks = runner.looks
     assert not threading.Event().wait(0.02)
     assert runner.looks == looks
     assert not runner.interrupted
 
 
-def answers(front: Front) -> list[Pong]:  # noqa: F811
+@pytest.fixture(autouse=True)
+def going_on(front: Front) -> Iterator[None]:
+    """Cores in threads are let go on before their front half closes them."""
+    HeldRunner.go.clear()
+    yield
+    HeldRunner.go.set()
+
+
+def held_in_thread(*given: Any) -> CoreLink:
+    """A launcher of a core that is held inside a step, in a thread."""
+    return launch_thread(*given, make=HeldRunner)
+
+
+held_launchers = pytest.mark.parametrize(
+    "launcher", [in_process("held", grace=0.1), held_in_thread], ids=["process", "thread"]
+)
+
+
+def answers(front: Front) -> list[Pong]:
     """All so far."""
     return [message for message in front.messages if isinstance(message, Pong)]
 
 
-async def pongs(front: Front, link: object, count: int) -> list[Pong]:  # noqa: F811
-    """All answers, with those to further pings, sent one after the other."""
+async def pongs(front: Front, link: CoreLink, count: int) -> list[Pong]:
+    """The answers to further pings, sent one after the other."""
     for _ in range(count):
-        before = len(answers(front))
-        link.send(Ping(before + 1))  # type: ignore[attr-defined]
-        await front.until(partial(lambda known: len(answers(front)) > known, before))
-    return answers(front)
+        known = len(answers(front))
+        link.send(Ping(known + 1))
+        await front.until(lambda known=known: len(answers(front)) > known)
+    return answers(front)[-count:]
 
 
-async def until_inside(front: Front, link: object) -> None:  # noqa: F811
-    """Ask until the core is inside its step."""
-    while (await pongs(front, link, 1))[-1].progress is None:
-        pass
-
-
-class Waiting(SimulatedRunner):
-    """Counts while it waits in the step that computes id 667, and is stuck in that of 666, until it is let go."""
-
-    gate = threading.Event()
-    done = 0
-
-    @property
-    def progress(self) -> int:
-        return self.done
-
-    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
-        if any(667 in step.token_ids for step in steps):
-            while not self.gate.wait(0.001):
-                self.done += 1
-        if any(666 in step.token_ids for step in steps):
-            self.gate.wait()
-        return super().run(steps)
-
-
-def make_waiting(plan: CorePlan) -> Waiting:
-    return Waiting(plan)
-
-
-async def test_a2_a_thread_tells_of_progress_inside_a_step(front: Front) -> None:  # noqa: F811
-    Waiting.gate.clear()
-    launcher: CoreLauncher = lambda *given: launch_thread(*given, make=make_waiting)  # noqa: E731
+async def inside(front: Front, launcher: CoreLauncher, token_id: int) -> CoreLink:
+    """A core inside the step that computes an id."""
     link = front.launch(launcher)
     await front.ready()
-    try:
-        link.send(AddSequence(1, (667,), GREEDY, 2))
-        await until_inside(front, link)
-        seen = await pongs(front, link, 3)
-        assert seen[-1].progress > seen[-3].progress  # type: ignore[operator]
-    finally:
-        Waiting.gate.set()
+    link.send(AddSequence(1, (token_id,), GREEDY, 2))
+    async with ends("the core is in no step"):
+        while (await pongs(front, link, 1))[-1].progress is None:
+            pass
+    return link
+
+
+@held_launchers
+async def test_a2_progress_inside_a_step_is_told(front: Front, launcher: CoreLauncher) -> None:
+    link = await inside(front, launcher, LONG)
+    async with ends("it gets on no further"):
+        while len({pong.progress for pong in await pongs(front, link, 3)}) == 1:
+            pass
+
+
+@held_launchers
+async def test_b1_a_core_that_is_stuck_answers_the_same(front: Front, launcher: CoreLauncher) -> None:
+    link = await inside(front, launcher, STUCK)
+    assert len({pong.progress for pong in await pongs(front, link, 3)}) == 1
+
+
+async def test_a2_a_step_that_was_told_of_goes_on_to_its_end(front: Front) -> None:
+    await inside(front, held_in_thread, LONG)
+    HeldRunner.go.set()
     await front.until(lambda: len(front.tokens(1)) == 2)
 
 
-async def test_b1_a_stuck_thread_answers_and_cannot_be_killed(
-    front: Front,  # noqa: F811
-) -> None:
-    Waiting.gate.clear()
-    launcher: CoreLauncher = lambda *given: launch_thread(*given, make=make_waiting)  # noqa: E731
-    link = front.launch(launcher)
-    await front.ready()
-    try:
-        link.send(AddSequence(1, (666,), GREEDY, 2))
-        await until_inside(front, link)
-        seen = await pongs(front, link, 3)
-        assert len({pong.progress for pong in seen[-3:]}) == 1
-        assert "cannot be killed" in link.kill()
-    finally:
-        Waiting.gate.set()
-    await asyncio.wait_for(link.close(), LIMIT)
+async def test_b1_a_stuck_thread_says_that_it_cannot_be_killed(front: Front) -> None:
+    link = await inside(front, held_in_thread, STUCK)
+    assert "cannot be killed" in link.kill()
+    HeldRunner.go.set()
+    async with ends("the thread goes on"):
+        await link.close()
 
 
-async def test_a2_a_process_tells_of_progress_inside_a_step(front: Front) -> None:  # noqa: F811
-    link = front.launch(in_process("slow"))
-    await front.ready()
-    link.send(AddSequence(1, (667,), GREEDY, 2))
-    await until_inside(front, link)
-    seen = await pongs(front, link, 3)
-    assert seen[-1].progress > seen[-3].progress  # type: ignore[operator]
+async def test_b1_a_process_that_is_stuck_can_be_killed(front: Front) -> None:
+    link = await inside(front, in_process("held", grace=0.1), STUCK)
     assert link.kill() == "was killed"
-
-
-async def test_b1_a_process_that_is_stuck_answers_the_same(front: Front) -> None:  # noqa: F811
-    link = front.launch(in_process("deaf"))
-    await front.ready()
-    link.send(AddSequence(1, (666,), GREEDY, 2))
-    await until_inside(front, link)
-    seen = await pongs(front, link, 3)
-    assert len({pong.progress for pong in seen[-3:]}) == 1
-    link.kill()

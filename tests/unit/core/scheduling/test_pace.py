@@ -77,6 +77,14 @@ def make(machine: Machine, kind: type[SimulatedRunner] = TimedRunner, **changes:
     return TimedRig(**{**LARGE, **changes})
 
 
+def beside_streams(rig: Rig, prompt: int, streams: int = 1, steps: int = 3) -> int:
+    """Have it generate for so many, and after some steps be asked a prompt of another length; its key."""
+    for number in range(streams):
+        rig.add(unlike(number, 5), 900)
+    rig.steps(steps)
+    return rig.add(unlike(99, prompt), 1)
+
+
 def durations(rig: Rig, count: int) -> list[float]:
     """Seconds of each of the next steps."""
     times = [rig.clock()]
@@ -104,10 +112,7 @@ def test_b1_the_first_steps_of_a_long_prompt_do_not_last(machine: Machine) -> No
 def test_a1_running_streams_pause_no_longer_than_the_target(machine: Machine, kind: type[SimulatedRunner]) -> None:
     """With the context growing to 8000 ids, of which each costs more than the one before."""
     rig = make(machine, kind)
-    for i in range(3):
-        rig.add(unlike(i, 5), 500)
-    rig.steps(5)
-    long = rig.add(unlike(9, 8000), 1)
+    long = beside_streams(rig, 8000, streams=3, steps=5)
     times: list[float] = []
     while long not in rig.ended:
         times += durations(rig, 1)
@@ -119,9 +124,7 @@ def test_a1_running_streams_pause_no_longer_than_the_target(machine: Machine, ki
 
 def test_b1_a_slow_machine_computes_one_block_beside_streams() -> None:
     rig = make(LARGER)
-    rig.add(unlike(1, 5), 200)
-    rig.steps(3)
-    rig.add(unlike(2, 400), 1)
+    beside_streams(rig, 400)
     rig.step()
     assert max(durations(rig, 20)) < LARGER.base + LARGER.row + 17 * LARGER.token
     rig.run()
@@ -131,9 +134,7 @@ def test_b1_a_slow_machine_computes_one_block_beside_streams() -> None:
 def test_a_machine_that_becomes_slower_is_noticed_in_a_few_steps() -> None:
     machine = Machine(0.008, 0.001, 0.001, 2e-7)
     rig = make(machine)
-    rig.add(unlike(1, 5), 900)
-    rig.steps(3)
-    rig.add(unlike(2, 8000), 1)
+    beside_streams(rig, 8000)
     rig.steps(5)
     machine.slower = 4.0
     times = durations(rig, 12)
@@ -146,9 +147,7 @@ def test_a_machine_that_becomes_slower_is_noticed_in_a_few_steps() -> None:
 def test_one_step_that_was_held_up_counts_for_few() -> None:
     machine = Machine(0.008, 0.001, 0.001, 2e-7)
     rig = make(machine)
-    rig.add(unlike(1, 5), 900)
-    rig.steps(3)
-    rig.add(unlike(2, 8000), 1)
+    beside_streams(rig, 8000)
     rig.steps(5)
     machine.slower = 100.0
     rig.step()
@@ -163,17 +162,13 @@ def test_short_prompts_teach_nothing_of_long_ones() -> None:
     for i in range(20):
         rig.add(unlike(i, 3), 2)
         rig.run()
-    rig.add(unlike(50, 5), 100)
-    rig.steps(3)
-    rig.add(unlike(51, 2000), 1)
+    beside_streams(rig, 2000)
     assert 0.6 * TARGET < durations(rig, 1)[0] < 1.3 * TARGET
 
 
 def test_without_a_target_steps_take_what_they_may() -> None:
     rig = make(LARGER, step_target=0.0)
-    rig.add(unlike(1, 5), 40)
-    rig.steps(3)
-    rig.add(unlike(2, 3000), 1)
+    beside_streams(rig, 3000)
     rig.step()
     assert rig.runner.batches[-1][1] == (0, 2047)
 
@@ -198,9 +193,6 @@ def test_many_streams_leave_prompts_a_third_of_a_step() -> None:
     """A step takes longer then, but prompts that come all the time do not pile up."""
     busy = Machine(0.03, 0.02, 0.001, 0.0)
     rig = make(busy, max_batch=32)
-    for i in range(6):
-        rig.add(unlike(i, 5), 300)
-    rig.steps(40)
-    rig.add(unlike(9, 2000), 1)
+    beside_streams(rig, 2000, streams=6, steps=40)
     rig.steps(3)
     assert durations(rig, 5) == pytest.approx([1.5 * (0.03 + 6 * 0.02)] * 5, rel=0.1)
