@@ -113,9 +113,9 @@ def stopped_client(address: str, watcher: Client, gate: Gate) -> Iterator[subpro
     """A client that was stopped in the middle of its answers, and prints their checksums once it has them all."""
     script = (
         "import sys\n"
-        "from crowd import start_all\n"
         "from headrace import Client\n"
-        "from reading import joined\n"
+        "from support.servers.crowd import start_all\n"
+        "from support.servers.reading import joined\n"
         "queues = start_all(Client(sys.argv[1]), 8)\n"
         "answers = [joined(queue) for queue in queues]\n"
         "print(*(answer.checksum for answer in answers))\n"

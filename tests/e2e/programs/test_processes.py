@@ -271,8 +271,9 @@ def test_bc086_a_dropped_generate_stops_the_request(tiny: Path) -> None:
 def test_servers_of_tests_that_are_killed_end_too() -> None:
     """Time limits kill tests without letting them clean up."""
     script = (
-        "import sys, servers\n"
-        "with servers.gateway_server({'e1': '127.0.0.1:1'}) as gateway:\n"
+        "import sys\n"
+        "from support.servers.processes import gateway_server\n"
+        "with gateway_server({'e1': '127.0.0.1:1'}) as gateway:\n"
         "    print(gateway.process.pid, flush=True)\n"
         "    sys.stdin.read()\n"
     )
