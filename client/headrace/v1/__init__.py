@@ -1,0 +1,1 @@
+"""The wire code under the client's name: its modules are those of `headrace_proto.v1`."""
