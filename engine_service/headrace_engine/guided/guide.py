@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace_engine.guided.library import LibraryFailed, ask
+from headrace_engine.guided.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -19,18 +20,23 @@ _AT_ONCE = 64
 _DEAD_END = "NoExtension"
 """What the library calls a place where no id goes on."""
 
+_AMBIGUOUS = ("Too many items", "Current row has")
+"""What the library calls limits that a text reaches by itself, whatever automata it has."""
+
 GROWTH = 2048
 """Bytes that a grammar is taken to grow by with each id of a text: its automata are built as they are met."""
 
 MAX_GROWTH = 32 << 20
 """Bytes that it may grow by before it is compiled afresh for the next request."""
 
+_TOO_LONG = "it takes too long to match"
+
 _QUICK = 0.05
 """Processor seconds: what takes longer to compile is not compiled again in the middle of a text."""
 
 
 class GuideFailed(Exception):
-    """The text so far took the parser beyond its limits."""
+    """The text so far took the parser beyond its limits, or more time than texts have."""
 
 
 class Compiled:
@@ -101,6 +107,7 @@ class Guide:
         self._over = False
         self._shares = True
         self._taken = array("I")
+        self._time = TimeLimit()
         self.allowed = array("I", bytes(4 * (end // _BITS + 1)))
         try:
             self._matcher = compiled.begin()
@@ -118,10 +125,12 @@ class Guide:
             return
         self._taken.extend(token_ids)
         self._compiled.count(len(token_ids))
+        self._time.begin(len(token_ids))
         try:
             self._follow(token_ids)
         except LibraryFailed as error:
             self._go_on_apart(error)
+        self._time.end()
 
     @property
     def may_begin(self) -> bool:
@@ -136,8 +145,12 @@ class Guide:
             self._look()
             if self._over:
                 return
+            if self._time.is_over:
+                raise GuideFailed(_TOO_LONG)
 
     def _go_on_apart(self, error: LibraryFailed) -> None:
+        if any(words in str(error) for words in _AMBIGUOUS):
+            raise GuideFailed(str(error)) from None
         self._compiled.sound = False
         if not self._shares or self._compiled.seconds > _QUICK:
             raise GuideFailed(str(error)) from None

@@ -13,6 +13,11 @@ _LONGEST = 300
 
 _SMALLER = "use smaller numbers of repetitions, or fewer and shorter alternatives"
 
+_ONE_WAY = (
+    "write its rules so that a text can be read in one way, with repetition (x*) in the place of rules that lead to "
+    "themselves twice"
+)
+
 _WORDS = (
     (
         r"oneOf constraints are not supported.*",
@@ -25,9 +30,9 @@ _WORDS = (
     (r".*schema too large.*", f"it is too large: {_SMALLER}"),
     (
         r".*(Too many items|Current row has).*",
-        "it is too ambiguous: write its rules so that a text can be read in one way, with repetition (x*) in the place "
-        "of rules that lead to themselves twice",
+        f"it is too ambiguous: {_ONE_WAY}",
     ),
+    (r".*takes too long to match.*", f"it takes too long to match: {_SMALLER}, and {_ONE_WAY}"),
     (r"Unable to determine if regex is empty.*", f"patterns that hold together take too much to match: {_SMALLER}"),
     (r"Resource '(.{0,200}?)' .*", r"the $ref to \1 leads out of the schema: put what it means into $defs"),
     (r".*[Rr]ecursion limit exceeded.*", "it is nested too deep: with $defs and $ref a schema stays flat"),

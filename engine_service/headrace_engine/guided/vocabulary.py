@@ -15,6 +15,7 @@ from headrace_engine.guided.library import LibraryFailed, ask
 
 LIMITS = LLParserLimits(
     max_items_in_row=700,
+    step_max_items=10_000,
     initial_lexer_fuel=250_000,
     step_lexer_fuel=200_000,
     max_lexer_states=30_000,
@@ -24,7 +25,8 @@ LIMITS = LLParserLimits(
 """What a grammar may take: 0.3 s and 60 MB for its first ids, and 20 ms for the ids of one token.
 
 The largest of some thousand schemas that people have published take 15 ms and 2 MB. Rows of more than 700 items are
-those of ambiguous grammars, whose time grows with the cube of them.
+those of ambiguous grammars, whose time grows with the cube of them; all items of a step take 0.1 s at most, and 1,500
+of them are enough for such schemas and for grammars of languages. `TimeLimit` bounds what is left.
 """
 
 MAX_BYTES = 256 << 20

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from headrace_engine.guided import guide as guide_module
+from headrace_engine.guided.time_limit import TimeLimit
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from support.models.guided_walks import IM_END, Walker
 from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let texts take what the machine needs for them: time stands still for their guides."""
+    monkeypatch.setattr(guide_module, "TimeLimit", lambda: TimeLimit(lambda: 0.0))
 
 
 @pytest.fixture(scope="module")

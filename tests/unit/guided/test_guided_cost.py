@@ -6,17 +6,20 @@ import gc
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided import guide as guide_module
+from headrace_engine.guided import vocabulary as vocabulary_module
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Compiled, Guide, GuideFailed
 from headrace_engine.guided.kept import KeptGrammars
 from headrace_engine.guided.library import LibraryFailed
+from headrace_engine.guided.time_limit import AHEAD, PER_ID, TimeLimit
 from headrace_engine.guided.vocabulary import LIMITS, Vocabulary
 from headrace_engine.models.tokenizer import TokenizerBundle
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLParserLimits
 from support.models.guided_walks import Walker, ids_of, refusal, schema_format
 from support.models.tiny_models import VOCAB_SIZE
 
@@ -190,6 +193,62 @@ class _Broken:
         return getattr(self._matcher, name)
 
 
+class TestTime:
+    """What a text takes of the steps that it shares with others."""
+
+    def test_each_id_has_its_time_and_a_text_some_ahead(self) -> None:
+        now = [0.0]
+        limit = TimeLimit(lambda: now[0])
+        for seconds, over in ((AHEAD + PER_ID / 2, False), (PER_ID, False), (2 * PER_ID, True)):
+            limit.begin(1)
+            now[0] += seconds
+            assert limit.is_over is over
+            limit.end()
+
+    def test_what_quick_ids_leave_is_kept_up_to_a_limit(self) -> None:
+        now = [0.0]
+        limit = TimeLimit(lambda: now[0])
+        for _ in range(100):
+            limit.begin(10)
+            limit.end()
+        limit.begin(1)
+        now[0] += AHEAD + 2 * PER_ID
+        assert limit.is_over
+
+    def test_a_text_that_takes_too_long_fails_alone(self, walker: Walker) -> None:
+        vocabulary, seconds = Vocabulary(walker.bundle, VOCAB_SIZE), iter([0.0, 0.0, 0.0, 0.0, 2 * AHEAD])
+        other, slow = vocabulary.guide(LETTERS, (2,)), vocabulary.guide(LETTERS, (2,))
+        slow._time = TimeLimit(lambda: next(seconds))
+        slow.take(walker.bundle.encode_plain("a"))
+        with pytest.raises(GuideFailed, match="too long"):
+            slow.take(walker.bundle.encode_plain("b"))
+        other.take(walker.bundle.encode_plain("ab"))
+        assert ids_of(other)
+        assert vocabulary.guide(LETTERS, (2,))._compiled is other._compiled, "its automata are as good as before"
+
+    def test_a_format_whose_first_ids_take_too_long_is_refused(
+        self, walker: Walker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(TimeLimit, "is_over", True)
+        assert "can be read in one way" in refusal(walker, regex("[a-z]*"))
+
+    @pytest.mark.parametrize("rest", ["/[a-z]/", "s s s | /(?s:.)/"])
+    def test_an_ambiguous_text_ends_and_is_not_read_twice(
+        self, walker: Walker, monkeypatch: pytest.MonkeyPatch, rest: str
+    ) -> None:
+        """Its items grow with the square of the text: automata of its own would not help."""
+        monkeypatch.setattr(vocabulary_module, "LIMITS", LLParserLimits(max_items_in_row=100, step_max_items=2_000))
+        monkeypatch.setattr(vocabulary_module, "LLMatcher", compiler := Mock(wraps=LLMatcher))
+        vocabulary = Vocabulary(walker.bundle, VOCAB_SIZE)
+        guide = vocabulary.guide(f"start: s\ns: s s | {rest}", (2,))
+        letter = walker.bundle.encode_plain("a")
+        with pytest.raises(GuideFailed, match=r"Too many items|Current row has"):
+            for _ in range(200):
+                guide.take(letter)
+        assert compiler.call_count == 1
+        assert guide._compiled.sound
+
+
 class TestLibrary:
     def test_f11_a_panic_is_a_refusal(self, walker: Walker, monkeypatch: pytest.MonkeyPatch) -> None:
         class PanicException(BaseException):
@@ -220,8 +279,9 @@ class TestLibrary:
         assert isinstance(guide, Guide)
 
     def test_limits_are_those_that_were_measured(self) -> None:
-        limits = (LIMITS.initial_lexer_fuel, LIMITS.step_lexer_fuel, LIMITS.max_lexer_states, LIMITS.max_items_in_row)
-        assert limits == (250_000, 200_000, 30_000, 700)
+        lexer = LIMITS.initial_lexer_fuel, LIMITS.step_lexer_fuel, LIMITS.max_lexer_states
+        assert lexer == (250_000, 200_000, 30_000)
+        assert (LIMITS.max_items_in_row, LIMITS.step_max_items) == (700, 10_000)
 
     def test_what_cannot_be_compiled_says_why(self, walker: Walker) -> None:
         with pytest.raises(LibraryFailed):
