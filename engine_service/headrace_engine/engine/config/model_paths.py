@@ -168,5 +168,8 @@ def _is_encodable(path: str) -> bool:
 
 
 def _outside(path: str, field: str) -> InvalidArgument:
-    text = "lies outside this engine's model roots; give a path inside one, or relative to one"
+    text = (
+        "lies outside this engine's model roots; give a path inside one, or relative to one, "
+        "or let its operator add one with --model-root DIR"
+    )
     return InvalidArgument.field(field, f"= {path!r} {text}")

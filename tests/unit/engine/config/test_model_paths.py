@@ -17,7 +17,10 @@ from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
 from headrace_engine.model_types import ModelState
 from support.engine.rig import NAME, Rig
 
-OUTSIDE = "lies outside this engine's model roots; give a path inside one, or relative to one"
+OUTSIDE = (
+    "lies outside this engine's model roots; give a path inside one, or relative to one, "
+    "or let its operator add one with --model-root DIR"
+)
 
 
 @pytest.fixture
