@@ -95,10 +95,10 @@ cuda-all:  ## build core_cuda for the A100, H100, B200 and RTX 50 families; warn
 	@ls -l build/cuda/libcore_cuda.so build/cuda/core_cuda.ptxas.txt
 
 gpu-bench:  ## measure more of a CUDA card, eight minutes a part; PART="weights kv qwen loads batch256 transformers tier sanitizer" chooses; writes bench/results/gpu.md
-	@PYTHONPATH=engine_service $(PYTHON) -m bench.gpu.measure $(PART)
+	@PYTHONPATH=proto:engine_service $(PYTHON) -m bench.gpu.measure $(PART)
 
 gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cupy and pytest; writes bench/results/gpu.md
-	@PYTHONPATH=engine_service $(PYTHON) -m bench.gpu.check
+	@PYTHONPATH=proto:engine_service $(PYTHON) -m bench.gpu.check
 
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .

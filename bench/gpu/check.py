@@ -154,7 +154,7 @@ def kernel_tests(which: str, patterns: Sequence[str] = _TESTS) -> list[str]:
 
 def _test() -> int:
     """The exit status of the tests on the card."""
-    folders = os.pathsep.join(str(ROOT / name) for name in ("engine_service", "tests"))
+    folders = os.pathsep.join(str(ROOT / name) for name in ("proto", "engine_service", "tests"))
     command = [sys.executable, "-m", "pytest", *kernel_tests("cuda")]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": folders}, check=False).returncode
 

@@ -30,7 +30,7 @@ def checked(library: str, tool: str, file: str) -> Mapping[str, float]:
     Raises:
         RuntimeError: a test failed, the tool found something, or it took too long; says the end of what it printed.
     """
-    folders = os.pathsep.join(str(ROOT / name) for name in ("engine_service", "tests"))
+    folders = os.pathsep.join(str(ROOT / name) for name in ("proto", "engine_service", "tests"))
     command = [PROGRAM, "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
     command += [sys.executable, "-m", "pytest", *kernel_tests(library, (file,))]
     env = {**os.environ, "PYTHONPATH": folders}

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
+from headrace_proto.wire.transport import client_closed
 
 from headrace import calls
 from headrace.aio_connection import AsyncConnection
@@ -26,7 +27,6 @@ from headrace.model_calls import ModelCalls
 from headrace.model_types import EngineStat, ModelInfo
 from headrace.request_calls import RequestCalls
 from headrace.retry import ONCE
-from headrace.transport import client_closed
 from headrace.types import RequestInfo
 from headrace.wire_errors import error_from_status
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from google.protobuf.message import Message
+from headrace_proto.wire.transport import CallError, client_closed
 
 from headrace.aio_session import AsyncSessionDriver
 from headrace.aio_tasks import Tasks
@@ -17,7 +18,6 @@ from headrace.attempts import Attempts
 from headrace.connection import BaseConnection, check_timeout, client_name
 from headrace.fork import check_process, current_process
 from headrace.retry import RetryPolicy
-from headrace.transport import CallError, client_closed
 from headrace.wire_errors import error_from_status
 
 Answer = TypeVar("Answer", bound=Message)

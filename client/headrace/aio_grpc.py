@@ -9,11 +9,12 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
+from headrace_proto.wire.transport import CallError
 
 from headrace.aio_waiting import being_cancelled
 from headrace.grpc_channels import Channel, Channels, Failover, check_size, closed
 from headrace.mismatch import is_doubtful
-from headrace.transport import CallError, broke_off
+from headrace.transport import broke_off
 
 _LOST_STATUS = "Internal error from Core"
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from headrace_proto.wire.transport import CallError
+
 from headrace.aio_transport import AsyncMessageStream
 from headrace.aio_waiting import HomeLoop
-from headrace.transport import CallError
 from headrace.wire_errors import error_from_status
 
 Item = TypeVar("Item")

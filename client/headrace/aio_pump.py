@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+from headrace_proto.pure.faults import is_fault
 from headrace_proto.v1 import request_pb2
+from headrace_proto.wire.transport import CallError
 
 from headrace.aio_feed import AsyncFeed
 from headrace.aio_transport import AsyncMessageStream
 from headrace.aio_waiting import AsyncClock
 from headrace.deadline import Deadline
 from headrace.errors import HeadraceError, InternalServerError
-from headrace.faults import is_fault
 from headrace.pump import LOOK_EVERY
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
-from headrace.transport import CallError, broke_off
+from headrace.transport import broke_off
 from headrace.wire_errors import error_from_status
 
 logger = logging.getLogger(__name__)

@@ -7,20 +7,21 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from headrace_proto.pure.faults import is_fault
 from headrace_proto.v1.session_pb2 import SessionResponse
+from headrace_proto.wire.transport import CallError
 
 from headrace.aio_feed import AsyncFeed
 from headrace.aio_transport import AsyncMessageChannel, AsyncTransport
 from headrace.aio_waiting import AsyncClock, Signal
 from headrace.deadline import Deadline
 from headrace.errors import HeadraceError, InternalServerError, UnavailableError
-from headrace.faults import is_fault
 from headrace.recovery import Recovery
 from headrace.retry import RetryPolicy
 from headrace.session import ClientSession, refuses_sessions
 from headrace.session_driver import METHOD
 from headrace.subscription import Subscription, subscription_of
-from headrace.transport import CallError, broke_off
+from headrace.transport import broke_off
 from headrace.wire_errors import error_from_status
 
 logger = logging.getLogger(__name__)

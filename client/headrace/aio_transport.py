@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from google.protobuf.message import Message
+from headrace_proto.wire.transport import Transport
 
-from headrace.transport import Transport, check_options, open_registered, registered_scheme
+from headrace.transport import check_options, open_registered, registered_scheme
 
 
 class AsyncMessageStream(Protocol):

@@ -8,12 +8,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from headrace_proto.wire.transport import Transport
+
 from headrace.connection import Connection, check_timeout
 from headrace.errors import HeadraceError, UnavailableError
 from headrace.giving_back import GIVE_BACK_TIMEOUT, give_back
 from headrace.request_calls import RequestCalls
 from headrace.retry import Clock, RetryPolicy, SystemClock
-from headrace.transport import Transport, open_transport
+from headrace.transport import open_transport
 
 logger = logging.getLogger(__name__)
 

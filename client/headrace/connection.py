@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from google.protobuf.message import Message
+from headrace_proto.wire.transport import CallError, MessageStream, Transport, client_closed
 
 from headrace.attempts import Attempts
 from headrace.deadline import FOR_EVER
@@ -18,7 +19,6 @@ from headrace.janitor import Janitor
 from headrace.open_requests import OpenRequests
 from headrace.retry import Clock, RetryPolicy
 from headrace.session_driver import SessionDriver
-from headrace.transport import CallError, MessageStream, Transport, client_closed
 from headrace.wire_errors import error_from_status
 
 Answer = TypeVar("Answer", bound=Message)

@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import numbers
@@ -27,6 +26,7 @@ from typing import Any
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
+from headrace_proto.pure.suggestions import did_you_mean
 
 from headrace.caller_words import argument
 from headrace.errors import InvalidRequestError
@@ -88,8 +88,7 @@ def _unknown_key(path: str, name: object, known: Iterable[str]) -> InvalidReques
 def _advice(name: str, known: Iterable[str]) -> str:
     names = list(known)
     ours = our_name(name, names)
-    close = [ours] if ours is not None else difflib.get_close_matches(name, names, n=3)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"; did you mean {ours}?" if ours is not None else did_you_mean(name, names)
 
 
 def invalid(path: str, value: object, allowed: str) -> InvalidRequestError:

@@ -7,25 +7,20 @@ import threading
 from typing import Any, cast
 
 import grpc
-from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.message import DecodeError, Message
-from headrace_proto.v1 import status_pb2
+from google.protobuf.message import Message
+from headrace_proto.pure.addresses import is_local, parse_addresses, plain_reason
+from headrace_proto.pure.limits import MAX_ANSWER_BYTES, MAX_REQUEST_BYTES
+from headrace_proto.v1.status_pb2 import Status
+from headrace_proto.wire.status import failure, has_status, status_in
+from headrace_proto.wire.transport import CallError, client_closed
 
-from headrace.addresses import is_local, parse_addresses, plain_reason
 from headrace.errors import InvalidRequestError
 from headrace.fork import ForkGuard
 from headrace.methods import CONVERSATIONS, METHODS, Method
 from headrace.mismatch import Mismatch
-from headrace.transport import CallError, client_closed
-
-MAX_MESSAGE_BYTES = 16 * 2**20
-"""Largest message to a server; servers have the same limit."""
-
-MAX_ANSWER_BYTES = 64 * 2**20
-"""Largest message from a server."""
 
 CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     # A peer that vanished is noticed within 30 s; reading gives up 30 s later, which makes a minute in all.
     ("grpc.keepalive_time_ms", 20_000),
@@ -46,7 +41,6 @@ CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
 
 logger = logging.getLogger(__name__)
 
-_STATUS_TRAILER = "grpc-status-details-bin"
 _fork_guard = ForkGuard("gRPC")
 
 
@@ -142,7 +136,7 @@ class Failover:
         Where the server cannot be reached it may be looked at for some seconds, to find out whether it ever can.
         """
         call = cast(grpc.Call, error)
-        if call.code() is grpc.StatusCode.UNAVAILABLE and not self._closed and not _answered(call):
+        if call.code() is grpc.StatusCode.UNAVAILABLE and not self._closed and not has_status(call.trailing_metadata()):
             self._note(channel.target, self._mismatches[channel.target].reason(call.details() or ""))
         if self._closed:
             # gRPC says of a call that its own side cut no more than that it was cancelled.
@@ -179,42 +173,29 @@ class Failover:
         return [channel.close() for channel in channels]
 
 
-def _answered(call: grpc.Call) -> bool:
-    """Whether a server sent this failure."""
-    return any(key == _STATUS_TRAILER for key, _ in call.trailing_metadata() or ())
-
-
-def _never(wrong: dict[str, str]) -> status_pb2.Status:
+def _never(wrong: dict[str, str]) -> Status:
     """None of the addresses can ever be connected to."""
-    info = status_pb2.ErrorInfo(reason="TLS_MISMATCH", domain="headrace")
-    detail = AnyMessage(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=info.SerializeToString())
     message = "; ".join(f"no connection to {target}: {reason}" for target, reason in wrong.items())
-    return status_pb2.Status(code=grpc.StatusCode.UNAUTHENTICATED.value[0], message=message, details=[detail])
+    return failure("UNAUTHENTICATED", "TLS_MISMATCH", message)
 
 
-def _status_of(call: grpc.Call, target: str) -> status_pb2.Status:
-    for key, value in call.trailing_metadata() or ():
-        if key == _STATUS_TRAILER:
-            status = status_pb2.Status()
-            try:
-                status.ParseFromString(cast(bytes, value))
-            except DecodeError:
-                break
-            return status
+def _status_of(call: grpc.Call, target: str) -> Status:
+    if (status := status_in(call.trailing_metadata())) is not None:
+        return status
     code, message = call.code(), call.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE:
         message = f"no answer from {target}: {plain_reason(message, target)}"
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = f"no answer from {target} in time: {message}"
-    return status_pb2.Status(code=code.value[0], message=message)
+    return Status(code=code.value[0], message=message)
 
 
 def check_size(request: Message) -> None:
     """Refuses what gRPC would refuse without saying why. Raises InvalidRequestError."""
     size = request.ByteSize()
-    if size > MAX_MESSAGE_BYTES:
+    if size > MAX_REQUEST_BYTES:
         raise InvalidRequestError(
-            f"the message has {size} bytes, and a call carries at most {MAX_MESSAGE_BYTES}: shorten the prompt"
+            f"the message has {size} bytes, and a call carries at most {MAX_REQUEST_BYTES}: shorten the prompt"
         )
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from headrace_proto.pure.limits import PING_INTERVAL, PING_TIMEOUT
 from headrace_proto.v1 import session_pb2
 
 from headrace.retry import Time
-
-_INTERVAL = 10.0  # seconds, until the server says how often
-_TIMEOUT = 30.0
 
 
 class Heartbeat:
@@ -19,14 +17,14 @@ class Heartbeat:
 
     def __init__(self, clock: Time) -> None:
         self._clock = clock
-        self._interval, self._timeout = _INTERVAL, _TIMEOUT
+        self._interval, self._timeout = PING_INTERVAL, PING_TIMEOUT
         self._number = 0
         self._heard = self._pinged = clock.monotonic()
 
     def agree(self, opened: session_pb2.SessionOpened) -> None:
         """Takes the server's times where it gives them."""
-        self._interval = opened.ping_interval.ToNanoseconds() / 1e9 or _INTERVAL
-        self._timeout = opened.ping_timeout.ToNanoseconds() / 1e9 or _TIMEOUT
+        self._interval = opened.ping_interval.ToNanoseconds() / 1e9 or PING_INTERVAL
+        self._timeout = opened.ping_timeout.ToNanoseconds() / 1e9 or PING_TIMEOUT
 
     def heard(self) -> None:
         """The server said something."""

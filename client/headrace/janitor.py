@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from headrace.faults import is_fault
+from headrace_proto.pure.faults import is_fault
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from headrace_proto.wire.transport import CallError, MessageStream
+
 from headrace.janitor import Janitor
-from headrace.transport import CallError, MessageStream
 from headrace.wire_errors import error_from_status
 
 Item = TypeVar("Item")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-import ssl
 import threading
 import time
 from contextlib import suppress
 from typing import Any, cast
 
 import grpc
+from headrace_proto.pure.tls import any_certificate
 
 _PROBE_SECONDS = 2.0
 """For each address of a server that is looked at; one that is further away is told as it was before."""
@@ -111,14 +111,6 @@ class Mismatch:
 def is_doubtful(details: str) -> bool:
     """Whether these words of gRPC leave open why a server was not reached, so that it is worth a look."""
     return _UNREACHED in details
-
-
-def any_certificate() -> ssl.SSLContext:
-    """Greets a server only to see whether it speaks TLS."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    return context
 
 
 def speaks_tls(target: str) -> bool:

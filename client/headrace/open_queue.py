@@ -7,6 +7,7 @@ from functools import partial
 
 from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
+from headrace_proto.wire.transport import MessageStream
 
 from headrace.calls import REQUESTS
 from headrace.connection import Connection
@@ -17,7 +18,6 @@ from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
 from headrace.result_queue import ResultQueue
 from headrace.retry import ONCE, RetryPolicy
-from headrace.transport import MessageStream
 
 # A look beside the stream is worth little patience: the next one comes within a second.
 GLANCE_TIMEOUT = 5.0

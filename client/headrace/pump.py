@@ -6,16 +6,17 @@ import logging
 import threading
 from collections.abc import Callable
 
+from headrace_proto.pure.faults import is_fault
 from headrace_proto.v1 import request_pb2
+from headrace_proto.wire.transport import CallError, MessageStream
 
 from headrace.deadline import Deadline
 from headrace.errors import HeadraceError, InternalServerError
-from headrace.faults import is_fault
 from headrace.feed import Feed
 from headrace.reader import SequenceReader
 from headrace.recovery import Recovery
 from headrace.retry import Clock
-from headrace.transport import CallError, MessageStream, broke_off
+from headrace.transport import broke_off
 from headrace.wire_errors import error_from_status
 
 LOOK_EVERY = 1.0

@@ -8,17 +8,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+from headrace_proto.pure.faults import is_fault
 from headrace_proto.v1.session_pb2 import SessionResponse
+from headrace_proto.wire.transport import CallError, MessageChannel, SessionTransport, Transport, client_closed
 
 from headrace.deadline import Deadline
 from headrace.errors import HeadraceError, InternalServerError, UnavailableError
-from headrace.faults import is_fault
 from headrace.feed import Feed
 from headrace.recovery import Recovery
 from headrace.retry import Clock, RetryPolicy
 from headrace.session import ClientSession, refuses_sessions
 from headrace.subscription import Subscription, subscription_of
-from headrace.transport import CallError, MessageChannel, SessionTransport, Transport, broke_off, client_closed
+from headrace.transport import broke_off
 from headrace.wire_errors import error_from_status
 
 METHOD = "headrace.v1.RequestService/Session"

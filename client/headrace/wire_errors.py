@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from headrace_proto.v1 import model_pb2, status_pb2
+from headrace_proto.wire.status import CODE_NAMES, details_of, state_name
 
 from headrace.caller_words import in_arguments, in_methods
 from headrace.errors import (
@@ -24,28 +24,6 @@ from headrace.errors import (
     StateError,
     UnavailableError,
 )
-
-# The codes of gRPC by number. Written out because a transport without gRPC uses them too.
-CODE_NAMES = {
-    1: "CANCELLED",
-    2: "UNKNOWN",
-    3: "INVALID_ARGUMENT",
-    4: "DEADLINE_EXCEEDED",
-    5: "NOT_FOUND",
-    6: "ALREADY_EXISTS",
-    7: "PERMISSION_DENIED",
-    8: "RESOURCE_EXHAUSTED",
-    9: "FAILED_PRECONDITION",
-    10: "ABORTED",
-    11: "OUT_OF_RANGE",
-    12: "UNIMPLEMENTED",
-    13: "INTERNAL",
-    14: "UNAVAILABLE",
-    15: "DATA_LOSS",
-    16: "UNAUTHENTICATED",
-}
-
-UNAVAILABLE = 14
 
 _CLASSES: dict[str, type[HeadraceError]] = {
     "CANCELLED": UnavailableError,
@@ -73,7 +51,7 @@ def error_from_status(status: status_pb2.Status, *, request_id: str = "", handle
         request_id: the request that the call was about, where the details name none.
         handle: the handle that the call was about; an unknown request is then a released one.
     """
-    facts = _facts(status.details)
+    facts = _facts(status)
     code = CODE_NAMES.get(status.code, "UNKNOWN")
     reason = facts.pop("reason", "") or code
     metadata = facts.get("metadata", {})
@@ -103,19 +81,10 @@ def _class_of(code: str, reason: str, released: bool) -> type[HeadraceError]:
     return _CLASSES.get(code, InternalServerError)
 
 
-def _facts(details: Iterable[AnyMessage]) -> dict[str, Any]:
+def _facts(status: status_pb2.Status) -> dict[str, Any]:
     facts: dict[str, Any] = {}
-    for packed in details:
-        kind, read = _READERS.get(packed.type_url.rpartition("/")[2], (None, None))
-        if kind is None or read is None:
-            continue
-        message = kind()
-        try:
-            message.ParseFromString(packed.value)
-        except DecodeError:
-            # A detail that cannot be read must not hide the failure that it describes.
-            continue
-        facts.update(read(message))
+    for detail in details_of(status):
+        facts.update(_READERS[type(detail)](detail))
     return facts
 
 
@@ -141,16 +110,14 @@ def _read_queue_info(info: status_pb2.QueueInfo) -> dict[str, Any]:
 
 
 def _read_model_state(info: model_pb2.ModelStateInfo) -> dict[str, Any]:
-    if info.state not in model_pb2.ModelState.values():
-        return {"model_name": info.model_name, "state": str(info.state)}
-    return {"model_name": info.model_name, "state": model_pb2.ModelState.Name(info.state).removeprefix("MODEL_STATE_")}
+    return {"model_name": info.model_name, "state": state_name(info.state)}
 
 
-_READERS: dict[str, tuple[type[Message], Callable[[Any], dict[str, Any]]]] = {
-    "google.rpc.ErrorInfo": (status_pb2.ErrorInfo, _read_error_info),
-    "google.rpc.RetryInfo": (status_pb2.RetryInfo, _read_retry_info),
-    "google.rpc.BadRequest": (status_pb2.BadRequest, _read_bad_request),
-    "google.rpc.RequestInfo": (status_pb2.RequestInfo, _read_request_info),
-    "headrace.v1.QueueInfo": (status_pb2.QueueInfo, _read_queue_info),
-    "headrace.v1.ModelStateInfo": (model_pb2.ModelStateInfo, _read_model_state),
+_READERS: dict[type[Message], Callable[[Any], dict[str, Any]]] = {
+    status_pb2.ErrorInfo: _read_error_info,
+    status_pb2.RetryInfo: _read_retry_info,
+    status_pb2.BadRequest: _read_bad_request,
+    status_pb2.RequestInfo: _read_request_info,
+    status_pb2.QueueInfo: _read_queue_info,
+    model_pb2.ModelStateInfo: _read_model_state,
 }

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import json
 import reprlib
-from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from headrace_proto.pure.faults import is_fault
 
 
 @dataclass(frozen=True)
@@ -189,15 +190,6 @@ class OutOfMemory(FailedPrecondition):
     """A model does not fit; the message says what to lower."""
 
     reason = "OUT_OF_MEMORY"
-
-
-def is_fault(error: BaseException) -> bool:
-    """Whether an exception is a failure of the code, and not somebody's wish to end what is being done.
-
-    Native libraries panic with exceptions that are no `Exception`. Whoever is the last to catch failures catches
-    `BaseException`, and raises again what is none by this.
-    """
-    return not isinstance(error, CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit)
 
 
 def in_words(error: BaseException) -> str:

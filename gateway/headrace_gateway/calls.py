@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
-from headrace.faults import is_fault
-from headrace.host_shares import HostShares
-from headrace.intake import Intake, NoMessage
-from headrace.log_budget import LogBudget
+from headrace_proto.pure.faults import is_fault
+from headrace_proto.pure.host_shares import HostShares
+from headrace_proto.pure.log_budget import LogBudget
+from headrace_proto.server.intake import Intake, NoMessage
 
 from headrace_gateway import status
 from headrace_gateway.faults import defect

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from headrace_proto.pure.limits import MAX_HANDLE_BYTES, PORTION
+from headrace_proto.pure.used_numbers import UsedNumbers
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import status
@@ -16,13 +18,7 @@ from headrace_gateway.status import CallError
 MAX_CHANNELS = 24_576
 """Channels that a session may have at a time: what one may hold of the MAX_READERS of an engine's stream."""
 
-MAX_HANDLE_BYTES = 1024
-"""Bytes of a handle; it comes back in a HandleError, and messages are bounded."""
-
 _CROWD = 4096
-
-_PORTION = 256
-"""Attaches, detaches and acks after which others have a turn."""
 
 
 class ClientBook:
@@ -41,7 +37,7 @@ class ClientBook:
         self.outbox = Outbox(limits, on_more)
         self._route = route
         self._readers: dict[int, Reader] = {}
-        self._used = _Numbers()
+        self._used = UsedNumbers()
 
     @property
     def done(self) -> bool:
@@ -71,15 +67,15 @@ class ClientBook:
         """
         for number, attach in enumerate(request.attach, 1):
             self._attach(attach, f"attach[{number - 1}]")
-            if number % _PORTION == 0:
+            if number % PORTION == 0:
                 yield
         for number, channel in enumerate(request.detach, 1):
             self._detach(channel)
-            if number % _PORTION == 0:
+            if number % PORTION == 0:
                 yield
         for number, ack in enumerate(request.acks, 1):
             self._acknowledge(ack, f"acks[{number - 1}]")
-            if number % _PORTION == 0:
+            if number % PORTION == 0:
                 yield
         if request.HasField("ping"):
             self.outbox.put_pong(request.ping.number)
@@ -113,7 +109,7 @@ class ClientBook:
             self._readers[attach.channel] = Reader(attach, self, upstream)
 
     def _check(self, attach: wire.Attach, path: str) -> None:
-        if not self._used.add(attach.channel):
+        if not self._used.use(attach.channel):
             text = f"is {attach.channel}, which was used before or is 0; allowed: each number from 1 once in a stream"
             raise status.invalid_field(f"{path}.channel", text)
         if (length := len(attach.handle.encode())) > MAX_HANDLE_BYTES:
@@ -139,21 +135,3 @@ class ClientBook:
             allowed = f"allowed: {reader.acked} to {reader.next}, from the last ack to what was sent"
             raise status.invalid_field(f"{path}.position", f"is {ack.position}; {allowed}")
         reader.acknowledge(ack.position, ack.window if ack.HasField("window") else None)
-
-
-class _Numbers:
-    """Numbers from 1, each once. Those in a row from 1 on take no memory."""
-
-    def __init__(self) -> None:
-        self._all_up_to = 0
-        self._others: set[int] = set()
-
-    def add(self, number: int) -> bool:
-        """Adds a number; false if it is below 1 or there already."""
-        if number <= self._all_up_to or number in self._others:
-            return False
-        self._others.add(number)
-        while self._all_up_to + 1 in self._others:
-            self._all_up_to += 1
-            self._others.remove(self._all_up_to)
-        return True

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import grpc
 import structlog
-from headrace.mismatch import any_certificate
+from headrace_proto.pure.limits import MAX_ANSWER_BYTES
+from headrace_proto.pure.tls import any_certificate
 from headrace_proto.v1 import (
     engine_service_pb2,
     engine_service_pb2_grpc,
@@ -27,11 +28,8 @@ from headrace_gateway.rewrite import readdress
 
 log = structlog.get_logger()
 
-ANSWER_BYTES = 64 << 20
-"""Largest message, in bytes, that the gateway takes from an engine."""
-
 CONNECTION_OPTIONS = (
-    ("grpc.max_send_message_length", ANSWER_BYTES),
+    ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),  # what counts: gRPC waits a minute for the answer to a ping otherwise
@@ -41,7 +39,7 @@ CONNECTION_OPTIONS = (
 
 _CHANNEL_OPTIONS = [
     *CONNECTION_OPTIONS,
-    ("grpc.max_receive_message_length", ANSWER_BYTES),
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),

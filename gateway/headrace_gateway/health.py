@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from grpc_health.v1 import health, health_pb2
-from headrace.faults import is_fault
+from headrace_proto.pure.faults import is_fault
 
 from headrace_gateway.engines import serving
 from headrace_gateway.faults import defect

@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 import structlog
-from headrace.grpc_log import GoneClients
+from headrace_proto.server.grpc_log import GoneClients
 
 
 def configure(style: str = "auto", stream: TextIO | None = None) -> None:

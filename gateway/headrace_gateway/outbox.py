@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 from headrace_proto.v1 import session_pb2 as wire
+from headrace_proto.wire.session_rows import Columns
 
-from headrace_gateway.rows import Columns, Row, add_row
+from headrace_gateway.rows import Row, add_row, rows_of
 from headrace_gateway.session_limits import SessionLimits
 
 M = TypeVar("M", bound=Message)
@@ -219,7 +220,7 @@ class Outbox:
     def _pile_up(self, step: wire.StepBatch) -> None:
         """Puts rows where each channel's others wait."""
         longest = self._limits.message_bytes // 8
-        for channel, row in Columns(step).rows():
+        for channel, row in rows_of(Columns(step)):
             kept = self._channels.setdefault(channel, _Waiting()).rows
             before = kept[-1].size if kept else 0
             if kept and kept[-1].join(row, longest):

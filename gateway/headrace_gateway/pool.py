@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from headrace.faults import is_fault
+from headrace_proto.pure.faults import is_fault
 
 from headrace_gateway import status
 from headrace_gateway.engines import Engine

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from headrace_proto.pure.limits import DEFAULT_WINDOW
 from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import session_pb2 as wire
 from headrace_proto.v1.status_pb2 import Status
 
 from headrace_gateway.outbox import Outbox
 from headrace_gateway.rewrite import readdress
-
-DEFAULT_WINDOW = 4096
 
 _TERMINAL = frozenset(
     {

@@ -6,7 +6,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
-from headrace.method_finder import MethodFinder
+from headrace_proto.server.method_finder import MethodFinder
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 
 SERVICES = tuple(

@@ -11,8 +11,9 @@ import socket
 import grpc
 import structlog
 from grpc_health.v1 import health_pb2_grpc
-from headrace.ending import GRACE, Ending
-from headrace.intake import FLOW_OPTIONS
+from headrace_proto.pure.limits import MAX_REQUEST_BYTES
+from headrace_proto.server.ending import GRACE, Ending
+from headrace_proto.server.intake import FLOW_OPTIONS
 from headrace_proto.v1 import (
     engine_service_pb2_grpc,
     model_service_pb2_grpc,
@@ -38,13 +39,10 @@ _HOUR_MS = 3_600_000
 _LAST_WORDS_SECONDS = 1.0
 _ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
-REQUEST_BYTES = 16 << 20
-"""Largest message, in bytes, that the gateway takes from a client; engines have the same limit."""
-
 _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),  # a second process on the port must fail, not share it
     *CONNECTION_OPTIONS,
-    ("grpc.max_receive_message_length", REQUEST_BYTES),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients ping through a long prefill
     ("grpc.max_connection_age_ms", _HOUR_MS),
     ("grpc.max_connection_age_grace_ms", _HOUR_MS),

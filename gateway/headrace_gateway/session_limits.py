@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace_proto.pure.limits import LEAVE_SECONDS, PING_INTERVAL, PING_TIMEOUT
+
 
 @dataclass(frozen=True)
 class SessionLimits:
@@ -20,10 +22,10 @@ class SessionLimits:
         reopen_at_most: longest such pause.
     """
 
-    ping_interval: float = 10.0
-    ping_timeout: float = 30.0
+    ping_interval: float = PING_INTERVAL
+    ping_timeout: float = PING_TIMEOUT
     held_bytes: int = 8 << 20
     message_bytes: int = 1 << 20
-    leave_seconds: float = 4.0
+    leave_seconds: float = LEAVE_SECONDS
     reopen_seconds: float = 0.1
     reopen_at_most: float = 2.0

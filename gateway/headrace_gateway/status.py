@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import grpc
-from google.protobuf.any_pb2 import Any as PackedAny
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from headrace_proto.v1 import model_pb2, status_pb2
+from headrace_proto.wire.status import failure, info_of, state_name, status_in, trailer_of
 
-DOMAIN = "headrace"
-DETAILS_KEY = "grpc-status-details-bin"
-TYPE_URL = "type.googleapis.com/"
 RETRY_SECONDS = 1.0
 SHOWN_LENGTH = 128
 _FEW = 8
 """Names that a message lists at most."""
 
-_GOOGLE_TWINS = frozenset({"ErrorInfo", "RetryInfo", "BadRequest", "RequestInfo"})
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -43,49 +39,29 @@ class CallError(Exception):
     @property
     def reason(self) -> str:
         """Reason of the ErrorInfo among the details; "" if none came with it."""
-        return self._info.reason
+        return info_of(self.status).reason
 
     @property
     def facts(self) -> Mapping[str, str]:
         """Metadata of that ErrorInfo."""
-        return self._info.metadata
+        return info_of(self.status).metadata
 
     @property
     def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
         """What carries the details in the trailers; empty if there are none."""
-        return ((DETAILS_KEY, self.status.SerializeToString()),) if self.status.details else ()
-
-    @property
-    def _info(self) -> status_pb2.ErrorInfo:
-        """Our own ErrorInfo; an empty one if there is none."""
-        for detail in self.status.details:
-            if detail.type_url.endswith("/google.rpc.ErrorInfo"):
-                info = status_pb2.ErrorInfo.FromString(detail.value)
-                return info if info.domain == DOMAIN else status_pb2.ErrorInfo()
-        return status_pb2.ErrorInfo()
+        return trailer_of(self.status) if self.status.details else ()
 
 
 def from_rpc(error: grpc.aio.AioRpcError) -> CallError:
     """The failure of a call to an engine, with the details that the engine sent."""
-    for key, value in error.trailing_metadata() or ():
-        if key == DETAILS_KEY and isinstance(value, bytes):
-            try:
-                return CallError(status_pb2.Status.FromString(value))
-            except DecodeError:
-                break
+    if (status := status_in(error.trailing_metadata())) is not None:
+        return CallError(status)
     return CallError(status_pb2.Status(code=error.code().value[0], message=error.details() or ""))
 
 
 def shown(text: str) -> str:
     """A name that a caller sent, cut so that the trailers stay below the 8 KiB that gRPC peers accept."""
     return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}… ({len(text)} characters)"
-
-
-def pack(detail: Message) -> PackedAny:
-    """A detail under its type URL: google.rpc's for those that have a twin there, so that any gRPC library reads it."""
-    name = detail.DESCRIPTOR.name
-    package = "google.rpc" if name in _GOOGLE_TWINS else "headrace.v1"
-    return PackedAny(type_url=f"{TYPE_URL}{package}.{name}", value=detail.SerializeToString(deterministic=True))
 
 
 def refusal(code: grpc.StatusCode, reason: str, message: str, *details: Message, **metadata: str) -> CallError:
@@ -99,9 +75,7 @@ def refusal(code: grpc.StatusCode, reason: str, message: str, *details: Message,
         metadata: facts of the ErrorInfo.
     """
     facts = {key: shown(value) for key, value in metadata.items()}
-    info = status_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=facts)
-    packed = [pack(info), *map(pack, details)]
-    return CallError(status_pb2.Status(code=code.value[0], message=message, details=packed))
+    return CallError(failure(code.name, reason, message, *details, metadata=facts))
 
 
 def _retry() -> status_pb2.RetryInfo:
@@ -178,7 +152,7 @@ def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str
     way = _WAYS.get(state, "start it first (StartModel)")
     if state == model_pb2.MODEL_STATE_FAILED:
         way = f"{failure.removesuffix('.') or 'it failed'}. {_REPLACE}, then start it (StartModel)"
-    message = f'model "{shown(model_name)}" is {_state_name(state)}: {way}'
+    message = f'model "{shown(model_name)}" is {state_name(state)}: {way}'
     detail = model_pb2.ModelStateInfo(model_name=model_name, state=state)
     code = grpc.StatusCode.FAILED_PRECONDITION
     return refusal(code, "MODEL_NOT_RUNNING", message, detail, model_name=model_name)
@@ -187,12 +161,8 @@ def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str
 def model_starting(model_name: str, state: model_pb2.ModelState) -> CallError:
     """An engine is about to run the model."""
     way = "it takes requests once it is RUNNING. Try again, or watch it (WatchModel)"
-    message = f'model "{shown(model_name)}" is {_state_name(state)}: {way}'
+    message = f'model "{shown(model_name)}" is {state_name(state)}: {way}'
     return _unavailable("MODEL_STARTING", message, model_name=model_name)
-
-
-def _state_name(state: model_pb2.ModelState) -> str:
-    return model_pb2.ModelState.Name(state).removeprefix("MODEL_STATE_")
 
 
 def no_engine(model_name: str, why: str) -> CallError:

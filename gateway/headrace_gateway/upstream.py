@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import structlog
 from google.protobuf.duration_pb2 import Duration
-from headrace.faults import is_fault
+from headrace_proto.pure.faults import is_fault
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import __version__, status

@@ -6,13 +6,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from headrace.shares import Shares
+from headrace_proto.pure.shares import Shares
 from headrace_proto.v1 import session_pb2 as wire
 from headrace_proto.v1.status_pb2 import Status
+from headrace_proto.wire.session_rows import Columns
 
 from headrace_gateway import status
 from headrace_gateway.reader import Downstream, Reader
-from headrace_gateway.rows import Columns
 
 MAX_READERS = 32_768
 """Channels of one stream. Engines allow twice as many, as each resumed reader has two for a moment."""

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from headrace import Client
 from headrace.aio_transport import AsyncTransport, for_asyncio
-from headrace.transport import SessionTransport, Transport, open_transport
+from headrace.transport import open_transport
+from headrace_proto.wire.transport import SessionTransport, Transport
 from support.contract.loop_client import LoopThread, loop_client
 from support.contract.places import (
     BROKEN_MODEL,

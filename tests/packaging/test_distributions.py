@@ -103,6 +103,7 @@ def test_the_engine_wheel_fits_every_python_and_has_the_library(built: dict[str,
 def test_the_library_inside_the_engine_s_wheel_works(
     built: dict[str, Distribution], python: Path, tmp_path: Path
 ) -> None:
+    built["proto"].unpack(tmp_path)
     printed = call(python, "-c", NORM, path=built["engine_service"].unpack(tmp_path))
     assert printed.split() == ["1.0", "2.0", "3.0", "4.0"]
 

@@ -12,13 +12,13 @@ from headrace import UnavailableError
 from headrace.recovery import Recovery
 from headrace.retry import RetryPolicy
 from headrace.session import ClientSession
-from headrace_engine.engine.sessions.session import PING_TIMEOUT
 from headrace_engine.service.convert_session import apply, session_response
 from headrace_gateway import status
 from headrace_gateway.client_book import ClientBook
 from headrace_gateway.routing import Handle
 from headrace_gateway.session_limits import SessionLimits
 from headrace_gateway.upstream_book import UpstreamBook
+from headrace_proto.pure.limits import PING_TIMEOUT
 from headrace_proto.v1 import session_pb2 as wire
 from support.clocks.client_clock import FakeClock
 from support.engine.session_rig import SessionRig, Story

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from headrace_engine.errors import is_fault
+from headrace_proto.pure.faults import is_fault
 
 PANIC = "a defect of the parser"
 """What the text of a panic begins with."""

@@ -9,6 +9,8 @@ from contextlib import closing, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from headrace_proto.pure.faults import is_fault
+
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
@@ -19,7 +21,7 @@ from headrace_engine.core.pulse import Pulse
 from headrace_engine.core.runner import Runner
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.warmup import start_up
-from headrace_engine.errors import HeadraceError, InvalidArgument, is_fault
+from headrace_engine.errors import HeadraceError, InvalidArgument
 from headrace_engine.process.devices import has_cuda
 from headrace_engine.process.vocabulary import BegunVocabulary
 

@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
+from headrace_proto.pure.faults import is_fault
+from headrace_proto.pure.limits import PING_INTERVAL, PING_TIMEOUT, PORTION
 from headrace_proto.v1 import session_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine.config.field_checks import NOT_YET
 from headrace_engine.engine.sessions import session_update as told
-from headrace_engine.engine.sessions.session import PING_INTERVAL, PING_TIMEOUT, EngineSession
+from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Place
-from headrace_engine.errors import InvalidArgument, is_fault
+from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.codec import Codec, write_seconds
 from headrace_engine.service.convert_results import END_RECORD, PREFIX_REUSE, fill_details
 from headrace_engine.service.status import fill_status
@@ -27,9 +29,6 @@ SEQUENCE_END = Codec(told.SequenceEnd, session_pb2.SequenceEnd, END_RECORD)
 WINDOW_STATE = Codec(told.WindowState, session_pb2.WindowState)
 MODEL_LOAD = Codec(told.ModelLoad, session_pb2.ModelLoad)
 
-
-PORTION = 256
-"""Attaches, detaches and acks after which others have a turn."""
 
 M = TypeVar("M", bound=Message)
 Lost = Callable[[int, BaseException], None]

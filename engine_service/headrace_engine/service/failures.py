@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any, NoReturn, TypeVar
 
 from google.protobuf.message import DecodeError
-from headrace.log_budget import LogBudget
+from headrace_proto.pure.faults import is_fault
+from headrace_proto.pure.log_budget import LogBudget
 from headrace_proto.v1.status_pb2 import Status
 
 from headrace_engine.child_logs import trace
-from headrace_engine.errors import FieldViolation, HeadraceError, Internal, InvalidArgument, is_fault
+from headrace_engine.errors import FieldViolation, HeadraceError, Internal, InvalidArgument
 from headrace_engine.service.logs import logger
 from headrace_engine.service.status import MAX_FACT, code_of, shorten, to_status
 

@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeVar
 
 import grpc
 from google.protobuf.message import Message
-from headrace.fill import unknown_name
-from headrace.transport import CallError, MessageChannel, MessageStream, client_closed
+from headrace_proto.pure.suggestions import did_you_mean
+from headrace_proto.wire.transport import CallError, MessageChannel, MessageStream, client_closed
 
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
@@ -48,7 +48,8 @@ def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) ->
     known = [field.name for field in fields(EngineOptions)]
     for name in options:
         if name not in known:
-            raise unknown_name(f'Client("inprocess:") has no keyword "{name}"', name, ["retry", "timeout", *known])
+            close = did_you_mean(name, ["retry", "timeout", *known])
+            raise TypeError(f'Client("inprocess:") has no keyword "{name}"{close}')
     configure_library()
     settings = EngineOptions(**options)
     launcher = _launcher(core, settings)

@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from headrace.transport import CallError, client_closed
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 from headrace_proto.v1.status_pb2 import Status
+from headrace_proto.wire.transport import CallError, client_closed
 
 from headrace_engine.engine.engine import Engine
 from headrace_engine.service.engine_servicer import EngineServicer

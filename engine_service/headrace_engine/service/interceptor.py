@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any, NoReturn
 
 import grpc
-from headrace.intake import Intake, NoMessage
+from headrace_proto.server.intake import Intake, NoMessage
 from headrace_proto.v1.status_pb2 import Status
+from headrace_proto.wire.status import trailer_of
 
 from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.service.callers import note_caller
@@ -135,5 +136,4 @@ def _by_itself(method: Any, decode: Decode) -> Any:
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], status: Status) -> NoReturn:
     limit = MAX_GRPC_MESSAGE if status.message.isascii() else MAX_GRPC_MESSAGE // 3
-    details = (("grpc-status-details-bin", status.SerializeToString()),)
-    await context.abort(grpc_code(status), shorten(status.message, limit), trailing_metadata=details)
+    await context.abort(grpc_code(status), shorten(status.message, limit), trailing_metadata=trailer_of(status))

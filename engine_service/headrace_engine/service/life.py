@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from headrace.ending import GRACE, Ending
+from headrace_proto.server.ending import GRACE, Ending
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.model_paths import absent_roots

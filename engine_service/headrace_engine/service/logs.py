@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import structlog
-from headrace.grpc_log import GoneClients
+from headrace_proto.server.grpc_log import GoneClients
 from structlog.types import EventDict, Processor
 
 from headrace_engine.child_logs import OURS, trace

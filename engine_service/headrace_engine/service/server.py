@@ -8,8 +8,9 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from headrace.intake import FLOW_OPTIONS
-from headrace.method_finder import MethodFinder
+from headrace_proto.pure.limits import MAX_ANSWER_BYTES, MAX_REQUEST_BYTES
+from headrace_proto.server.intake import FLOW_OPTIONS
+from headrace_proto.server.method_finder import MethodFinder
 from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 
 from headrace_engine.engine.engine import Engine
@@ -32,13 +33,6 @@ SERVICES = (
 
 DETAILS = (status_pb2.DESCRIPTOR, error_details_pb2.DESCRIPTOR)
 """What reflection knows besides: failures carry these, and a tool that shows one asks what they are."""
-
-MAX_REQUEST_BYTES = 16 << 20
-"""Bytes of a message to an engine: a prompt of 4 million tokens as text, or of 5 million as ids, and a config of 1 MiB.
-gRPC reads a message before anybody can refuse it, so this is what each call costs at most."""
-
-MAX_ANSWER_BYTES = 64 << 20
-"""Bytes of an answer: the ids, texts and bytes of a whole prompt."""
 
 _HOUR_MS = 3_600_000
 

@@ -7,18 +7,17 @@ are cut, and the cut text says how long it was.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import grpc
-from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
-from headrace_proto.v1.model_pb2 import ModelState, ModelStateInfo
+from headrace_proto.v1.model_pb2 import ModelStateInfo
 from headrace_proto.v1.status_pb2 import BadRequest, ErrorInfo, QueueInfo, RequestInfo, RetryInfo, Status
+from headrace_proto.wire.status import DOMAIN, details_of, pack, state_name
 
 from headrace_engine import errors
 from headrace_engine.errors import FailedPrecondition, FieldViolation, HeadraceError, ResourceExhausted
 from headrace_engine.service.codec import read_seconds, write_seconds
-
-DOMAIN = "headrace"
 
 MAX_MESSAGE = 640
 """Bytes of a status' message."""
@@ -72,7 +71,7 @@ def fill_status(error: HeadraceError, status: Status) -> None:
     """Write an exception into a Status: its code, its message, and the details that its reason calls for."""
     status.code = code_of(error).value[0]
     status.message = shorten(error.message, MAX_MESSAGE)
-    status.details.extend(map(_pack, _details(error)))
+    status.details.extend(map(pack, _details(error)))
 
 
 def shorten(text: str, limit: int) -> str:
@@ -112,21 +111,14 @@ def _violations(violations: Sequence[FieldViolation]) -> Iterator[BadRequest.Fie
         yield BadRequest.FieldViolation(description=f"{rest} more fields are wrong and not shown here")
 
 
-def _pack(detail: Message) -> Any:
-    """Details with a google.rpc twin travel under its URL, so that every gRPC library reads them."""
-    package = "headrace.v1" if isinstance(detail, QueueInfo | ModelStateInfo) else "google.rpc"
-    url = f"type.googleapis.com/{package}.{detail.DESCRIPTOR.name}"
-    return Any(type_url=url, value=detail.SerializeToString(deterministic=True))
-
-
 def to_error(status: Status) -> HeadraceError:
     """The exception that a Status was made from."""
-    found = {detail.type_url.rpartition(".")[2]: detail.value for detail in status.details}
-    info = ErrorInfo.FromString(found.get("ErrorInfo", b""))
-    retry = read_seconds(RetryInfo.FromString(found["RetryInfo"]).retry_delay) if "RetryInfo" in found else None
+    found: dict[type[Message], Any] = {type(detail): detail for detail in details_of(status)}
+    info = found.get(ErrorInfo, ErrorInfo())
+    retry = read_seconds(found[RetryInfo].retry_delay) if RetryInfo in found else None
     kind = _CLASSES.get(status.code, errors.Internal)
     if kind is ResourceExhausted:
-        queue = QueueInfo.FromString(found["QueueInfo"]) if "QueueInfo" in found else None
+        queue = found.get(QueueInfo)
         return ResourceExhausted(
             status.message,
             reason=info.reason,
@@ -134,12 +126,9 @@ def to_error(status: Status) -> HeadraceError:
             waiting_ahead=queue.waiting_ahead if queue else 0,
             max_waiting=queue.max_waiting if queue else None,
         )
-    violations = [
-        FieldViolation(each.field, each.description)
-        for each in BadRequest.FromString(found.get("BadRequest", b"")).field_violations
-    ]
+    wrong = found.get(BadRequest, BadRequest()).field_violations
+    violations = [FieldViolation(each.field, each.description) for each in wrong]
     error = kind(status.message, reason=info.reason, violations=violations, metadata=info.metadata, retry_after=retry)
-    if isinstance(error, FailedPrecondition) and "ModelStateInfo" in found:
-        state = ModelState.Name(ModelStateInfo.FromString(found["ModelStateInfo"]).state)
-        error.state = state.removeprefix("MODEL_STATE_")
+    if isinstance(error, FailedPrecondition) and ModelStateInfo in found:
+        error.state = state_name(found[ModelStateInfo].state)
     return error

@@ -38,7 +38,7 @@ runpy.run_module("bench.gpu.measure", run_name="__main__")
 def start(libraries: Path, results: Path) -> subprocess.Popen[str]:
     """A fresh interpreter that measures all parts, with no more than a card's machine has."""
     code = MEASURE.format(missing=MISSING, parts=list(PARTS), results=str(results))
-    folders = os.pathsep.join((str(ROOT / "engine_service"), str(ROOT)))
+    folders = os.pathsep.join(str(path) for path in (ROOT / "proto", ROOT / "engine_service", ROOT))
     env = {**os.environ, "PYTHONPATH": folders, NATIVE_VARIABLE: str(libraries)}
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
 

@@ -43,7 +43,7 @@ sys.exit(pytest.main([*kernel_tests("sim and forward"), "--collect-only"]))
 
 def run(script: str, libraries: Path) -> str:
     """What a fresh interpreter prints, without the plugins of pytest that are here."""
-    folders = os.pathsep.join(str(path) for path in (ROOT / "engine_service", ROOT / "tests", ROOT))
+    folders = os.pathsep.join(str(path) for path in (ROOT / "proto", ROOT / "engine_service", ROOT / "tests", ROOT))
     env = {**os.environ, "PYTHONPATH": folders, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", NATIVE_VARIABLE: str(libraries)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -75,7 +75,8 @@ def test_the_tests_of_kernels_need_nothing_else(libraries: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_card_nothing_is_tested_and_written(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "engine_service"), str(ROOT)))}
+    folders = os.pathsep.join(str(path) for path in (ROOT / "proto", ROOT / "engine_service", ROOT))
+    env = {**os.environ, "PYTHONPATH": folders}
     command = [sys.executable, "-m", "bench.gpu.check"]
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path, check=False)
     assert (done.returncode, done.stdout) == (1, "")

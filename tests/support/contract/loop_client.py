@@ -13,7 +13,7 @@ from headrace import AsyncClient, AsyncResultQueue
 from headrace.aio_iterator import AsyncMessageIterator
 from headrace.aio_text_stream import AsyncTextStream
 from headrace.aio_transport import for_asyncio
-from headrace.transport import Transport
+from headrace_proto.wire.transport import Transport
 
 
 class LoopThread:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import Client
-from headrace.transport import Transport
+from headrace_proto.wire.transport import Transport
 
 PATHS = ("inprocess", "direct", "gateway")
 SIM = "sim"

@@ -14,9 +14,9 @@ from headrace_engine.engine.sessions.load import LoadWatch
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Place
 from headrace_engine.engine.sessions.session_update import ModelLoad, Rows, SessionUpdate
-from headrace_engine.engine.work.shares import Shares
 from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, TokenDetails, TokenTensors, TopLogprobs
+from headrace_proto.pure.shares import Shares
 
 from support.clocks.timers import FakeTimers
 

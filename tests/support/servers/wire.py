@@ -7,8 +7,9 @@ from typing import Any
 
 from google.protobuf.message import Message
 from headrace.methods import METHODS
-from headrace.transport import CallError, Transport, open_transport
+from headrace.transport import open_transport
 from headrace.wire_errors import error_from_status
+from headrace_proto.wire.transport import CallError, Transport
 
 from support.clocks.waiting import LIMIT
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Protocol
 
+from headrace_proto.pure.faults import is_fault
+
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.guides.compile_queue import GuideLine
-from headrace_engine.errors import in_words, is_fault
+from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide
 
 MOMENT = 0.005

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
+from headrace_proto.pure.faults import is_fault
+
 from headrace_engine.core.flight import Crashed, Flight, Landed
 from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceStep
 from headrace_engine.core.scheduling.schedule import Launched
-from headrace_engine.errors import in_words, is_fault
+from headrace_engine.errors import in_words
 from headrace_engine.generation_config import SamplingParams
 
 _log = logging.getLogger(__name__)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace_proto.pure.faults import is_fault
+
 from headrace_engine.core.link import Link
 from headrace_engine.core.runner import Sampled, Scores
 from headrace_engine.core.scheduling.schedule import Row, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.steps.step_output import prompt_piece, step_output
-from headrace_engine.errors import in_words, is_fault
+from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.messages import CoreStat, Ended, PromptPiece
 from headrace_engine.result_types import FinishReason

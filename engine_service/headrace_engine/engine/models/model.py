@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from headrace_proto.pure.faults import is_fault
+
 from headrace_engine.commands import AddSequence, EndSequence
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.runtime import core_plan, ready_effective
@@ -18,7 +20,7 @@ from headrace_engine.engine.models.state_errors import given_up, wrong_state
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import StepHistory
 from headrace_engine.engine.work.joined_calls import Verbs
-from headrace_engine.errors import HeadraceError, Internal, in_words, is_fault, quoted
+from headrace_engine.errors import HeadraceError, Internal, in_words, quoted
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
+from headrace_proto.pure.shares import within_share
+
 from headrace_engine.engine.config.generation import has_candidates
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.requests.requests import Request
-from headrace_engine.engine.work.shares import within_share
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.generation_config import GenerationConfig
 

@@ -7,25 +7,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from headrace_proto.pure.limits import DEFAULT_WINDOW, LEAVE_SECONDS, PING_INTERVAL, PING_TIMEOUT
+from headrace_proto.pure.shares import Shares
+from headrace_proto.pure.used_numbers import UsedNumbers
+
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.sessions.load import LoadWatch
-from headrace_engine.engine.sessions.session_channels import Channel, ChannelNumbers, Place, Refused, Timers
+from headrace_engine.engine.sessions.session_channels import Channel, Place, Refused, Timers, check_attach
 from headrace_engine.engine.sessions.session_reader import Reader
 from headrace_engine.engine.sessions.session_update import UPDATE_BYTES, SessionUpdate
-from headrace_engine.engine.work.shares import Shares
 from headrace_engine.errors import HeadraceError, ResourceExhausted, Unavailable
-
-DEFAULT_WINDOW = 4096
-"""Tokens that may be told beyond the acknowledged position where the attach does not say."""
-
-PING_INTERVAL = 10.0
-"""Seconds after which a client should say something again."""
-
-PING_TIMEOUT = 30.0
-"""Seconds of silence that end a session."""
-
-LEAVE_TIME = 4.0
-"""Seconds that a client has to end its half once it was told that the engine goes away."""
 
 LOAD_INTERVAL = 0.1
 """Seconds between two words about load."""
@@ -57,7 +48,7 @@ class EngineSession:
         self._find, self._load, self._timers, self._closed = find, load, timers, closed
         self._shares = shares
         self._update_bytes = update_bytes
-        self._numbers = ChannelNumbers()
+        self._numbers = UsedNumbers()
         self._channels: dict[int, Channel] = {}
         self._news: OrderedDict[Channel, None] = OrderedDict()
         self._wake = asyncio.Event()
@@ -93,7 +84,7 @@ class EngineSession:
         Raises:
             InvalidArgument: the channel number is 0 or was used, there are too many, or the handle is none.
         """
-        self._numbers.check(place, path, len(self._channels))
+        check_attach(place, path, self._numbers, len(self._channels))
         window = DEFAULT_WINDOW if window is None else window
         channel: Channel
         try:
@@ -151,7 +142,7 @@ class EngineSession:
     def drain(self) -> None:
         """The engine goes away, and no sequence runs any more: `next` tells what is left, and that this was all.
 
-        When the client has left then, or LEAVE_TIME has passed, `next` raises Unavailable.
+        When the client has left then, or LEAVE_SECONDS has passed, `next` raises Unavailable.
         """
         self._drained = True
         self._wake.set()
@@ -220,7 +211,7 @@ class EngineSession:
 
     def _end(self, update: SessionUpdate) -> None:
         self._ending = True
-        self._leave_alarm = self._timers.call_later(LEAVE_TIME, self.leave)
+        self._leave_alarm = self._timers.call_later(LEAVE_SECONDS, self.leave)
         update.close()
 
     def _tell_own(self, update: SessionUpdate) -> None:

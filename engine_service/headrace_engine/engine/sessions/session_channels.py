@@ -6,14 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from headrace_proto.pure.limits import MAX_CHANNELS, MAX_HANDLE_BYTES
+from headrace_proto.pure.used_numbers import UsedNumbers
+
 from headrace_engine.engine.sessions.session_update import HandleError, SessionUpdate
 from headrace_engine.errors import HeadraceError, InvalidArgument
-
-MAX_CHANNELS = 65_536
-"""Channels that a session may have at a time."""
-
-MAX_HANDLE_BYTES = 1024
-"""Bytes of a handle; it comes back in a HandleError, and updates are bounded."""
 
 
 class Timers(Protocol):
@@ -77,34 +74,22 @@ class Refused:
         """Nothing is held."""
 
 
-class ChannelNumbers:
-    """The numbers that a stream has used. Counted up from 1, each takes a bit."""
+def check_attach(place: Place, path: str, numbers: UsedNumbers, channels: int) -> None:
+    """Take the number of a place that is to be attached.
 
-    def __init__(self) -> None:
-        self._pages: dict[int, int] = {}
+    Args:
+        path: of the attach in its message.
+        numbers: that the stream has used.
+        channels: that the session has.
 
-    def check(self, place: Place, path: str, channels: int) -> None:
-        """Take the number of a place that is to be attached.
-
-        Args:
-            path: of the attach in its message.
-            channels: that the session has.
-
-        Raises:
-            InvalidArgument: the number is 0 or was used, there are too many channels, or the handle is none.
-        """
-        if place.channel == 0 or not self.take(place.channel):
-            text = f"= {place.channel} was used before or is 0; allowed: each number from 1 once in a stream"
-            raise InvalidArgument.field(f"{path}.channel", text)
-        if channels == MAX_CHANNELS:
-            raise InvalidArgument.field(path, f"is one too many; allowed: {MAX_CHANNELS} channels in one session")
-        length = len(place.handle.encode())
-        if length > MAX_HANDLE_BYTES:
-            raise InvalidArgument.field(f"{path}.handle", f"has {length} bytes; allowed: {MAX_HANDLE_BYTES}")
-
-    def take(self, number: int) -> bool:
-        """Use a number. False: it was used before."""
-        page, bit = divmod(number, 1024)
-        used = self._pages.get(page, 0)
-        self._pages[page] = used | 1 << bit
-        return not used >> bit & 1
+    Raises:
+        InvalidArgument: the number is 0 or was used, there are too many channels, or the handle is none.
+    """
+    if not numbers.use(place.channel):
+        text = f"= {place.channel} was used before or is 0; allowed: each number from 1 once in a stream"
+        raise InvalidArgument.field(f"{path}.channel", text)
+    if channels == MAX_CHANNELS:
+        raise InvalidArgument.field(path, f"is one too many; allowed: {MAX_CHANNELS} channels in one session")
+    length = len(place.handle.encode())
+    if length > MAX_HANDLE_BYTES:
+        raise InvalidArgument.field(f"{path}.handle", f"has {length} bytes; allowed: {MAX_HANDLE_BYTES}")

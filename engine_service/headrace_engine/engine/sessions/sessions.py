@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from headrace_proto.pure.shares import Shares
+
 from headrace_engine.engine.requests.open_streams import Deliveries
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.sessions.load import LoadWatch
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Timers
 from headrace_engine.engine.sessions.session_update import ModelLoad
-from headrace_engine.engine.work.shares import Shares
 
 MAX_READERS = 262_144
 """Sequences that all sessions together may read at a time."""

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace_proto.pure.faults import is_fault
+
 from headrace_engine.config import ModelFormat
-from headrace_engine.errors import BadModel, InvalidArgument, is_fault
+from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.layout import name_some
 from headrace_engine.models.loaders.choice import one_file
 from headrace_engine.models.loaders.shards import is_pickle, pickle_refusal

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headrace_engine.errors import HeadraceError, is_fault
+from headrace_proto.pure.faults import is_fault
+
+from headrace_engine.errors import HeadraceError
 
 _LONGEST_REASON = 300
 

@@ -20,9 +20,9 @@ from headrace import (
     RetryPolicy,
     UnavailableError,
 )
-from headrace.transport import CallError
 from headrace_proto.v1 import engine_service_pb2, model_pb2, model_service_pb2, request_pb2, status_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
+from headrace_proto.wire.transport import CallError
 from support.clocks.async_clock import FakeAsyncClock
 from support.clocks.waiting import LIMIT, comes, eventually, happens
 from support.scripted.replies import Failure, Hang

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from headrace import Client, UnavailableError
 from headrace import transport as seam
 from headrace_proto.v1 import engine_service_pb2, status_pb2
+from headrace_proto.wire.transport import CallError, MessageStream
 from support.clocks.client_clock import FakeClock
 from support.scripted.wire_samples import HANDLE, accepted, ended, tokens
 
@@ -30,10 +31,10 @@ class Echo:
         if method.endswith("StartRequest"):
             return accepted()
         if method.endswith("ReleaseRequest"):
-            raise seam.CallError(status_pb2.Status(code=5, message="no such request."))
+            raise CallError(status_pb2.Status(code=5, message="no such request."))
         return engine_service_pb2.GetServerInfoResponse(name="echo")
 
-    def stream(self, method: str, request: Message, *, timeout: float | None) -> seam.MessageStream:
+    def stream(self, method: str, request: Message, *, timeout: float | None) -> MessageStream:
         self.asked.append((method, request, timeout))
         return Stream([tokens([1, 2]), ended([1, 2])])
 
@@ -83,7 +84,7 @@ class Stuck(Echo):
         self.asked.append((method, request, timeout))
         self.waits.set()
         assert self._over.wait(60)
-        raise seam.CallError(status_pb2.Status(code=1, message="the call was cancelled"))
+        raise CallError(status_pb2.Status(code=1, message="the call was cancelled"))
 
     def close(self) -> None:
         self._over.set()

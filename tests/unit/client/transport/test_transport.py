@@ -14,10 +14,12 @@ import grpc
 import pytest
 from headrace import Client, InvalidRequestError, UnavailableError
 from headrace import transport as seam
-from headrace.addresses import parse_addresses, plain_reason
-from headrace.grpc_channels import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
+from headrace.grpc_channels import CHANNEL_OPTIONS
 from headrace.methods import CONVERSATIONS, METHODS
+from headrace_proto.pure.addresses import parse_addresses, plain_reason
+from headrace_proto.pure.limits import MAX_REQUEST_BYTES
 from headrace_proto.v1 import engine_service_pb2
+from headrace_proto.wire.transport import CallError
 from support.clocks.waiting import LIMIT
 from support.scripted.server import ScriptedServer
 
@@ -108,8 +110,8 @@ def test_bc167_messages_above_4_mib_pass_both_ways(client: Client, server: Scrip
 
 
 def test_bc167_a_message_above_the_limit_is_refused_locally(client: Client) -> None:
-    text = "x" * (MAX_MESSAGE_BYTES + 1)
-    with pytest.raises(InvalidRequestError, match=rf"the message has \d+ bytes, .* at most {MAX_MESSAGE_BYTES}"):
+    text = "x" * (MAX_REQUEST_BYTES + 1)
+    with pytest.raises(InvalidRequestError, match=rf"the message has \d+ bytes, .* at most {MAX_REQUEST_BYTES}"):
         client.tokenize("smol", text)
     with pytest.raises(InvalidRequestError):
         client.start_request("smol", text)
@@ -120,7 +122,7 @@ def test_channel_settings_bound_a_dead_peer_and_a_return() -> None:
     assert options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"] <= 30_000
     assert options["grpc.max_reconnect_backoff_ms"] <= 2_000
     assert options["grpc.max_receive_message_length"] == 64 * 2**20
-    assert options["grpc.max_send_message_length"] == MAX_MESSAGE_BYTES
+    assert options["grpc.max_send_message_length"] == MAX_REQUEST_BYTES
 
 
 def test_the_method_tables_hold_every_call() -> None:
@@ -179,7 +181,7 @@ def test_a_call_that_its_client_cut_is_not_the_servers_cancel() -> None:
         server.expect("GetServerInfo", lambda _: go.wait(LIMIT) and engine_service_pb2.GetServerInfoResponse())
         closer = threading.Thread(target=lambda: (server.wait_for("GetServerInfo"), made.close()))
         closer.start()
-        with pytest.raises(seam.CallError, match="the client was closed"):
+        with pytest.raises(CallError, match="the client was closed"):
             made.unary(
                 "headrace.v1.EngineService/GetServerInfo", engine_service_pb2.GetServerInfoRequest(), timeout=LIMIT
             )
@@ -193,7 +195,7 @@ def test_a_closed_grpc_transport_says_so() -> None:
     made = seam.open_transport("127.0.0.1:1", {})
     made.close()
     request = engine_service_pb2.GetServerInfoRequest()
-    with pytest.raises(seam.CallError, match="closed"):
+    with pytest.raises(CallError, match="closed"):
         made.unary("headrace.v1.EngineService/GetServerInfo", request, timeout=1)
     client = Client(made)
     with pytest.raises(UnavailableError) as caught:

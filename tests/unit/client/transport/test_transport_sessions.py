@@ -11,6 +11,7 @@ import pytest
 from headrace import transport as seam
 from headrace.methods import CONVERSATIONS
 from headrace_proto.v1 import session_pb2
+from headrace_proto.wire.transport import CallError, SessionTransport
 from support.clocks.waiting import LIMIT
 from unit.client.transport.test_transport import SESSION, threadpool
 
@@ -30,10 +31,10 @@ def talking_server(talk: Any) -> tuple[grpc.Server, int]:
     return server, port
 
 
-def session_transport(addresses: str) -> seam.SessionTransport:
+def session_transport(addresses: str) -> SessionTransport:
     """What carries sessions over gRPC."""
     made = seam.open_transport(addresses, {})
-    assert isinstance(made, seam.SessionTransport)
+    assert isinstance(made, SessionTransport)
     return made
 
 
@@ -88,7 +89,7 @@ def test_a_cancelled_session_fails_and_leaves_no_thread_behind() -> None:
     assert asked.wait(LIMIT)
     channel.cancel()
     channel.cancel()
-    with pytest.raises(seam.CallError) as caught:
+    with pytest.raises(CallError) as caught:
         next(channel)
     assert caught.value.status.code == 1
     assert gone.wait(LIMIT)
@@ -98,7 +99,7 @@ def test_a_cancelled_session_fails_and_leaves_no_thread_behind() -> None:
             assert not thread.is_alive()
     made.close()
     server.stop(None).wait()
-    with pytest.raises(seam.CallError, match="closed"):
+    with pytest.raises(CallError, match="closed"):
         made.session(SESSION)
 
 
@@ -121,7 +122,7 @@ def test_a_session_to_a_lost_server_is_followed_by_another(attempt: int) -> None
         found.append(next(channel).pong.number)
         channel.cancel(lost=lost)
     servers[1][0].stop(None).wait()
-    with pytest.raises(seam.CallError, match="no answer"):
+    with pytest.raises(CallError, match="no answer"):
         next(made.session(SESSION))
     found.append(next(made.session(SESSION)).pong.number)
     assert found == [1, 1, 2, 1]

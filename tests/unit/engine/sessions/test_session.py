@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
 
 import pytest
-from headrace_engine.engine.sessions.session_channels import MAX_HANDLE_BYTES, ChannelNumbers
 from headrace_engine.engine.sessions.session_update import (
     Attached,
     SequenceEnd,
@@ -14,6 +12,7 @@ from headrace_engine.engine.sessions.session_update import (
 )
 from headrace_engine.errors import InvalidArgument, NotFound, OutOfRange
 from headrace_engine.result_types import FinishReason, GenerateStatus, PrefixReuse
+from headrace_proto.pure.limits import MAX_HANDLE_BYTES
 from support.engine.session_rig import Row, SessionRig, facts, rows_of, violated
 
 
@@ -251,10 +250,3 @@ class TestEnd:
         assert all(failure.error.reason == "UNKNOWN_REQUEST" for failure in update.errors)
         assert (story.readers, other.readers) == (0, 1)
         assert await rig.poll() is None
-
-
-def test_channel_numbers_in_order_take_a_bit_each() -> None:
-    numbers = ChannelNumbers()
-    assert all(numbers.take(number) for number in range(1, 50_000))
-    assert not any(numbers.take(number) for number in (1, 1023, 1024, 49_999))
-    assert len(numbers._pages) == math.ceil(50_000 / 1024)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.sessions.session import LEAVE_TIME, LOAD_INTERVAL, PING_TIMEOUT
+from headrace_engine.engine.sessions.session import LOAD_INTERVAL
 from headrace_engine.engine.sessions.session_update import (
     Attached,
     ModelLoad,
@@ -12,6 +12,7 @@ from headrace_engine.engine.sessions.session_update import (
 from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.model_types import ModelState
 from headrace_engine.result_types import FinishReason
+from headrace_proto.pure.limits import LEAVE_SECONDS, PING_TIMEOUT
 from support.engine.session_rig import Row, SessionRig, facts, rows_of
 
 
@@ -92,7 +93,7 @@ class TestLife:
     async def test_a_draining_engine_waits_for_its_client_for_a_time(self, rig: SessionRig) -> None:
         rig.session.drain()
         assert (await rig.update()).closing
-        rig.timers.advance(LEAVE_TIME)
+        rig.timers.advance(LEAVE_SECONDS)
         with pytest.raises(Unavailable) as caught:
             await rig.poll()
         assert caught.value.reason == "DRAINING"

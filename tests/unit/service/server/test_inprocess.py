@@ -7,13 +7,13 @@ import threading
 
 import grpc
 import pytest
-from headrace.transport import CallError
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.service.inprocess import InProcessTransport, connect
 from headrace_engine.service.inprocess_call import ANSWERS_AHEAD
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest
 from headrace_proto.v1.status_pb2 import Status
+from headrace_proto.wire.transport import CallError
 from support.clocks.waiting import DEADLINES, LIMIT, comes
 from support.scripted.engine import ScriptedEngine, end, tokens
 from unit.service.conftest import status_of

@@ -11,11 +11,11 @@ from functools import partial
 
 import pytest
 from headrace import Client, UnavailableError
-from headrace.transport import CallError, client_closed
 from headrace_engine.errors import NotFound
 from headrace_engine.service.inprocess import InProcessTransport
 from headrace_proto.v1 import request_service_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest
+from headrace_proto.wire.transport import CallError, client_closed
 from support.clocks.waiting import LIMIT
 from support.scripted.engine import ScriptedEngine, tokens
 from unit.service.server.test_inprocess import GENERATE, REQUESTS

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from headrace.host_shares import host_of
-from headrace.intake import FLOW_OPTIONS, Intake, NoMessage
+from headrace_proto.pure.host_shares import host_of
+from headrace_proto.server.intake import FLOW_OPTIONS, Intake, NoMessage
 
 
 class Messages:

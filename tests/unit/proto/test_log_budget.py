@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.log_budget import BURST, PER_SECOND, REMEMBERED, REPEAT_SECONDS, LogBudget
+from headrace_proto.pure.log_budget import BURST, PER_SECOND, REMEMBERED, REPEAT_SECONDS, LogBudget
 
 
 class Clock:

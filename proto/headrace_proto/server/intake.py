@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from itertools import islice
 from typing import TypeAlias
 
-from headrace.host_shares import HostShares, host_of
+from headrace_proto.pure.host_shares import HostShares, host_of
 
 _Turns: TypeAlias = deque["asyncio.Future[None]"]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from urllib.parse import unquote
 
-from headrace.shares import Shares, within_share
+from headrace_proto.pure.shares import Shares, within_share
 
 _IPV6_PREFIX = 64
 

@@ -1,0 +1,31 @@
+"""Limits that both ends of a connection keep."""
+
+from __future__ import annotations
+
+MAX_REQUEST_BYTES = 16 << 20
+"""Bytes of a message to a server: a prompt of 4 million tokens as text, or of 5 million as ids, and a config of 1 MiB.
+gRPC reads a message before anybody can refuse it, so this is what each call costs at most."""
+
+MAX_ANSWER_BYTES = 64 << 20
+"""Bytes of an answer: the ids, texts and bytes of a whole prompt."""
+
+DEFAULT_WINDOW = 4096
+"""Tokens that a session may send beyond the acknowledged position where the attach does not say."""
+
+MAX_CHANNELS = 65_536
+"""Channels that a session with an engine may have at a time."""
+
+MAX_HANDLE_BYTES = 1024
+"""Bytes of a handle; it comes back in a HandleError, and messages are bounded."""
+
+PING_INTERVAL = 10.0
+"""Seconds after which the client of a session should say something again."""
+
+PING_TIMEOUT = 30.0
+"""Seconds of silence that end a session."""
+
+LEAVE_SECONDS = 4.0
+"""Seconds that a client has to end its half of a session once it was told that the server goes away."""
+
+PORTION = 256
+"""Attaches, detaches and acks of one message after which others have a turn."""

@@ -1,0 +1,91 @@
+"""Rows of a session's step batches, which are columns on the wire: taken apart, and put together again.
+
+Every token of every request passes here, so there are few Python operations a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TypeVar
+
+from headrace_proto.v1.session_pb2 import RowDetails, StepBatch
+
+T = TypeVar("T")
+
+
+class Columns:
+    """A step batch as lists.
+
+    Args:
+        step: the batch.
+
+    Attributes:
+        channels, positions, counts, texts, checksums: of each row.
+
+    Raises:
+        ValueError: its columns do not fit together.
+    """
+
+    def __init__(self, step: StepBatch) -> None:
+        self.channels: list[int] = list(step.channels)
+        self.positions: list[int] = list(step.positions)
+        self.counts: list[int] = list(step.counts)
+        self.texts: list[str] = list(step.texts)
+        self.checksums: list[int] = list(step.checksums)
+        self._ids: list[int] = list(step.token_ids)
+        self._starts = list(accumulate(self.counts, initial=0))
+        self._single = len(self._ids) == len(self.channels)
+        self._details = {detail.row: detail for detail in step.details}
+        self._check()
+
+    def ids(self, row: int) -> list[int]:
+        """The token ids of a row."""
+        return self._ids[self._starts[row] : self._starts[row + 1]]
+
+    def details(self, row: int) -> RowDetails | None:
+        """What else belongs to a row, as a copy: a part would keep all of the message that it came in."""
+        if (found := self._details.get(row)) is None:
+            return None
+        own = RowDetails()
+        own.CopyFrom(found)
+        return own
+
+    def pick(self, rows: Sequence[int], channels: Sequence[int]) -> StepBatch:
+        """The rows of those numbers, which ascend, under these channels."""
+        every = len(rows) == len(self.channels)
+
+        def of(column: list[T]) -> list[T]:
+            return column if every else [column[row] for row in rows]
+
+        picked = StepBatch(
+            channels=channels,
+            positions=of(self.positions),
+            counts=of(self.counts),
+            token_ids=of(self._ids) if self._single else [token for row in rows for token in self.ids(row)],
+            texts=of(self.texts),
+            checksums=of(self.checksums),
+        )
+        for place, row in enumerate(rows) if self._details else ():
+            if row in self._details:
+                add_details(picked, place, self._details[row])
+        return picked
+
+    def _check(self) -> None:
+        rows = len(self.channels)
+        lengths = [len(column) for column in (self.channels, self.positions, self.counts, self.texts, self.checksums)]
+        if len(set(lengths)) > 1 or self._starts[-1] != len(self._ids):
+            raise ValueError(
+                f"a step batch whose columns have {lengths} entries, and {len(self._ids)} ids for {self._starts[-1]}"
+            )
+        if 0 in self.counts:
+            raise ValueError("a step batch that has a row without tokens")
+        if any(row >= rows for row in self._details):
+            raise ValueError("a step batch that has details of a row that it lacks")
+
+
+def add_details(step: StepBatch, row: int, details: RowDetails) -> None:
+    """Put a copy of a row's details into a batch."""
+    added = step.details.add()
+    added.CopyFrom(details)
+    added.row = row
