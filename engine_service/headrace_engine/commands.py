@@ -45,7 +45,8 @@ class CorePlan:
         vocab_size: rows to take of the tables of the vocabulary, those that the tokenizer has ids for; 0 = all.
         weight_quant_group_size: weights that share a scale; 0 = one a row, None = the backend's default.
         stream_interval: seconds after a word of tokens in which further ones wait for those of the next step.
-        step_target: seconds that a step beside running streams may take; 0: only max_prefill_tokens limits it.
+        step_target: seconds that a step beside running streams may take; 0: only max_prefill_tokens limits it; None:
+            a few times what the streams take alone.
     """
 
     path: str
@@ -74,7 +75,7 @@ class CorePlan:
     activation_quant: ActivationQuant = ActivationQuant.NONE
     logits_processors: tuple[ProcessorFile, ...] = ()
     stream_interval: float = 0.0
-    step_target: float = 0.0
+    step_target: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)

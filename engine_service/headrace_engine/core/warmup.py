@@ -39,7 +39,7 @@ def start_up(
     """Bring a runner from nothing to serving, telling the link how far it is, last that it is ready.
 
     Args:
-        pace: is told what a prompt takes.
+        pace: is told what a prompt and what a generation takes.
         clock: seconds, for that.
 
     Raises:
@@ -56,7 +56,7 @@ def start_up(
     for steps in largest_steps(plan, sizes, _SETTLED if runner.takes_all_at_once else plan.max_prefill_tokens):
         link.send(CoreProgress(ModelPhase.WARMING_UP))  # Before each: a link that was cut ends the warm-up here.
         runner.run(steps)
-    if pace is not None and pace.target:
+    if pace is not None and pace.active:
         _measure(plan, sizes, runner, pace, clock)
     link.send(CoreReady(**asdict(sizes), idle_processors=dict(runner.idle_processors)))
     return sizes
@@ -78,11 +78,12 @@ def largest_steps(plan: CorePlan, sizes: RunnerSizes, most_tokens: int) -> Itera
 
 
 def _measure(plan: CorePlan, sizes: RunnerSizes, runner: Runner, pace: Pace, clock: Callable[[], float]) -> None:
-    """Compute the beginning of a prompt, so that the first one that comes is not computed in steps that last."""
+    """Compute the beginning of a prompt, and an id alone, so that no step lasts beside the first prompt that comes."""
     count = min(_SETTLED, plan.max_prefill_tokens, sizes.max_length - 1)
-    began = clock()
-    runner.run([SequenceStep((0,) * count, 0, tuple(range(_blocks_for(count, plan))), SamplingParams(temperature=0))])
-    pace.note(0, [(0, count)], clock() - began)
+    for generating, ids in ((0, count), (1, 1)):
+        began = clock()
+        runner.run([SequenceStep((0,) * ids, 0, tuple(range(_blocks_for(ids, plan))), SamplingParams(temperature=0))])
+        pace.note(generating, [] if generating else [(0, ids)], clock() - began)
 
 
 def _most_tokens(plan: CorePlan, sizes: RunnerSizes, budget: int) -> list[SequenceStep]:

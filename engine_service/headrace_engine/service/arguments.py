@@ -13,8 +13,9 @@ from typing import NoReturn
 
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
+from headrace_engine.core.scheduling.pace import LONGEST, SHORTEST, TIMES
 from headrace_engine.engine.config.logits_processors import read_sources
-from headrace_engine.engine.config.options import FILE_LIMIT, STEP_TARGET, STREAM_INTERVAL, EngineOptions
+from headrace_engine.engine.config.options import FILE_LIMIT, STREAM_INTERVAL, EngineOptions
 from headrace_engine.environment import PROCESSORS_VARIABLE, logits_processors
 from headrace_engine.process import AUTO_BACKEND, BACKENDS
 from headrace_engine.service.model_arguments import Setting, allowed_values, read_model
@@ -205,10 +206,10 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step-target",
         type=_seconds,
-        default=STEP_TARGET,
+        default=None,
         metavar="SECONDS",
         help="a step beside running streams computes as much of prompts as that allows; 0: all of max_prefill_tokens; "
-        "default %(default)g",
+        f"default: {TIMES} times what it takes without prompts, at least {SHORTEST:g} and at most {LONGEST:g}",
     )
 
 

@@ -8,6 +8,15 @@ from collections.abc import Sequence
 RELAXED = 5
 """Times the target that a step may take while nobody streams and nobody waits."""
 
+LONGEST = 0.1
+"""Seconds of a step beside running streams, where no target was given: who reads along hardly feels such a pause."""
+
+SHORTEST = 0.025
+"""Seconds that such a step may take in any case: who reads along feels no pause of two frames of a screen."""
+
+TIMES = 4
+"""Times what its generations take alone, that such a step may take between the two: prompts have three parts of it."""
+
 _SHORTEST_CONTEXT = 8
 """Contexts of less than 2 to this power cost alike."""
 
@@ -32,15 +41,28 @@ class Pace:
     times, half of it a step, so that one step that was held up does not count for long.
 
     Args:
-        target: seconds that a step beside running streams takes at most; 0: there is no target.
+        target: seconds that a step beside running streams takes at most; 0: there is no target; None: TIMES what its
+            generations take alone, within SHORTEST and LONGEST.
         block: ids that a step computes in any case.
     """
 
-    def __init__(self, target: float = 0.0, block: int = 16) -> None:
-        self.target = target
+    def __init__(self, target: float | None = 0.0, block: int = 16) -> None:
         self.block = block
+        self._target = target
         self._generating: dict[int, float] = {}
         self._by_context: dict[int, float] = {}
+
+    @property
+    def active(self) -> bool:
+        """There is a target."""
+        return self._target is None or self._target > 0
+
+    def target(self, generating: int) -> float:
+        """Seconds that a step takes at most in which so many sequences draw a token."""
+        if self._target is not None:
+            return self._target
+        beside = self._time_of(generating) if generating else 0.0
+        return min(LONGEST, max(SHORTEST, TIMES * beside)) if beside else LONGEST
 
     def allow(self, ids: int, generating: int, *, alone: bool) -> Allowance:
         """What the prompts of a step may take.
@@ -50,9 +72,9 @@ class Pace:
             generating: sequences that draw a token in it.
             alone: one prompt is computed, nobody streams and nobody waits.
         """
-        if not self.target or not self._by_context:
+        if not self.active or not self._by_context:
             return Allowance(ids, block=self.block)
-        most = self.target * (RELAXED if alone else 1)
+        most = self.target(generating) * (RELAXED if alone else 1)
         beside = self._time_of(generating)
         return Allowance(ids, max(most - beside, most * _SHARE, beside * _SHARE), self, self.block)
 
@@ -63,10 +85,11 @@ class Pace:
             generating: rows of it that were no prompts.
             prompts: of its other rows, the ids before them, and the ids computed.
         """
-        if seconds <= 0 or not self.target:
+        if seconds <= 0 or not self.active:
             return
         if prompts:
-            self._learn(prompts, max(seconds - self._time_of(generating), seconds * _LEAST_SHARE))
+            beside = self._time_of(generating)
+            self._learn(prompts, max(seconds - beside, seconds * _LEAST_SHARE), self.target(generating))
         elif generating:
             size = generating.bit_length()
             before = self._generating.get(size, seconds)
@@ -86,12 +109,12 @@ class Pace:
         known = [each for each in self._generating if each <= size]
         return self._generating[max(known)] if known else 0.0
 
-    def _learn(self, prompts: Sequence[tuple[int, int]], seconds: float) -> None:
+    def _learn(self, prompts: Sequence[tuple[int, int]], seconds: float, target: float) -> None:
         middles = [(start + count // 2, count) for start, count in prompts]
         ids = sum(count for _, count in middles)
         expected = [count * self.rate(position) for position, count in middles] if self._by_context else [0.0]
         whole = sum(expected)
-        if max(seconds, whole) < self.target / 4 and ids < 4 * self.block:
+        if max(seconds, whole) < target / 4 and ids < 4 * self.block:
             return  # Of so few ids it is the step itself that takes the time.
         if not self._by_context:
             self._by_context = {_size(position): seconds / ids for position, _ in middles}

@@ -22,9 +22,6 @@ STREAM_INTERVAL = 0.016
 FILE_LIMIT = 120.0
 """Seconds: then a file system counts as stuck."""
 
-STEP_TARGET = 0.1
-"""Seconds: streams that pause no longer than that are read without a hitch."""
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -46,7 +43,8 @@ class EngineOptions:
         stream_interval: seconds after a core's last word in which further tokens wait for those of the next step; the
             first token of a sequence and the end never wait. 0: every step is told.
         step_target: seconds that a step beside running streams may take: a core computes as many ids of prompts in it
-            as that allows by what its steps have taken. 0: as many as the model's max_prefill_tokens.
+            as that allows by what its steps have taken. 0: as many as the model's max_prefill_tokens. None: four times
+            what the streams take without prompts, at least 0.025 and at most 0.1.
         logits_processors: those that requests may choose, by name: a .py or .cu file, or, for cores that are threads
             of this process, a Python function.
         build: version and commit of the program, for answers.
@@ -65,7 +63,7 @@ class EngineOptions:
     core_ping_limit: float = 30.0
     file_limit: float = FILE_LIMIT
     stream_interval: float = STREAM_INTERVAL
-    step_target: float = STEP_TARGET
+    step_target: float | None = None
     logits_processors: Mapping[str, Path | str | Process] = field(default_factory=dict)
     build: str = ""
 
@@ -74,6 +72,6 @@ class EngineOptions:
             allowed = '1 to 64 of letters, digits, ".", "_", "-", the first a letter or digit'
             raise ValueError(f'"{self.name}" is no name that handles can carry; allowed: {allowed}')
         for name in ("stream_interval", "step_target"):
-            if not 0 <= (seconds := getattr(self, name)) < math.inf:
+            if (seconds := getattr(self, name)) is not None and not 0 <= seconds < math.inf:
                 raise ValueError(f"{name} = {seconds} is no time; allowed: seconds, at least 0")
         check_sources(self.logits_processors)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from headrace_engine.core.runner import SequenceStep
-from headrace_engine.core.scheduling.pace import RELAXED, Pace
+from headrace_engine.core.scheduling.pace import LONGEST, RELAXED, SHORTEST, TIMES, Pace
 from support.core.delayed_runner import DelayedRunner
 from support.core.rig import Rig
 from support.core.simulated import SimulatedRunner
@@ -196,3 +196,48 @@ def test_many_streams_leave_prompts_a_third_of_a_step() -> None:
     beside_streams(rig, 2000, streams=6, steps=40)
     rig.steps(3)
     assert durations(rig, 5) == pytest.approx([1.5 * (0.03 + 6 * 0.02)] * 5, rel=0.1)
+
+
+def beside_streams(machine: Machine, count: int = 3) -> list[float]:
+    """Seconds of the steps that compute a long prompt beside so many streams, where no target was given."""
+    rig = make(machine, step_target=None)
+    for i in range(count):
+        rig.add(unlike(i, 5), 900)
+    rig.steps(40)
+    long = rig.add(unlike(9, 8000), 1)
+    times: list[float] = []
+    while long not in rig.ended:
+        times += durations(rig, 1)
+    return times
+
+
+QUICK = Machine(0.002, 0.0002, 0.0001, 0.0)
+MIDDLE = Machine(0.011, 0.001, 0.0005, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("machine", "seconds"),
+    [(QUICK, SHORTEST), (MIDDLE, TIMES * 0.014), (Machine(0.04, 0.0, 0.0005, 0.0), LONGEST)],
+    ids=["quick", "middle", "slow"],
+)
+def test_without_a_given_target_steps_follow_their_streams(machine: Machine, seconds: float) -> None:
+    """A few times what they take alone, but no pause that nobody sees, and none that all do."""
+    times = beside_streams(machine)
+    assert max(times) < 1.3 * seconds
+    assert sum(times) / len(times) > 0.7 * seconds
+
+
+def test_no_step_lasts_beside_the_first_prompt_that_comes() -> None:
+    """The warm-up has told what a generation takes: no step without prompts needs to have come before."""
+    rig = make(QUICK, step_target=None)
+    rig.add(unlike(1, 5), 900)
+    rig.step()
+    rig.add(unlike(2, 8000), 1)
+    assert max(durations(rig, 6)) < 1.3 * SHORTEST
+
+
+def test_a_prompt_alone_is_computed_in_large_steps() -> None:
+    """Nobody waits for them."""
+    rig = make(QUICK, step_target=None)
+    rig.add(unlike(1, 8000), 1)
+    assert max(durations(rig, 3)) > SHORTEST * RELAXED

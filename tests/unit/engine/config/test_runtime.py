@@ -19,7 +19,7 @@ from headrace_engine.config import (
     RuntimeConfig,
     WeightQuant,
 )
-from headrace_engine.engine.config.options import STEP_TARGET, STREAM_INTERVAL, EngineOptions
+from headrace_engine.engine.config.options import STREAM_INTERVAL, EngineOptions
 from headrace_engine.engine.config.runtime import (
     check_config,
     core_plan,
@@ -152,7 +152,7 @@ class TestPlan:
     def test_unset_fields_leave_the_choice_to_the_core(self) -> None:
         plan = core_plan(PLAIN, FILES, EngineOptions())
         where = CorePlan(path="/models/smol", format=ModelFormat.HF, vocab_size=384)
-        assert plan == replace(where, stream_interval=STREAM_INTERVAL, step_target=STEP_TARGET)
+        assert plan == replace(where, stream_interval=STREAM_INTERVAL, step_target=None)
 
     def test_what_was_set_reaches_the_core(self) -> None:
         scaling = RopeScaling(RopeScalingType.LINEAR, factor=2.0)
