@@ -61,8 +61,8 @@ class GenerationFields(TypedDict, total=False):
         stop_words_ids: sequences of ids that end it, wholly generated ones. At most 65536 ids in all.
         stop_token_ids: single ids that end it.
         include_stop: keep the text of the stop. Default False.
-        bad_words: strings never generated.
-        bad_words_ids: sequences of ids never generated.
+        bad_words: strings never generated. At most 65536 characters in all.
+        bad_words_ids: sequences of ids never generated. At most 65536 ids in all.
         no_repeat_ngram_size: no sequence of so many ids occurs twice. Default 0 = off.
         repetition_penalty: in (0, 2]. Default 1.0 = off.
         presence_penalty: in [-2, 2]. Default 0.

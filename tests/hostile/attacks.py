@@ -99,7 +99,8 @@ def stops(mix: Mix, chance: Random) -> None:
         words = ["".join(chance.choices("abcdefgh ", k=30)) for _ in range(2_000)]
         _start(mix, "stops", chance, max_new_tokens=1, stop_words_ids=ids, stop_words=words)
     else:
-        bad = ["".join(chance.choices("abcdefgh ", k=230)) for _ in range(4_000)]
+        size = chance.choice([16, 230])
+        bad = ["".join(chance.choices("abcdefgh ", k=size)) for _ in range(65_000 // size)]
         timeout = chance.choice([1.0, _PATIENCE])
         _start(mix, "stops", chance, max_new_tokens=1, bad_words=bad, timeout=timeout)
 

@@ -147,23 +147,29 @@ class RepeatedNgrams:
 class BadWords:
     """Sequences of ids of which none may be completed.
 
+    They are found by what stands before their last id, one look for each length, so that it hardly counts how many
+    begin alike.
+
     Args:
         words: none of them empty.
     """
 
     def __init__(self, words: Iterable[Sequence[int]]) -> None:
         self._always: list[int] = []
-        self._after: dict[int, list[tuple[list[int], int]]] = {}
-        for *begin, last in dict.fromkeys(map(tuple, words)):
+        self._after: dict[int, dict[int, dict[tuple[int, ...], list[int]]]] = {}  # by last id, by length, by all ids
+        for word in dict.fromkeys(map(tuple, words)):
+            begin, last = word[:-1], word[-1]
             if begin:
-                self._after.setdefault(begin[-1], []).append((begin, last))
+                by_length = self._after.setdefault(begin[-1], {})
+                by_length.setdefault(len(begin), {}).setdefault(begin, []).append(last)
             else:
                 self._always.append(last)
 
     def completing(self, ids: Sequence[int]) -> list[int]:
         """Ids that would complete one."""
-        begun = self._after.get(ids[-1], ())
-        return self._always + [last for begin, last in begun if ids[-len(begin) :] == begin]
+        begun = self._after.get(ids[-1], {})
+        found = (begins.get(tuple(ids[-length:]), ()) for length, begins in begun.items())
+        return self._always + [last for lasts in found for last in lasts]
 
 
 def _both(first: array[int], second: array[int]) -> array[int]:

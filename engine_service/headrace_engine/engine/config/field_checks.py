@@ -11,6 +11,9 @@ from headrace_engine.errors import FieldViolation, InvalidArgument
 
 UINT32 = 2**32 - 1
 UINT64 = 2**64 - 1
+MAX_SYMBOLS = 65_536
+"""Characters or ids of all words of one field together."""
+
 NOT_YET = "is not supported by this engine yet"
 """How every refusal of what is not built yet reads."""
 
@@ -103,6 +106,23 @@ def check(config: Any, fields: Mapping[str, Field], prefix: str) -> None:
         ],
         "NOT_SUPPORTED",
     )
+
+
+def check_symbols(config: Any, *names: str) -> None:
+    """Refuse words, texts or lists of ids, that are together longer than can be looked for.
+
+    Args:
+        names: of the fields that list them.
+
+    Raises:
+        InvalidArgument: naming the field.
+    """
+    for name in names:
+        words = getattr(config, name)
+        size = sum(map(len, words))
+        if size > MAX_SYMBOLS:
+            unit = "characters" if isinstance(words[0], str) else "ids"
+            raise InvalidArgument.field(f"config.{name}", f"has {size} {unit} in all; allowed: at most {MAX_SYMBOLS}")
 
 
 def check_ids(field: str, ids: Iterable[int], vocab_size: int, holes: Collection[int] = ()) -> None:

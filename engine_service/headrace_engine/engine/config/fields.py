@@ -74,12 +74,12 @@ GENERATION = table(
     Field(
         "bad_words_ids",
         most=MAX_ENTRIES,
-        text="sequences of ids never generated: the token that would complete one is masked",
+        text="sequences of ids never generated: the token that would complete one is masked; 65536 ids in all",
     ),
     Field(
         "bad_words",
         most=MAX_ENTRIES,
-        text="strings never generated, by the ids that the tokenizer gives them",
+        text="strings never generated, by the ids that the tokenizer gives them; 65536 characters in all",
     ),
     Field(
         "no_repeat_ngram_size",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from headrace_engine.engine.config.field_checks import check_ids
+from headrace_engine.engine.config.field_checks import check_ids, check_symbols
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig, LogitRules
 
@@ -13,11 +13,12 @@ _NO_RULES = LogitRules()
 
 
 def check_logit_fields(sent: GenerationConfig, vocab_size: int, holes: Collection[int] = ()) -> None:
-    """Refuse empty bad words, ids that the model does not have, and biases that are no numbers.
+    """Refuse empty bad words and too many, ids that the model does not have, and biases that are no numbers.
 
     Raises:
         InvalidArgument: naming the field.
     """
+    check_symbols(sent, "bad_words", "bad_words_ids")
     for number, ids in enumerate(sent.bad_words_ids):
         field = f"config.bad_words_ids[{number}]"
         if not ids:
@@ -59,4 +60,4 @@ def rules_of(
 
 def _may_come(word: tuple[int, ...], vocab_size: int) -> bool:
     """A model's own files may name words with ids that it does not have."""
-    return bool(word) and all(0 <= token_id < vocab_size for token_id in word)
+    return bool(word) and 0 <= min(word) and max(word) < vocab_size

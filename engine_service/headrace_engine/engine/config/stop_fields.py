@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headrace_engine.engine.config.field_checks import check_ids
+from headrace_engine.engine.config.field_checks import check_ids, check_symbols
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
-
-MAX_SYMBOLS = 65_536
-"""Characters of all stop_words together, and ids of all stop_words_ids."""
 
 
 def check_stop_fields(sent: GenerationConfig, vocab_size: int, holes: Collection[int] = ()) -> None:
@@ -27,10 +24,7 @@ def check_stop_fields(sent: GenerationConfig, vocab_size: int, holes: Collection
             raise InvalidArgument.field(field, "is empty: name at least one id")
         check_ids(field, ids, vocab_size, holes)
     check_ids("config.stop_token_ids", sent.stop_token_ids, vocab_size, holes)
-    for name, unit in (("stop_words", "characters"), ("stop_words_ids", "ids")):
-        size = sum(map(len, getattr(sent, name)))
-        if size > MAX_SYMBOLS:
-            raise InvalidArgument.field(f"config.{name}", f"has {size} {unit} in all; allowed: at most {MAX_SYMBOLS}")
+    check_symbols(sent, "stop_words", "stop_words_ids")
 
 
 def stop_size(config: GenerationConfig) -> int:

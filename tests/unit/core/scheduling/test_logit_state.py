@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.scheduling.logit_state import LogitState, bit_mask
@@ -61,6 +63,23 @@ def test_bad_words_are_masked_where_they_would_be_complete(ids: list[int], words
         known = ids[:length]
         complete = {word[-1] for word in words if len(word) == 1 or known[-len(word) + 1 :] == word[:-1]}
         assert set(state.follow(known)) == complete
+
+
+class Counted(list[int]):
+    """Ids that count how often a part of them is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(place)
+
+
+def test_bad_words_that_begin_alike_cost_a_look_each_length() -> None:
+    words = tuple((*chance, 7, last) for last in range(50) for chance in ((), (1,), (2,), (3, 1)))
+    state, ids = LogitState(LogitRules(bad_words=words), 1), Counted([4, 3, 1, 7])
+    assert sorted(set(state.follow(ids))) == list(range(50))
+    assert ids.looks <= 1 + 3
 
 
 @given(ids=ids_of_few, prompt=st.integers(1, 60), steps=st.lists(st.integers(1, 60)))

@@ -22,6 +22,8 @@ BYTES, PIECES = bundle(byte_level()), bundle(sentencepiece())
         ("bad_words_ids", ((1,), ()), "bad_words_ids[1]", "empty"),
         ("bad_words_ids", ((1, 384),), "bad_words_ids[0]", "0 to 383"),
         ("bad_words", ("a", ""), "bad_words[1]", "empty"),
+        ("bad_words", ("ab" * 20_000,) * 2, "bad_words", "80000 characters in all; allowed: at most 65536"),
+        ("bad_words_ids", ((1,) * 40_000,) * 2, "bad_words_ids", "80000 ids in all; allowed: at most 65536"),
         ("allowed_token_ids", (1, 384), "allowed_token_ids", "384"),
         ("logit_bias", {5: 1.0, 384: 1.0}, "logit_bias", "384"),
         ("logit_bias", {5: math.inf}, "logit_bias", "inf for id 5 is not finite"),
