@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from headrace_proto.pure.limits import MAX_HANDLE_BYTES, PORTION
 from headrace_proto.pure.used_numbers import UsedNumbers
@@ -31,10 +32,12 @@ class ClientBook:
 
     Attributes:
         outbox: what waits to be sent.
+        attaches: that were heard so far.
     """
 
     def __init__(self, route: Callable[[str], Upstream], limits: SessionLimits, on_more: Callable[[], None]) -> None:
         self.outbox = Outbox(limits, on_more)
+        self.attaches = 0
         self._route = route
         self._readers: dict[int, Reader] = {}
         self._used = UsedNumbers()
@@ -81,9 +84,16 @@ class ClientBook:
             self.outbox.put_pong(request.ping.number)
 
     def close(self) -> None:
-        """The session is over: nobody reads any more."""
-        for channel in list(self._readers):
-            self._detach(channel)
+        """The session is over: nobody reads any more; as `close_in_portions`, without a stop."""
+        for _ in self.close_in_portions():
+            pass
+
+    def close_in_portions(self) -> Iterator[None]:
+        """The session is over: nobody reads any more. It stops after each portion, so that others have a turn."""
+        while self._readers:
+            for channel in list(islice(self._readers, PORTION)):
+                self._detach(channel)
+            yield
 
     def put_rows(self, message: wire.SessionResponse) -> None:
         """Takes a message of rows of any of its channels."""
@@ -96,6 +106,7 @@ class ClientBook:
         self._readers.pop(channel, None)
 
     def _attach(self, attach: wire.Attach, path: str) -> None:
+        self.attaches += 1
         self._check(attach, path)
         try:
             self._refuse(attach)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from weakref import WeakValueDictionary
 
 import structlog
 from google.protobuf.duration_pb2 import Duration
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import status
+from headrace_gateway.attach_pace import AttachPace
 from headrace_gateway.calls import LiveCalls
 from headrace_gateway.client_book import ClientBook
 from headrace_gateway.engines import Engine
@@ -51,6 +53,7 @@ class Sessions:
         self._links = EngineLinks(find, limits)
         self._calls = calls
         self._limits = limits
+        self._paces: WeakValueDictionary[str, AttachPace] = WeakValueDictionary()
         calls.on_drain.append(self._look_up)
 
     def start(self, engines: Iterable[Engine]) -> None:
@@ -64,7 +67,8 @@ class Sessions:
             CallError: what the client did wrong, or DRAINING.
         """
         self._calls.refuse_if_draining()
-        session = ClientSession(self._links, self._limits, self._calls)
+        pace = self._paces.setdefault(context.peer(), AttachPace())
+        session = ClientSession(self._links, self._limits, self._calls, pace)
         self.live.add(session)
         try:
             await session.run(requests, context, self._opened)
@@ -87,17 +91,20 @@ class ClientSession:
         links: the streams to the engines.
         limits: of the session.
         calls: knows whether the gateway drains.
+        pace: of the attaches of its connection.
 
     Attributes:
         book: its books.
         more: set when the writer should look.
     """
 
-    def __init__(self, links: EngineLinks, limits: SessionLimits, calls: LiveCalls) -> None:
+    def __init__(self, links: EngineLinks, limits: SessionLimits, calls: LiveCalls, pace: AttachPace) -> None:
         self.more = asyncio.Event()
         self.book = ClientBook(links.of_handle, limits, self.more.set)
         self._limits = limits
         self._calls = calls
+        self._pace = pace
+        self._paid = 0
         self._taken = asyncio.Event()
         self._over = self._ending = False
 
@@ -124,16 +131,25 @@ class ClientSession:
         writing = asyncio.create_task(self._write(context))
         try:
             await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            await self._let_go()
             self._end()
             if reading.done() and reading.exception() is None:  # what was asked for until then is still told
                 await asyncio.wait((writing,), timeout=self._limits.ping_timeout)
         finally:
-            self._end()
-            await _cancel(reading, writing)
-            log.info("session_closed", **facts)
+            try:
+                await _cancel(reading, writing)
+                await self._let_go()
+            finally:
+                self._end()
+                log.info("session_closed", **facts)
         for task in (reading, writing):
             if not task.cancelled():
                 task.result()
+
+    async def _let_go(self) -> None:
+        """Detaches all channels, some at a time."""
+        for _ in self.book.close_in_portions():
+            await asyncio.sleep(0)
 
     def _end(self) -> None:
         """Nobody reads any more; the writer stops when nothing waits."""
@@ -154,15 +170,16 @@ class ClientSession:
         while request is not None:
             for _ in self.book.hear_in_portions(request):
                 await self._give_way()
-            await self._no_crowd()
+            await self._give_way()
             request = await self._heard(requests)
             if request is not None and request.HasField("options"):
                 raise status.invalid_field("options", "is set; only the first message of a session may have it")
 
     async def _give_way(self) -> None:
-        """Lets others have a turn in the middle of a long message."""
+        """Lets others have a turn, and waits after more attaches than the connection may send so fast."""
         await self._no_crowd()
-        await asyncio.sleep(0)
+        attaches, self._paid = self.book.attaches - self._paid, self.book.attaches
+        await asyncio.sleep(self._pace.delay(attaches, asyncio.get_running_loop().time()))
 
     async def _no_crowd(self) -> None:
         """Lets the writer look, and waits while too much is to be told."""

@@ -17,6 +17,9 @@ from headrace_engine.service.arguments import Arguments, parse_arguments
 from headrace_engine.service.life import Service
 from headrace_engine.service.logs import configure_service
 
+SWITCH_INTERVAL = 0.0005
+"""Seconds for which a thread keeps Python's lock from the event loop: those that prepare texts would keep it long."""
+
 
 def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None) -> int:
     """Serve until SIGTERM or SIGINT; a second one cuts what still runs.
@@ -33,6 +36,7 @@ def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None
     child_logs.announce(json_lines=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
     if launcher is None:
         launcher = _launcher(arguments)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     return uvloop.run(_serve(arguments, launcher))
 
 

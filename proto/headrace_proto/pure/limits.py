@@ -27,5 +27,5 @@ PING_TIMEOUT = 30.0
 LEAVE_SECONDS = 4.0
 """Seconds that a client has to end its half of a session once it was told that the server goes away."""
 
-PORTION = 256
+PORTION = 64
 """Attaches, detaches and acks of one message after which others have a turn."""

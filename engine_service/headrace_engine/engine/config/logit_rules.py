@@ -60,4 +60,4 @@ def rules_of(
 
 def _may_come(word: tuple[int, ...], vocab_size: int) -> bool:
     """A model's own files may name words with ids that it does not have."""
-    return bool(word) and 0 <= min(word) and max(word) < vocab_size
+    return bool(word) and min(word) >= 0 and max(word) < vocab_size

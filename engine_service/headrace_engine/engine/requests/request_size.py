@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any
 
 from headrace_engine.engine.config.stop_fields import stop_size
@@ -21,6 +22,11 @@ _STOP_BYTES = 160
 
 _BEFORE_BYTES = 128
 """Bytes of an id that a stop of several ids may still reach back to."""
+
+_NUMBER_BYTES = 32
+
+_OBJECT_BYTES = 64
+"""Bytes of an object beside its fields."""
 
 _ENTRY_BYTES = 130
 """Bytes of an entry of a mapping of numbers."""
@@ -72,7 +78,8 @@ def brought(config: GenerationConfig, prompt_length: int, max_new: int, sequence
     grammar = sizes["config.response_format"]
     prompt = prompt_length * ID_BYTES
     parts = {**sizes, "prompt": prompt, _stop_field(config): finders}
-    return Brought(held_bytes(config), prompt + finders + 4 * rules + grammar, max(parts, key=lambda part: parts[part]))
+    made = prompt + finders + 4 * rules + grammar
+    return Brought(_OBJECT_BYTES + sum(sizes.values()), made, max(parts, key=lambda part: parts[part]))
 
 
 def held_bytes(value: Any) -> int:
@@ -84,9 +91,20 @@ def held_bytes(value: Any) -> int:
     if isinstance(value, Mapping):
         return sys.getsizeof(value) + _ENTRY_BYTES * len(value)
     if isinstance(value, Sequence):
-        numbers = isinstance(value[0], int | float)
-        return sys.getsizeof(value) + (32 * len(value) if numbers else sum(map(held_bytes, value)))
-    return 64 + sum(held_bytes(getattr(value, each.name)) for each in fields(value))
+        return sys.getsizeof(value) + _entry_bytes(value)
+    return _OBJECT_BYTES + sum(held_bytes(getattr(value, each.name)) for each in fields(value))
+
+
+def _entry_bytes(value: Sequence[Any]) -> int:
+    """Bytes of what a sequence holds. Texts and lists of numbers are many: they are measured as one."""
+    kinds = set(map(type, value))
+    if kinds <= {int, float, bool}:
+        return _NUMBER_BYTES * len(value)
+    if kinds <= {str, bytes}:
+        return sum(map(sys.getsizeof, value))
+    if kinds == {tuple} and set(map(type, chain.from_iterable(value))) <= {int}:
+        return sum(map(sys.getsizeof, value)) + _NUMBER_BYTES * sum(map(len, value))
+    return sum(map(held_bytes, value))
 
 
 def _stop_field(config: GenerationConfig) -> str:

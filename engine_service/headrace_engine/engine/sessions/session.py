@@ -18,6 +18,9 @@ from headrace_engine.engine.sessions.session_reader import Reader
 from headrace_engine.engine.sessions.session_update import UPDATE_BYTES, SessionUpdate
 from headrace_engine.errors import HeadraceError, ResourceExhausted, Unavailable
 
+CHANNELS_AT_ONCE = 512
+"""Channels of which one update tells: some milliseconds of work, between which others have turns."""
+
 LOAD_INTERVAL = 0.1
 """Seconds between two words about load."""
 
@@ -197,7 +200,9 @@ class EngineSession:
     def _collect(self) -> SessionUpdate:
         update = SessionUpdate(self._update_bytes)
         self._tell_own(update)
-        while self._news and update.size < update.limit:
+        for _ in range(min(CHANNELS_AT_ONCE, len(self._news))):
+            if update.size >= update.limit:
+                break
             channel, _ = self._news.popitem(last=False)
             if channel.tell(update):
                 self._news[channel] = None  # What did not fit goes behind the others.

@@ -80,8 +80,11 @@ class Reader:
         return self._ended and self._position == len(self._log)
 
     def touch(self) -> None:
-        """The log changed."""
-        self._changed(self)
+        """The log changed. Of a closed window the alarm tells: many of them would make every token dear."""
+        log = self._log
+        waits = self._alarm is not None and self._position >= self._limit and log.end is None and not log.released
+        if not waits or self._status is not _GENERATING or log.prefix is not self._prefix:
+            self._changed(self)
 
     def close(self) -> None:
         """Read no more, and be there for the request no more."""

@@ -169,3 +169,11 @@ def test_f7_sixteen_requests_full_of_stops_take_little_memory(model_path: Path) 
     done = subprocess.run(program, env={"PYTHONPATH": str(tests)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) < 16 * 5_000_000
+
+
+def test_long_lists_are_measured_as_one_by_one() -> None:
+    texts, lists = ("a", "bc", "d" * 40), ((1, 2), (3,), (4, 5, 6))
+    assert held_bytes(texts) == sys.getsizeof(texts) + sum(map(held_bytes, texts))
+    assert held_bytes(lists) == sys.getsizeof(lists) + sum(map(held_bytes, lists))
+    config = GenerationConfig(stop_words=texts, stop_words_ids=lists, bad_words=texts, eos_token_id=(1, 2))
+    assert brought(config, 5, 10, 1).config == held_bytes(config)

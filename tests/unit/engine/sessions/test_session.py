@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 
 import pytest
+from headrace_engine.engine.sessions.session import CHANNELS_AT_ONCE
+from headrace_engine.engine.sessions.session_reader import WINDOW_INTERVAL
 from headrace_engine.engine.sessions.session_update import (
     Attached,
     SequenceEnd,
@@ -250,3 +253,40 @@ class TestEnd:
         assert all(failure.error.reason == "UNKNOWN_REQUEST" for failure in update.errors)
         assert (story.readers, other.readers) == (0, 1)
         assert await rig.poll() is None
+
+
+class TestManyChannels:
+    async def test_one_update_tells_of_so_many_channels(self, rig: SessionRig) -> None:
+        """Others have a turn in between; every channel has its own."""
+        rig.story().say("a")
+        for number in range(1, 2 * CHANNELS_AT_ONCE + 2):
+            rig.attach(number)
+        told = [[attached.channel for attached in (await rig.update()).attached] for _ in range(3)]
+        assert [len(each) for each in told] == [CHANNELS_AT_ONCE, CHANNELS_AT_ONCE, 1]
+        assert sorted(chain.from_iterable(told)) == list(range(1, 2 * CHANNELS_AT_ONCE + 2))
+        assert await rig.poll() is None
+
+    async def test_a_token_looks_at_no_channel_whose_window_is_shut(self, rig: SessionRig) -> None:
+        """Its alarm tells how long the text is; what opens or ends it is told at once."""
+        story = rig.story()
+        for number in (1, 2, 3):
+            rig.attach(number, window=0)
+        await rig.update()
+        story.say("a")
+        await rig.update()
+        story.say("b")
+        await rig.update()
+        story.say("c")
+        assert await rig.poll() is None
+        story.say("d")
+        assert not rig.session._news
+        rig.ack(0, 10, channel=2)
+        assert (await rig.update()).rows.channels == [2]
+        story.say("e")
+        assert (await rig.update()).rows.channels == [2]
+        rig.timers.advance(WINDOW_INTERVAL)
+        assert [each.generated_length for each in (await rig.update()).windows] == [5, 5]
+        story.say("f")
+        await rig.update()
+        story.end()
+        assert sorted(end.channel for end in (await rig.update()).ends) == [1, 2, 3]
