@@ -198,10 +198,10 @@ def test_many_streams_leave_prompts_a_third_of_a_step() -> None:
     assert durations(rig, 5) == pytest.approx([1.5 * (0.03 + 6 * 0.02)] * 5, rel=0.1)
 
 
-def beside_streams(machine: Machine, count: int = 3) -> list[float]:
-    """Seconds of the steps that compute a long prompt beside so many streams, where no target was given."""
+def beside_three(machine: Machine) -> list[float]:
+    """Seconds of the steps that compute a long prompt beside three streams, where no target was given."""
     rig = make(machine, step_target=None)
-    for i in range(count):
+    for i in range(3):
         rig.add(unlike(i, 5), 900)
     rig.steps(40)
     long = rig.add(unlike(9, 8000), 1)
@@ -222,7 +222,7 @@ MIDDLE = Machine(0.011, 0.001, 0.0005, 0.0)
 )
 def test_without_a_given_target_steps_follow_their_streams(machine: Machine, seconds: float) -> None:
     """A few times what they take alone, but no pause that nobody sees, and none that all do."""
-    times = beside_streams(machine)
+    times = beside_three(machine)
     assert max(times) < 1.3 * seconds
     assert sum(times) / len(times) > 0.7 * seconds
 
