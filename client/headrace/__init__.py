@@ -13,8 +13,10 @@ Configs under the names of other systems are built by `headrace.allspark` and `h
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace._base.retry import RetryPolicy
+    from headrace._streaming.aio_queue import AsyncResultQueue
+    from headrace._streaming.result_queue import ResultQueue
     from headrace.aio import AsyncClient
-    from headrace.aio_queue import AsyncResultQueue
     from headrace.client import Client
     from headrace.errors import (
         AuthError,
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
         StateError,
         UnavailableError,
     )
-    from headrace.result_queue import ResultQueue
-    from headrace.retry import RetryPolicy
     from headrace.types import FinishReason, GeneratedElements, GenerateStatus, ModelState
 
 __version__ = "0.1.0"
@@ -62,10 +62,10 @@ __all__ = [
 
 _HOMES = {
     "AsyncClient": "aio",
-    "AsyncResultQueue": "aio_queue",
+    "AsyncResultQueue": "_streaming.aio_queue",
     "Client": "client",
-    "ResultQueue": "result_queue",
-    "RetryPolicy": "retry",
+    "ResultQueue": "_streaming.result_queue",
+    "RetryPolicy": "_base.retry",
     **dict.fromkeys(("FinishReason", "GenerateStatus", "GeneratedElements", "ModelState"), "types"),
 }
 """Modules of the names above; all others are errors."""

@@ -7,13 +7,13 @@ import weakref
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.aio_calls import AsyncRequestCalls
-from headrace.aio_connection import AsyncConnection
-from headrace.aio_transport import AsyncTransport, open_async_transport
-from headrace.aio_waiting import AsyncClock, AsyncSystemClock
-from headrace.connection import check_timeout
+from headrace._api.aio_calls import AsyncRequestCalls
+from headrace._api.aio_connection import AsyncConnection
+from headrace._api.connection import check_timeout
+from headrace._base.aio_waiting import AsyncClock, AsyncSystemClock
+from headrace._base.retry import RetryPolicy
+from headrace._transport.aio_transport import AsyncTransport, open_async_transport
 from headrace.errors import HeadraceError
-from headrace.retry import RetryPolicy
 
 logger = logging.getLogger(__name__)
 

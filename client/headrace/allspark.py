@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Self
 from google.protobuf.message import Message
 from headrace_proto.v1 import generation_pb2, runtime_pb2
 
-from headrace.builders import ConfigBuilder, Flag, Setter
+from headrace._values.builders import ConfigBuilder, Flag, Setter
+from headrace._values.fill import invalid
 from headrace.fields import Lease, LogitsProcessor, Seconds, TokenIdLists
-from headrace.fill import invalid
 from headrace.huggingface import GenerationConfig, fields_of
 
 _OWN_VOCABULARY = "the engine knows its model's vocabulary, leave it out"

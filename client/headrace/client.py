@@ -10,12 +10,12 @@ from typing import Any, Self
 
 from headrace_proto.wire.transport import Transport
 
-from headrace.connection import Connection, check_timeout
+from headrace._api.connection import Connection, check_timeout
+from headrace._api.giving_back import GIVE_BACK_TIMEOUT, give_back
+from headrace._api.request_calls import RequestCalls
+from headrace._base.retry import Clock, RetryPolicy, SystemClock
+from headrace._transport.transport import open_transport
 from headrace.errors import HeadraceError, UnavailableError
-from headrace.giving_back import GIVE_BACK_TIMEOUT, give_back
-from headrace.request_calls import RequestCalls
-from headrace.retry import Clock, RetryPolicy, SystemClock
-from headrace.transport import open_transport
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from headrace._values.fill import unknown_name
 from headrace.errors import InvalidRequestError
-from headrace.fill import unknown_name
 
 
 @runtime_checkable

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, TypedDict, Unpack
 from google.protobuf.message import Message
 from headrace_proto.v1 import generation_pb2
 
-from headrace.builders import ConfigBuilder
-from headrace.fill import invalid
+from headrace._values.builders import ConfigBuilder
+from headrace._values.fill import invalid
 
 
 class GenerationFields(TypedDict, total=False):

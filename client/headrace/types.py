@@ -12,8 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypedDict
 
+from headrace._values.tensor import Tensor
 from headrace.errors import HeadraceError
-from headrace.tensor import Tensor
 
 
 class GenerateStatus(StrEnum):

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from headrace import Client
-from headrace.aio_transport import AsyncTransport, for_asyncio
-from headrace.transport import open_transport
+from headrace._transport.aio_transport import AsyncTransport, for_asyncio
+from headrace._transport.transport import open_transport
 from headrace_proto.wire.transport import SessionTransport, Transport
 from support.contract.loop_client import LoopThread, loop_client
 from support.contract.places import (

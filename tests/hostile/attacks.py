@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 from headrace import Client, HeadraceError, RetryPolicy
-from headrace.methods import METHODS
+from headrace._transport.methods import METHODS
 from headrace_proto.v1 import session_pb2 as wire
 from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
 

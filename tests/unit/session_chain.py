@@ -9,9 +9,9 @@ from collections import deque
 from typing import Any
 
 from headrace import UnavailableError
-from headrace.recovery import Recovery
-from headrace.retry import RetryPolicy
-from headrace.session import ClientSession
+from headrace._base.retry import RetryPolicy
+from headrace._streaming.recovery import Recovery
+from headrace._streaming.session import ClientSession
 from headrace_engine.service.convert_session import apply, session_response
 from headrace_gateway import status
 from headrace_gateway.client_book import ClientBook

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace import grpc_channels
+from headrace._transport import grpc_channels
 from headrace_engine.service import server as engine_server
 from headrace_gateway import engines as gateway_channels
 from headrace_gateway import server as gateway_server

@@ -72,7 +72,7 @@ _open: set[InProcessTransport] = set()
 
 
 class InProcessTransport:
-    """Carries calls to an engine that runs on an event loop thread of its own. A `headrace.transport.Transport`.
+    """Carries calls to an engine that runs on an event loop thread of its own. A `Transport`.
 
     Args:
         make_engine: makes the engine; called on that loop.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AsyncInProcessTransport:
-    """Carries calls to an engine in this process. A `headrace.aio_transport.AsyncTransport`.
+    """Carries calls to an engine in this process. A `headrace._transport.aio_transport.AsyncTransport`.
 
     Args:
         transport: has the engine; closed with this.
@@ -86,4 +86,4 @@ class AsyncCall(Call):
 
 
 class AsyncConversation(AsyncCall, Conversation):
-    """A call that is asked again and again. A `headrace.aio_transport.AsyncMessageChannel`."""
+    """A call that is asked again and again. A `headrace._transport.aio_transport.AsyncMessageChannel`."""

@@ -157,7 +157,7 @@ class Call:
 
 
 class Conversation(Call):
-    """A call that is asked again and again. A `headrace.transport.MessageChannel`."""
+    """A call that is asked again and again. A `headrace._transport.transport.MessageChannel`."""
 
     def __init__(self, rpc: Rpc, timeout: float | None, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(rpc, b"", timeout, loop)

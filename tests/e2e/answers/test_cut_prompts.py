@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from headrace import Client
-from headrace.transport import open_transport
+from headrace._transport.transport import open_transport
 from support.models.tiny_models import make_tiny_llama, tiny_tokenizer
 
 

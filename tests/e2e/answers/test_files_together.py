@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from headrace import Client, InvalidRequestError
-from headrace.transport import open_transport
+from headrace._transport.transport import open_transport
 from support.models.tiny_models import ENDOFTEXT, IM_END, VOCAB_SIZE, make_tiny_llama, read_json, write_json
 
 PADDED = VOCAB_SIZE + 37

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from headrace import Client
-from headrace.transport import open_transport
+from headrace._transport.transport import open_transport
 from support.backends.same_tokens import ROUNDING, same_tokens
 from support.models.tiny_models import make_tiny_llama
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from headrace import Client
-from headrace.transport import open_transport
+from headrace._transport.transport import open_transport
 from support.models.tiny_models import make_tiny_llama
 
 NEW = 12

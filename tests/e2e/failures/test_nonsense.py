@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
-from headrace.methods import CONVERSATIONS, METHODS
+from headrace._transport.methods import CONVERSATIONS, METHODS
 from headrace_proto.v1.request_service_pb2 import StartRequestRequest
 from support.servers.processes import Server, engine_server, gateway_server
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from headrace import Client
-from headrace.cli import CLOSED_STDOUT
+from headrace.cli.main import CLOSED_STDOUT
 from support.clocks.waiting import LIMIT, wait_until
 from support.models.tiny_models import make_tiny_llama
 from support.servers.processes import engine_server, gateway_server

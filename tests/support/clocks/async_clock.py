@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from headrace.aio_waiting import Signal
+from headrace._base.aio_waiting import Signal
 
 
 class FakeAsyncClock:

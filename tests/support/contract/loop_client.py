@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from headrace import AsyncClient, AsyncResultQueue
-from headrace.aio_iterator import AsyncMessageIterator
-from headrace.aio_text_stream import AsyncTextStream
-from headrace.aio_transport import for_asyncio
+from headrace._api.aio_text_stream import AsyncTextStream
+from headrace._transport.aio_iterator import AsyncMessageIterator
+from headrace._transport.aio_transport import for_asyncio
 from headrace_proto.wire.transport import Transport
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from headrace.methods import CONVERSATIONS, METHODS
+from headrace._transport.methods import CONVERSATIONS, METHODS
 from headrace_proto.v1 import session_pb2
 
 from support.clocks.waiting import LIMIT

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import Message
-from headrace.integrity import checksum
+from headrace._values.integrity import checksum
 from headrace_proto.v1 import request_pb2, request_service_pb2, session_pb2, status_pb2
 
 Send = Callable[[session_pb2.SessionResponse], None]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf.message import Message
-from headrace.methods import METHODS
-from headrace.transport import open_transport
-from headrace.wire_errors import error_from_status
+from headrace._transport.methods import METHODS
+from headrace._transport.transport import open_transport
+from headrace._values.wire_errors import error_from_status
 from headrace_proto.wire.transport import CallError, Transport
 
 from support.clocks.waiting import LIMIT

@@ -192,7 +192,7 @@ async def test_a_long_outage_wakes_get_and_the_queue_resumes(server: ScriptedSer
 async def test_a_defect_of_the_driver_is_told_to_whoever_reads(
     client: AsyncClient, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headrace.session import ClientSession
+    from headrace._streaming.session import ClientSession
 
     def break_down(session: ClientSession) -> None:
         raise ZeroDivisionError

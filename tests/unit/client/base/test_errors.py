@@ -8,8 +8,8 @@ import grpc
 import headrace
 import pytest
 from headrace import errors
-from headrace.caller_words import METHODS
-from headrace.wire_errors import error_from_status
+from headrace._base.caller_words import METHODS
+from headrace._values.wire_errors import error_from_status
 from headrace_proto.v1 import model_pb2, status_pb2
 from headrace_proto.wire.status import CODE_NAMES
 from support.scripted.replies import URL, Failure, packed

@@ -20,7 +20,7 @@ from headrace import (
     StateError,
     UnavailableError,
 )
-from headrace.retry import retry_delay, should_retry
+from headrace._base.retry import retry_delay, should_retry
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2
 from hypothesis import given
 from hypothesis import strategies as st

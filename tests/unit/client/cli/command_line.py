@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace import cli
+from headrace.cli import main as cli
 from headrace_proto.v1 import model_pb2, model_service_pb2, request_service_pb2
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, end_record, ended, tokens

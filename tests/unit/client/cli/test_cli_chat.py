@@ -7,7 +7,8 @@ import sys
 
 import grpc
 import pytest
-from headrace import cli, cli_chat
+from headrace.cli import chat as cli_chat
+from headrace.cli import main as cli
 from headrace_proto.v1 import generation_pb2, model_pb2, model_service_pb2, request_pb2, request_service_pb2, status_pb2
 from support.scripted.replies import URL, Failure, Hang, packed
 from support.scripted.server import ScriptedServer

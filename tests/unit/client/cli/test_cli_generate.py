@@ -12,7 +12,9 @@ from functools import partial
 
 import grpc
 import pytest
-from headrace import Client, RetryPolicy, cli, cli_answers
+from headrace import Client, RetryPolicy
+from headrace.cli import answers as cli_answers
+from headrace.cli import main as cli
 from headrace_proto.v1 import generation_pb2, request_pb2
 from support.clocks.waiting import LIMIT
 from support.scripted.replies import Failure, Hang

@@ -12,7 +12,8 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.any_pb2 import Any as Any_
-from headrace import cli_models, cli_progress
+from headrace.cli import models as cli_models
+from headrace.cli import progress as cli_progress
 from headrace_proto.v1 import engine_service_pb2, model_pb2, model_service_pb2, runtime_pb2, stat_pb2, status_pb2
 from support.clocks.waiting import LIMIT
 from support.scripted.replies import Failure, Hang

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import grpc
 import pytest
-from headrace import HeadraceError, NotFoundError, StateError, cli
-from headrace.cli_options import advice_for_flag, read_options
-from headrace.cli_words import sentence
+from headrace import HeadraceError, NotFoundError, StateError
+from headrace.cli import main as cli
+from headrace.cli.options import advice_for_flag, read_options
+from headrace.cli.words import sentence
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2
 from support.scripted.replies import Failure
 from support.scripted.server import ScriptedServer

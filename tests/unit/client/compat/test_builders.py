@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import transformers
-from headrace import InvalidRequestError, calls, huggingface
+from headrace import InvalidRequestError, huggingface
+from headrace._values import calls
+from headrace._values.builders import ConfigBuilder, Flag, Setter
+from headrace._values.fill import fill
 from headrace.allspark import AsCacheMode, ASGenerationConfigBuilder, AsModelRuntimeConfigBuilder, TargetDevice
-from headrace.builders import ConfigBuilder, Flag, Setter
 from headrace.fields import GenerationFields
-from headrace.fill import fill
 from headrace.lmdeploy import GenerationConfig
 from headrace_proto.v1 import generation_pb2, runtime_pb2
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 
 from headrace import UnavailableError
-from headrace.reader import SequenceReader
-from headrace.recovery import Recovery
-from headrace.retry import RetryPolicy
-from headrace.session import ClientSession
-from headrace.subscription import Subscription
+from headrace._base.retry import RetryPolicy
+from headrace._streaming.reader import SequenceReader
+from headrace._streaming.recovery import Recovery
+from headrace._streaming.session import ClientSession
+from headrace._streaming.subscription import Subscription
 from support.clocks.client_clock import FakeClock
 
 WINDOW = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from headrace.session import ClientSession
+from headrace._streaming.session import ClientSession
 from headrace_proto.v1 import request_pb2, session_pb2, status_pb2
 from support.scripted.wire_samples import GENERATING, crc, end_record, text_of
 

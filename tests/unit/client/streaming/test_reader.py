@@ -7,8 +7,8 @@ from headrace import (
     GenerateStatus,
     InternalServerError,
 )
-from headrace.integrity import checksum
-from headrace.reader import SequenceReader
+from headrace._streaming.reader import SequenceReader
+from headrace._values.integrity import checksum
 from headrace_proto.v1 import request_pb2, request_service_pb2
 from hypothesis import given
 from hypothesis import strategies as st

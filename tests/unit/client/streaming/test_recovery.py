@@ -16,8 +16,8 @@ from headrace import (
     RetryPolicy,
     UnavailableError,
 )
-from headrace.reader import WINDOW
-from headrace.recovery import Recovery
+from headrace._streaming.reader import WINDOW
+from headrace._streaming.recovery import Recovery
 from headrace_proto.v1 import request_pb2
 from hypothesis import given
 from hypothesis import strategies as st

@@ -13,10 +13,10 @@ from headrace import (
     RetryPolicy,
     UnavailableError,
 )
-from headrace.reader import WINDOW, SequenceReader
-from headrace.recovery import Recovery
-from headrace.session import ClientSession
-from headrace.subscription import Subscription
+from headrace._streaming.reader import WINDOW, SequenceReader
+from headrace._streaming.recovery import Recovery
+from headrace._streaming.session import ClientSession
+from headrace._streaming.subscription import Subscription
 from headrace_proto.v1 import request_pb2, session_pb2, status_pb2
 from support.clocks.client_clock import FakeClock
 from support.scripted.replies import Failure
@@ -344,7 +344,7 @@ def test_columns_that_do_not_fit_fail_the_stream_and_are_final() -> None:
 def test_a_refused_session_fails_all_readers_and_is_retried() -> None:
     rig = Rig()
     status = status_pb2.Status(code=16, message="no key.")
-    from headrace.wire_errors import error_from_status
+    from headrace._values.wire_errors import error_from_status
 
     assert rig.session.broken(error_from_status(status)) is None
     with pytest.raises(Exception, match="no key"):

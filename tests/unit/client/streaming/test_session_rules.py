@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headrace import GenerateStatus, UnavailableError
-from headrace.recovery import Recovery
-from headrace.retry import RetryPolicy
-from headrace.session import ClientSession
+from headrace._base.retry import RetryPolicy
+from headrace._streaming.recovery import Recovery
+from headrace._streaming.session import ClientSession
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 from headrace import Client, UnavailableError
-from headrace import transport as seam
+from headrace._transport import transport as seam
 from headrace_proto.v1 import engine_service_pb2, status_pb2
 from headrace_proto.wire.transport import CallError, MessageStream
 from support.clocks.client_clock import FakeClock

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from headrace import Client, grpc_channels
+from headrace import Client
+from headrace._transport import grpc_channels
 from headrace_proto.v1 import engine_service_pb2
 from support.clocks.client_clock import FakeClock
 from support.scripted.replies import Hang

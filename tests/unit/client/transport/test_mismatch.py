@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from headrace import AsyncClient, AuthError, Client, HeadraceError, RetryPolicy, UnavailableError
-from headrace.mismatch import Mismatch, speaks_tls
+from headrace._transport.mismatch import Mismatch, speaks_tls
 from support.servers.certificates import Authority, serve
 
 HERE = "DNS:localhost,IP:127.0.0.1"
@@ -125,7 +125,7 @@ def test_b3_a_name_with_one_address_that_works_is_no_mismatch(
     credentials = grpc.ssl_channel_credentials(authority.root) if encrypted else None
     places = [("127.0.0.1", served(names)) for names in (wrong, right)]
     found = [(socket.AF_INET, place) for place in places]
-    monkeypatch.setattr("headrace.mismatch._places", lambda _: found)
+    monkeypatch.setattr("headrace._transport.mismatch._places", lambda _: found)
     details = f"failed to connect to all addresses; last error: UNKNOWN: {words}"
     assert Mismatch("localhost:7070", credentials).reason(details) == ""
     del found[1]

@@ -13,9 +13,9 @@ from typing import Any
 import grpc
 import pytest
 from headrace import Client, InvalidRequestError, UnavailableError
-from headrace import transport as seam
-from headrace.grpc_channels import CHANNEL_OPTIONS
-from headrace.methods import CONVERSATIONS, METHODS
+from headrace._transport import transport as seam
+from headrace._transport.grpc_channels import CHANNEL_OPTIONS
+from headrace._transport.methods import CONVERSATIONS, METHODS
 from headrace_proto.pure.addresses import parse_addresses, plain_reason
 from headrace_proto.pure.limits import MAX_REQUEST_BYTES
 from headrace_proto.v1 import engine_service_pb2

@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 import pytest
-from headrace import transport as seam
-from headrace.methods import CONVERSATIONS
+from headrace._transport import transport as seam
+from headrace._transport.methods import CONVERSATIONS
 from headrace_proto.v1 import session_pb2
 from headrace_proto.wire.transport import CallError, SessionTransport
 from support.clocks.waiting import LIMIT

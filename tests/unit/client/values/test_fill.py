@@ -6,10 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from headrace import InvalidRequestError, foreign_names
+from headrace import InvalidRequestError
+from headrace._base import foreign_names
+from headrace._values.fill import fill
+from headrace._values.unfill import to_fields
 from headrace.fields import ChatFields, GenerationFields, InstallFields
-from headrace.fill import fill
-from headrace.unfill import to_fields
 from headrace_proto.v1 import generation_pb2, runtime_pb2
 from hypothesis import given
 from hypothesis import strategies as st

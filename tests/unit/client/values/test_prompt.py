@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from headrace import InvalidRequestError, calls
-from headrace.prompt import build_chat
+from headrace import InvalidRequestError
+from headrace._values import calls
+from headrace._values.prompt import build_chat
 from headrace_proto.v1 import request_service_pb2
 
 

@@ -1,0 +1,121 @@
+"""Calls with retries over a transport in an event loop: what all methods of an asynchronous client share."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar, cast
+
+from google.protobuf.message import Message
+from headrace_proto.wire.transport import CallError, client_closed
+
+from headrace._api.connection import BaseConnection, check_timeout, client_name
+from headrace._base.aio_tasks import Tasks
+from headrace._base.aio_waiting import AsyncClock, HomeLoop
+from headrace._base.attempts import Attempts
+from headrace._base.fork import check_process, current_process
+from headrace._base.retry import RetryPolicy
+from headrace._streaming.aio_session import AsyncSessionDriver
+from headrace._transport.aio_transport import AsyncMessageStream, AsyncTransport
+from headrace._values.wire_errors import error_from_status
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class AsyncConnection(BaseConnection):
+    """A transport, and what is going on over it.
+
+    The arguments are those of `Connection`.
+
+    Attributes:
+        home: the loop in which all of this happens.
+        pumps: tasks that fill readers where there are no sessions; they end with the connection.
+        starts: tasks that start requests; they end with the connection.
+        cleanups: tasks that give back what nobody wants any more; the connection is closed after them.
+    """
+
+    def __init__(
+        self, transport: AsyncTransport, *, timeout: float | None, owner: str, policy: RetryPolicy, clock: AsyncClock
+    ) -> None:
+        super().__init__(timeout=timeout, owner=owner, policy=policy)
+        self.clock = clock
+        self.home = HomeLoop()
+        self.pumps = Tasks()
+        self.starts = Tasks()
+        self.cleanups = Tasks()
+        self.session = AsyncSessionDriver(transport, owner=owner, client=client_name(), policy=policy, clock=clock)
+        self._transport = transport
+        self._process = current_process()
+        dropped = partial(_abandon, self.session, transport)
+        self._finalizer = weakref.finalize(self, self.home.ask, dropped)
+        self._finalizer.atexit = False
+
+    async def call(
+        self,
+        method: str,
+        request: Message,
+        answer: type[Answer],
+        *,
+        timeout: float | None,
+        request_id: str = "",
+        handle: str = "",
+        before_retry: Callable[[int], None] | None = None,
+        policy: RetryPolicy | None = None,
+    ) -> Answer:
+        """The answer to a call, as `Connection.call`. Cancelling it ends the call."""
+        self._prepare(request)
+        attempts = Attempts(policy or self.policy, self.clock, check_timeout(timeout))
+        while True:
+            try:
+                return cast(Answer, await self._transport.unary(method, request, timeout=attempts.left))
+            except CallError as failure:
+                error, instead = self.failed(failure, request_id=request_id, handle=handle), failure.instead
+            await self.clock.sleep(attempts.pause(error, instead))
+            if before_retry is not None:
+                before_retry(attempts.failures)
+
+    def stream(self, method: str, request: Message, *, timeout: float | None = None) -> AsyncMessageStream:
+        """The answers to a streaming call, tried once. Iterating raises CallError."""
+        self._prepare(request)
+        return self._transport.stream(method, request, timeout=timeout)
+
+    @property
+    def ending(self) -> bool:
+        """Whether this is over, or its loop is ending: nothing that begins now would be waited for."""
+        return self.session.ended or self.closed
+
+    async def close(self) -> None:
+        """Ends everything; blocked reads wake."""
+        self.home.enter()
+        try:
+            await self.cleanups.wait()
+        finally:
+            self._finalizer.detach()
+            for feed in self.requests.feeds():
+                feed.stop()
+            self.session.close()
+            self.pumps.cancel()
+            self.starts.cancel()
+            await self.session.wait_closed()
+            await self.pumps.wait()
+            await self.starts.wait()
+            await self._transport.close()
+
+    def _prepare(self, request: Message) -> None:
+        check_process(self._process)
+        self.home.enter()
+        if self.closed:
+            raise error_from_status(client_closed())
+        self.sign(request)
+
+
+_abandoned = Tasks()
+"""Closes transports of clients that were dropped."""
+
+
+def _abandon(session: AsyncSessionDriver, transport: AsyncTransport) -> None:
+    ended = session.ended
+    session.close()
+    if not ended:
+        _abandoned.spawn(transport.close(), "headrace-close")

@@ -1,0 +1,93 @@
+"""Puts a queue of an asynchronous client together: its reader, what fills it, and what it asks the server."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+
+from headrace_proto.v1 import request_pb2
+from headrace_proto.v1 import request_service_pb2 as wire
+
+from headrace._api.aio_connection import AsyncConnection
+from headrace._api.open_queue import GLANCE_TIMEOUT, introduce, sequence_in
+from headrace._base.retry import ONCE, RetryPolicy
+from headrace._streaming.aio_feed import AsyncFeed
+from headrace._streaming.aio_pump import AsyncPump
+from headrace._streaming.aio_queue import AsyncResultQueue
+from headrace._streaming.reader import SequenceReader
+from headrace._streaming.recovery import Recovery
+from headrace._transport.aio_transport import AsyncMessageStream
+from headrace._values.calls import REQUESTS
+from headrace._values.convert import accepted_of
+
+
+def open_async_queue(
+    connection: AsyncConnection,
+    accepted: request_pb2.AcceptedRequest,
+    index: int,
+    position: int = 0,
+    info: request_pb2.SequenceInfo | None = None,
+    *,
+    first: bool,
+) -> AsyncResultQueue:
+    """A queue that reads one sequence of a request, as `open_queue`."""
+    source = _Source(connection, accepted, index)
+    feed = source.feed(position)
+    introduce(feed, info, position)
+    connection.requests.reads(feed)
+    connection.session.attach(feed, lambda: source.pump(feed))
+    queue = AsyncResultQueue(feed, request=accepted_of(accepted), index=index, look=source.look)
+    dropped = partial(connection.requests.orphaned, feed) if first else feed.stop
+    weakref.finalize(queue, connection.home.ask, dropped).atexit = False
+    return queue
+
+
+class _Source:
+    """Where one sequence comes from. It knows the connection and not the queue, which may be dropped."""
+
+    def __init__(self, connection: AsyncConnection, accepted: request_pb2.AcceptedRequest, index: int) -> None:
+        self._connection = connection
+        self._handle = accepted.handle
+        self._request_id = accepted.request_id
+        self._index = index
+
+    def feed(self, position: int) -> AsyncFeed:
+        """A reader that begins at a position."""
+        return AsyncFeed(
+            SequenceReader(position, self._request_id),
+            self._connection.home,
+            self._connection.clock,
+            handle=self._handle,
+            index=self._index,
+            request_id=self._request_id,
+        )
+
+    def pump(self, feed: AsyncFeed) -> None:
+        """Begins to fill a reader where there are no sessions."""
+        policy, clock = self._connection.policy, self._connection.clock
+        pump = AsyncPump(feed, Recovery(policy, clock), clock, open_stream=self._open_stream, look=self._glance)
+        self._connection.pumps.spawn(pump.run(), "headrace-stream")
+
+    async def look(self) -> request_pb2.SequenceInfo | None:
+        """The sequence as it stands; None: it cannot be seen yet."""
+        return await self._ask(self._connection.timeout, None)
+
+    async def _glance(self) -> request_pb2.SequenceInfo | None:
+        return await self._ask(GLANCE_TIMEOUT, ONCE)
+
+    def _open_stream(self, position: int) -> AsyncMessageStream:
+        request = wire.GeneratedElementsRequest(handle=self._handle, index=self._index, from_position=position)
+        return self._connection.stream(f"{REQUESTS}/GeneratedElements", request)
+
+    async def _ask(self, timeout: float | None, policy: RetryPolicy | None) -> request_pb2.SequenceInfo | None:
+        request = wire.GetRequestRequest(handle=self._handle)
+        answer = await self._connection.call(
+            f"{REQUESTS}/GetRequest",
+            request,
+            wire.GetRequestResponse,
+            timeout=timeout,
+            request_id=self._request_id,
+            handle=self._handle,
+            policy=policy,
+        )
+        return sequence_in(answer, self._index)

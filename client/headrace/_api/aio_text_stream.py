@@ -1,0 +1,116 @@
+"""The text of one request, as an asynchronous iterator that cleans up after itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from headrace._api.aio_connection import AsyncConnection
+from headrace._streaming.aio_queue import AsyncResultQueue
+from headrace.errors import HeadraceError
+
+logger = logging.getLogger(__name__)
+
+Start = Callable[[], Awaitable[tuple[str, AsyncResultQueue]]]
+Release = Callable[[str], Awaitable[None]]
+
+
+class AsyncTextStream:
+    """Iterates over the text of a request as it comes, until its end.
+
+    The request is started by the first step, or by `async with`. It is stopped and released at the end, by `close()`,
+    when left as a context manager, when a step is cancelled, and when dropped; soon after, where the first step is
+    cancelled while it starts the request.
+
+    Args:
+        start: starts the request.
+        release: stops and releases it.
+        connection: where.
+    """
+
+    def __init__(self, start: Start, release: Release, connection: AsyncConnection) -> None:
+        self._start = start
+        self._verb = release
+        self._connection = connection
+        self._queue: AsyncResultQueue | None = None
+        self._starting = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def queue(self) -> AsyncResultQueue:
+        """The results themselves, as `TextStream.queue`.
+
+        Raises:
+            RuntimeError: the request was not started yet.
+        """
+        if self._queue is None:
+            raise RuntimeError("the request was not started yet: the first step does that, or `async with`")
+        return self._queue
+
+    def __aiter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __anext__(self) -> str:
+        """The next piece of text, never empty.
+
+        Raises:
+            HeadraceError: as `AsyncClient.start_request` where it begins, and as `AsyncResultQueue.Get`.
+        """
+        try:
+            if not self._closed:
+                async for elements in await self._begun():
+                    if elements.text:
+                        return elements.text
+        except BaseException:
+            # Also where this is cancelled: what is awaited here is short, and nothing is left behind.
+            await self.close()
+            raise
+        await self.close()
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """Stops and releases the request; does nothing the second time. A failure is logged: the lease will do it."""
+        closed, self._closed = self._closed, True
+        if self._queue is not None and not closed:
+            await _release(self._queue.handle, self._verb)
+
+    async def __aenter__(self) -> Self:
+        await self._begun()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _begun(self) -> AsyncResultQueue:
+        async with self._starting:
+            if self._queue is None:
+                handle, self._queue = await self._start()
+                dropped = weakref.finalize(self, self._connection.home.ask, _Drop(handle, self._verb, self._connection))
+                dropped.atexit = False
+        return self._queue
+
+
+class _Drop:
+    """Releases the request of a stream that nobody holds any more, unless that was done."""
+
+    def __init__(self, handle: str, verb: Release, connection: AsyncConnection) -> None:
+        self._handle, self._verb, self._connection = handle, verb, connection
+
+    def __call__(self) -> None:
+        # A loop that ends waits for nothing that begins now; the lease will do it.
+        if self._handle in self._connection.requests.unreleased() and not self._connection.ending:
+            self._connection.cleanups.spawn(_release(self._handle, self._verb), "headrace-release")
+
+
+async def _release(handle: str, release: Release) -> None:
+    try:
+        await release(handle)
+    except HeadraceError as error:
+        logger.warning("could not release a request, its lease will: %s", error)

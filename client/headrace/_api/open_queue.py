@@ -1,0 +1,115 @@
+"""Puts a queue together: its reader, what fills it, and what it asks the server."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+
+from headrace_proto.v1 import request_pb2
+from headrace_proto.v1 import request_service_pb2 as wire
+from headrace_proto.wire.transport import MessageStream
+
+from headrace._api.connection import Connection
+from headrace._base.retry import ONCE, RetryPolicy
+from headrace._streaming.feed import BaseFeed, Feed
+from headrace._streaming.pump import Pump
+from headrace._streaming.reader import SequenceReader
+from headrace._streaming.recovery import Recovery
+from headrace._streaming.result_queue import ResultQueue
+from headrace._values.calls import REQUESTS
+from headrace._values.convert import accepted_of
+
+# A look beside the stream is worth little patience: the next one comes within a second.
+GLANCE_TIMEOUT = 5.0
+
+
+def open_queue(
+    connection: Connection,
+    accepted: request_pb2.AcceptedRequest,
+    index: int,
+    position: int = 0,
+    info: request_pb2.SequenceInfo | None = None,
+    *,
+    first: bool,
+) -> ResultQueue:
+    """A queue that reads one sequence of a request, from a position on, and begins at once.
+
+    Args:
+        connection: where the request is reached.
+        accepted: the request.
+        index: the sequence.
+        position: place of the first token wanted.
+        info: the sequence as it stands, where that is known already.
+        first: it is the queue that the start of the request answers: the request stays attached without it.
+    """
+    source = _Source(connection, accepted.handle, accepted.request_id, index)
+    feed = source.feed(position)
+    introduce(feed, info, position)
+    connection.janitor.start()
+    connection.requests.reads(feed)
+    connection.session.attach(feed, lambda: source.pump(feed).start())
+    queue = ResultQueue(feed, request=accepted_of(accepted), index=index, look=source.look)
+    dropped = partial(connection.requests.orphaned, feed) if first else feed.stop
+    weakref.finalize(queue, connection.janitor.ask, dropped).atexit = False
+    return queue
+
+
+def introduce(feed: BaseFeed, info: request_pb2.SequenceInfo | None, position: int) -> None:
+    """Tells a new reader what is known of its sequence."""
+    # A position beyond the end is for the server to refuse.
+    if info is not None and position <= info.generated_length:
+        feed.observe(info)
+
+
+class _Source:
+    """Where one sequence comes from. It knows the connection and not the queue, which may be dropped."""
+
+    def __init__(self, connection: Connection, handle: str, request_id: str, index: int) -> None:
+        self._connection = connection
+        self._handle = handle
+        self._request_id = request_id
+        self._index = index
+
+    def feed(self, position: int) -> Feed:
+        """A reader that begins at a position."""
+        return Feed(
+            SequenceReader(position, self._request_id),
+            self._connection.session.lock,
+            self._connection.clock,
+            handle=self._handle,
+            index=self._index,
+            request_id=self._request_id,
+        )
+
+    def pump(self, feed: Feed) -> Pump:
+        """What fills a reader where there are no sessions."""
+        recovery = Recovery(self._connection.policy, self._connection.clock)
+        return Pump(feed, recovery, self._connection.clock, open_stream=self._open_stream, look=self._glance)
+
+    def look(self) -> request_pb2.SequenceInfo | None:
+        """The sequence as it stands; None: it cannot be seen yet."""
+        return self._ask(self._connection.timeout, None)
+
+    def _glance(self) -> request_pb2.SequenceInfo | None:
+        return self._ask(GLANCE_TIMEOUT, ONCE)
+
+    def _open_stream(self, position: int) -> MessageStream:
+        request = wire.GeneratedElementsRequest(handle=self._handle, index=self._index, from_position=position)
+        return self._connection.stream(f"{REQUESTS}/GeneratedElements", request)
+
+    def _ask(self, timeout: float | None, policy: RetryPolicy | None) -> request_pb2.SequenceInfo | None:
+        answer = self._connection.call(
+            f"{REQUESTS}/GetRequest",
+            wire.GetRequestRequest(handle=self._handle),
+            wire.GetRequestResponse,
+            timeout=timeout,
+            request_id=self._request_id,
+            handle=self._handle,
+            policy=policy,
+        )
+        return sequence_in(answer, self._index)
+
+
+def sequence_in(answer: wire.GetRequestResponse, index: int) -> request_pb2.SequenceInfo | None:
+    """A sequence as it stands; None: it cannot be seen yet."""
+    return next((one for one in answer.request.sequences if one.index == index), None)

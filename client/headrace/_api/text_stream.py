@@ -1,0 +1,91 @@
+"""The text of one request, as an iterator that cleans up after itself."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from headrace._base.janitor import Janitor
+from headrace._streaming.result_queue import ResultQueue
+from headrace.errors import HeadraceError, RequestReleasedError, UnavailableError
+
+logger = logging.getLogger(__name__)
+
+
+class TextStream:
+    """Iterates over the text of a request as it comes, until its end.
+
+    The request is stopped and released at the end, by `close()`, when left as a context manager, and when dropped.
+
+    Attributes:
+        queue: the results themselves; readable until the end of the iteration. Ids, log-probabilities and statistics
+            are there; `queue.finish_reason` and `queue.RequestStatInfo()` stay after the end.
+    """
+
+    def __init__(
+        self,
+        queue: ResultQueue,
+        release: Callable[[str], None],
+        give_back: Callable[[str], None],
+        janitor: Janitor,
+    ) -> None:
+        self.queue = queue
+        self._elements = iter(queue)
+        janitor.start()
+        self._handle = queue.handle
+        self._verb = release
+        self._give_back = give_back
+        self._dropped = weakref.finalize(self, janitor.ask, partial(_release, queue.handle, release))
+
+    def __iter__(self) -> Iterator[str]:
+        """Itself."""
+        return self
+
+    def __next__(self) -> str:
+        """The next piece of text, never empty; raises what `ResultQueue.Get` raises. Nothing comes after `close()`."""
+        if self._closed():
+            raise StopIteration
+        try:
+            return next(elements.text for elements in self._elements if elements.text)
+        except BaseException as error:
+            if self._closed() and isinstance(error, RequestReleasedError):  # Another thread closed it meanwhile.
+                raise StopIteration from None
+            if isinstance(error, UnavailableError) and error.reason != "CLIENT_CLOSED":
+                self._leave()
+            else:
+                self.close()
+            raise
+
+    def _closed(self) -> bool:
+        return not self._dropped.alive
+
+    def close(self) -> None:
+        """Stops and releases the request; does nothing the second time. A failure is logged: the lease will do it."""
+        if self._dropped.detach() is not None:
+            _release(self._handle, self._verb)
+
+    def _leave(self) -> None:
+        """Nobody answers: what cannot be released with one question is left to its lease."""
+        if self._dropped.detach() is not None:
+            with suppress(HeadraceError):
+                self._give_back(self._handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _release(handle: str, release: Callable[[str], None]) -> None:
+    try:
+        release(handle)
+    except HeadraceError as error:
+        logger.warning("could not release a request, its lease will: %s", error)

@@ -1,0 +1,1 @@
+"""What the rest stands on: retries, deadlines, forks, threads and loops."""

@@ -1,0 +1,63 @@
+"""The attempts of one call, without any input or output: how long each may take, and what follows a failure."""
+
+from __future__ import annotations
+
+import logging
+
+from headrace._base.deadline import Deadline
+from headrace._base.retry import RetryPolicy, Time, retry_delay, should_retry
+from headrace.errors import HeadraceError
+
+logger = logging.getLogger(__name__)
+
+
+class Attempts:
+    """Counts the failures of a call, and says when to try again. All calls are idempotent.
+
+    Args:
+        policy: how hard to try.
+        clock: time.
+        timeout: for all attempts together, in seconds; None: none. Whatever it is, the call fails when nobody answers
+            for as long as the policy says.
+
+    Attributes:
+        failures: how many there were.
+    """
+
+    def __init__(self, policy: RetryPolicy, clock: Time, timeout: float | None) -> None:
+        self.failures = 0
+        self._told = False
+        self._policy = policy
+        self._clock = clock
+        self._deadline = Deadline(clock, timeout)
+        self._patience: Deadline | None = None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the next attempt may take; None: no limit."""
+        return self._deadline.left()
+
+    def pause(self, error: HeadraceError, instead: str = "") -> float:
+        """Seconds to wait after a failure, before the next attempt.
+
+        Args:
+            error: the failure.
+            instead: the other address that the next attempt goes to; "": the same.
+
+        Raises:
+            HeadraceError: the failure itself, where trying again makes no sense or there is no time for it.
+        """
+        self.failures += 1
+        self._patience = self._patience or Deadline(self._clock, self._policy.give_up_after)
+        if not should_retry(error, self._policy):
+            raise error
+        delay = retry_delay(error, self._policy, self.failures)
+        left = min(seconds for limit in (self._deadline, self._patience) if (seconds := limit.left()) is not None)
+        if delay >= left:
+            raise error
+        if self.failures == 1 and instead:
+            logger.warning("%s; using %s instead", error.message.removesuffix("."), instead)
+        elif not self._told:
+            self._told = True
+            logger.warning("%s Trying again for up to %.0f s.", error, left)
+        return delay

@@ -1,0 +1,107 @@
+"""Fills one reader from a stream of its own, in a task of its own; for servers without sessions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from headrace_proto.pure.faults import is_fault
+from headrace_proto.v1 import request_pb2
+from headrace_proto.wire.transport import CallError
+
+from headrace._base.aio_waiting import AsyncClock
+from headrace._base.deadline import Deadline
+from headrace._streaming.aio_feed import AsyncFeed
+from headrace._streaming.pump import LOOK_EVERY
+from headrace._streaming.reader import SequenceReader
+from headrace._streaming.recovery import Recovery
+from headrace._transport.aio_transport import AsyncMessageStream
+from headrace._transport.transport import broke_off
+from headrace._values.wire_errors import error_from_status
+from headrace.errors import HeadraceError, InternalServerError
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncPump:
+    """Opens the stream, and opens it again when it breaks. The task ends with the sequence.
+
+    The arguments are those of `Pump`.
+    """
+
+    def __init__(
+        self,
+        feed: AsyncFeed,
+        recovery: Recovery,
+        clock: AsyncClock,
+        *,
+        open_stream: Callable[[int], AsyncMessageStream],
+        look: Callable[[], Awaitable[request_pb2.SequenceInfo | None]],
+    ) -> None:
+        self._feed = feed
+        self._reader = feed.reader
+        self._recovery = recovery
+        self._clock = clock
+        self._open_stream = open_stream
+        self._look = look
+        self._stream: AsyncMessageStream | None = None
+
+    async def run(self) -> None:
+        """Reads until the sequence is over."""
+        self._feed.moved = self._moved
+        try:
+            while await self._wait_for_room():
+                await self._attempt()
+        except BaseException as bug:
+            if not is_fault(bug):
+                raise
+            # Whoever waits in Get() must hear of it; a task that dies silently would leave it there for ever.
+            logger.exception("reading results failed")
+            self._feed.fail(InternalServerError(f"reading results failed: {bug!r}"))
+        finally:
+            # Also where the loop ends before the client does.
+            if not self._reader.over:
+                self._feed.stop()
+
+    def _moved(self) -> None:
+        if self._reader.over and self._stream is not None:
+            self._stream.cancel()
+
+    async def _attempt(self) -> None:
+        try:
+            await self._read_stream()
+        except CallError as failure:
+            feed = self._feed
+            await self._recover(error_from_status(failure.status, request_id=feed.request_id, handle=feed.handle))
+        except HeadraceError as damage:
+            self._feed.fail(damage)
+
+    async def _read_stream(self) -> None:
+        stream = self._stream = self._open_stream(self._reader.position)
+        try:
+            async for response in stream:
+                self._recovery.progressed()
+                self._feed.tell(SequenceReader.feed, response)
+                if not await self._wait_for_room():
+                    return
+        finally:
+            stream.cancel()
+        raise broke_off("the results")
+
+    async def _recover(self, error: HeadraceError) -> None:
+        deadline = Deadline(self._clock, self._feed.broken(error, self._recovery))
+        while not self._reader.over and not deadline.passed:
+            await self._clock.wait(self._feed.changed, deadline.left())
+
+    async def _wait_for_room(self) -> bool:
+        """Waits while the window is closed; False: nothing more is wanted."""
+        feed = self._feed
+        while True:
+            if feed.window_closed:
+                await self._clock.wait(feed.changed, LOOK_EVERY)
+            if not feed.window_closed:
+                return not self._reader.over
+            # A queue that nobody reads tells of its end and its length all the same.
+            with feed.glancing():
+                if (info := await self._look()) is not None:
+                    feed.observe(info)

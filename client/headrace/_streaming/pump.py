@@ -1,0 +1,127 @@
+"""Fills one reader from a stream of its own, in a thread of its own; for servers and transports without sessions."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from headrace_proto.pure.faults import is_fault
+from headrace_proto.v1 import request_pb2
+from headrace_proto.wire.transport import CallError, MessageStream
+
+from headrace._base.deadline import Deadline
+from headrace._base.retry import Clock
+from headrace._streaming.feed import Feed
+from headrace._streaming.reader import SequenceReader
+from headrace._streaming.recovery import Recovery
+from headrace._transport.transport import broke_off
+from headrace._values.wire_errors import error_from_status
+from headrace.errors import HeadraceError, InternalServerError
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at a sequence whose window is closed."""
+
+logger = logging.getLogger(__name__)
+
+
+class Pump:
+    """Opens the stream, and opens it again when it breaks. The thread ends with the sequence.
+
+    Args:
+        feed: what to fill.
+        recovery: how to open the stream again.
+        clock: time.
+        open_stream: opens a stream from a position.
+        look: asks how the sequence stands; used while the reader's window is closed.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        recovery: Recovery,
+        clock: Clock,
+        *,
+        open_stream: Callable[[int], MessageStream],
+        look: Callable[[], request_pb2.SequenceInfo | None],
+    ) -> None:
+        self._feed = feed
+        self._reader = feed.reader
+        self._changed = feed.changed
+        self._recovery = recovery
+        self._clock = clock
+        self._open_stream = open_stream
+        self._look = look
+        self._stream: MessageStream | None = None
+        self._thread = threading.Thread(target=self._run, name="headrace-stream", daemon=True)
+
+    def start(self) -> None:
+        """Begins to read."""
+        with self._changed:
+            self._feed.moved = self._moved
+        self._thread.start()
+
+    def _moved(self) -> None:
+        if self._reader.over and self._stream is not None:
+            self._stream.cancel()
+
+    def _run(self) -> None:
+        try:
+            while self._wait_for_room():
+                self._attempt()
+        except BaseException as bug:
+            if not is_fault(bug):
+                raise
+            # Whoever waits in Get() must hear of it; a thread that dies silently would leave it there for ever.
+            logger.exception("reading results failed")
+            self._feed.fail(InternalServerError(f"reading results failed: {bug!r}"))
+
+    def _attempt(self) -> None:
+        try:
+            self._read_stream()
+        except CallError as failure:
+            feed = self._feed
+            self._recover(error_from_status(failure.status, request_id=feed.request_id, handle=feed.handle))
+        except HeadraceError as damage:
+            self._feed.fail(damage)
+
+    def _read_stream(self) -> None:
+        stream = self._open()
+        try:
+            for response in stream:
+                self._recovery.progressed()
+                self._feed.tell(SequenceReader.feed, response)
+                if not self._wait_for_room():
+                    return
+        finally:
+            stream.cancel()
+        raise broke_off("the results")
+
+    def _open(self) -> MessageStream:
+        position = self._feed.ask(lambda reader: reader.position)
+        stream = self._open_stream(position)
+        with self._changed:
+            self._stream = stream
+            # Somebody may have finished meanwhile, and could not cancel what was not there yet.
+            self._moved()
+        return stream
+
+    def _recover(self, error: HeadraceError) -> None:
+        deadline = Deadline(self._clock, self._feed.broken(error, self._recovery))
+        with self._changed:
+            while not self._reader.over and not deadline.passed:
+                self._clock.wait(self._changed, deadline.left())
+
+    def _wait_for_room(self) -> bool:
+        """Waits while the window is closed; False: nothing more is wanted."""
+        feed = self._feed
+        while True:
+            with self._changed:
+                if feed.window_closed:
+                    self._clock.wait(self._changed, LOOK_EVERY)
+                if not feed.window_closed:
+                    return not self._reader.over
+            # A queue that nobody reads tells of its end and its length all the same.
+            with feed.glancing():
+                if (info := self._look()) is not None:
+                    feed.observe(info)

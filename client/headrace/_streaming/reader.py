@@ -1,0 +1,293 @@
+"""One reader of one sequence, without any input or output: what has arrived, what was read, what that means."""
+
+from __future__ import annotations
+
+from headrace_proto.v1 import request_pb2, request_service_pb2
+
+from headrace import types
+from headrace._streaming.reads import Reads
+from headrace._values.convert import error_of, merge_elements, status_of
+from headrace._values.integrity import checksum, columns_fit
+from headrace._values.parts import Part, part_of
+from headrace.errors import EngineLostError, HeadraceError, InternalServerError, RequestReleasedError, UnavailableError
+
+WINDOW = 4096
+"""Tokens that may have arrived without having been read; then the stream is left alone until they are."""
+
+
+class SequenceReader:
+    """Joins what a stream brings into one sequence, exactly once and in order, and answers a queue's questions.
+
+    `feed`, or `begin`, `append` and `finish`; then `observe`, `fail`, `interrupt`, `release`, `close` and `abandon`
+    tell it what happened; the rest asks. It is not safe for several threads by itself.
+
+    Args:
+        position: place of the first token wanted.
+        request_id: the request, for errors.
+    """
+
+    def __init__(self, position: int = 0, request_id: str = "") -> None:
+        self._request_id = request_id
+        self._parts: list[Part] = []
+        self._taken = position
+        self._arrived = position
+        # Only a reader that begins at 0 knows the checksum before its first token.
+        self._checksum: int | None = 0 if position == 0 else None
+        self._produced = position
+        self._status: int = request_pb2.GENERATE_STATUS_INIT
+        self._prefix: request_pb2.PrefixReuse | None = None
+        self._end: request_pb2.EndRecord | None = None
+        self._tail = ""
+        self._error: HeadraceError | None = None
+        self._interruption: HeadraceError | None = None
+        self._released = False
+        self._closed = False
+        self._abandoned = False
+        self._polled = False
+        self._reads = Reads()
+
+    # What happened.
+
+    def feed(self, response: request_service_pb2.GeneratedElementsResponse) -> None:
+        """Takes one message of the stream.
+
+        Raises:
+            InternalServerError: it does not continue what has arrived: a hole, a repetition, or another checksum.
+        """
+        self._interruption = None
+        if response.HasField("elements"):
+            self.append(part_of(response.elements))
+            if response.elements.HasField("prefix"):
+                self._prefix = response.elements.prefix
+        if response.HasField("end"):
+            self.finish(response.end)
+        else:
+            self._advance(response.status)
+
+    def begin(self, position: int, checksum: int) -> None:
+        """Tokens will come from `position` on; `checksum` is that of all ids before.
+
+        Raises:
+            InternalServerError: something else has arrived.
+        """
+        self._interruption = None
+        if position != self._arrived or self._checksum not in (None, checksum):
+            raise self._fault(f"they go on at {position} after other tokens than the {self._arrived} that came")
+        self._checksum = checksum
+
+    def append(self, part: Part) -> None:
+        """Takes tokens. Raises as `feed`."""
+        self._check(part)
+        self._parts.append(part)
+        self._arrived += len(part.ids)
+        self._checksum = part.after
+
+    def finish(self, end: request_pb2.EndRecord) -> None:
+        """Takes the end record; one more of them changes nothing. Raises as `feed`."""
+        if self._end is not None:
+            return
+        self._check_end(end, self._arrived, self._checksum)
+        self._end = end
+        self._tail = end.text
+        self._status = end.status
+        self._produced = end.position
+        if end.status == request_pb2.GENERATE_STATUS_INTERNAL_ERROR:
+            self._error = error_of(end, self._request_id)
+
+    def observe(self, info: request_pb2.SequenceInfo) -> None:
+        """Takes what a call told about the sequence. Late news change nothing.
+
+        Raises:
+            InternalServerError: it contradicts what has arrived.
+        """
+        self._produced = max(self._produced, info.generated_length)
+        if info.HasField("prefix"):
+            self._prefix = info.prefix
+        if info.HasField("end"):
+            self.finish(info.end)
+        else:
+            self._advance(info.status)
+
+    def fail(self, error: HeadraceError) -> None:
+        """Nothing more can come. What has arrived stays readable; then reading raises the error."""
+        if isinstance(error, RequestReleasedError):
+            self.release()
+        if self.over:
+            return
+        reason = request_pb2.FINISH_REASON_ERROR
+        if isinstance(error, EngineLostError):
+            reason = request_pb2.FINISH_REASON_ENGINE_LOST
+        self._error = error
+        self._tail = ""
+        self._end = request_pb2.EndRecord(
+            status=request_pb2.GENERATE_STATUS_INTERNAL_ERROR, finish_reason=reason, position=self._arrived
+        )
+        self._status = self._end.status
+
+    def interrupt(self, error: HeadraceError) -> None:
+        """Nobody can be reached for too long. The next read raises the error once, if nothing is there to be read."""
+        self._interruption = error
+
+    def release(self) -> None:
+        """The request was released: reading raises RequestReleasedError."""
+        self._released = True
+
+    def close(self) -> None:
+        """No stream will be opened any more: reading raises UnavailableError once nothing is left."""
+        self._closed = True
+
+    def abandon(self) -> None:
+        """Nobody will read: nothing is wanted but the end."""
+        self._abandoned = True
+
+    # What that means for whoever feeds.
+
+    @property
+    def position(self) -> int:
+        """Place of the next token wanted from a stream."""
+        return self._arrived
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the sequence has arrived."""
+        return self._end is not None and self._arrived == self._end.position
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is wanted."""
+        return self._gone or self.complete
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more is wanted, and all that came was read: there is no need to stay attached."""
+        if self._end is None:
+            return self._released or self._closed
+        return self._gone or (self.complete and not self.unread)
+
+    @property
+    def _gone(self) -> bool:
+        return self._released or self._closed or (self._abandoned and self._end is not None)
+
+    @property
+    def running_checksum(self) -> int | None:
+        """CRC-32 over all ids before `position`; None: not known yet."""
+        return self._checksum
+
+    @property
+    def window_start(self) -> int:
+        """Position that the window counts from: what was read; an ended sequence being read is taken as it arrives."""
+        return self._arrived if self._reads.running and self._end is not None else self._taken
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more should be fetched now: the window is open, or an ended sequence is being read to its end."""
+        return self._arrived - self.window_start < WINDOW
+
+    # What that means for whoever reads.
+
+    def reading(self) -> Reads:
+        """Surrounds one read, from its begin to its `take`."""
+        return self._reads
+
+    @property
+    def ready(self) -> bool:
+        """Whether `take` has its answer."""
+        return self.over or self._interruption is not None or (self._end is None and bool(self._parts))
+
+    @property
+    def fetching(self) -> bool:
+        """Whether the sequence is known to have ended, and part of it has still to arrive."""
+        return self._end is not None and not self.ready
+
+    def take(self) -> types.GeneratedElements | None:
+        """All that has arrived and was not read, as one element; None: nothing.
+
+        Raises:
+            RequestReleasedError: the request was released.
+            EngineLostError, InternalServerError: it ended with InternalError, and nothing is left to read.
+            UnavailableError: nobody could be reached for too long, or the client was closed.
+            HeadraceError: the stream was refused for another reason.
+        """
+        if self._released:
+            raise RequestReleasedError("the request was released: its results are gone", request_id=self._request_id)
+        tail = self._tail if self.complete else ""
+        if self._parts or tail:
+            return self._take(tail)
+        if self.complete:
+            # Whatever was out of reach for a while, there was nothing more to come from it.
+            self._raise_error()
+        elif self._interruption is not None:
+            interruption, self._interruption = self._interruption, None
+            raise interruption
+        elif self._closed:
+            raise UnavailableError("the client was closed", reason="CLIENT_CLOSED", request_id=self._request_id)
+        return None
+
+    def status(self) -> types.GenerateStatus:
+        """The status, in order with the tokens: see `ResultQueue.GenerateStatus`."""
+        first, self._polled = not self._polled, True
+        if self._end is not None and not self._released and (self._reads.any or first) and self.unread:
+            return types.GenerateStatus.Generating
+        return status_of(self._status)
+
+    @property
+    def unread(self) -> bool:
+        """Whether an ended sequence has tokens or text that were not read, arrived or not."""
+        return self._end is not None and (self._taken < self._end.position or bool(self._tail))
+
+    @property
+    def generated_length(self) -> int:
+        """Tokens produced, as far as is known."""
+        return max(self._produced, self._arrived)
+
+    @property
+    def released(self) -> bool:
+        """Whether the request was released, as far as is known."""
+        return self._released
+
+    @property
+    def end(self) -> request_pb2.EndRecord | None:
+        """The end record; None while the sequence runs."""
+        return self._end
+
+    def _check(self, part: Part) -> None:
+        count = len(part.ids)
+        if part.position != self._arrived:
+            raise self._fault(f"token {self._arrived} was to come next, and token {part.position} came")
+        if self._checksum not in (None, part.before) or part.after != checksum(part.ids, part.before):
+            raise self._fault(f"the checksum of tokens {part.position} to {part.position + count - 1} does not match")
+        if part.details is not None and not columns_fit(part.details, count):
+            raise self._fault(f"lists by token do not have the {count} entries of the ids")
+        if self._end is not None:
+            self._check_end(self._end, part.position + count, part.after)
+
+    def _check_end(self, end: request_pb2.EndRecord, arrived: int, known: int | None) -> None:
+        if arrived > end.position:
+            raise self._fault(f"the sequence ends at {end.position}, and token {arrived - 1} came")
+        if arrived == end.position and known not in (None, end.checksum):
+            raise self._fault(f"the checksum of all {end.position} tokens does not match")
+
+    def _advance(self, status: int) -> None:
+        # Their numbers are in the order of their course; an end comes with its record alone.
+        if self._end is None and self._status < status < request_pb2.GENERATE_STATUS_FINISHED:
+            self._status = status
+
+    def _take(self, tail: str) -> types.GeneratedElements:
+        parts, position = self._parts, self._taken
+        self._parts, self._taken = [], self._arrived
+        if tail:
+            self._tail = ""
+        return merge_elements(parts, position, tail, self._prefix)
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            # Raised anew each time: a traceback would grow.
+            raise self._error.with_traceback(None)
+        if self._end is None or self._end.status != request_pb2.GENERATE_STATUS_INTERNAL_ERROR:
+            return
+        if self._end.finish_reason == request_pb2.FINISH_REASON_ENGINE_LOST:
+            raise EngineLostError("the engine that held the request is gone", request_id=self._request_id)
+        raise InternalServerError("the engine failed and did not say why", request_id=self._request_id)
+
+    def _fault(self, what: str) -> InternalServerError:
+        return InternalServerError(f"the results are damaged: {what}", request_id=self._request_id)

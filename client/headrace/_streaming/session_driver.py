@@ -1,0 +1,204 @@
+"""Runs a client's session: one thread that reads and one that writes, however many queues there are."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+from headrace_proto.pure.faults import is_fault
+from headrace_proto.v1.session_pb2 import SessionResponse
+from headrace_proto.wire.transport import CallError, MessageChannel, SessionTransport, Transport, client_closed
+
+from headrace._base.deadline import Deadline
+from headrace._base.retry import Clock, RetryPolicy
+from headrace._streaming.feed import Feed
+from headrace._streaming.recovery import Recovery
+from headrace._streaming.session import ClientSession, refuses_sessions
+from headrace._streaming.subscription import Subscription, subscription_of
+from headrace._transport.transport import broke_off
+from headrace._values.wire_errors import error_from_status
+from headrace.errors import HeadraceError, InternalServerError, UnavailableError
+
+METHOD = "headrace.v1.RequestService/Session"
+
+logger = logging.getLogger(__name__)
+
+
+class SessionDriver:
+    """Reads for all queues of a client over one stream; where there are no sessions, lets each read in its own way.
+
+    The threads begin with the first queue. The stream stays as long as the client; one that breaks is opened again once
+    there is something to read.
+
+    Args:
+        transport: where streams are opened.
+        owner: whose requests they are.
+        client: name and version, for the server's logs.
+        policy: how broken streams are tried again.
+        clock: time.
+    """
+
+    def __init__(self, transport: Transport, *, owner: str, client: str, policy: RetryPolicy, clock: Clock) -> None:
+        # Letting go of the last queue under the lock may finalize the client, which closes this.
+        self.lock = threading.RLock()
+        self._transport = transport if isinstance(transport, SessionTransport) else None
+        self._policy = policy
+        self._clock = clock
+        self._session = ClientSession(Recovery(policy, clock), clock, owner=owner, client=client)
+        self._wake = threading.Condition(self.lock)
+        self._channel: MessageChannel | None = None
+        self._verdict: HeadraceError | None = None
+        self._started = False
+        self._closed = False
+
+    def attach(self, feed: Feed, instead: Callable[[], None]) -> None:
+        """Begins to fill a reader.
+
+        Args:
+            feed: the reader.
+            instead: called where there are no sessions, now or later.
+        """
+        with self.lock:
+            if self._closed:
+                feed.reader.close()
+                return
+            if self._transport is not None:
+                self._add(feed, instead)
+                return
+        instead()
+
+    def close(self) -> None:
+        """Ends the stream and the threads; whoever reads hears of it."""
+        with self.lock:
+            self._closed = True
+            channel = self._channel
+            self._wake.notify_all()
+        if channel is not None:
+            channel.cancel()
+
+    def _add(self, feed: Feed, instead: Callable[[], None]) -> None:
+        subscription = subscription_of(feed, Recovery(self._policy, self._clock), instead)
+        feed.moved = lambda: self._moved(subscription)
+        self._session.add(subscription)
+        self._start()
+        self._wake.notify_all()
+
+    def _moved(self, subscription: Subscription) -> None:
+        self._session.moved(subscription)
+        if self._session.urgent:
+            self._wake.notify_all()
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            for name, run in (("headrace-reader", self._read), ("headrace-writer", self._write)):
+                threading.Thread(target=self._guard, args=(run,), name=name, daemon=True).start()
+
+    def _guard(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except BaseException as bug:
+            if not is_fault(bug):
+                raise
+            # Whoever waits in Get() must hear of it; a thread that dies silently would leave it there for ever.
+            logger.exception("the session failed")
+            with self.lock:
+                self._session.fail(InternalServerError(f"the session failed: {bug!r}"))
+            self.close()
+
+    # The thread that reads.
+
+    def _read(self) -> None:
+        while (transport := self._wait_for_work()) is not None:
+            try:
+                self._follow(transport)
+            except CallError as failure:
+                self._recover(error_from_status(failure.status))
+            except HeadraceError as damage:
+                self._recover(damage)
+        with self.lock:
+            for subscription in self._session.subscriptions:
+                subscription.reader.close()
+                self._session.moved(subscription)
+                subscription.changed()
+
+    def _wait_for_work(self) -> SessionTransport | None:
+        """Where to open a stream, once there is something to read; None: never again."""
+        with self.lock:
+            while self._transport is not None and not (self._closed or self._session.subscriptions):
+                self._clock.wait(self._wake, None)
+            return None if self._closed else self._transport
+
+    def _follow(self, transport: SessionTransport) -> None:
+        channel = transport.session(METHOD)
+        try:
+            self._begin(channel)
+            for message in channel:
+                if cast(SessionResponse, message).HasField("closing"):
+                    channel.half_close()
+                with self.lock:
+                    self._session.receive(cast(SessionResponse, message))
+                    if self._session.urgent:
+                        self._wake.notify_all()
+        finally:
+            channel.cancel()
+        raise broke_off("the session")
+
+    def _begin(self, channel: MessageChannel) -> None:
+        with self.lock:
+            if self._closed:
+                raise CallError(client_closed())
+            self._channel = channel
+            self._session.open()
+            self._wake.notify_all()
+
+    def _recover(self, error: HeadraceError) -> None:
+        with self.lock:
+            self._channel = None
+            error, self._verdict = self._verdict or error, None
+            if refuses_sessions(error):
+                self._do_without()
+            elif not self._closed:
+                self._pause(self._session.broken(error))
+
+    def _pause(self, delay: float | None) -> None:
+        deadline = Deadline(self._clock, delay or 0.0)
+        while not (self._closed or deadline.passed):
+            self._clock.wait(self._wake, deadline.left())
+
+    def _do_without(self) -> None:
+        logger.info("the server has no sessions: each queue reads a stream of its own")
+        self._transport = None
+        for subscription in self._session.subscriptions:
+            self._session.remove(subscription)
+            subscription.instead()
+        self._wake.notify_all()
+
+    # The thread that writes.
+
+    def _write(self) -> None:
+        while (act := self._next_act()) is not None:
+            act()
+
+    def _next_act(self) -> Callable[[], None] | None:
+        """What to do with the stream now, without the lock; waits for it. None: nothing any more."""
+        with self.lock:
+            while self._transport is not None and not self._closed:
+                channel = self._channel
+                if channel is None:
+                    self._clock.wait(self._wake, None)
+                elif self._session.silent:
+                    return self._give_up(channel)
+                elif (message := self._session.outgoing()) is not None:
+                    return partial(channel.send, message)
+                else:
+                    self._clock.wait(self._wake, self._session.wait)
+            return None
+
+    def _give_up(self, channel: MessageChannel) -> Callable[[], None]:
+        self._channel = None
+        self._verdict = UnavailableError("the server is silent")
+        return partial(channel.cancel, lost=True)

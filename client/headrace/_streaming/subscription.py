@@ -1,0 +1,154 @@
+"""One sequence that is read over a session: where it is attached, and how far its window is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace_proto.v1 import request_pb2, session_pb2, status_pb2
+
+from headrace._streaming.feed import BaseFeed
+from headrace._streaming.reader import WINDOW, SequenceReader
+from headrace._streaming.recovery import Recovery
+from headrace._values.parts import Part
+from headrace._values.wire_errors import error_from_status
+from headrace.errors import HeadraceError
+
+
+class Subscription:
+    """A reader, and what the server was last told about it.
+
+    The server may send up to a limit, which is kept at `window` tokens beyond what was read, also when a new stream
+    begins in the middle of what was not read yet.
+
+    Args:
+        reader: takes what comes.
+        recovery: decides when to attach again.
+        handle: the request.
+        index: the sequence.
+        request_id: the request, for errors.
+        changed: told that the reader took something.
+        instead: reads the sequence in another way; for servers without sessions.
+        window: tokens that may have arrived without having been read.
+
+    Attributes:
+        worthwhile: tokens that an ack must gain to be worth a message.
+        channel: its number in the present stream; None: it is not attached.
+        attach_at: moment of the next attach, after one that failed; None: none is pending.
+    """
+
+    def __init__(
+        self,
+        reader: SequenceReader,
+        recovery: Recovery,
+        *,
+        handle: str,
+        index: int,
+        request_id: str,
+        changed: Callable[[], None],
+        instead: Callable[[], None],
+        window: int = WINDOW,
+    ) -> None:
+        self.reader = reader
+        self.handle = handle
+        self.index = index
+        self.request_id = request_id
+        self.changed = changed
+        self.instead = instead
+        self.channel: int | None = None
+        self.attach_at: float | None = None
+        self._recovery = recovery
+        self.worthwhile = max(1, window // 2)
+        self._most = window
+        self._acked = 0
+        self._limit = 0
+
+    def attach(self, channel: int) -> session_pb2.Attach:
+        """Goes on in a channel from where the reader is."""
+        self.channel, self.attach_at = channel, None
+        self._acked, self._limit = self.reader.position, self._goal
+        return session_pb2.Attach(
+            channel=channel,
+            handle=self.handle,
+            index=self.index,
+            from_position=self._acked,
+            window=self._window,
+        )
+
+    def ack(self) -> session_pb2.Ack:
+        """Opens the window from what was read."""
+        self._acked = max(self._acked, self.reader.window_start)
+        self._limit = self._goal
+        return session_pb2.Ack(channel=self.channel or 0, position=self._acked, window=self._window)
+
+    @property
+    def gain(self) -> int:
+        """Tokens by which an ack would open the window further; below 1 it is useless."""
+        return self.reader.window_start + self._most - self._limit
+
+    def attached(self, fact: session_pb2.Attached) -> None:
+        """The server reads. Raises InternalServerError: not from where the reader is."""
+        self._recovery.reached()
+        self.reader.begin(fact.position, fact.checksum)
+        self._learn(fact.generated_length, fact.status, fact.prefix if fact.HasField("prefix") else None)
+
+    def take(self, part: Part) -> None:
+        """Takes a row. Raises InternalServerError: it does not go on where the reader is."""
+        self._recovery.progressed()
+        # On a session the checksum before a row is that of the row before it.
+        part.before = self.reader.running_checksum or 0
+        self.reader.append(part)
+
+    def end(self, record: request_pb2.EndRecord) -> None:
+        """Takes the end record. Raises InternalServerError: more than that has come."""
+        self._recovery.progressed()
+        self.reader.finish(record)
+
+    def hold(self, state: session_pb2.WindowState) -> None:
+        """The server waits at a limit, which may be nearer than it was told."""
+        self._limit = min(self._limit, state.limit)
+        self._learn(state.generated_length)
+
+    def turn(self, change: session_pb2.StatusChange) -> None:
+        """Takes a status of the sequence, and what is known with it."""
+        self._learn(status=change.status, prefix=change.prefix if change.HasField("prefix") else None)
+
+    def _learn(self, length: int = 0, status: int = 0, prefix: request_pb2.PrefixReuse | None = None) -> None:
+        self.reader.observe(request_pb2.SequenceInfo(generated_length=length, status=status, prefix=prefix))  # type: ignore[arg-type]
+
+    def refused(self, status: status_pb2.Status, now: float) -> None:
+        """The attach failed, at once or later: it is tried again where that makes sense, else the reader fails."""
+        self.channel = None
+        error = error_from_status(status, request_id=self.request_id, handle=self.handle)
+        delay = self._recovery.delay(error)
+        if delay is None:
+            self.reader.fail(error)
+            return
+        if self._recovery.too_long:
+            self.reader.interrupt(error)
+        self.attach_at = now + delay
+
+    def fail(self, error: HeadraceError) -> None:
+        """Nothing more can come."""
+        self.reader.fail(error.about(self.request_id))
+
+    @property
+    def _goal(self) -> int:
+        return self.reader.window_start + self._most
+
+    @property
+    def _window(self) -> int:
+        # Unread tokens of an earlier stream may lie before the position that this one counts from.
+        return max(0, self._limit - self._acked)
+
+
+def subscription_of(feed: BaseFeed, recovery: Recovery, instead: Callable[[], None]) -> Subscription:
+    """What reads for a feed over a session; the arguments are those of `Subscription`."""
+    return Subscription(
+        feed.reader,
+        recovery,
+        handle=feed.handle,
+        index=feed.index,
+        request_id=feed.request_id,
+        changed=feed.touched,
+        instead=instead,
+    )

@@ -1,0 +1,1 @@
+"""Carriers of calls: gRPC, with threads and in an event loop."""

@@ -1,0 +1,57 @@
+"""Iterates over the answers of a streaming call, converted."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from headrace_proto.wire.transport import CallError, MessageStream
+
+from headrace._base.janitor import Janitor
+from headrace._values.wire_errors import error_from_status
+
+Item = TypeVar("Item")
+
+
+class MessageIterator(Generic[Item]):
+    """An iterator that ends its call when it is closed, left as a context manager, or dropped.
+
+    Iterating raises `HeadraceError` when the call fails.
+    """
+
+    def __init__(self, stream: MessageStream, convert: Callable[[Any], Item], janitor: Janitor) -> None:
+        self._stream = stream
+        self._convert = convert
+        self._closed = False
+        janitor.start()
+        weakref.finalize(self, janitor.ask, stream.cancel).atexit = False
+
+    def __iter__(self) -> Iterator[Item]:
+        """Itself."""
+        return self
+
+    def __next__(self) -> Item:
+        """The next answer; waits for it."""
+        if self._closed:
+            raise StopIteration
+        try:
+            return self._convert(next(self._stream))
+        except CallError as failure:
+            if self._closed:
+                raise StopIteration from None
+            raise error_from_status(failure.status) from None
+
+    def close(self) -> None:
+        """Ends the call; a waiting `next` ends too."""
+        self._closed = True
+        self._stream.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""Values of Python from and into messages of the wire."""

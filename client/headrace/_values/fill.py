@@ -1,0 +1,312 @@
+"""Python values into protobuf messages and back, by the messages' own descriptors.
+
+| field | value |
+|---|---|
+| number, text, flag | the Python kind; None leaves the field unset, 0 and False are sent as they are |
+| enum | the name of the value without its prefix, in any case: "INT8" |
+| Duration | seconds, or a timedelta |
+| repeated | any iterable but a string |
+| map | a mapping |
+| message | a mapping of its fields, or the message itself; where its only field is a list, the list |
+| oneof message | also {"type": NAME, …}, with the fields of that alternative beside it |
+| name ends with "_json" or "json_schema" | JSON text, or what is to be written as JSON |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+import operator
+import reprlib
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from headrace_proto.pure.suggestions import did_you_mean
+
+from headrace._base.caller_words import argument
+from headrace._base.foreign_names import our_name
+from headrace.errors import InvalidRequestError
+
+_INTEGERS = {
+    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+}
+_MOST_DIGITS = 20
+"""Of a number of 64 bits."""
+
+_REALS = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
+_DURATION = Duration.DESCRIPTOR.full_name
+_MOST_SECONDS = 315_576_000_000  # what a protobuf Duration may hold
+
+
+def fill(message: Message, fields: Mapping[str, Any], path: str = "") -> None:
+    """Sets fields of a message.
+
+    Args:
+        message: what to set them in.
+        fields: values by name, as the table above says.
+        path: what stands before the names in complaints.
+
+    Raises:
+        TypeError: a name that is no field; close ones are listed.
+        InvalidRequestError: a value of the wrong kind, or out of the range that the wire can carry; also one with a
+            key that it may not have.
+    """
+    names: Mapping[str, Any] = message.DESCRIPTOR.fields_by_name
+    given = {name: value for name, value in fields.items() if value is not None}
+    for name in fields:
+        if name not in names and path:
+            raise _unknown_key(path, name, names)
+        if name not in names:
+            raise unknown_name(f'{message.DESCRIPTOR.name} has no field "{name}"', name, names)
+    _check_alternatives(message.DESCRIPTOR, given, path)
+    for name, value in given.items():
+        _set(message, names[name], value, f"{path}.{name}" if path else name)
+
+
+def unknown_name(complaint: str, name: str, known: Iterable[str]) -> TypeError:
+    """The error for a name that nobody knows, with the names that come close."""
+    return TypeError(complaint + _advice(name, known))
+
+
+def _unknown_key(path: str, name: object, known: Iterable[str]) -> InvalidRequestError:
+    """The error for a mapping with a key that it may not have."""
+    names = list(known)
+    text = f"{name!r} is none of its keys, {', '.join(names)}" if names else f"it has no keys, and not {name!r}"
+    text += _advice(name, names) if isinstance(name, str) else ""
+    violation = {"field": f"{path}.{name}", "description": text}
+    return InvalidRequestError(f"{argument(path)}: {text}", details={"field_violations": [violation]})
+
+
+def _advice(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    ours = our_name(name, names)
+    return f"; did you mean {ours}?" if ours is not None else did_you_mean(name, names)
+
+
+def invalid(path: str, value: object, allowed: str) -> InvalidRequestError:
+    """The error for a wrong value: the field, the value, and what is allowed."""
+    shown = reprlib.repr(value)
+    violation = {"field": path, "description": f"{shown}: must be {allowed}"}
+    message = f"{argument(path)} = {shown}: must be {allowed}"
+    return InvalidRequestError(message, details={"field_violations": [violation]})
+
+
+def _check_alternatives(descriptor: Any, given: Mapping[str, Any], path: str) -> None:
+    for oneof in descriptor.oneofs:
+        chosen = [field.name for field in oneof.fields if field.name in given]
+        if len(chosen) > 1:
+            raise invalid(path or oneof.name, chosen, "one of these, not several")
+
+
+def _set(message: Message, field: FieldDescriptor, value: Any, path: str) -> None:
+    if is_map(field):
+        _set_map(message, field, value, path)
+    elif field.is_repeated:
+        alone = field.cpp_type in _INTEGERS and isinstance(value, int) and not isinstance(value, bool)
+        _set_list(getattr(message, field.name), field, [value] if alone else value, path)
+    elif field.message_type is not None:
+        fill_one(getattr(message, field.name), value, path)
+    else:
+        setattr(message, field.name, _scalar(field, value, path))
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    """Whether a field is a map (which the wire carries as a list of entries)."""
+    return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
+
+
+def _set_map(message: Message, field: FieldDescriptor, value: Any, path: str) -> None:
+    if not isinstance(value, Mapping):
+        raise invalid(path, value, "a mapping")
+    entry: Any = field.message_type and field.message_type.fields_by_name
+    target = getattr(message, field.name)
+    for key, item in value.items():
+        place = f"{path}[{key!r}]"
+        whole = _scalar(entry["key"], _number(entry["key"], key), place)
+        if whole in target:
+            raise invalid(place, item, "given once, as a number or as its digits")
+        target[whole] = _scalar(entry["value"], item, place)
+
+
+def _number(field: FieldDescriptor, key: Any) -> Any:
+    """A key that is a number; JSON, and so other systems' configs, have it as its digits."""
+    digits = isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= _MOST_DIGITS
+    return int(key) if digits and field.cpp_type in _INTEGERS else key
+
+
+def _set_list(target: Any, field: FieldDescriptor, value: Any, path: str) -> None:
+    if isinstance(value, str | bytes | Mapping | Message) or not isinstance(value, Iterable):
+        raise invalid(path, value, "a list")
+    items = list(value)
+    if field.message_type is not None:
+        for place, item in enumerate(items):
+            fill_one(target.add(), item, f"{path}[{place}]")
+    elif not _extended(target, field, items):
+        target.extend([_scalar(field, item, f"{path}[{place}]") for place, item in enumerate(items)])
+
+
+def _extended(target: Any, field: FieldDescriptor, items: list[Any]) -> bool:
+    """Long lists of ids go in at once; False where one of them needs a closer look."""
+    if field.cpp_type not in _INTEGERS or not set(map(type, items)) <= {int}:
+        return False
+    least, most = _INTEGERS[field.cpp_type]
+    if items and not least <= min(items) <= max(items) <= most:
+        return False
+    target.extend(items)
+    return True
+
+
+def fill_one(target: Message, value: Any, path: str) -> None:
+    """Sets a whole message, as the table above says of fields that are messages.
+
+    Raises:
+        InvalidRequestError: a value of the wrong kind, out of the range that the wire can carry, or with a key that it
+            may not have.
+    """
+    descriptor: Any = target.DESCRIPTOR
+    if isinstance(value, Message) and value.DESCRIPTOR is descriptor:
+        target.CopyFrom(value)
+    elif descriptor.full_name == _DURATION:
+        _set_duration(target, value, path)
+    elif isinstance(value, Mapping):
+        _fill_tagged(target, value, path)
+    elif len(descriptor.fields) == 1 and descriptor.fields[0].is_repeated:
+        _set_list(getattr(target, descriptor.fields[0].name), descriptor.fields[0], value, path)
+    else:
+        raise invalid(path, value, f"a mapping with {', '.join(descriptor.fields_by_name) or 'no keys'}")
+    target.SetInParent()
+
+
+def _fill_tagged(target: Message, value: Mapping[str, Any], path: str) -> None:
+    names = target.DESCRIPTOR.fields_by_name
+    if "type" not in value or "type" in names or not _is_choice(target.DESCRIPTOR):
+        fill(target, value, path)
+        return
+    kind = value["type"]
+    rest = {key: item for key, item in value.items() if key != "type"}
+    if not isinstance(kind, str) or kind not in names:
+        raise invalid(f"{path}.type", kind, f"one of {', '.join(names)}")
+    if kind not in rest and names[kind].message_type is not None:
+        fill_one(getattr(target, kind), rest, f"{path}.{kind}")
+        return
+    _check_alternatives(target.DESCRIPTOR, {key: item for key, item in rest.items() if item is not None}, path)
+    if rest.get(kind) is None:
+        raise invalid(path, value, f'given with the key "{kind}"')
+    for key in rest:
+        if key != kind:
+            raise _unknown_key(path, key, ("type", kind))
+    fill(target, rest, path)
+
+
+def _is_choice(descriptor: Any) -> bool:
+    # An optional scalar is a oneof too, for the wire; its name begins with an underscore.
+    return any(not oneof.name.startswith("_") for oneof in descriptor.oneofs)
+
+
+def _set_duration(target: Any, value: Any, path: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | timedelta):
+        raise invalid(path, value, "a number of seconds, or a timedelta")
+    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if not math.isfinite(seconds) or abs(seconds) > _MOST_SECONDS:
+        raise invalid(path, value, f"at most {_MOST_SECONDS} seconds")
+    target.FromNanoseconds(round(seconds * 1e9))
+
+
+def _scalar(field: FieldDescriptor, value: Any, path: str) -> Any:
+    if field.enum_type is not None:
+        return _enum(field.enum_type, value, path)
+    if field.cpp_type in _INTEGERS:
+        return _integer(value, *_INTEGERS[field.cpp_type], path)
+    if field.cpp_type in _REALS:
+        return _real(value, path)
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return _flag(value, path)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return _bytes(value, path)
+    return _text(field.name, value, path)
+
+
+def _integer(value: Any, least: int, most: int, path: str) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise invalid(path, value, "a whole number") from None
+    if isinstance(value, bool):
+        raise invalid(path, value, "a whole number")
+    if number < least:
+        raise invalid(path, value, f"at least {least}" if least else "a whole number that is not negative")
+    if number > most:
+        raise invalid(path, value, f"at most {most}")
+    return number
+
+
+def _real(value: Any, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise invalid(path, value, "a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise invalid(path, value, "a number that a double can hold") from None
+
+
+def _flag(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise invalid(path, value, "True or False")
+    return value
+
+
+def _bytes(value: Any, path: str) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise invalid(path, value, "bytes")
+    return bytes(value)
+
+
+def _text(name: str, value: Any, path: str) -> str:
+    if name.endswith(("_json", "json_schema")) and not isinstance(value, str):
+        value = to_json(value, path)
+    if not isinstance(value, str):
+        raise invalid(path, value, "a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise invalid(path, value, "text without lone surrogates") from None
+    return value
+
+
+def to_json(value: Any, path: str) -> str:
+    """JSON text of a value.
+
+    Raises:
+        InvalidRequestError: JSON cannot hold it.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):
+        raise invalid(path, value, "a value that JSON can hold") from None
+    except RecursionError:
+        raise invalid(path, value, "a value that is not nested so deep") from None
+
+
+def _enum(kind: EnumDescriptor, value: Any, path: str) -> int:
+    names = {enum_name(kind, number): number for number in sorted(kind.values_by_number) if number != 0}
+    found = names.get(value.upper()) if isinstance(value, str) else None
+    if found is None:
+        raise invalid(path, value, f"one of {', '.join(names)}")
+    return found
+
+
+def enum_name(kind: EnumDescriptor, number: int) -> str:
+    """Name of an enum value without its prefix; the number as text where this version has no name for it."""
+    value = kind.values_by_number.get(number)
+    if value is None:
+        return str(number)
+    # Every enum has its zero value, whose name is the prefix and UNSPECIFIED.
+    return value.name.removeprefix(kind.values_by_number[0].name.removesuffix("UNSPECIFIED"))

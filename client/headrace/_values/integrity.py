@@ -1,0 +1,27 @@
+"""Whether tokens arrived whole."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+
+from headrace._values.parts import Details
+
+
+def checksum(ids: Sequence[int], before: int = 0) -> int:
+    """CRC-32 over ids, each as 4 bytes little-endian, going on from the checksum of those before."""
+    # One id is what nearly every step brings.
+    data = ids[0].to_bytes(4, "little") if len(ids) == 1 else struct.pack(f"<{len(ids)}I", *ids)
+    return zlib.crc32(data, before)
+
+
+def columns_fit(details: Details, count: int) -> bool:
+    """Whether what comes by token has an entry for each of `count` tokens."""
+    logprobs = details.logprobs
+    entries = len(logprobs.token_logprobs) * logprobs.top_count
+    return (
+        (not details.HasField("logprobs") or len(logprobs.token_logprobs) == count)
+        and len(logprobs.top_ids) == len(logprobs.top_logprobs) == entries
+        and all(list(named.tensor.shape[:1]) == [count] for named in details.tensors)
+    )

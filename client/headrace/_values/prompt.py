@@ -1,0 +1,163 @@
+"""Prompts: text, ids, or messages, into the three messages that carry one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+from headrace_proto.v1 import generation_pb2
+
+from headrace._values.fill import fill, fill_one, invalid, to_json
+
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+"""Text, token ids, or messages."""
+
+ChatMessages = Sequence[Mapping[str, Any]]
+"""Messages as in OpenAI's API: {"role": …, "content": text or parts, "name": …, "tool_calls": […], …}."""
+
+_CHAT_FIELDS = ("add_generation_prompt", "continue_final_message", "template_variables", "tools")
+_MESSAGE_KEYS = ("role", "content", "name", "tool_calls", "tool_call_id")
+
+
+def set_prompt(
+    request: Message,
+    prompt: Prompt | None,
+    *,
+    text: str | None,
+    ids: Sequence[int] | None,
+    messages: ChatMessages | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Sets the prompt of a request that has the fields text, chat, add_special_tokens, and maybe token_ids.
+
+    Args:
+        request: the message to set it in.
+        prompt: text, ids or messages, told by its kind.
+        text: a text, used as it is.
+        ids: token ids, used as they are.
+        messages: a conversation for the chat template.
+        options: the keywords of `ChatFields`.
+
+    Raises:
+        TypeError: not exactly one prompt was given.
+        InvalidRequestError: a prompt of the wrong kind, or an option that it does not take.
+    """
+    given = {"prompt": prompt, "text": text, "ids": ids, "messages": messages}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise TypeError(f"give exactly one of prompt, text, ids and messages, not {' and '.join(named) or 'none'}")
+    # What can be iterated over only once is looked at twice here.
+    value = _listed(given[named[0]])
+    kind = named[0] if prompt is None else _kind_of(value)
+    if kind == "ids" and "token_ids" not in request.DESCRIPTOR.fields_by_name:
+        raise invalid("prompt", value, "text or messages; these are ids already")
+    _check_options(kind, options)
+    if kind == "messages":
+        fill(request, {"chat": build_chat(value, options)})
+    elif kind == "ids":
+        fill(request, {"token_ids": value})
+    else:
+        fill(request, {"text": value, "add_special_tokens": options.get("add_special_tokens")})
+
+
+def _kind_of(prompt: Any) -> str:
+    if isinstance(prompt, str):
+        return "text"
+    if not isinstance(prompt, list):
+        raise invalid("prompt", prompt, "a string, a list of token ids, or a list of messages")
+    return "messages" if any(isinstance(item, Mapping) for item in prompt) else "ids"
+
+
+def _listed(value: Any) -> Any:
+    """Anything that can be iterated over as a list; text, bytes, mappings and what cannot as they are."""
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
+        return value
+    return list(value)
+
+
+def _list(path: str, value: Any, what: str) -> list[Any]:
+    """A list that callers may leave out."""
+    items = [] if value is None else _listed(value)
+    if not isinstance(items, list):
+        raise invalid(path, value, f"a list of {what}")
+    return items
+
+
+def _check_options(kind: str, options: Mapping[str, Any]) -> None:
+    refused = {"text": _CHAT_FIELDS, "ids": (*_CHAT_FIELDS, "add_special_tokens"), "messages": ("add_special_tokens",)}
+    for name in refused[kind]:
+        if options.get(name) is not None:
+            raise invalid(name, options[name], f"left out where the prompt is given as {kind}")
+
+
+def build_chat(messages: Any, options: Mapping[str, Any]) -> generation_pb2.Chat:
+    """The wire's Chat for a list of messages and the keywords of `ChatFields`.
+
+    Raises:
+        InvalidRequestError: the message that is wrong, by its place in the list.
+    """
+    if isinstance(messages, str | Mapping) or not hasattr(messages, "__iter__"):
+        raise invalid("messages", messages, "a list of messages")
+    chat = generation_pb2.Chat()
+    for place, message in enumerate(messages):
+        _add_message(chat.messages.add(), message, f"messages[{place}]")
+    flags = {name: options.get(name) for name in ("add_generation_prompt", "continue_final_message")}
+    variables = _variables(options.get("template_variables"))
+    fill(chat, {**flags, "template_variables": variables, "tools": _tools(options.get("tools"))})
+    return chat
+
+
+def _variables(given: Any) -> dict[Any, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise invalid("template_variables", given, 'a mapping such as {"enable_thinking": False}')
+    return {name: to_json(value, f"template_variables[{name!r}]") for name, value in given.items()}
+
+
+def _tools(given: Any) -> list[str]:
+    tools = enumerate(_list("tools", given, "functions, as mappings or as JSON text"))
+    return [tool if isinstance(tool, str) else to_json(tool, f"tools[{place}]") for place, tool in tools]
+
+
+def _add_message(target: generation_pb2.ChatMessage, message: Any, path: str) -> None:
+    if not isinstance(message, Mapping):
+        raise invalid(path, message, 'a mapping such as {"role": "user", "content": "Hello"}')
+    if not isinstance(message.get("role"), str):
+        raise invalid(f"{path}.role", message.get("role"), '"system", "user", "assistant", "tool" or another role')
+    listed = _list(f"{path}.tool_calls", message.get("tool_calls"), "tool calls")
+    calls = [_tool_call(call, f"{path}.tool_calls[{place}]") for place, call in enumerate(listed)]
+    extra = {key: value for key, value in message.items() if key not in _MESSAGE_KEYS}
+    fields = {
+        "role": message["role"],
+        "name": message.get("name"),
+        "tool_calls": calls,
+        "tool_call_id": message.get("tool_call_id"),
+        "extra_json": extra or None,
+    }
+    fill(target, fields, path)
+    _set_content(target, message.get("content"), path)
+
+
+def _set_content(target: generation_pb2.ChatMessage, content: Any, path: str) -> None:
+    """The wire has two fields for what is one key here; complaints name the key."""
+    if content is None and target.role == "user":
+        raise invalid(f"{path}.content", content, "a string, or a list of parts")
+    if content is None or isinstance(content, str):
+        fill(target, {"content": content}, path)
+        return
+    if isinstance(content, bytes | Mapping) or not isinstance(content, Iterable):
+        raise invalid(f"{path}.content", content, 'a string, or a list of parts such as {"type": "text", "text": …}')
+    for place, part in enumerate(content):
+        fill_one(target.parts.add(), part, f"{path}.content[{place}]")
+
+
+def _tool_call(call: Any, path: str) -> dict[str, Any]:
+    """Both forms in use: {"id", "type": "function", "function": {"name", "arguments"}}, or the same without nesting."""
+    if not isinstance(call, Mapping):
+        raise invalid(path, call, 'a mapping such as {"id": …, "function": {"name": …, "arguments": …}}')
+    function = call.get("function", call)
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise invalid(path, call, "given with the function's name")
+    return {"id": call.get("id", ""), "name": function["name"], "arguments_json": function.get("arguments", {})}

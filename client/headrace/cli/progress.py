@@ -1,0 +1,102 @@
+"""What engines do with a model, shown while a call waits for it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from headrace._transport.message_iterator import MessageIterator
+from headrace.cli.output import note
+from headrace.client import Client
+from headrace.errors import HeadraceError, UnavailableError
+from headrace.model_types import ModelInfo
+from headrace.types import ModelState
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+_UNDER_WAY = (ModelState.INSTALLING, ModelState.STARTING, ModelState.STOPPING)
+_PAUSE = 1.0  # seconds, before a watch that broke off is taken up again
+
+
+class Progress:
+    """Shows states and phases of a model as they change: in one line of a terminal, line by line elsewhere.
+
+    It is decoration: the call that waits tells how it ended, so what fails here is left to that.
+
+    Args:
+        client: where the model is.
+        name: the model.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._name = name
+        self._shown: dict[str, str] = {}
+        self._watch: MessageIterator[ModelInfo] | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="headrace-progress", daemon=True)
+        self._status = _status(name) if sys.stderr.isatty() else None
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._status.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        if self._watch is not None:
+            self._watch.close()
+        self._thread.join()
+        if self._status is not None:
+            self._status.stop()
+
+    def _follow(self) -> None:
+        while not self._done.is_set():
+            try:
+                self._show_all()
+            except UnavailableError:
+                self._done.wait(_PAUSE)
+            except HeadraceError:
+                return
+
+    def _show_all(self) -> None:
+        # All models are watched: the one that an install is about may not be there yet.
+        with self._client.watch_model() as watch:
+            self._watch = watch
+            if self._done.is_set():
+                return
+            for model in watch:
+                if model.model_name == self._name and model.state in _UNDER_WAY:
+                    self._show(model)
+
+    def _show(self, model: ModelInfo) -> None:
+        phase = _phase(model)
+        if self._status is not None:
+            self._shown[model.engine] = f"{model.engine}  {phase}{_amount(model)}"
+            self._status.update("  ".join([self._name, *self._shown.values()]))
+        elif self._shown.get(model.engine) != phase:
+            self._shown[model.engine] = phase
+            note(f"{self._name}  {model.engine}  {phase}")
+
+
+def _status(text: str) -> Status:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, markup=False).status(text)
+
+
+def _phase(model: ModelInfo) -> str:
+    return (model.progress.phase if model.progress is not None else str(model.state)).lower().replace("_", " ")
+
+
+def _amount(model: ModelInfo) -> str:
+    progress = model.progress
+    if progress is None or not progress.bytes_total:
+        return ""
+    return f"  {progress.bytes_done / 1e6:,.0f}/{progress.bytes_total / 1e6:,.0f} MB"
