@@ -28,9 +28,8 @@ WORKDIR /src
 RUN python -m venv /opt/pip && python -m venv --without-pip /opt/headrace
 COPY constraints.txt deploy/third_party.py ./
 COPY proto/pyproject.toml proto/
-COPY client/pyproject.toml client/
 COPY engine_service/pyproject.toml engine_service/
-RUN python third_party.py proto/pyproject.toml client/pyproject.toml engine_service/pyproject.toml >needed.txt \
+RUN python third_party.py proto/pyproject.toml engine_service/pyproject.toml >needed.txt \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-compile -r needed.txt "cupy-cuda13x>=14" \
     && /opt/headrace/bin/python -c "import torch; assert torch.version.cuda, 'the index gave a CPU build of torch'"
 
@@ -38,9 +37,8 @@ RUN python third_party.py proto/pyproject.toml client/pyproject.toml engine_serv
 COPY LICENSE ./
 COPY proto proto
 COPY csrc csrc
-COPY client client
 COPY engine_service engine_service
-RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto ./client \
+RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto \
     && /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built --config-settings=cmake.define.CORE_CUDA=ON ./engine_service \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-deps built/*.whl \
     && /opt/headrace/bin/python -c "import headrace_engine.service.main, headrace_engine.backends.torch.runner, \

@@ -27,18 +27,16 @@ RUN if ls torch-*.whl; then set -- --no-index --find-links .; \
     && rm -r /opt/headrace/lib/python3.*/site-packages/torch/include /opt/headrace/lib/python3.*/site-packages/torch/test
 COPY deploy/third_party.py ./
 COPY proto/pyproject.toml proto/
-COPY client/pyproject.toml client/
 COPY engine_service/pyproject.toml engine_service/
-RUN python third_party.py proto/pyproject.toml client/pyproject.toml engine_service/pyproject.toml >needed.txt \
+RUN python third_party.py proto/pyproject.toml engine_service/pyproject.toml >needed.txt \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-compile -r needed.txt
 
 # The imports compile what is used, and nothing else is compiled: the container cannot, since it writes nothing.
 COPY LICENSE ./
 COPY proto proto
 COPY csrc csrc
-COPY client client
 COPY engine_service engine_service
-RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto ./client ./engine_service \
+RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto ./engine_service \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-deps built/*.whl \
     && /opt/headrace/bin/python -c "import headrace_engine.service.main, headrace_engine.backends.torch.runner, gguf.quants, \
         transformers.models.auto.tokenization_auto"

@@ -108,6 +108,14 @@ def test_the_library_inside_the_engine_s_wheel_works(
     assert printed.split() == ["1.0", "2.0", "3.0", "4.0"]
 
 
+def test_the_client_brings_no_server_and_no_server_the_client(built: dict[str, Distribution]) -> None:
+    servers = {"headrace-gateway", "headrace-engine", "grpcio-health-checking", "grpcio-reflection", "structlog"}
+    needs = {folder: [need for need in built[folder].requirements if "extra ==" not in need] for folder in PACKAGES}
+    brought = {folder: {re.split(r"[^\w-]", need)[0] for need in lines} for folder, lines in needs.items()}
+    assert not (brought["client"] | brought["proto"]) & servers
+    assert "headrace" not in brought["gateway"] | brought["engine_service"]
+
+
 def test_all_need_the_contract_of_their_own_version(built: dict[str, Distribution]) -> None:
     assert len({version_of(folder, package) for folder, package in PACKAGES.items()}) == 1
     for folder in ("client", "gateway", "engine_service"):
