@@ -12,6 +12,8 @@ import grpc
 import structlog
 from headrace_proto.pure.limits import MAX_ANSWER_BYTES
 from headrace_proto.pure.tls import any_certificate
+from headrace_proto.server.listening import Address
+from headrace_proto.server.options import CONNECTION_OPTIONS
 from headrace_proto.v1 import (
     engine_service_pb2,
     engine_service_pb2_grpc,
@@ -23,19 +25,10 @@ from headrace_proto.v1 import (
 
 from headrace_gateway import API_VERSION, status
 from headrace_gateway.load import EngineLoad
-from headrace_gateway.options import Address, EngineAddress
+from headrace_gateway.options import EngineAddress
 from headrace_gateway.rewrite import readdress
 
 log = structlog.get_logger()
-
-CONNECTION_OPTIONS = (
-    ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),  # what counts: gRPC waits a minute for the answer to a ping otherwise
-    ("grpc.keepalive_permit_without_calls", 1),
-)
-"""Of connections to clients and to engines alike: sizes, and how soon a peer that is gone is noticed."""
 
 _CHANNEL_OPTIONS = [
     *CONNECTION_OPTIONS,

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health_pb2
 from headrace_proto.pure.faults import is_fault
+from headrace_proto.server.health import MODELS, OVERALL, REQUESTS, HealthServicer
 
 from headrace_gateway.engines import serving
 from headrace_gateway.faults import defect
 from headrace_gateway.pool import EnginePool
 
-REQUESTS = "headrace.v1.RequestService"
-MODELS = "headrace.v1.ModelService"
-
 _GOODBYE_SECONDS = 1.0
-
-
-class _Servicer(health.aio.HealthServicer):  # type: ignore[misc]
-    """The library's, with the one call that it lacks."""
-
-    async def List(self, request: health_pb2.HealthListRequest, context: Any) -> Any:  # noqa: N802
-        """The status of each service."""
-        asked = {name: health_pb2.HealthCheckRequest(service=name) for name in ("", REQUESTS, MODELS)}
-        return health_pb2.HealthListResponse(
-            statuses={name: await self.Check(check, context) for name, check in asked.items()}
-        )
 
 
 class GatewayHealth:
@@ -38,7 +24,7 @@ class GatewayHealth:
     """
 
     def __init__(self, pool: EnginePool) -> None:
-        self.servicer = _Servicer()
+        self.servicer = HealthServicer()
         self._pool = pool
         self._task: asyncio.Task[None] | None = None
 
@@ -70,7 +56,7 @@ class GatewayHealth:
     async def _show(self) -> None:
         views = [engine.view for engine in self._pool.reachable()]
         runs = any(serving(model) for view in views if not view.draining for model in view.models.values())
-        await self._set("", runs)
+        await self._set(OVERALL, runs)
         await self._set(REQUESTS, runs)
         await self._set(MODELS, bool(views))
 

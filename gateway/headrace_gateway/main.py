@@ -6,19 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+
+from headrace_proto.server.arguments import OneLineParser
+from headrace_proto.server.listening import Address, ListenError
 
 from headrace_gateway import __version__
-from headrace_gateway.options import LOG_FORMATS, Address, EngineAddress, GatewayOptions
+from headrace_gateway.options import LOG_FORMATS, EngineAddress, GatewayOptions, parse_address
 
 PROGRAM = "headrace-gateway"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import uvloop
 
     from headrace_gateway import logs
-    from headrace_gateway.server import ListenError, serve
+    from headrace_gateway.server import serve
 
     logs.configure(options.log_format)
     try:
@@ -58,8 +53,8 @@ def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
         parser.error(str(error))
 
 
-def _parser() -> _Parser:
-    parser = _Parser(PROGRAM, description="One gRPC address in front of one or many Headrace engines.")
+def _parser() -> OneLineParser:
+    parser = OneLineParser(PROGRAM, description="One gRPC address in front of one or many Headrace engines.")
     add = parser.add_argument
     add("--version", action="version", version=__version__)
     add(
@@ -99,7 +94,7 @@ def _parser() -> _Parser:
 
 def _address(text: str) -> Address:
     try:
-        return Address.parse(text)
+        return parse_address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

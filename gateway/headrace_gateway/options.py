@@ -5,38 +5,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from headrace_proto.server.listening import Address
+
 LOG_FORMATS = ("auto", "json", "console")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 
-@dataclass(frozen=True)
-class Address:
-    """A host and a TCP port; port 0 asks the system for a free one.
+def parse_address(text: str) -> Address:
+    """Read "host:port" or "[v6]:port".
 
-    Attributes:
-        host: a name, an IPv4 address, or an IPv6 address without brackets.
-        port: 0 to 65535.
+    Raises:
+        ValueError: it is something else.
     """
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Reads "host:port" or "[v6]:port".
-
-        Raises:
-            ValueError: it is something else.
-        """
-        match = _ADDRESS.fullmatch(text)
-        if match is None or int(match["port"]) > 65535:
-            raise ValueError(f'"{text}" is no address: write HOST:PORT, with a port of at most 65535')
-        return cls(match["host"].strip("[]"), int(match["port"]))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError(f'"{text}" is no address: write HOST:PORT, with a port of at most 65535')
+    return Address(match["host"].strip("[]"), int(match["port"]))
 
 
 @dataclass(frozen=True)
@@ -64,7 +50,7 @@ class EngineAddress:
                 f'"{text}" names no engine: write NAME=HOST:PORT; a name has letters, digits, ".", "_", "-"'
             )
         try:
-            address = Address.parse(rest)
+            address = parse_address(rest)
         except ValueError:
             raise ValueError(f'"{text}" has no address: write NAME=HOST:PORT, with a port of at most 65535') from None
         if address.port == 0:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import secrets
-import socket
 
 import grpc
 import structlog
 from grpc_health.v1 import health_pb2_grpc
-from headrace_proto.pure.limits import MAX_REQUEST_BYTES
+from headrace_proto.server import reflection
 from headrace_proto.server.ending import GRACE, Ending
-from headrace_proto.server.intake import FLOW_OPTIONS
+from headrace_proto.server.listening import Address, ListenError, check_free
+from headrace_proto.server.options import SERVER_OPTIONS
 from headrace_proto.v1 import (
     engine_service_pb2_grpc,
     model_service_pb2_grpc,
     request_service_pb2_grpc,
 )
 
-from headrace_gateway import reflection
 from headrace_gateway.calls import LiveCalls, StatusInterceptor
 from headrace_gateway.engine_servicer import EngineServicer
-from headrace_gateway.engines import CONNECTION_OPTIONS
 from headrace_gateway.health import GatewayHealth
 from headrace_gateway.model_servicer import ModelServicer
-from headrace_gateway.options import Address, GatewayOptions
+from headrace_gateway.options import GatewayOptions
 from headrace_gateway.pool import EnginePool
 from headrace_gateway.request_servicer import RequestServicer
 from headrace_gateway.routing import Router
@@ -35,24 +31,9 @@ from headrace_gateway.sessions import Sessions
 
 log = structlog.get_logger()
 
-_HOUR_MS = 3_600_000
 _LAST_WORDS_SECONDS = 1.0
-_ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
-_SERVER_OPTIONS = [
-    ("grpc.so_reuseport", 0),  # a second process on the port must fail, not share it
-    *CONNECTION_OPTIONS,
-    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients ping through a long prefill
-    ("grpc.max_connection_age_ms", _HOUR_MS),
-    ("grpc.max_connection_age_grace_ms", _HOUR_MS),
-    ("grpc.max_concurrent_streams", 10_000),
-    *FLOW_OPTIONS,
-]
-
-
-class ListenError(Exception):
-    """The address cannot be listened on; the text names it and says why."""
+_SERVER_OPTIONS = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", 10_000))
 
 
 class Gateway:
@@ -127,38 +108,11 @@ class Gateway:
 
     def _bind(self) -> Address:
         listen = self._options.listen
-        _refuse_taken(listen)
+        check_free(listen)
         try:
             return Address(listen.host, self._server.add_insecure_port(str(listen)))
         except RuntimeError:
             raise ListenError(f"cannot listen on {listen}: the address is taken or not of this machine") from None
-
-
-def _refuse_taken(listen: Address) -> None:
-    """Says why one cannot listen there; gRPC is content with one of several addresses of a name, and silent."""
-    try:
-        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise ListenError(f"cannot listen on {listen}: {error.strerror}") from None
-    failures = [failure for family, _, _, _, address in found if (failure := _binding_failure(family, address))]
-    worst = [failure for failure in failures if failure not in _ABSENT]
-    if not worst and len(failures) == len(found):
-        worst = failures
-    if worst:
-        raise ListenError(f"cannot listen on {listen}: {os.strerror(worst[0])}")
-
-
-def _binding_failure(family: int, address: tuple[object, ...]) -> int | None:
-    """The error number with which binding fails; None if it does not."""
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            probe.bind(address)
-    except OSError as error:
-        return error.errno
-    return None
 
 
 def _not_ended(threads: list[str]) -> None:

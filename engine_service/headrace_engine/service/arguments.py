@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+
+from headrace_proto.server.arguments import OneLineParser
 
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
@@ -81,13 +82,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     )
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
 def _models(given: argparse.Namespace) -> tuple[RuntimeConfig, ...]:
     texts = [(name, getattr(given, name)) for name in _MODEL_FLAGS]
     settings = [Setting.read(_flag(name), name, text) for name, text in texts if text is not None]
@@ -107,7 +101,7 @@ def _flag(field: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser("headrace-engine", description="Serve large language models over gRPC.")
+    parser = OneLineParser("headrace-engine", description="Serve large language models over gRPC.")
     parser.add_argument("--version", action="version", version=__version__)
     _add_service_flags(parser)
     _add_engine_flags(parser)

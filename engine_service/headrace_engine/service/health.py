@@ -3,51 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 from grpc_health.v1 import health_pb2
-from grpc_health.v1.health import aio
+from headrace_proto.server.health import MODELS, OVERALL, REQUESTS, HealthServicer
 
 from headrace_engine.child_logs import trace
 from headrace_engine.engine.engine import Engine
 from headrace_engine.service.failures import closing
 from headrace_engine.service.logs import logger
 
-OVERALL = ""
-REQUESTS = "headrace.v1.RequestService"
-MODELS = "headrace.v1.ModelService"
-
 _log = logger(__name__)
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-
-
-class _Servicer(aio.HealthServicer):  # type: ignore[misc]
-    """Answers checks with what holds at that moment; watchers hear of a change soon after.
-
-    Args:
-        now: the status of a service that follows the engine; None: as it was set.
-    """
-
-    def __init__(self, now: Callable[[str], int | None]) -> None:
-        super().__init__()
-        self._now = now
-
-    async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> Any:  # noqa: N802
-        """The status of one service."""
-        status = self._now(request.service)
-        return (
-            await super().Check(request, context) if status is None else health_pb2.HealthCheckResponse(status=status)
-        )
-
-    async def List(self, request: health_pb2.HealthListRequest, context: Any) -> Any:  # noqa: N802
-        """The status of each service."""
-        asked = {name: health_pb2.HealthCheckRequest(service=name) for name in (OVERALL, REQUESTS, MODELS)}
-        return health_pb2.HealthListResponse(
-            statuses={name: await self.Check(check, context) for name, check in asked.items()}
-        )
 
 
 class Health:
@@ -58,7 +26,7 @@ class Health:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.servicer = _Servicer(self._now)
+        self.servicer = HealthServicer(self._now)
         self._engine = engine
         self._refusing = False
         self._task: asyncio.Task[None] | None = None

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from headrace_proto.server.ending import GRACE, Ending
+from headrace_proto.server.listening import ListenError
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.model_paths import absent_roots
@@ -17,7 +18,6 @@ from headrace_engine.engine.models.kept_models import Replaced
 from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, InvalidArgument
 from headrace_engine.service.announcer import Announcer
 from headrace_engine.service.arguments import Arguments
-from headrace_engine.service.listening import ListenError
 from headrace_engine.service.logs import logger
 from headrace_engine.service.server import EngineServer
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import grpc
-from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
-from headrace_proto.pure.limits import MAX_ANSWER_BYTES, MAX_REQUEST_BYTES
-from headrace_proto.server.intake import FLOW_OPTIONS
-from headrace_proto.server.method_finder import MethodFinder
+from headrace_proto.server.listening import ListenError, check_free, parse_address
+from headrace_proto.server.options import SERVER_OPTIONS
+from headrace_proto.server.reflection import enable
 from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 
 from headrace_engine.engine.engine import Engine
@@ -18,38 +16,10 @@ from headrace_engine.service.endless import ENDLESS, WATCHES, EndlessCalls
 from headrace_engine.service.engine_servicer import EngineServicer
 from headrace_engine.service.health import Health
 from headrace_engine.service.interceptor import FailureInterceptor
-from headrace_engine.service.listening import ListenError, check_free, parse_address
 from headrace_engine.service.model_servicer import ModelServicer
 from headrace_engine.service.request_servicer import RequestServicer
 
-SERVICES = (
-    "headrace.v1.EngineService",
-    "headrace.v1.ModelService",
-    "headrace.v1.RequestService",
-    "grpc.health.v1.Health",
-    reflection.SERVICE_NAME,
-)
-"""What reflection lists."""
-
-DETAILS = (status_pb2.DESCRIPTOR, error_details_pb2.DESCRIPTOR)
-"""What reflection knows besides: failures carry these, and a tool that shows one asks what they are."""
-
-_HOUR_MS = 3_600_000
-
-_OPTIONS = (
-    ("grpc.so_reuseport", 0),  # else a second server shares the port and half of the clients
-    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
-    ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),  # what counts: gRPC waits a minute for the answer to a ping otherwise
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients ping through a long prefill
-    ("grpc.max_connection_age_ms", _HOUR_MS),
-    ("grpc.max_connection_age_grace_ms", _HOUR_MS),
-    ("grpc.max_concurrent_streams", 4096),
-    *FLOW_OPTIONS,
-)
+_OPTIONS = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", 4096))
 
 
 class EngineServer:
@@ -69,7 +39,7 @@ class EngineServer:
         request_service_pb2_grpc.add_RequestServiceServicer_to_server(RequestServicer(engine), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         if reflection:
-            _enable_reflection(self._server)
+            enable(self._server)
 
     def listen(self, address: str) -> str:
         """Take an address HOST:PORT and answer it with the real port; calls are served from `start` on.
@@ -100,7 +70,3 @@ class EngineServer:
         await self._health.stop()
         self._endless.end(ENDLESS)
         await self._server.stop(grace)
-
-
-def _enable_reflection(server: grpc.aio.Server) -> None:
-    reflection.enable_server_reflection(SERVICES, server, pool=MethodFinder())

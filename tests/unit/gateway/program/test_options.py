@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from headrace_gateway.main import parse
-from headrace_gateway.options import Address, EngineAddress
+from headrace_gateway.options import EngineAddress
+from headrace_proto.server.listening import Address
 
 ONE = ["--engine", "e1=127.0.0.1:7071"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 
 import pytest
-from headrace_engine.service.listening import Address, ListenError, check_free, parse_address
 from headrace_engine.service.server import EngineServer
+from headrace_proto.server.listening import Address, ListenError, check_free, parse_address
 from support.scripted.engine import ScriptedEngine
 
 

@@ -12,7 +12,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, StartRequest
-from headrace_engine.service.server import SERVICES, EngineServer
+from headrace_engine.service.server import EngineServer
+from headrace_proto.server.reflection import SERVICES
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_pb2, request_service_pb2
 from headrace_proto.v1.runtime_pb2 import RuntimeConfig as WireRuntime
 from support.clocks.waiting import DEADLINES, LIMIT, happens

@@ -1,0 +1,43 @@
+"""Standard health: the services that are asked for, and what answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health import aio
+
+OVERALL = ""
+REQUESTS = "headrace.v1.RequestService"
+MODELS = "headrace.v1.ModelService"
+
+
+def as_set(service: str) -> None:
+    """Every service has the status that was set."""
+
+
+class HealthServicer(aio.HealthServicer):  # type: ignore[misc]
+    """Answers checks with what holds at that moment; watchers hear of a change soon after.
+
+    Args:
+        now: the status of a service at that moment; None: as it was set.
+    """
+
+    def __init__(self, now: Callable[[str], int | None] = as_set) -> None:
+        super().__init__()
+        self._now = now
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> Any:  # noqa: N802
+        """The status of one service."""
+        status = self._now(request.service)
+        return (
+            await super().Check(request, context) if status is None else health_pb2.HealthCheckResponse(status=status)
+        )
+
+    async def List(self, request: health_pb2.HealthListRequest, context: Any) -> Any:  # noqa: N802
+        """The status of each service, which the library's servicer does not answer."""
+        asked = {name: health_pb2.HealthCheckRequest(service=name) for name in (OVERALL, REQUESTS, MODELS)}
+        return health_pb2.HealthListResponse(
+            statuses={name: await self.Check(check, context) for name, check in asked.items()}
+        )
