@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import msgspec
 
 from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence, Ping, Shutdown
-from headrace_engine.messages import CoreFailed, CoreMessage, CoreProgress, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.model_types import ModelProgress
 
 _TYPES = {
     1: CorePlan,
@@ -20,7 +21,7 @@ _TYPES = {
     3: EndSequence,
     4: Ping,
     5: Shutdown,
-    65: CoreProgress,
+    65: ModelProgress,
     66: CoreReady,
     67: CoreFailed,
     68: StepOutput,

@@ -6,17 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace_engine.config import ComputeDtype, ComputeUnit
-from headrace_engine.model_types import ModelPhase
+from headrace_engine.model_types import ModelProgress
 from headrace_engine.result_types import FinishReason
-
-
-@dataclass(frozen=True, slots=True)
-class CoreProgress:
-    """How far loading has come."""
-
-    phase: ModelPhase
-    bytes_done: int = 0
-    bytes_total: int | None = None
+from headrace_engine.stat_types import CoreStat
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +106,6 @@ class Ended:
 
 
 @dataclass(slots=True)  # Frozen ones take twice as long to make, and there is one for every step.
-class CoreStat:
-    """Gauges after a step, and counters since the core started."""
-
-    running: int = 0
-    waiting: int = 0
-    blocks_total: int = 0
-    blocks_used: int = 0
-    blocks_cached: int = 0
-    blocks_free: int = 0
-    host_blocks_total: int = 0
-    host_blocks_used: int = 0
-    prefix_cache_hit_tokens: int = 0
-    prefix_cache_host_hit_tokens: int = 0
-    prefix_cache_miss_tokens: int = 0
-    prefilled_tokens: int = 0
-    generated_tokens: int = 0
-
-
-@dataclass(slots=True)  # Frozen ones take twice as long to make, and there is one for every step.
 class StepOutput:
     """What one step brought, for all sequences. Row i of keys, token_ids and logprobs is one new token.
 
@@ -178,4 +151,4 @@ class Pong:
     progress: int | None = None
 
 
-CoreMessage = CoreProgress | CoreReady | CoreFailed | StepBegun | StepOutput | Pong
+CoreMessage = ModelProgress | CoreReady | CoreFailed | StepBegun | StepOutput | Pong

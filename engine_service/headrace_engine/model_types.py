@@ -139,42 +139,6 @@ class ModelDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineStat:
-    """What the engine does with one model now. Counters run from the start of the instance."""
-
-    model_name: str
-    state: ModelState
-    engine: str
-    instance_id: str
-    core_epoch: int
-    time: float
-    running: int = 0
-    waiting: int = 0
-    blocks_total: int = 0
-    blocks_used: int = 0
-    blocks_cached: int = 0
-    blocks_free: int = 0
-    host_blocks_total: int = 0
-    host_blocks_used: int = 0
-    tokens_total: int = 0
-    tokens_free: int = 0
-    prefix_cache_hit_tokens: int = 0
-    prefix_cache_host_hit_tokens: int = 0
-    prefix_cache_miss_tokens: int = 0
-    prefix_cache_hit_rate: float | None = None
-    prefix_cache_miss_rate: float | None = None
-    pool_bytes_total: int = 0
-    pool_bytes_used: int = 0
-    generated_tokens: int = 0
-    prefilled_tokens: int = 0
-    generated_tps: float = 0.0
-    prefilled_tps: float = 0.0
-    step_time_p50: float | None = None
-    step_time_p99: float | None = None
-    batch_size: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class ServerInfo:
     """Who answers, and what it can do."""
 

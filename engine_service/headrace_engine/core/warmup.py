@@ -13,8 +13,8 @@ from headrace_engine.core.runner import BlockCopies, Runner, Scoring, SequenceSt
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.generation_config import SamplingParams
-from headrace_engine.messages import CoreProgress, CoreReady, RunnerSizes
-from headrace_engine.model_types import ModelPhase
+from headrace_engine.messages import CoreReady, RunnerSizes
+from headrace_engine.model_types import ModelPhase, ModelProgress
 
 _DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=True, top_logprobs=20)
 """Asks for all of a sampler's work, so that nothing is left to be allocated or compiled later."""
@@ -46,15 +46,15 @@ def start_up(
         HeadraceError: the model, the plan or the memory does not allow it.
         LinkClosed: the front half is gone.
     """
-    runner.load(lambda phase, done, total: link.send(CoreProgress(phase, done, total)))
+    runner.load(lambda phase, done, total: link.send(ModelProgress(phase, done, total)))
     sizes = runner.size()
     _check_sizes(plan, sizes)
-    link.send(CoreProgress(ModelPhase.ALLOCATING, 0, sizes.kv_bytes + sizes.host_kv_bytes))
+    link.send(ModelProgress(ModelPhase.ALLOCATING, 0, sizes.kv_bytes + sizes.host_kv_bytes))
     runner.allocate(sizes.num_blocks, sizes.num_host_blocks)
     if sizes.num_host_blocks:
         runner.copy_blocks(_some_copies(sizes))
     for steps in largest_steps(plan, sizes, _SETTLED if runner.takes_all_at_once else plan.max_prefill_tokens):
-        link.send(CoreProgress(ModelPhase.WARMING_UP))  # Before each: a link that was cut ends the warm-up here.
+        link.send(ModelProgress(ModelPhase.WARMING_UP))  # Before each: a link that was cut ends the warm-up here.
         runner.run(steps)
     if pace is not None and pace.active:
         _measure(plan, sizes, runner, pace, clock)

@@ -23,9 +23,10 @@ from headrace_engine.engine.sessions.session_update import ModelLoad
 from headrace_engine.engine.sessions.sessions import Sessions
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import Unavailable, quoted
-from headrace_engine.model_types import EngineStat, ModelDescription, ModelView, ServerInfo
+from headrace_engine.model_types import ModelDescription, ModelView, ServerInfo
 from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized
 from headrace_engine.result_types import Elements, FinishReason, ReadResult, SequenceView
+from headrace_engine.stat_types import EngineStat
 
 
 class Engine:

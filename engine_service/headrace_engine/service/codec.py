@@ -6,7 +6,7 @@ Durations are seconds and Timestamps are seconds since the Unix epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from types import NoneType
 from typing import Any, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -70,10 +70,18 @@ class Codec(Generic[D, M]):
         domain: the dataclass.
         message: the message type.
         *parts: codecs of the messages that stand in its fields.
+        flat: fields of the dataclass that are dataclasses themselves, whose own fields the message has at its top.
         **special: fields whose two forms differ in more than the type, by name.
     """
 
-    def __init__(self, domain: type[D], message: type[M], *parts: Codec[Any, Any], **special: Pair) -> None:
+    def __init__(
+        self,
+        domain: type[D],
+        message: type[M],
+        *parts: Codec[Any, Any],
+        flat: Iterable[str] = (),
+        **special: Pair,
+    ) -> None:
         self._domain, self._message = domain, message
         self.message_name: str = message.DESCRIPTOR.full_name
         hints, derived = get_type_hints(domain), _property_hints(domain)
@@ -85,11 +93,13 @@ class Codec(Generic[D, M]):
             for field in described
         ]
         self._readable = [codec for codec in self._fields if codec.name not in derived]
+        self._flat = {name: Codec(hints[name], message) for name in flat}
 
     def to_domain(self, message: M) -> D:
         """The domain's form of a message."""
         given = ((codec.name, codec.get(message)) for codec in self._readable)
-        return self._domain(**{name: value for name, value in given if value is not None})
+        groups = {name: codec.to_domain(message) for name, codec in self._flat.items()}
+        return self._domain(**{name: value for name, value in given if value is not None}, **groups)
 
     def to_wire(self, value: D) -> M:
         """The wire's form of a domain object."""
@@ -103,6 +113,8 @@ class Codec(Generic[D, M]):
             part = getattr(value, codec.name)
             if part is not None and part != ():
                 codec.put(message, part)
+        for name, group in self._flat.items():
+            group.fill(getattr(value, name), message)
 
 
 class _FieldCodec:

@@ -14,6 +14,7 @@ from headrace_engine import model_types, request_types, result_types
 from headrace_engine.service.codec import Codec, Pair, enum_pair
 from headrace_engine.service.convert_config import GENERATION_CONFIG, RUNTIME_CONFIG
 from headrace_engine.service.status import fill_status, to_error
+from headrace_engine.stat_types import EngineStat
 
 _ERROR = Pair(to_error, fill_status)
 
@@ -32,7 +33,7 @@ END_RECORD = Codec(result_types.EndRecord, request_pb2.EndRecord, STOP_MATCH, RE
 SEQUENCE = Codec(result_types.SequenceView, request_pb2.SequenceInfo, END_RECORD, REQUEST_STAT, PREFIX_REUSE)
 ACCEPTED = Codec(request_types.AcceptedRequest, request_pb2.AcceptedRequest, GENERATION_CONFIG, WARNING)
 REQUEST = Codec(request_types.RequestView, request_pb2.RequestState, ACCEPTED, SEQUENCE)
-ENGINE_STAT = Codec(model_types.EngineStat, stat_pb2.EngineStat)
+ENGINE_STAT = Codec(EngineStat, stat_pb2.EngineStat, flat=("pool", "counters", "rates"))
 SERVER_INFO = Codec(model_types.ServerInfo, GetServerInfoResponse)
 GENERATE_STATUS = enum_pair(request_pb2.DESCRIPTOR.enum_types_by_name["GenerateStatus"], result_types.GenerateStatus)
 _VECTORS = ("inputs_embedding", "hidden_states")
@@ -115,7 +116,7 @@ def request_states(views: Iterable[request_types.RequestView]) -> list[request_p
     return states
 
 
-def engine_stats(stats: Iterable[model_types.EngineStat], server: model_types.ServerInfo) -> list[stat_pb2.EngineStat]:
+def engine_stats(stats: Iterable[EngineStat], server: model_types.ServerInfo) -> list[stat_pb2.EngineStat]:
     """Statistics with the versions of the server that has them."""
     messages = [ENGINE_STAT.to_wire(stat) for stat in stats]
     for message in messages:

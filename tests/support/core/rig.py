@@ -11,7 +11,8 @@ from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.warmup import start_up
-from headrace_engine.messages import CoreMessage, CoreStat, Ended, PromptPiece, StepBegun, StepOutput
+from headrace_engine.messages import CoreMessage, Ended, PromptPiece, StepBegun, StepOutput
+from headrace_engine.stat_types import CoreStat
 
 from support.core.simulated import GREEDY, SimulatedRunner, expected, make_plan, tiny_vocabulary
 
@@ -133,9 +134,9 @@ class Rig:
             self.end(key)
         self.run()
         self.core.check_books()
-        assert (self.stat.running, self.stat.waiting, self.stat.blocks_used) == (0, 0, 0)
-        assert self.stat.blocks_cached + self.stat.blocks_free == self.plan.num_blocks
-        assert self.stat.host_blocks_used <= self.stat.host_blocks_total == self.plan.num_host_blocks
+        assert (self.stat.running, self.stat.waiting, self.stat.pool.blocks_used) == (0, 0, 0)
+        assert self.stat.pool.blocks_cached + self.stat.pool.blocks_free == self.plan.num_blocks
+        assert self.stat.pool.host_blocks_used <= self.stat.pool.host_blocks_total == self.plan.num_host_blocks
 
     def _note_piece(self, piece: PromptPiece) -> None:
         """Pieces of a prompt follow each other, and come before its first token, unless one of a group steps in."""
@@ -167,4 +168,4 @@ class Rig:
         self.fetched.update((started.key, started.host_tokens) for started in message.scheduled)
         self.preempted += message.preempted
         stat = message.stat
-        assert stat.blocks_used + stat.blocks_cached + stat.blocks_free == stat.blocks_total
+        assert stat.pool.blocks_used + stat.pool.blocks_cached + stat.pool.blocks_free == stat.pool.blocks_total

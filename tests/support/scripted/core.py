@@ -8,20 +8,10 @@ from typing import Any
 
 from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence, Ping
 from headrace_engine.config import ComputeDtype, ComputeUnit
-from headrace_engine.messages import (
-    CoreFailed,
-    CoreMessage,
-    CoreProgress,
-    CoreReady,
-    CoreStat,
-    Ended,
-    Pong,
-    Scheduled,
-    StepBegun,
-    StepOutput,
-)
-from headrace_engine.model_types import ModelPhase
+from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, Ended, Pong, Scheduled, StepBegun, StepOutput
+from headrace_engine.model_types import ModelPhase, ModelProgress
 from headrace_engine.result_types import FinishReason
+from headrace_engine.stat_types import CoreStat
 
 from support.clocks.clock import settle
 
@@ -93,7 +83,7 @@ class ScriptedCore:
         self._receive(message)
 
     def progress(self, done: int, total: int | None = None) -> None:
-        self.say(CoreProgress(ModelPhase.LOADING, done, total))
+        self.say(ModelProgress(ModelPhase.LOADING, done, total))
 
     def ready(self, message: CoreReady = READY) -> None:
         self.say(message)

@@ -15,7 +15,7 @@ from headrace_engine.engine.sessions.sessions import Sessions
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import NotFound
 from headrace_engine.generation_config import GenerationConfig
-from headrace_engine.model_types import EffectiveConfig, EngineStat, ModelDescription, ModelState, ModelView, ServerInfo
+from headrace_engine.model_types import EffectiveConfig, ModelDescription, ModelState, ModelView, ServerInfo
 from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized
 from headrace_engine.result_types import (
     Elements,
@@ -27,6 +27,7 @@ from headrace_engine.result_types import (
     RequestStat,
     SequenceView,
 )
+from headrace_engine.stat_types import EngineStat
 
 HANDLE = "e1/0011/" + "ab" * 16
 STAT = RequestStat(arrival_time=100.5, context_token_length=3, generated_token_length=2)

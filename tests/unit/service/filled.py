@@ -49,6 +49,12 @@ class _Filler:
                 self._set(message, field)
         if message.DESCRIPTOR.full_name == "headrace.v1.PrefixReuse":
             message.prefix_cache_len = message.prefix_len_gpu + message.prefix_len_cpu
+        if message.DESCRIPTOR.full_name == "headrace.v1.EngineStat":
+            hits, misses = message.prefix_cache_hit_tokens, message.prefix_cache_miss_tokens
+            message.prefix_cache_hit_rate, message.prefix_cache_miss_rate = (
+                hits / (hits + misses),
+                misses / (hits + misses),
+            )
         message.SetInParent()
         return message
 

@@ -15,11 +15,10 @@ from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.scheduling.sharing import Entrance, Sharing
 from headrace_engine.core.scheduling.starter import Starter
 from headrace_engine.core.scheduling.tables import BlockTables
-from headrace_engine.core.scheduling.tally import Tally
 from headrace_engine.core.scheduling.waiting import WaitingQueue
 from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.guided.guide import Guide
-from headrace_engine.messages import CoreStat
+from headrace_engine.stat_types import CoreStat, Counters, PoolStat
 
 
 class Scheduler:
@@ -48,8 +47,8 @@ class Scheduler:
         self._sequences: dict[int, Sequence] = {}
         self._waiting = WaitingQueue(limits.patience)
         self._running: list[Sequence] = []  # In the order of rank.
-        self._tally = Tally()
-        self._starter = Starter(pool, self._tables, limits, self._waiting, self._running, self._tally)
+        self._counters = Counters()
+        self._starter = Starter(pool, self._tables, limits, self._waiting, self._running, self._counters)
         self._groups = Groups(pool.block_size)
 
     @property
@@ -60,7 +59,15 @@ class Scheduler:
     @property
     def stat(self) -> CoreStat:
         """Gauges now, and counters since the start."""
-        return self._tally.stat(len(self._running), len(self._waiting), self._pool, self._host)
+        pool = PoolStat(
+            blocks_total=self._pool.total,
+            blocks_used=self._pool.used,
+            blocks_cached=self._pool.cached,
+            blocks_free=self._pool.free,
+            host_blocks_total=self._host.total,
+            host_blocks_used=self._host.used,
+        )
+        return CoreStat(len(self._running), len(self._waiting), pool, self._counters.copy())
 
     def add(self, request: AddSequence, guide: Guide | None = None) -> Sequence:
         """Let a sequence wait for its turn.
@@ -120,14 +127,14 @@ class Scheduler:
         """A row was computed: its keys and values are in its blocks."""
         sequence = row.sequence
         if row.count > 1 or sequence.computed < sequence.prompt_length:
-            self._tally.prefilled += row.count
+            self._counters.prefilled_tokens += row.count
         sequence.land(row.count)
         self._tables.publish(sequence)
 
     def append(self, sequence: Sequence, token_id: int) -> None:
         """A token was drawn."""
         sequence.ids.append(token_id)
-        self._tally.generated += 1
+        self._counters.generated_tokens += 1
 
     def end(self, sequence: Sequence) -> None:
         """Compute this sequence no more, wherever it stands."""

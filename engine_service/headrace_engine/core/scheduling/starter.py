@@ -12,9 +12,9 @@ from headrace_engine.core.scheduling.schedule import Limits, Schedule
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.scheduling.sharing import Entrance
 from headrace_engine.core.scheduling.tables import BlockTables
-from headrace_engine.core.scheduling.tally import Tally
 from headrace_engine.core.scheduling.waiting import Passed, WaitingQueue
 from headrace_engine.messages import Scheduled
+from headrace_engine.stat_types import Counters
 
 
 class Starter:
@@ -26,6 +26,7 @@ class Starter:
     Args:
         waiting: the scheduler's queue.
         running: its running sequences, by rank.
+        counters: what the scheduler counts.
     """
 
     def __init__(
@@ -35,14 +36,14 @@ class Starter:
         limits: Limits,
         waiting: WaitingQueue,
         running: list[Sequence],
-        tally: Tally,
+        counters: Counters,
     ) -> None:
         self._pool = pool
         self._tables = tables
         self._limits = limits
         self._waiting = waiting
         self._running = running
-        self._tally = tally
+        self._counters = counters
 
     def start(
         self,
@@ -104,4 +105,7 @@ class Starter:
         found = min(sequence.computed, sequence.prompt_length)
         fetched = self._tables.count_fetched(cached, found)
         schedule.scheduled.append(Scheduled(sequence.key, found, fetched))
-        self._tally.note_start(sequence, self._tables.count_fetched(cached, sequence.computed))
+        if sequence.cursor is not None:
+            self._counters.prefix_cache_hit_tokens += sequence.computed
+            self._counters.prefix_cache_host_hit_tokens += self._tables.count_fetched(cached, sequence.computed)
+            self._counters.prefix_cache_miss_tokens += sequence.remaining

@@ -14,8 +14,9 @@ from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.steps.step_output import prompt_piece, step_output
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide, GuideFailed
-from headrace_engine.messages import CoreStat, Ended, PromptPiece
+from headrace_engine.messages import Ended, PromptPiece
 from headrace_engine.result_types import FinishReason
+from headrace_engine.stat_types import CoreStat
 
 
 class Outcome:

@@ -8,7 +8,8 @@ from typing import Any
 
 from headrace_engine.core.runner import Sampled, Scores
 from headrace_engine.core.scheduling.schedule import Schedule
-from headrace_engine.messages import CoreStat, Ended, PromptPiece, StepOutput
+from headrace_engine.messages import Ended, PromptPiece, StepOutput
+from headrace_engine.stat_types import CoreStat
 
 
 def step_output(

@@ -18,7 +18,7 @@ from headrace_engine.errors import (
     InvalidArgument,
     OutOfMemory,
 )
-from headrace_engine.messages import CoreFailed, CoreMessage, CoreProgress, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
 from headrace_engine.model_types import ModelProgress
 
 
@@ -92,7 +92,7 @@ class CoreClient:
             self._step(message)
         elif isinstance(message, Pong):
             self._heartbeat.answer(message.number, message.progress)
-        elif isinstance(message, CoreProgress):
+        elif isinstance(message, ModelProgress):
             self._progress(message)
         elif isinstance(message, CoreReady):
             self._become(message)
@@ -110,9 +110,9 @@ class CoreClient:
                 if key not in ended:
                     self.send(EndSequence(key))
 
-    def _progress(self, message: CoreProgress) -> None:
+    def _progress(self, progress: ModelProgress) -> None:
         if self._ready is not None and not self._ready.done():
-            self._report(ModelProgress(message.phase, message.bytes_done, message.bytes_total))
+            self._report(progress)
 
     def _become(self, ready: CoreReady) -> None:
         if self._ready is not None and not self._ready.done():

@@ -39,7 +39,7 @@ class CoreLauncher(Protocol):
         """Start a core with a plan.
 
         Args:
-            plan: what the core is to load; it answers with CoreProgress, then CoreReady or CoreFailed.
+            plan: what the core is to load; it answers with ModelProgress, then CoreReady or CoreFailed.
             receive: called with each message, in order, on this event loop's thread.
             lost: called once, on this event loop's thread, with the reason in words, when the core ended without
                 having been asked to: after a CoreFailed too, and after the last message.

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace_engine.engine.results.step_times import StepTimes
-from headrace_engine.messages import CoreStat, StepOutput
+from headrace_engine.messages import StepOutput
 from headrace_engine.result_types import RequestStat
+from headrace_engine.stat_types import CoreStat, Counters, Rates
 
 Clock = Callable[[], float]
 """Seconds since the Unix epoch."""
@@ -106,22 +107,13 @@ class _Step:
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """What a model did over the last WINDOW seconds."""
-
-    generated_tps: float
-    prefilled_tps: float
-    step_time_p50: float | None
-    step_time_p99: float | None
-    batch_size: float
-
-
 class StepHistory:
     """The steps of all models of one name: gauges of the core, counters over all cores, and the last seconds.
 
     Attributes:
         cores: cores that were started.
+        last: the newest gauges and counters of the core at work.
+        counters: over all cores.
         step_times: what the steps of the core at work took.
     """
 
@@ -131,11 +123,7 @@ class StepHistory:
         self.cores = 0
         self.step_times = StepTimes(self._clock)
         self.last = CoreStat()
-        self.generated_tokens = 0
-        self.prefilled_tokens = 0
-        self.prefix_cache_hit_tokens = 0
-        self.prefix_cache_host_hit_tokens = 0
-        self.prefix_cache_miss_tokens = 0
+        self.counters = Counters()
 
     def new_core(self) -> None:
         """A core starts: its counters begin at 0, ours go on."""
@@ -149,16 +137,11 @@ class StepHistory:
         Args:
             dropped: tokens of it that are in no log, because their sequences had ended here; they count nowhere.
         """
-        before, now = self.last, output.stat
-        generated = now.generated_tokens - before.generated_tokens
-        prefilled = now.prefilled_tokens - before.prefilled_tokens
-        kept = max(0, generated - dropped)
-        self.generated_tokens += kept
-        self.prefilled_tokens += prefilled
-        self.prefix_cache_hit_tokens += now.prefix_cache_hit_tokens - before.prefix_cache_hit_tokens
-        self.prefix_cache_host_hit_tokens += now.prefix_cache_host_hit_tokens - before.prefix_cache_host_hit_tokens
-        self.prefix_cache_miss_tokens += now.prefix_cache_miss_tokens - before.prefix_cache_miss_tokens
-        self.last = now
+        counted = output.stat.counters - self.last.counters
+        self.last = output.stat
+        generated, prefilled = counted.generated_tokens, counted.prefilled_tokens
+        counted.generated_tokens = kept = max(0, generated - dropped)
+        self.counters += counted
         if output.batch_size:
             self.step_times.note(generated + prefilled, output.step_time)
             self._steps.append(_Step(self._clock(), kept, prefilled, output.step_time, output.batch_size))

@@ -81,19 +81,19 @@ def test_only_tokens_of_the_prompt_are_told_of(make_rig: MakeRig) -> None:
     again = rig.add(PROMPT[:6], 12, generated=tuple(rig.tokens[key]))
     rig.run()
     assert (rig.cached[again], rig.fetched[again]) == (6, 6)
-    assert rig.stat.prefix_cache_host_hit_tokens == 12
+    assert rig.stat.counters.prefix_cache_host_hit_tokens == 12
 
 
 def test_statistics_tell_of_the_tier_and_its_hits(make_rig: MakeRig) -> None:
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=32)
     ask(rig)
     ask(rig)
-    assert (rig.stat.host_blocks_total, rig.stat.host_blocks_used) == (32, 0)
+    assert (rig.stat.pool.host_blocks_total, rig.stat.pool.host_blocks_used) == (32, 0)
     crowd_out(rig)
-    assert rig.stat.host_blocks_used == 3, "11 ids and 3 generated ones fill three blocks"
+    assert rig.stat.pool.host_blocks_used == 3, "11 ids and 3 generated ones fill three blocks"
     ask(rig)
     stat = rig.stat
-    assert (stat.prefix_cache_hit_tokens, stat.prefix_cache_host_hit_tokens) == (16, 8)
+    assert (stat.counters.prefix_cache_hit_tokens, stat.counters.prefix_cache_host_hit_tokens) == (16, 8)
 
 
 def test_what_was_least_recently_evicted_leaves_a_full_tier(make_rig: MakeRig) -> None:
@@ -130,7 +130,7 @@ def test_in_both_tiers_nothing_is_found_after_its_time(make_rig: MakeRig, crowd:
         assert sum(ask(rig)) == found
     rig.now += 1000.0
     ask(rig, [1])
-    assert rig.stat.host_blocks_used == 0
+    assert rig.stat.pool.host_blocks_used == 0
 
 
 def test_what_is_too_old_moves_nowhere(make_rig: MakeRig) -> None:
@@ -182,11 +182,11 @@ def test_computed_anew_a_block_leaves_host_memory(make_rig: MakeRig) -> None:
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=32)
     ask(rig)
     crowd_out(rig)
-    used = rig.stat.host_blocks_used
+    used = rig.stat.pool.host_blocks_used
     key = rig.add(PROMPT, prompt_logprobs=0)
     rig.run()
     assert [logprob for logprob, _ in rig.scored[key]] == [score(PROMPT[:i], PROMPT[i]) for i in range(1, 11)]
-    assert rig.stat.host_blocks_used >= used - 3
+    assert rig.stat.pool.host_blocks_used >= used - 3
     assert ask(rig) == (8, 0)
 
 

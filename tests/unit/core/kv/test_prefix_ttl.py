@@ -24,7 +24,7 @@ def test_after_it_nothing_is_found_and_the_blocks_are_free(make_rig: MakeRig) ->
     rig = make_rig(prefix_cache_ttl=60.0)
     rig.add(PROMPT)
     rig.run()
-    assert rig.stat.blocks_cached > 0
+    assert rig.stat.pool.blocks_cached > 0
     rig.now += 61.0
     key = rig.add(PROMPT)
     rig.run()
@@ -59,10 +59,10 @@ def test_an_idle_core_reports_expiry_when_pinged(make_rig: MakeRig) -> None:
     rig = make_rig(prefix_cache_ttl=10.0)
     rig.add(PROMPT)
     rig.run()
-    assert rig.stat.blocks_cached > 0
+    assert rig.stat.pool.blocks_cached > 0
     rig.now += 11.0
     rig.link.commands.append(Ping(1))
     rig.core.step()
     rig.link.messages = [message for message in rig.link.messages if not hasattr(message, "number")]
     rig.step()
-    assert rig.stat.blocks_cached == 0
+    assert rig.stat.pool.blocks_cached == 0

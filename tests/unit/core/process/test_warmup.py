@@ -13,8 +13,8 @@ from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.core.warmup import largest_steps, start_up
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument, OutOfMemory, Unavailable
-from headrace_engine.messages import CoreFailed, CoreMessage, CoreProgress, CoreReady, RunnerSizes
-from headrace_engine.model_types import ModelPhase
+from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, RunnerSizes
+from headrace_engine.model_types import ModelPhase, ModelProgress
 from headrace_engine.process import run_core
 from support.core.rig import ListLink
 from support.core.simulated import SimulatedRunner, make_plan
@@ -24,7 +24,7 @@ def test_progress_is_told_in_order_and_ready_comes_last() -> None:
     link = ListLink()
     plan = make_plan()
     start_up(plan, SimulatedRunner(plan), link)
-    phases = [message.phase for message in link.messages if isinstance(message, CoreProgress)]
+    phases = [message.phase for message in link.messages if isinstance(message, ModelProgress)]
     assert phases == [ModelPhase.LOADING] * 2 + [ModelPhase.ALLOCATING] + [ModelPhase.WARMING_UP] * 3
     ready = link.messages[-1]
     assert isinstance(ready, CoreReady)

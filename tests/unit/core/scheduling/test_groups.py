@@ -184,7 +184,7 @@ def test_uncached_requests_share_without_filling_the_cache(host_blocks: int) -> 
     again = rig.add(PROMPT)
     rig.run()
     assert rig.cached[again] == len(PROMPT) // rig.plan.block_size * rig.plan.block_size
-    assert rig.stat.host_blocks_used == 0
+    assert rig.stat.pool.host_blocks_used == 0
     rig.assert_all_complete()
     rig.assert_idle()
 

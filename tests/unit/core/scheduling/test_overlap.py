@@ -90,7 +90,7 @@ def test_an_idle_core_still_waits_for_what_it_launched(make_delayed: MakeDelayed
     rig.end(key)
     rig.run()
     assert rig.runner._under_way() == 0
-    assert rig.stat.blocks_used == 0
+    assert rig.stat.pool.blocks_used == 0
 
 
 def test_a_core_that_is_shut_down_waits_for_what_it_launched(make_delayed: MakeDelayed) -> None:

@@ -166,7 +166,7 @@ def test_bc090_a_stop_at_any_step_ends_once_and_frees_all(make_rig: MakeRig, at:
     assert rig.tokens[stopped] == before
     assert (stopped in rig.ended) == (len(before) == 16)
     assert rig.is_complete(other)
-    assert rig.stat.blocks_used == 0
+    assert rig.stat.pool.blocks_used == 0
 
 
 def test_bc101_ending_unknown_and_repeated_keys_changes_nothing(make_rig: MakeRig) -> None:
@@ -187,7 +187,7 @@ def test_gauges_are_sent_when_the_last_sequence_is_stopped(make_rig: MakeRig) ->
     assert rig.stat.running == 1
     rig.end(key)
     rig.run()
-    assert (rig.stat.running, rig.stat.blocks_used) == (0, 0)
+    assert (rig.stat.running, rig.stat.pool.blocks_used) == (0, 0)
 
 
 def test_pings_are_answered_between_steps_and_at_rest(make_rig: MakeRig) -> None:

@@ -145,7 +145,7 @@ def test_an_opted_out_sequence_neither_reads_nor_fills_the_cache(make_rig: MakeR
     rig = make_rig()
     first = rig.add(prompt(1, 20), 4, use_prefix_cache=False)
     rig.run()
-    assert rig.stat.blocks_cached == 0
+    assert rig.stat.pool.blocks_cached == 0
     second = rig.add(prompt(1, 20), 4)
     rig.run()
     third = rig.add(prompt(1, 20), 4, use_prefix_cache=False)
@@ -161,7 +161,7 @@ def test_a_plan_without_prefix_cache_keeps_nothing(make_rig: MakeRig) -> None:
         rig.add(prompt(1, 20), 4)
         rig.run()
     assert rig.cached == {1: 0, 2: 0}
-    assert (rig.stat.blocks_cached, rig.stat.prefix_cache_hit_tokens) == (0, 0)
+    assert (rig.stat.pool.blocks_cached, rig.stat.counters.prefix_cache_hit_tokens) == (0, 0)
 
 
 def test_salts_keep_requests_apart(make_rig: MakeRig) -> None:
@@ -178,8 +178,8 @@ def test_eviction_makes_room_and_wrong_blocks_for_nobody(make_rig: MakeRig) -> N
         rig.add(prompt(i % 7 * (i % 2), 24 + i % 5), 8)
         rig.run()
     rig.assert_all_complete()
-    assert rig.stat.blocks_free < 6
-    assert rig.stat.prefix_cache_hit_tokens > 0
+    assert rig.stat.pool.blocks_free < 6
+    assert rig.stat.counters.prefix_cache_hit_tokens > 0
 
 
 def test_sequences_that_share_a_prefix_share_its_blocks(make_rig: MakeRig) -> None:
@@ -191,7 +191,7 @@ def test_sequences_that_share_a_prefix_share_its_blocks(make_rig: MakeRig) -> No
         rig.add([*shared, i], 3)
     rig.steps(2)
     assert rig.stat.running == 6
-    assert rig.stat.blocks_used == 8 + 6
+    assert rig.stat.pool.blocks_used == 8 + 6
     rig.run()
     rig.assert_all_complete()
 
@@ -203,10 +203,10 @@ def test_counters_and_gauges(make_rig: MakeRig) -> None:
     rig.add(prompt(1, 20), 4)
     rig.run()
     stat = rig.stat
-    assert (stat.prefix_cache_hit_tokens, stat.prefix_cache_miss_tokens) == (16, 24)
-    assert (stat.prefilled_tokens, stat.generated_tokens) == (24, 8)
-    assert (stat.running, stat.waiting, stat.blocks_total, stat.blocks_used) == (0, 0, 64, 0)
-    assert rig.first.stat.blocks_free == 64
+    assert (stat.counters.prefix_cache_hit_tokens, stat.counters.prefix_cache_miss_tokens) == (16, 24)
+    assert (stat.counters.prefilled_tokens, stat.counters.generated_tokens) == (24, 8)
+    assert (stat.running, stat.waiting, stat.pool.blocks_total, stat.pool.blocks_used) == (0, 0, 64, 0)
+    assert rig.first.stat.pool.blocks_free == 64
     assert rig.outputs[0].batch_size == 1
     assert rig.outputs[0].stat.running == 1
     assert all(output.step_time >= 0 for output in rig.outputs)
@@ -255,7 +255,7 @@ def test_bc091_500_mixed_requests_leave_the_pool_as_it_was(make_rig: MakeRig) ->
     assert all(rig.is_complete(key) for key in complete)
     assert all(rig.tokens[key] == expected(rig.requests[key])[: len(rig.tokens[key])] for key in stopped)
     assert rig.preempted
-    assert rig.stat.blocks_used == 0
+    assert rig.stat.pool.blocks_used == 0
     rig.core.check_books()
     key = rig.add(prompt(7777, 40), 24)
     rig.run()

@@ -178,4 +178,4 @@ def test_pools_were_scarce(backend: Backend) -> None:
         rig.add([number + 1] * 30, 30, sampling=SamplingParams(seed=number))
     rig.run()
     assert rig.preempted
-    assert rig.stat.host_blocks_used > 0
+    assert rig.stat.pool.host_blocks_used > 0

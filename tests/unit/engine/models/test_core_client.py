@@ -11,8 +11,9 @@ from headrace_engine.engine.models.core_client import CoreClient
 from headrace_engine.engine.models.outputs import Outputs
 from headrace_engine.engine.results.statistics import StepHistory
 from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument, OutOfMemory
-from headrace_engine.messages import CoreReady, CoreStat
+from headrace_engine.messages import CoreReady
 from headrace_engine.model_types import ModelProgress
+from headrace_engine.stat_types import CoreStat, Counters
 from support.clocks.clock import FakeClock, settle
 from support.scripted.core import READY, ScriptedCore, ScriptedLauncher
 
@@ -181,9 +182,9 @@ async def test_each_launch_is_counted_and_its_counters_begin_anew(rig: Rig) -> N
     for number in (1, 2):
         await rig.ready()
         assert history.cores == number
-        rig.core.step(stat=CoreStat(generated_tokens=3))
+        rig.core.step(stat=CoreStat(counters=Counters(generated_tokens=3)))
         await rig.client.close()
-    assert history.generated_tokens == 6
+    assert history.counters.generated_tokens == 6
     assert all(core.closed for core in rig.launcher.cores)
 
 
@@ -192,10 +193,10 @@ async def test_a_step_of_a_core_that_is_closed_counts_no_more(rig: Rig) -> None:
     await rig.ready()
     closing = asyncio.create_task(rig.client.close())
     await settle()
-    rig.core.step([(1, 5)], stat=CoreStat(generated_tokens=3))
+    rig.core.step([(1, 5)], stat=CoreStat(counters=Counters(generated_tokens=3)))
     rig.core.end_close()
     await closing
-    assert rig.outputs.history.generated_tokens == 0
+    assert rig.outputs.history.counters.generated_tokens == 0
 
 
 async def test_a_start_after_a_death_works(rig: Rig) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, NotFound
-from headrace_engine.messages import CoreStat
-from headrace_engine.model_types import EngineStat, ModelState
+from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, ChatMessage
 from headrace_engine.result_types import FinishReason
+from headrace_engine.stat_types import CoreStat, Counters, EngineStat, PoolStat
 from support.clocks.clock import settle
 from support.engine.rig import NAME, Rig
 from support.models.vocabularies import byte_level
@@ -26,7 +26,10 @@ def only(rig: Rig) -> EngineStat:
 
 
 def figures(stat: EngineStat) -> dict[str, Any]:
-    return {field.name: getattr(stat, field.name) for field in fields(stat) if field.name not in IDENTITY}
+    nested = {name: value for name, value in asdict(stat).items() if name not in IDENTITY}
+    groups = [value for value in nested.values() if isinstance(value, dict)]
+    flat = {name: value for name, value in nested.items() if not isinstance(value, dict)}
+    return {name: value for group in (flat, *groups) for name, value in group.items()}
 
 
 class TestEngineStat:
@@ -39,35 +42,35 @@ class TestEngineStat:
     async def test_before_the_first_step_the_whole_pool_is_free(self, rig: Rig) -> None:
         await rig.run()
         stat = only(rig)
-        assert (stat.blocks_total, stat.blocks_used, stat.blocks_cached, stat.blocks_free) == (128, 0, 0, 128)
+        assert stat.pool == PoolStat(blocks_total=128, blocks_free=128)
         assert (stat.tokens_total, stat.tokens_free) == (128 * 16, 128 * 16)
         assert (stat.pool_bytes_total, stat.pool_bytes_used) == (1000 + 200 + 3000, 1000 + 200)
-        assert (stat.prefix_cache_hit_rate, stat.prefix_cache_miss_rate) == (None, None)
-        assert (stat.step_time_p50, stat.step_time_p99, stat.batch_size) == (None, None, 0)
+        assert (stat.counters.prefix_cache_hit_rate, stat.counters.prefix_cache_miss_rate) == (None, None)
+        assert (stat.rates.step_time_p50, stat.rates.step_time_p99, stat.rates.batch_size) == (None, None, 0)
 
     async def test_follows_the_steps(self, rig: Rig) -> None:
         core = await rig.run()
         for _ in range(3):
             await rig.start()
         first, second, _ = (added.key for added in core.added)
-        gauges = {"blocks_total": 128, "blocks_used": 16, "blocks_cached": 48, "blocks_free": 64}
-        counters = {"prefix_cache_hit_tokens": 30, "prefix_cache_miss_tokens": 10}
+        gauges = PoolStat(blocks_total=128, blocks_used=16, blocks_cached=48, blocks_free=64)
+        counters = Counters(30, 0, 10, prefilled_tokens=6, generated_tokens=2)
         core.step(
             {first: 41, second: 42},
             scheduled={first: 0, second: 0},
-            stat=CoreStat(generated_tokens=2, prefilled_tokens=6, **gauges, **counters),
+            stat=CoreStat(pool=gauges, counters=counters),
             step_time=0.25,
         )
         stat = only(rig)
         assert (stat.running, stat.waiting) == (2, 1)
-        assert stat.blocks_total == stat.blocks_used + stat.blocks_cached + stat.blocks_free
+        assert stat.pool == gauges
         assert (stat.tokens_total, stat.tokens_free) == (2048, (48 + 64) * 16)
         assert stat.pool_bytes_used == 1000 + 200 + 1500
-        assert (stat.prefix_cache_hit_tokens, stat.prefix_cache_miss_tokens) == (30, 10)
-        assert (stat.prefix_cache_hit_rate, stat.prefix_cache_miss_rate) == (0.75, 0.25)
-        assert (stat.generated_tokens, stat.prefilled_tokens) == (2, 6)
-        assert (stat.generated_tps, stat.prefilled_tps) == (0.2, 0.6)
-        assert (stat.step_time_p50, stat.step_time_p99, stat.batch_size) == (0.25, 0.25, 2)
+        assert (stat.counters.prefix_cache_hit_tokens, stat.counters.prefix_cache_miss_tokens) == (30, 10)
+        assert (stat.counters.prefix_cache_hit_rate, stat.counters.prefix_cache_miss_rate) == (0.75, 0.25)
+        assert (stat.counters.generated_tokens, stat.counters.prefilled_tokens) == (2, 6)
+        assert (stat.rates.generated_tps, stat.rates.prefilled_tps) == (0.2, 0.6)
+        assert (stat.rates.step_time_p50, stat.rates.step_time_p99, stat.rates.batch_size) == (0.25, 0.25, 2)
 
     async def test_all_figures_are_zero_where_the_model_does_not_run(self, rig: Rig) -> None:
         await rig.install()
@@ -75,7 +78,7 @@ class TestEngineStat:
         assert not any(empty.values())
         await rig.engine.start_model(NAME)
         await rig.start()
-        rig.core.step({rig.added().key: 41}, stat=CoreStat(generated_tokens=1))
+        rig.core.step({rig.added().key: 41}, stat=CoreStat(counters=Counters(generated_tokens=1)))
         await rig.engine.drain(0)
         await rig.engine.stop_model(NAME)
         assert (only(rig).state, figures(only(rig))) == (ModelState.STOPPED, empty)
@@ -87,7 +90,7 @@ class TestEngineStat:
         stop = asyncio.create_task(rig.engine.stop_model(NAME))
         await settle()
         stat = only(rig)
-        assert (stat.state, stat.waiting, stat.blocks_total) == (ModelState.STOPPING, 1, 128)
+        assert (stat.state, stat.waiting, stat.pool.blocks_total) == (ModelState.STOPPING, 1, 128)
         core.step(ended={rig.added().key: FinishReason.EOS})
         await stop
 
@@ -98,22 +101,23 @@ class TestEngineStat:
         core.step(
             {key: 41},
             ended={key: FinishReason.EOS},
-            stat=CoreStat(generated_tokens=5, blocks_total=128, blocks_used=128),
+            stat=CoreStat(pool=PoolStat(blocks_total=128, blocks_used=128), counters=Counters(generated_tokens=5)),
         )
         await rig.engine.stop_model(NAME)
         await rig.engine.start_model(NAME)
         stat = only(rig)
-        assert (stat.core_epoch, stat.generated_tokens, stat.blocks_used) == (2, 5, 0)
-        rig.core.step(stat=CoreStat(generated_tokens=2, blocks_total=128, blocks_free=128))
-        assert only(rig).generated_tokens == 7
+        assert (stat.core_epoch, stat.counters.generated_tokens, stat.pool.blocks_used) == (2, 5, 0)
+        pool = PoolStat(blocks_total=128, blocks_free=128)
+        rig.core.step(stat=CoreStat(pool=pool, counters=Counters(generated_tokens=2)))
+        assert only(rig).counters.generated_tokens == 7
 
     async def test_a_model_in_the_place_of_another_goes_on_counting(self, rig: Rig) -> None:
         """Within one start of the engine a higher epoch means another core, whatever became of the model."""
         core = await rig.run()
-        core.step(stat=CoreStat(generated_tokens=5))
+        core.step(stat=CoreStat(counters=Counters(generated_tokens=5)))
         await rig.launcher.fail_restart()
         await rig.run()
-        assert (only(rig).core_epoch, only(rig).generated_tokens) == (3, 5)
+        assert (only(rig).core_epoch, only(rig).counters.generated_tokens) == (3, 5)
         await rig.engine.stop_model(NAME)
         await rig.engine.release_model(NAME)
         await rig.run(max_batch=1)

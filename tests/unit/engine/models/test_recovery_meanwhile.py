@@ -7,9 +7,10 @@ from contextlib import aclosing
 
 import pytest
 from headrace_engine.errors import NotFound, Unavailable
-from headrace_engine.messages import CoreFailed, CoreStat
+from headrace_engine.messages import CoreFailed
 from headrace_engine.model_types import ModelPhase, ModelState
 from headrace_engine.result_types import FinishReason, GenerateStatus
+from headrace_engine.stat_types import CoreStat, Counters
 from support.clocks.clock import settle
 from support.engine.restarts import by_prompt, command, ended, ids, lose, loss, prove, refused, rest, started
 from support.engine.rig import NAME, Rig
@@ -217,6 +218,10 @@ class TestHungCore:
         await start
 
 
+def counted(generated: int, prefilled: int) -> CoreStat:
+    return CoreStat(counters=Counters(generated_tokens=generated, prefilled_tokens=prefilled))
+
+
 class TestFacts:
     async def test_statistics_go_on(self, rig: Rig) -> None:
         core = await rig.run()
@@ -224,17 +229,17 @@ class TestFacts:
         arrival = rig.clock()
         rig.clock.advance(1)
         key = rig.added().key
-        core.step({key: 41}, scheduled={key: 2}, stat=CoreStat(generated_tokens=1, prefilled_tokens=3))
+        core.step({key: 41}, scheduled={key: 2}, stat=counted(1, 3))
         rig.clock.advance(5)
         new = await lose(rig)
         again = new.added[0].key
-        new.step({again: 42}, scheduled={again: 0}, stat=CoreStat(generated_tokens=1, prefilled_tokens=4))
-        new.step(ended={again: FinishReason.EOS}, stat=CoreStat(generated_tokens=1, prefilled_tokens=4))
+        new.step({again: 42}, scheduled={again: 0}, stat=counted(1, 4))
+        new.step(ended={again: FinishReason.EOS}, stat=counted(1, 4))
         stat = (await ended(rig, accepted)).stat
         assert (stat.arrival_time, stat.scheduled_time, stat.first_token_time) == (arrival, arrival + 1, arrival + 1)
         assert (stat.context_cached_length, stat.preemptions, stat.generated_token_length) == (2, 0, 2)
         (engine,) = rig.engine.engine_stats(NAME)
-        assert (engine.generated_tokens, engine.prefilled_tokens, engine.core_epoch) == (2, 7, 2)
+        assert (engine.counters.generated_tokens, engine.counters.prefilled_tokens, engine.core_epoch) == (2, 7, 2)
 
     async def test_all_unended_requests_wait_for_the_new_core(self, rig: Rig) -> None:
         core = await rig.run()

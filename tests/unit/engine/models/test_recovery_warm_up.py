@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 from headrace_engine.errors import BadModel, HeadraceError, OutOfMemory
-from headrace_engine.messages import CoreProgress
-from headrace_engine.model_types import ModelPhase, ModelState
+from headrace_engine.model_types import ModelPhase, ModelProgress, ModelState
 from headrace_engine.result_types import FinishReason
 from support.clocks.clock import settle
 from support.engine.restarts import by_prompt, ended, lose
@@ -82,7 +81,7 @@ class TestWarmUp:
         await rig.run()
         rig.launcher.ready_at_once = None
         core = await lose(rig)
-        core.say(CoreProgress(ModelPhase.LOADING, 5, 10))
+        core.say(ModelProgress(ModelPhase.LOADING, 5, 10))
         view = rig.engine.get_model(NAME)
         assert view.progress is not None
         assert (view.state, view.progress.bytes_done) == (ModelState.RUNNING, 5)

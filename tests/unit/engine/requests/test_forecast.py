@@ -12,9 +12,9 @@ from headrace_engine.engine.requests.forecast import Work, forecast, work_of
 from headrace_engine.engine.results.step_times import MEMORY, StepTimes
 from headrace_engine.errors import DeadlineExceeded
 from headrace_engine.generation_config import GenerationConfig, SamplingParams
-from headrace_engine.messages import CoreStat
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason
+from headrace_engine.stat_types import CoreStat, Counters
 from support.clocks.clock import FakeClock
 from support.engine.rig import NAME, Rig
 from support.scripted.core import READY, ScriptedCore
@@ -113,7 +113,7 @@ class TestWork:
 def measure(core: ScriptedCore, rig: Rig, tokens: int, seconds: float) -> None:
     """A step that computed so many tokens for nobody who is here."""
     before = rig.engine._models.get(NAME).outputs.history.last
-    stat = CoreStat(prefilled_tokens=before.prefilled_tokens + tokens)
+    stat = CoreStat(counters=Counters(prefilled_tokens=before.counters.prefilled_tokens + tokens))
     core.step([(999, 1)], stat=stat, step_time=seconds)
 
 

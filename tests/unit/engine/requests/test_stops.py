@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.messages import CoreStat
 from headrace_engine.request_types import AcceptedRequest, ResumedSequence
 from headrace_engine.result_types import EndRecord, FinishReason, GenerateStatus, StopKind, StopMatch
+from headrace_engine.stat_types import CoreStat, Counters
 from support.clocks.clock import settle
 from support.engine.rig import Rig
 from support.models.vocabularies import byte_level
@@ -84,9 +84,9 @@ class TestEnds:
         core = await rig.run()
         _, key = await started(rig, stop_words=("OPQ",))
         for count, token_id in enumerate(ids_of("OPQRS"), 1):
-            core.step({key: token_id}, stat=CoreStat(generated_tokens=count))
+            core.step({key: token_id}, stat=CoreStat(counters=Counters(generated_tokens=count)))
         (stat,) = rig.engine.engine_stats()
-        assert stat.generated_tokens == 3
+        assert stat.counters.generated_tokens == 3
 
     async def test_a_stop_id_is_the_core_s_affair_too(self, rig: Rig) -> None:
         core = await rig.run()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 from headrace_engine.engine.results.statistics import WINDOW, SequenceTimes, StepHistory, percentile
-from headrace_engine.messages import CoreStat, StepOutput
+from headrace_engine.messages import StepOutput
+from headrace_engine.stat_types import CoreStat, Counters, PoolStat
 from hypothesis import given
 from hypothesis import strategies as st
 from support.clocks.clock import FakeClock
@@ -109,8 +111,18 @@ class TestSequence:
         assert (stat.time_in_queue, stat.time_to_first_token, stat.context_tps) == (0.0, 0.0, None)
 
 
-def step(generated: int, prefilled: int = 0, *, duration: float = 0.1, batch: int = 1, **counters: int) -> StepOutput:
-    stat = CoreStat(generated_tokens=generated, prefilled_tokens=prefilled, **counters)
+def step(
+    generated: int,
+    prefilled: int = 0,
+    *,
+    running: int = 0,
+    pool: PoolStat | None = None,
+    duration: float = 0.1,
+    batch: int = 1,
+    **counters: int,
+) -> StepOutput:
+    counted = Counters(generated_tokens=generated, prefilled_tokens=prefilled, **counters)
+    stat = CoreStat(running=running, pool=pool or PoolStat(), counters=counted)
     return StepOutput(stat=stat, step_time=duration, batch_size=batch)
 
 
@@ -123,14 +135,22 @@ class TestHistory:
         history.add(step(9, 100, **found, prefix_cache_miss_tokens=84))
         history.new_core()
         history.add(step(2, 30, prefix_cache_hit_tokens=0, prefix_cache_miss_tokens=30))
-        assert (history.generated_tokens, history.prefilled_tokens) == (11, 130)
-        assert (history.prefix_cache_hit_tokens, history.prefix_cache_miss_tokens) == (16, 114)
-        assert history.prefix_cache_host_hit_tokens == 8
+        assert (history.counters.generated_tokens, history.counters.prefilled_tokens) == (11, 130)
+        assert (history.counters.prefix_cache_hit_tokens, history.counters.prefix_cache_miss_tokens) == (16, 114)
+        assert history.counters.prefix_cache_host_hit_tokens == 8
+
+    def test_every_counter_adds_up(self) -> None:
+        history = StepHistory(FakeClock())
+        counts = range(1, 1 + len(fields(Counters)))
+        for _ in range(2):
+            history.new_core()
+            history.add(StepOutput(stat=CoreStat(counters=Counters(*counts))))
+        assert history.counters == Counters(*(2 * count for count in counts))
 
     def test_gauges_are_the_newest_steps_and_a_new_core_starts_at_0(self) -> None:
         history = StepHistory(FakeClock())
-        history.add(step(1, running=3, blocks_used=7))
-        assert (history.last.running, history.last.blocks_used) == (3, 7)
+        history.add(step(1, running=3, pool=PoolStat(blocks_used=7)))
+        assert (history.last.running, history.last.pool.blocks_used) == (3, 7)
         history.new_core()
         assert history.last == CoreStat()
 
@@ -153,12 +173,12 @@ class TestHistory:
         clock.advance(WINDOW + 0.01)
         rates = history.rates()
         assert (rates.generated_tps, rates.step_time_p50, rates.step_time_p99, rates.batch_size) == (0, None, None, 0)
-        assert history.generated_tokens == 7
+        assert history.counters.generated_tokens == 7
 
     def test_an_output_without_a_step_moves_gauges_and_no_rate(self) -> None:
         """The core tells its gauges once more when it comes to rest."""
         history = StepHistory(FakeClock())
         history.add(step(3))
-        history.add(step(3, duration=0.0, batch=0, blocks_free=9))
-        assert history.last.blocks_free == 9
+        history.add(step(3, duration=0.0, batch=0, pool=PoolStat(blocks_free=9)))
+        assert history.last.pool.blocks_free == 9
         assert history.rates().step_time_p50 == 0.1
