@@ -41,7 +41,7 @@ COPY engine_service engine_service
 RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto \
     && /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built --config-settings=cmake.define.CORE_CUDA=ON ./engine_service \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-deps built/*.whl \
-    && /opt/headrace/bin/python -c "import headrace_engine.service.main, headrace_engine.backends.torch.runner, \
+    && /opt/headrace/bin/python -c "import headrace_engine.service.program.main, headrace_engine.backends.torch.runner, \
         headrace_engine.backends.cuda.runner, gguf.quants, transformers.models.auto.tokenization_auto"
 
 FROM ${PYTHON_IMAGE}

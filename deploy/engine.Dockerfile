@@ -38,7 +38,7 @@ COPY csrc csrc
 COPY engine_service engine_service
 RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto ./engine_service \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-deps built/*.whl \
-    && /opt/headrace/bin/python -c "import headrace_engine.service.main, headrace_engine.backends.torch.runner, gguf.quants, \
+    && /opt/headrace/bin/python -c "import headrace_engine.service.program.main, headrace_engine.backends.torch.runner, gguf.quants, \
         transformers.models.auto.tokenization_auto"
 
 FROM ${PYTHON_IMAGE}

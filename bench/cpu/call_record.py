@@ -20,7 +20,7 @@ from headrace_engine.native.program import Program
 from headrace_engine.native.program_abi import Batch
 from headrace_engine.process import launch_process
 from headrace_engine.process import main as core_main
-from headrace_engine.service.main import main as service_main
+from headrace_engine.service.program.main import main as service_main
 
 from bench.common.environment import CALLS, given, variable_set
 

@@ -20,7 +20,7 @@ from headrace_engine.core.runner import BlockCopies, Progress, Runner, Sampled, 
 from headrace_engine.messages import RunnerSizes
 from headrace_engine.process import launch_process
 from headrace_engine.process import main as core_main
-from headrace_engine.service.main import main as service_main
+from headrace_engine.service.program.main import main as service_main
 
 from bench.common.environment import STEPS, given
 

@@ -26,7 +26,7 @@ from headrace_engine.engine.sessions.sessions import Sessions
 from headrace_engine.engine.text.detokenizer import Detokenizer
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.messages import StepOutput
-from headrace_engine.service.convert_session import session_response
+from headrace_engine.service.convert.session import session_response
 
 PIECES = [f" word{number}".encode() for number in range(1000)]
 

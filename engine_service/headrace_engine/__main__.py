@@ -2,7 +2,7 @@
 
 import sys
 
-from headrace_engine.service.main import main
+from headrace_engine.service.program.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

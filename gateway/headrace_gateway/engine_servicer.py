@@ -10,12 +10,12 @@ from headrace_proto.v1 import engine_service_pb2 as wire
 from headrace_proto.v1 import engine_service_pb2_grpc, stat_pb2
 
 from headrace_gateway import API_VERSION, __version__, status
-from headrace_gateway.calls import LiveCalls
-from headrace_gateway.engines import Engine
-from headrace_gateway.fan_out import answers, ask_each, having_it
-from headrace_gateway.forward import Context, Forward
-from headrace_gateway.pool import EnginePool
-from headrace_gateway.routing import Router
+from headrace_gateway.forwarding.calls import LiveCalls
+from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.forwarding.fan_out import answers, ask_each, having_it
+from headrace_gateway.forwarding.forward import Context, Forward
+from headrace_gateway.forwarding.pool import EnginePool
+from headrace_gateway.forwarding.routing import Router
 
 DEFAULT_INTERVAL = 1.0
 SHORTEST_INTERVAL = 0.1

@@ -8,12 +8,12 @@ from typing import Any
 from headrace_proto.v1 import model_pb2, model_service_pb2_grpc
 from headrace_proto.v1 import model_service_pb2 as wire
 
-from headrace_gateway.calls import LiveCalls
-from headrace_gateway.engines import Engine
-from headrace_gateway.fan_out import Outcome, answers, ask_each, having_it
-from headrace_gateway.forward import Context, Forward
-from headrace_gateway.model_watch import ModelWatch
-from headrace_gateway.pool import EnginePool
+from headrace_gateway.forwarding.calls import LiveCalls
+from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.forwarding.fan_out import Outcome, answers, ask_each, having_it
+from headrace_gateway.forwarding.forward import Context, Forward
+from headrace_gateway.forwarding.model_watch import ModelWatch
+from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.status import CallError
 
 

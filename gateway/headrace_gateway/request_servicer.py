@@ -11,16 +11,16 @@ from headrace_proto.v1 import request_service_pb2 as wire
 from headrace_proto.v1 import request_service_pb2_grpc
 
 from headrace_gateway import status
-from headrace_gateway.calls import LiveCalls
-from headrace_gateway.engines import Engine
-from headrace_gateway.fan_out import together
-from headrace_gateway.forward import Context, Forward
-from headrace_gateway.keys import Keys
-from headrace_gateway.paging import merged_page
-from headrace_gateway.pool import EnginePool
-from headrace_gateway.processors import names_of
-from headrace_gateway.routing import Router
-from headrace_gateway.sessions import Sessions
+from headrace_gateway.forwarding.calls import LiveCalls
+from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.forwarding.fan_out import together
+from headrace_gateway.forwarding.forward import Context, Forward
+from headrace_gateway.forwarding.keys import Keys
+from headrace_gateway.forwarding.paging import merged_page
+from headrace_gateway.forwarding.pool import EnginePool
+from headrace_gateway.forwarding.processors import names_of
+from headrace_gateway.forwarding.routing import Router
+from headrace_gateway.sessions.sessions import Sessions
 from headrace_gateway.status import CallError
 
 

@@ -18,16 +18,16 @@ from headrace_proto.v1 import (
     request_service_pb2_grpc,
 )
 
-from headrace_gateway.calls import LiveCalls, StatusInterceptor
 from headrace_gateway.engine_servicer import EngineServicer
+from headrace_gateway.forwarding.calls import LiveCalls, StatusInterceptor
+from headrace_gateway.forwarding.pool import EnginePool
+from headrace_gateway.forwarding.routing import Router
 from headrace_gateway.health import GatewayHealth
 from headrace_gateway.model_servicer import ModelServicer
 from headrace_gateway.options import GatewayOptions
-from headrace_gateway.pool import EnginePool
 from headrace_gateway.request_servicer import RequestServicer
-from headrace_gateway.routing import Router
-from headrace_gateway.session_limits import SessionLimits
-from headrace_gateway.sessions import Sessions
+from headrace_gateway.sessions.limits import SessionLimits
+from headrace_gateway.sessions.sessions import Sessions
 
 log = structlog.get_logger()
 

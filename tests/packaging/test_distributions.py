@@ -125,8 +125,11 @@ def test_all_need_the_contract_of_their_own_version(built: dict[str, Distributio
 
 def test_the_engine_offers_its_program_and_its_transport(built: dict[str, Distribution]) -> None:
     lines = built["engine_service"].text("entry_points.txt").replace(" ", "").split()
-    assert "headrace-engine=headrace_engine.service.main:main" in lines
-    assert lines[lines.index("[headrace.transports]") + 1] == "inprocess=headrace_engine.service.inprocess:connect"
+    assert "headrace-engine=headrace_engine.service.program.main:main" in lines
+    assert (
+        lines[lines.index("[headrace.transports]") + 1]
+        == "inprocess=headrace_engine.service.inprocess.transport:connect"
+    )
 
 
 def test_only_the_engine_s_extra_asks_for_cuda(built: dict[str, Distribution]) -> None:

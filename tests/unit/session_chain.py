@@ -12,12 +12,12 @@ from headrace import UnavailableError
 from headrace._base.retry import RetryPolicy
 from headrace._streaming.recovery import Recovery
 from headrace._streaming.session import ClientSession
-from headrace_engine.service.convert_session import apply, session_response
+from headrace_engine.service.convert.session import apply, session_response
 from headrace_gateway import status
-from headrace_gateway.client_book import ClientBook
-from headrace_gateway.routing import Handle
-from headrace_gateway.session_limits import SessionLimits
-from headrace_gateway.upstream_book import UpstreamBook
+from headrace_gateway.forwarding.routing import Handle
+from headrace_gateway.sessions.client_channels import ClientBook
+from headrace_gateway.sessions.limits import SessionLimits
+from headrace_gateway.sessions.upstream_channels import UpstreamBook
 from headrace_proto.pure.limits import PING_TIMEOUT
 from headrace_proto.v1 import session_pb2 as wire
 from support.clocks.client_clock import FakeClock

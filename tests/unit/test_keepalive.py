@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from headrace._transport import grpc_channels
 from headrace_engine.service import server as engine_server
-from headrace_gateway import engines as gateway_channels
 from headrace_gateway import server as gateway_server
+from headrace_gateway.forwarding import engines as gateway_channels
 
 SENDERS = {
     "client": dict(grpc_channels.CHANNEL_OPTIONS),

@@ -12,12 +12,12 @@ from headrace_proto.v1.stat_pb2 import EngineStat
 
 from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.service.addressing import check_addressed
-from headrace_engine.service.callers import caller
-from headrace_engine.service.codec import read_seconds
-from headrace_engine.service.convert_prompt import tokenize_prompt
-from headrace_engine.service.convert_results import WARNING, engine_stats, server_info_response
-from headrace_engine.service.sizes import MAX_IDS, by_size, refuse_more
+from headrace_engine.service.convert.addressing import check_addressed
+from headrace_engine.service.convert.callers import caller
+from headrace_engine.service.convert.codec import read_seconds
+from headrace_engine.service.convert.prompt import tokenize_prompt
+from headrace_engine.service.convert.results import WARNING, engine_stats, server_info_response
+from headrace_engine.service.convert.sizes import MAX_IDS, by_size, refuse_more
 
 DEFAULT_INTERVAL = 1.0
 MIN_INTERVAL = 0.1

@@ -15,8 +15,8 @@ from headrace_proto.v1.status_pb2 import Status
 
 from headrace_engine.child_logs import trace
 from headrace_engine.errors import FieldViolation, HeadraceError, Internal, InvalidArgument
+from headrace_engine.service.convert.status import MAX_FACT, code_of, shorten, to_status
 from headrace_engine.service.logs import logger
-from headrace_engine.service.status import MAX_FACT, code_of, shorten, to_status
 
 T = TypeVar("T")
 UnaryMethod = Callable[[Any, Any], Awaitable[Any]]

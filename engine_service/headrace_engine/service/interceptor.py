@@ -12,10 +12,10 @@ from headrace_proto.v1.status_pb2 import Status
 from headrace_proto.wire.status import trailer_of
 
 from headrace_engine.errors import InvalidArgument, Unavailable
-from headrace_engine.service.callers import note_caller
+from headrace_engine.service.convert.callers import note_caller
+from headrace_engine.service.convert.status import grpc_code, shorten, to_status
 from headrace_engine.service.endless import EndlessCalls
 from headrace_engine.service.failures import CallFailed, all_decoded, call_stream, call_unary, closing, decoded
-from headrace_engine.service.status import grpc_code, shorten, to_status
 
 MAX_GRPC_MESSAGE = 1920
 """Bytes of grpc-message as it travels: a byte that is not printable ASCII takes three."""

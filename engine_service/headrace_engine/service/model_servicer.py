@@ -10,12 +10,12 @@ from headrace_proto.v1.model_service_pb2_grpc import ModelServiceServicer
 
 from headrace_engine.engine.config.runtime_fields import RUNTIME
 from headrace_engine.engine.engine import Engine
-from headrace_engine.service.addressing import check_addressed, model_infos
-from headrace_engine.service.convert_config import MODEL_FORMAT, RUNTIME_CONFIG
-from headrace_engine.service.convert_results import DESCRIPTION, MODEL
+from headrace_engine.service.convert.addressing import check_addressed, model_infos
+from headrace_engine.service.convert.config import MODEL_FORMAT, RUNTIME_CONFIG
+from headrace_engine.service.convert.refusals import refuse_unknown, refuse_unknown_values
+from headrace_engine.service.convert.results import DESCRIPTION, MODEL
+from headrace_engine.service.convert.sizes import refuse_large_config
 from headrace_engine.service.failures import closing
-from headrace_engine.service.refusals import refuse_unknown, refuse_unknown_values
-from headrace_engine.service.sizes import refuse_large_config
 
 
 class ModelServicer(ModelServiceServicer):

@@ -12,9 +12,10 @@ from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import HeadraceError
 from headrace_engine.result_types import ReadResult
-from headrace_engine.service.codec import read_seconds
-from headrace_engine.service.convert_prompt import generate_request, start_request
-from headrace_engine.service.convert_results import (
+from headrace_engine.service.convert.codec import read_seconds
+from headrace_engine.service.convert.prompt import generate_request, start_request
+from headrace_engine.service.convert.refusals import required
+from headrace_engine.service.convert.results import (
     ACCEPTED,
     REQUEST,
     SEQUENCE,
@@ -24,10 +25,9 @@ from headrace_engine.service.convert_results import (
     prompt_to_wire,
     request_states,
 )
+from headrace_engine.service.convert.sizes import by_size
 from headrace_engine.service.failures import closing
-from headrace_engine.service.refusals import required
 from headrace_engine.service.session_servicer import serve_session
-from headrace_engine.service.sizes import by_size
 
 
 class RequestServicer(RequestServiceServicer):

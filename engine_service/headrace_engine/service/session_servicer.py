@@ -17,7 +17,7 @@ from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.service.convert_session import apply_in_portions, check_options, session_response
+from headrace_engine.service.convert.session import apply_in_portions, check_options, session_response
 from headrace_engine.service.failures import closing, fault
 from headrace_engine.service.logs import logger
 

@@ -19,10 +19,10 @@ import uvloop
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.engine import Engine
 from headrace_engine.model_types import ModelView
-from headrace_engine.service import life
-from headrace_engine.service.arguments import Arguments, parse_arguments
-from headrace_engine.service.life import Service
 from headrace_engine.service.logs import configure_service, logger
+from headrace_engine.service.program import life
+from headrace_engine.service.program.arguments import Arguments, parse_arguments
+from headrace_engine.service.program.life import Service
 
 from support.scripted.engine import ScriptedEngine
 

@@ -16,9 +16,9 @@ from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import AlreadyExists, BadModel, OutOfMemory
 from headrace_engine.model_types import ModelState, ModelView
 from headrace_engine.result_types import FinishReason, ReadResult
-from headrace_engine.service.arguments import Arguments, parse_arguments
-from headrace_engine.service.life import Service
 from headrace_engine.service.logs import configure_service
+from headrace_engine.service.program.arguments import Arguments, parse_arguments
+from headrace_engine.service.program.life import Service
 
 from support.scripted.engine import ScriptedEngine, end, tokens
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import uvloop
 from headrace_engine.engine.engine import Engine
 from headrace_engine.process import launch_process
-from headrace_engine.service.arguments import parse_arguments
-from headrace_engine.service.life import Service
 from headrace_engine.service.logs import configure_service
+from headrace_engine.service.program.arguments import parse_arguments
+from headrace_engine.service.program.life import Service
 
 CORE = Path(__file__).with_name("gated_core.py")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 from headrace_engine.errors import FailedPrecondition, FieldViolation
-from headrace_engine.service.status import fill_status
+from headrace_engine.service.convert.status import fill_status
 
 NOT_IN_DOMAIN = {
     "headrace.v1.EngineStat.api_version",  # of the server, added by engine_stats

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from headrace_engine.engine.requests.open_streams import Deliveries
 from headrace_engine.result_types import FinishReason
-from headrace_engine.service.life import Service
+from headrace_engine.service.program.life import Service
 from support.clocks.clock import settle
 from support.clocks.waiting import ends, happens
 from support.engine.rig import Rig

@@ -11,7 +11,7 @@ from headrace_engine.engine.requests import resume
 from headrace_engine.errors import InvalidArgument, OutOfRange
 from headrace_engine.request_types import AcceptedRequest, ResumedSequence
 from headrace_engine.result_types import FinishReason, GenerateStatus, RequestStat
-from headrace_engine.service.convert_results import REQUEST
+from headrace_engine.service.convert.results import REQUEST
 from support.clocks.clock import settle
 from support.engine.rig import NAME, Rig
 

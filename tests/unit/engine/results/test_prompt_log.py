@@ -11,7 +11,7 @@ from headrace_engine.engine.results.token_details import Asked
 from headrace_engine.errors import Internal, InvalidArgument, OutOfRange
 from headrace_engine.messages import PromptPiece
 from headrace_engine.result_types import FinishReason, PromptLogprobs, TopLogprobs
-from headrace_engine.service.convert_results import elements_to_wire, prompt_to_wire
+from headrace_engine.service.convert.results import elements_to_wire, prompt_to_wire
 from headrace_proto.v1.request_service_pb2 import GetRequestResponse
 from support.clocks.clock import settle
 from support.engine.rig import NAME, Rig

@@ -23,7 +23,7 @@ from headrace_engine.errors import BadModel, HeadraceError
 from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, ChatMessage
-from headrace_gateway.routing import MOVES_ON
+from headrace_gateway.forwarding.routing import MOVES_ON
 from support.clocks.waiting import LIMIT, wait_until
 from support.engine.held import PREPARE
 from support.engine.rig import NAME, Rig

@@ -7,7 +7,7 @@ import base64
 
 import grpc
 import pytest
-from headrace_gateway.paging import merged_page
+from headrace_gateway.forwarding.paging import merged_page
 from headrace_proto.v1 import request_service_pb2 as wire
 from hypothesis import given, settings
 from hypothesis import strategies as st

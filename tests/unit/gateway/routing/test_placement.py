@@ -7,9 +7,9 @@ from collections import Counter
 
 import grpc
 import pytest
-from headrace_gateway.engines import Engine, EngineView
+from headrace_gateway.forwarding.engines import Engine, EngineView
+from headrace_gateway.forwarding.routing import no_place
 from headrace_gateway.options import EngineAddress
-from headrace_gateway.routing import no_place
 from headrace_gateway.status import unknown_model
 from headrace_proto.v1 import model_pb2, status_pb2
 from headrace_proto.v1 import model_service_pb2 as model_wire

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 from headrace_gateway import status
-from headrace_gateway.client_book import ClientBook
-from headrace_gateway.routing import Handle
-from headrace_gateway.session_limits import SessionLimits
-from headrace_gateway.upstream_book import UpstreamBook
+from headrace_gateway.forwarding.routing import Handle
+from headrace_gateway.sessions.client_channels import ClientBook
+from headrace_gateway.sessions.limits import SessionLimits
+from headrace_gateway.sessions.upstream_channels import UpstreamBook
 from headrace_proto.v1 import session_pb2 as wire
 from support.scripted.session_engine import EngineSide, Log
 from unit.gateway.sessions.session_reading import Readings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_gateway.attach_pace import BURST, RATE, AttachPace
+from headrace_gateway.sessions.attach_pace import BURST, RATE, AttachPace
 from headrace_proto.v1 import session_pb2 as wire
 from unit.gateway.conftest import QUICK
 from unit.gateway.sessions.session_plumbing import Plumbing

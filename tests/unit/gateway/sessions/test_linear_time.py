@@ -10,8 +10,8 @@ from pathlib import Path
 import headrace
 import headrace_gateway
 import pytest
-from headrace_gateway.outbox import Outbox
-from headrace_gateway.session_limits import SessionLimits
+from headrace_gateway.sessions.limits import SessionLimits
+from headrace_gateway.sessions.outbox import Outbox
 from headrace_proto.v1 import session_pb2 as wire
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_gateway.session_limits import SessionLimits
+from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.status import CallError
 from headrace_proto.v1 import session_pb2 as wire
 from unit.gateway.sessions.session_plumbing import SMALL, Plumbing, read_all

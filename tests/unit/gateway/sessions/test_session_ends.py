@@ -6,7 +6,7 @@ import asyncio
 
 import grpc
 import pytest
-from headrace_gateway.session_limits import SessionLimits
+from headrace_gateway.sessions.limits import SessionLimits
 from headrace_proto.v1 import session_pb2 as wire
 from support.clocks.waiting import LIMIT
 from support.scripted.engine_answers import RUNNING

@@ -7,9 +7,11 @@ from functools import partial
 
 import grpc
 import pytest
-from headrace_gateway import calls, client_book, upstream_book
-from headrace_gateway.calls import LiveCalls
-from headrace_gateway.session_limits import SessionLimits
+from headrace_gateway.forwarding import calls
+from headrace_gateway.forwarding.calls import LiveCalls
+from headrace_gateway.sessions import client_channels as client_book
+from headrace_gateway.sessions import upstream_channels as upstream_book
+from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.status import CallError
 from headrace_proto.pure.shares import Shares
 from headrace_proto.v1 import request_service_pb2, request_service_pb2_grpc

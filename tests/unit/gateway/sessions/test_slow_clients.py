@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace_gateway.session_limits import SessionLimits
+from headrace_gateway.sessions.limits import SessionLimits
 from headrace_proto.v1 import session_pb2 as wire
 from unit.gateway.conftest import until
 

@@ -7,7 +7,7 @@ from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
 from headrace_engine.result_types import RequestStat
-from headrace_engine.service.convert_prompt import generate_request, start_request, tokenize_prompt
+from headrace_engine.service.convert.prompt import generate_request, start_request, tokenize_prompt
 from headrace_proto.v1 import generation_pb2, request_pb2
 from headrace_proto.v1.engine_service_pb2 import TokenizeRequest
 from headrace_proto.v1.request_service_pb2 import GenerateRequest, StartRequestRequest

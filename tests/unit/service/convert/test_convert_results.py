@@ -20,7 +20,7 @@ from headrace_engine.result_types import (
     TokenTensors,
     TopLogprobs,
 )
-from headrace_engine.service import convert_results as results
+from headrace_engine.service.convert import results
 from headrace_proto.v1 import model_pb2, request_pb2, runtime_pb2, stat_pb2
 from unit.service.filled import filled, unset_fields
 

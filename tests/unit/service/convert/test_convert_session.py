@@ -6,7 +6,7 @@ import pytest
 from headrace_engine.engine.sessions.session_update import HandleError, SessionUpdate, WindowState
 from headrace_engine.errors import NotFound
 from headrace_engine.result_types import FinishReason
-from headrace_engine.service.convert_session import (
+from headrace_engine.service.convert.session import (
     ATTACHED,
     MODEL_LOAD,
     STATUS_CHANGE,

@@ -12,7 +12,7 @@ from headrace_engine.config import RopeScaling, RopeScalingType, RuntimeConfig
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.models.prepare import describe, prepare
 from headrace_engine.errors import BadModel, InvalidArgument
-from headrace_engine.service.convert_results import DESCRIPTION, EFFECTIVE_CONFIG
+from headrace_engine.service.convert.results import DESCRIPTION, EFFECTIVE_CONFIG
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.models.damage import edit_header, read_header

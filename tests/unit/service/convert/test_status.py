@@ -7,7 +7,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from headrace_engine import errors
 from headrace_engine.errors import FieldViolation
-from headrace_engine.service.status import MAX_VIOLATIONS, code_of, shorten, to_error, to_status
+from headrace_engine.service.convert.status import MAX_VIOLATIONS, code_of, shorten, to_error, to_status
 from headrace_proto.v1.model_pb2 import MODEL_STATE_STOPPED, ModelStateInfo
 from headrace_proto.v1.status_pb2 import ErrorReason, QueueInfo, Status
 

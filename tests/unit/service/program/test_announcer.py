@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from headrace_engine.errors import BadModel, OutOfMemory
 from headrace_engine.model_types import CoreLoss, ModelState
-from headrace_engine.service.announcer import Announcer
+from headrace_engine.service.program.announcer import Announcer
 from support.clocks.clock import settle
 from support.scripted.engine import ScriptedEngine
 

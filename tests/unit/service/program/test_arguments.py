@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from headrace_engine.config import ComputeDtype, Lease, RuntimeConfig
 from headrace_engine.environment import PROCESSORS_VARIABLE
-from headrace_engine.service.arguments import parse_arguments
-from headrace_engine.service.model_arguments import Setting, read_model
+from headrace_engine.service.program.arguments import parse_arguments
+from headrace_engine.service.program.model_arguments import Setting, read_model
 
 
 def test_defaults():

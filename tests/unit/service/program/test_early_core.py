@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.process import launch_process, launch_thread
-from headrace_engine.service import main
-from headrace_engine.service.arguments import parse_arguments
+from headrace_engine.service.program import main
+from headrace_engine.service.program.arguments import parse_arguments
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
 from support.clocks.waiting import LIMIT
 
 TESTS = Path(__file__).parents[3]
-REAL = "headrace_engine.service.main"
+REAL = "headrace_engine.service.program.main"
 SCRIPTED = "support.scripted.program"
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from headrace_engine.model_types import ModelPhase, ModelProgress, ModelState, ModelView
-from headrace_engine.service.announcer import Announcer
-from headrace_engine.service.step_log import INTERVAL, StepLog
+from headrace_engine.service.program.announcer import Announcer
+from headrace_engine.service.program.step_log import INTERVAL, StepLog
 from support.clocks.clock import FakeClock, settle
 from support.scripted.engine import ScriptedEngine
 

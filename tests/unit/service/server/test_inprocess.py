@@ -8,8 +8,8 @@ import threading
 import grpc
 import pytest
 from headrace_engine.errors import FieldViolation, InvalidArgument
-from headrace_engine.service.inprocess import InProcessTransport, connect
-from headrace_engine.service.inprocess_call import ANSWERS_AHEAD
+from headrace_engine.service.inprocess.call import ANSWERS_AHEAD
+from headrace_engine.service.inprocess.transport import InProcessTransport, connect
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest
 from headrace_proto.v1.status_pb2 import Status

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from headrace import Client, UnavailableError
 from headrace_engine.errors import NotFound
-from headrace_engine.service.inprocess import InProcessTransport
+from headrace_engine.service.inprocess.transport import InProcessTransport
 from headrace_proto.v1 import request_service_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest
 from headrace_proto.wire.transport import CallError, client_closed
@@ -100,7 +100,7 @@ def test_an_engine_that_cannot_start_is_an_error_of_connecting(engine):
 
 AT_EXIT = """
 import asyncio
-from headrace_engine.service.inprocess import InProcessTransport
+from headrace_engine.service.inprocess.transport import InProcessTransport
 from support.scripted.engine import ScriptedEngine
 
 class Engine(ScriptedEngine):

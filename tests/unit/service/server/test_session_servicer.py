@@ -12,8 +12,8 @@ import pytest
 from google.protobuf import json_format
 from headrace_engine.errors import Internal
 from headrace_engine.result_types import FinishReason
+from headrace_engine.service.convert.status import to_error
 from headrace_engine.service.server import EngineServer
-from headrace_engine.service.status import to_error
 from headrace_proto.v1 import request_pb2, request_service_pb2_grpc, session_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 from support.clocks.waiting import wait_until

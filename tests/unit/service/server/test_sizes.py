@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import FieldViolation, InvalidArgument
-from headrace_engine.service import request_servicer, sizes
-from headrace_engine.service.convert_prompt import generate_request, start_request, tokenize_prompt
-from headrace_engine.service.engine_servicer import EngineServicer
-from headrace_engine.service.model_servicer import ModelServicer
-from headrace_engine.service.request_servicer import RequestServicer
-from headrace_engine.service.sizes import (
+from headrace_engine.service import request_servicer
+from headrace_engine.service.convert import sizes
+from headrace_engine.service.convert.prompt import generate_request, start_request, tokenize_prompt
+from headrace_engine.service.convert.sizes import (
     INLINE_BYTES,
     MAX_CHAT_PARTS,
     MAX_CONFIG_BYTES,
@@ -22,6 +20,9 @@ from headrace_engine.service.sizes import (
     MAX_SEQUENCES,
     by_size,
 )
+from headrace_engine.service.engine_servicer import EngineServicer
+from headrace_engine.service.model_servicer import ModelServicer
+from headrace_engine.service.request_servicer import RequestServicer
 from headrace_proto.v1.engine_service_pb2 import DetokenizeRequest, TokenizeRequest
 from headrace_proto.v1.model_service_pb2 import InstallModelRequest
 from headrace_proto.v1.request_service_pb2 import (
@@ -55,7 +56,7 @@ def unwalked(monkeypatch) -> None:
     def walk(message):
         raise AssertionError("it was walked through")
 
-    monkeypatch.setattr("headrace_engine.service.convert_prompt.refuse_unknown", walk)
+    monkeypatch.setattr("headrace_engine.service.convert.prompt.refuse_unknown", walk)
     monkeypatch.setattr("headrace_engine.service.model_servicer.refuse_unknown", walk)
 
 

@@ -1,0 +1,43 @@
+"""Calls name engines; one engine answers for itself, and says of the others that it does not know them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace_proto.v1.model_pb2 import ModelInfo
+
+from headrace_engine.errors import NotFound
+from headrace_engine.model_types import ModelView
+from headrace_engine.service.convert.results import MODEL
+from headrace_engine.service.convert.status import fill_status
+
+
+def check_addressed(engine: str, engine_ids: Sequence[str]) -> None:
+    """Refuse a call that names engines and not this one.
+
+    Raises:
+        NotFound: UNKNOWN_ENGINE.
+    """
+    if engine_ids and engine not in engine_ids:
+        raise unknown_engine(engine, engine_ids[0])
+
+
+def unknown_engine(engine: str, asked: str) -> NotFound:
+    """What is said of an engine that is not this one."""
+    return NotFound(
+        f'no engine "{asked}" here: this is engine "{engine}", called without a gateway',
+        reason="UNKNOWN_ENGINE",
+        metadata={"engine": asked},
+    )
+
+
+def model_infos(view: ModelView, engine_ids: Sequence[str]) -> list[ModelInfo]:
+    """The model on each engine addressed: this one, and a failure for each other that was named."""
+    strangers = [each for each in dict.fromkeys(engine_ids) if each != view.engine]
+    return [MODEL.to_wire(view), *(_stranger(view, each) for each in strangers)]
+
+
+def _stranger(view: ModelView, asked: str) -> ModelInfo:
+    info = ModelInfo(model_name=view.model_name, engine=asked)
+    fill_status(unknown_engine(view.engine, asked), info.failure)
+    return info

@@ -1,0 +1,151 @@
+"""What callers ask: prompts, and requests to start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+from headrace_proto.v1 import generation_pb2, request_pb2
+from headrace_proto.v1.engine_service_pb2 import TokenizeRequest
+from headrace_proto.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
+
+from headrace_engine.engine.config.field_checks import NOT_YET
+from headrace_engine.engine.config.fields import GENERATION
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import GenerationConfig
+from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
+from headrace_engine.service.convert.callers import caller
+from headrace_engine.service.convert.codec import Codec
+from headrace_engine.service.convert.config import GENERATION_CONFIG
+from headrace_engine.service.convert.refusals import refuse_unknown, required
+from headrace_engine.service.convert.results import REQUEST_STAT
+from headrace_engine.service.convert.sizes import (
+    MAX_SEQUENCES,
+    few,
+    refuse_large_chat,
+    refuse_large_config,
+    refuse_more,
+)
+
+_CONTENT_EXCLUDES = ("request_id", "handover", "attempt", "resume", "owner")
+"""Fields that are the request's key, or that do not count when two starts are compared."""
+
+_TOOL_CALL = Codec(ToolCall, generation_pb2.ToolCall)
+
+
+def start_request(message: StartRequestRequest) -> StartRequest:
+    """The request that StartRequest asks for.
+
+    Raises:
+        InvalidArgument: something in it is unknown, missing, or not supported.
+    """
+    refuse_more("resume.sequences", len(message.resume.sequences), MAX_SEQUENCES, "entries")
+    return replace(
+        generate_request(message),
+        request_id=message.request_id,
+        handover=message.handover,
+        resume=tuple(map(_resumed, message.resume.sequences)) if message.HasField("resume") else None,
+        content=_content(message),
+    )
+
+
+def generate_request(message: GenerateRequest | StartRequestRequest) -> StartRequest:
+    """The request that Generate asks for. It has no key, so nothing is ever compared with it.
+
+    Raises:
+        InvalidArgument: something in it is unknown, missing, or not supported.
+    """
+    _check(message)
+    return StartRequest(
+        model_name=message.model_name,
+        prompt=_prompt(message),
+        config=_config(message),
+        add_special_tokens=_add_special_tokens(message),
+        owner=message.owner,
+        caller=caller(),
+    )
+
+
+def tokenize_prompt(message: TokenizeRequest) -> tuple[str | Chat, bool | None]:
+    """The prompt that Tokenize asks about, and whether special tokens are wanted.
+
+    Raises:
+        InvalidArgument: no prompt is set, or it is not supported.
+    """
+    kind = required(message, "prompt")
+    refuse_large_chat(message.chat)
+    return (message.text if kind == "text" else _chat(message.chat)), _add_special_tokens(message)
+
+
+def _check(message: StartRequestRequest | GenerateRequest) -> None:
+    """Refuse what is too large first: everything after that takes a time in proportion to the size."""
+    refuse_large_chat(message.chat)
+    refuse_large_config(message.config, GENERATION)
+    refuse_unknown(message)
+
+
+def _resumed(message: request_pb2.ResumedSequence) -> ResumedSequence:
+    stat = REQUEST_STAT.to_domain(message.stat) if message.HasField("stat") else None
+    return ResumedSequence(message.index, few(message.delivered_ids), stat, message.ended)
+
+
+def _config(message: StartRequestRequest | GenerateRequest) -> GenerationConfig:
+    return GENERATION_CONFIG.to_domain(message.config)
+
+
+def _add_special_tokens(message: StartRequestRequest | GenerateRequest | TokenizeRequest) -> bool | None:
+    return message.add_special_tokens if message.HasField("add_special_tokens") else None
+
+
+def _content(message: StartRequestRequest) -> bytes:
+    """Digest of what makes two starts equal."""
+    digest = sha256()
+    for field, value in message.ListFields():
+        if field.name not in _CONTENT_EXCLUDES:
+            part = str(value).encode() if field.message_type is None else value.SerializeToString(deterministic=True)
+            digest.update(b"%d:%d:" % (field.number, len(part)))
+            digest.update(part)
+    return digest.digest()
+
+
+def _prompt(message: StartRequestRequest | GenerateRequest) -> str | Sequence[int] | Chat:
+    kind = required(message, "prompt")
+    if kind == "text":
+        return message.text
+    return few(message.token_ids.ids) if kind == "token_ids" else _chat(message.chat)
+
+
+def _chat(chat: generation_pb2.Chat) -> Chat:
+    return Chat(
+        messages=tuple(_chat_message(each, f"chat.messages[{index}]") for index, each in enumerate(chat.messages)),
+        add_generation_prompt=chat.add_generation_prompt if chat.HasField("add_generation_prompt") else None,
+        continue_final_message=chat.continue_final_message if chat.HasField("continue_final_message") else None,
+        template_variables=dict(chat.template_variables),
+        tools=tuple(chat.tools),
+    )
+
+
+def _chat_message(message: generation_pb2.ChatMessage, path: str) -> ChatMessage:
+    return ChatMessage(
+        role=message.role,
+        content=_chat_content(message, path),
+        name=message.name if message.HasField("name") else None,
+        tool_calls=tuple(map(_TOOL_CALL.to_domain, message.tool_calls)),
+        tool_call_id=message.tool_call_id if message.HasField("tool_call_id") else None,
+        extra_json=message.extra_json,
+    )
+
+
+def _chat_content(message: generation_pb2.ChatMessage, path: str) -> str | tuple[str, ...] | None:
+    if not message.parts:
+        return message.content if message.HasField("content") else None
+    if message.HasField("content"):
+        raise InvalidArgument.field(f"{path}.parts", "excludes content; give one of them")
+    return tuple(_text_part(part, f"{path}.parts[{index}]") for index, part in enumerate(message.parts))
+
+
+def _text_part(part: generation_pb2.ContentPart, path: str) -> str:
+    if required(part, "part", path) == "media":
+        raise InvalidArgument.unsupported(f"{path}.media", NOT_YET)
+    return part.text

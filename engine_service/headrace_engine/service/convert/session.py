@@ -1,0 +1,142 @@
+"""The session stream: what its client says, and what it is told. Columns stay columns.
+
+Names in capitals turn both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+from headrace_proto.pure.faults import is_fault
+from headrace_proto.pure.limits import PING_INTERVAL, PING_TIMEOUT, PORTION
+from headrace_proto.v1 import session_pb2
+from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
+
+from headrace_engine.engine.config.field_checks import NOT_YET
+from headrace_engine.engine.sessions import session_update as told
+from headrace_engine.engine.sessions.session import EngineSession
+from headrace_engine.engine.sessions.session_channels import Place
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.service.convert.codec import Codec, write_seconds
+from headrace_engine.service.convert.results import END_RECORD, PREFIX_REUSE, fill_details
+from headrace_engine.service.convert.status import fill_status
+
+ATTACHED = Codec(told.Attached, session_pb2.Attached, PREFIX_REUSE)
+STATUS_CHANGE = Codec(told.StatusChange, session_pb2.StatusChange, PREFIX_REUSE)
+SEQUENCE_END = Codec(told.SequenceEnd, session_pb2.SequenceEnd, END_RECORD)
+WINDOW_STATE = Codec(told.WindowState, session_pb2.WindowState)
+MODEL_LOAD = Codec(told.ModelLoad, session_pb2.ModelLoad)
+
+
+M = TypeVar("M", bound=Message)
+Lost = Callable[[int, BaseException], None]
+"""Takes the number of a channel, and what went wrong with it."""
+
+
+def check_options(message: SessionRequest) -> None:
+    """Refuse a first message that does not open a session.
+
+    Raises:
+        InvalidArgument: it has no options, or asks for what this build does not do.
+    """
+    if not message.HasField("options"):
+        raise InvalidArgument.field("options", "is not set; the first message of a session must have it")
+    if message.options.HasField("cache_events"):
+        raise InvalidArgument.unsupported("options.cache_events", NOT_YET)
+
+
+def apply(message: SessionRequest, session: EngineSession) -> None:
+    """Do what a message says; as `apply_in_portions`, without a stop."""
+    for _ in apply_in_portions(message, session):
+        pass
+
+
+def apply_in_portions(message: SessionRequest, session: EngineSession) -> Iterator[None]:
+    """Do what a message says, in the order of its fields; its options were looked at before.
+
+    It stops after each portion, so that others have a turn.
+
+    Raises:
+        InvalidArgument: it breaks the rules of the stream.
+    """
+    for number, attach in enumerate(message.attach, 1):
+        place = Place(attach.channel, attach.handle, attach.index)
+        window = attach.window if attach.HasField("window") else None
+        session.attach(place, attach.from_position, window, attach.owner, f"attach[{number - 1}]")
+        if number % PORTION == 0:
+            yield
+    for number, channel in enumerate(message.detach, 1):
+        session.detach(channel)
+        if number % PORTION == 0:
+            yield
+    for number, ack in enumerate(message.acks, 1):
+        window = ack.window if ack.HasField("window") else None
+        session.ack(ack.channel, ack.position, window, f"acks[{number - 1}]")
+        if number % PORTION == 0:
+            yield
+    if message.HasField("ping"):
+        session.ping(message.ping.number)
+
+
+def _raise(channel: int, error: BaseException) -> None:
+    raise error
+
+
+def session_response(update: told.SessionUpdate, server: str, instance_id: str, lost: Lost = _raise) -> SessionResponse:
+    """An update as a message.
+
+    Args:
+        lost: told of each channel with a fact that cannot be turned; the message then lacks the fact.
+    """
+    message = SessionResponse()
+    if update.opened:
+        _fill_opened(message.opened, server, instance_id)
+    message.attached.extend(_turned(ATTACHED, update.attached, lost))
+    if update.rows.channels:
+        _fill_step(message.step, update.rows)
+    message.status_changes.extend(_turned(STATUS_CHANGE, update.statuses, lost))
+    message.ends.extend(_turned(SEQUENCE_END, update.ends, lost))
+    for failure in update.errors:
+        _fill_error(message.errors.add(), failure)
+    message.windows.extend(_turned(WINDOW_STATE, update.windows, lost))
+    message.load.extend(map(MODEL_LOAD.to_wire, update.loads))
+    if update.pong is not None:
+        message.pong.number = update.pong
+        message.pong.SetInParent()
+    if update.closing:
+        message.closing.SetInParent()
+    return message
+
+
+def _turned(codec: Codec[Any, M], facts: Iterable[Any], lost: Lost) -> Iterator[M]:
+    for fact in facts:
+        try:
+            yield codec.to_wire(fact)
+        except BaseException as error:  # A defect, but one request's: all others are read in the same stream.
+            if not is_fault(error):
+                raise
+            lost(fact.channel, error)
+
+
+def _fill_opened(opened: Any, server: str, instance_id: str) -> None:
+    opened.server, opened.instance_id = server, instance_id
+    write_seconds(PING_INTERVAL, opened.ping_interval)
+    write_seconds(PING_TIMEOUT, opened.ping_timeout)
+
+
+def _fill_step(step: Any, rows: told.Rows) -> None:
+    step.channels.extend(rows.channels)
+    step.positions.extend(rows.positions)
+    step.counts.extend(rows.counts)
+    step.token_ids.extend(rows.token_ids)
+    step.texts.extend(rows.texts)
+    step.checksums.extend(rows.checksums)
+    for row, details in rows.details.items():
+        fill_details(step.details.add(row=row), details)
+
+
+def _fill_error(message: Any, failure: told.HandleError) -> None:
+    message.channel, message.handle, message.index = failure.channel, failure.handle, failure.index
+    fill_status(failure.error, message.status)

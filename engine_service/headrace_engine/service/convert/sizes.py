@@ -1,0 +1,89 @@
+"""Refusing messages by their size alone, before anything walks through them; long ones are then turned in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+from headrace_proto.v1 import generation_pb2
+
+from headrace_engine.engine.config.field_checks import Field, refuse
+from headrace_engine.engine.work.pools import WorkPools
+from headrace_engine.errors import FieldViolation, InvalidArgument
+from headrace_engine.service.convert.callers import caller
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+INLINE_BYTES = 4096
+"""Longer prompts are turned in a worker thread: up to here it takes a millisecond, and 20 ms at the worst."""
+
+MAX_CONFIG_BYTES = 1 << 20
+"""Bytes of a config, media aside."""
+
+MAX_CHAT_PARTS = 16_384
+"""Messages, parts of contents, tool calls, tools and template variables of a chat, all together."""
+
+MAX_SEQUENCES = 64
+"""Sequences of a hand-over: as many as a request can have."""
+
+MAX_IDS = 1 << 20
+"""Ids that are turned into text at once."""
+
+
+async def by_size(pools: WorkPools, turn: Callable[[M], T], message: M) -> T:
+    """Turn a message with a prompt: here if it is short, else in a worker thread, where it holds up no other call."""
+    party, size = getattr(message, "owner", "") or caller(), max(_ids(message), message.ByteSize())
+    return await pools.on_text(party, size, turn, message, inline=INLINE_BYTES)
+
+
+def refuse_large_config(config: Any, fields: Mapping[str, Field]) -> None:
+    """Refuse a config with too many entries in a list, or too large as a whole.
+
+    Args:
+        fields: the config's table.
+
+    Raises:
+        InvalidArgument: naming every such list.
+    """
+    counts = {field: _count(getattr(config, field.name)) for field in fields.values() if field.most is not None}
+    wrong = [(field.name, field.too_many(count)) for field, count in counts.items()]
+    refuse(FieldViolation(f"config.{name}", text) for name, text in wrong if text)
+    media = config.mm_info.ByteSize() if "mm_info" in fields and config.HasField("mm_info") else 0
+    refuse_more("config", config.ByteSize() - media, MAX_CONFIG_BYTES, "bytes")
+
+
+def refuse_large_chat(chat: generation_pb2.Chat) -> None:
+    """Refuse a chat of too many parts.
+
+    Raises:
+        InvalidArgument: with their number.
+    """
+    refuse_more("chat.messages", len(chat.messages), MAX_CHAT_PARTS, "messages")
+    parts = len(chat.messages) + len(chat.tools) + len(chat.template_variables)
+    parts += sum(len(message.parts) + len(message.tool_calls) for message in chat.messages)
+    refuse_more("chat", parts, MAX_CHAT_PARTS, "messages, parts, tool calls, tools and variables")
+
+
+def refuse_more(field: str, size: int, limit: int, unit: str) -> None:
+    """Refuse more of something than is allowed.
+
+    Raises:
+        InvalidArgument: naming the field, its size, and the limit.
+    """
+    if size > limit:
+        raise InvalidArgument.field(field, f"has {size} {unit}; allowed: at most {limit}")
+
+
+def few(ids: Sequence[int]) -> Sequence[int]:
+    """Ids of a message as a tuple. Many stay as they came: their number alone may be more than is allowed."""
+    return tuple(ids) if len(ids) <= INLINE_BYTES else ids
+
+
+def _ids(message: Any) -> int:
+    return len(message.token_ids.ids) if message.WhichOneof("prompt") == "token_ids" else 0
+
+
+def _count(value: Any) -> int:
+    return len(value.items) if isinstance(value, generation_pb2.MmInfo) else len(value)

@@ -1,0 +1,1 @@
+"""An engine inside its caller's process."""

@@ -1,0 +1,1 @@
+"""The program headrace-engine: its command line, its life, and what it logs of models."""

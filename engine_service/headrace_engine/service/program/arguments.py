@@ -1,0 +1,271 @@
+"""The command line of headrace-engine."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace_proto.server.arguments import OneLineParser
+
+from headrace_engine import __version__
+from headrace_engine.config import RuntimeConfig
+from headrace_engine.core.scheduling.pace import LONGEST, SHORTEST, TIMES
+from headrace_engine.engine.config.logits_processors import read_sources
+from headrace_engine.engine.config.options import FILE_LIMIT, STREAM_INTERVAL, EngineOptions
+from headrace_engine.environment import PROCESSORS_VARIABLE, logits_processors
+from headrace_engine.process import AUTO_BACKEND, BACKENDS
+from headrace_engine.service.program.model_arguments import Setting, allowed_values, read_model
+
+_MODEL_FLAGS = {
+    "max_batch": "sequences in one step",
+    "max_length": "tokens of the longest sequence, prompt and generated",
+    "max_prefill_tokens": "tokens computed in one step",
+    "max_waiting": "sequences that may wait",
+    "num_threads": "compute threads on a CPU",
+    "num_blocks": "blocks of the KV pool",
+    "memory_ratio": "share of memory to use",
+    "dtype": "what it is computed in",
+    "compute_unit": "where it is computed",
+    "kv_cache_mode": "how keys and values are kept",
+}
+"""Fields of the runtime config with a flag of their own; --set reaches all."""
+
+_ABOUT_MODELS = """Settings apply to every --model. Where --state-dir keeps a model of that name with another path
+or other settings, the command line is the newer word: it replaces what was kept, once it could be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What the command line asks for.
+
+    Attributes:
+        engine: settings of the engine.
+        models: models to install and start.
+        drain_limit: seconds that running requests may take after SIGTERM.
+        log_json: JSON rather than readable lines.
+        core_threads: compute in threads of this process, not in processes of their own.
+    """
+
+    engine: EngineOptions
+    listen: str
+    models: tuple[RuntimeConfig, ...]
+    drain_limit: float
+    log_json: bool
+    log_level: str
+    reflection: bool
+    core_threads: bool
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
+    """Read the command line; a wrong one ends the program with a line that says what is wrong."""
+    parser = _parser()
+    given = parser.parse_args(argv)
+    try:
+        models = _models(given)
+        options = _engine_options(given)
+    except ValueError as error:
+        parser.error(str(error))
+    return Arguments(
+        engine=options,
+        listen=given.listen,
+        models=models,
+        drain_limit=given.drain_limit,
+        log_json=given.log_format == "json" or (given.log_format == "auto" and not sys.stderr.isatty()),
+        log_level=given.log_level,
+        reflection=given.reflection,
+        core_threads=given.core == "thread",
+    )
+
+
+def _models(given: argparse.Namespace) -> tuple[RuntimeConfig, ...]:
+    texts = [(name, getattr(given, name)) for name in _MODEL_FLAGS]
+    settings = [Setting.read(_flag(name), name, text) for name, text in texts if text is not None]
+    settings += map(Setting.from_pair, given.set)
+    if settings and not given.model:
+        raise ValueError(f"{settings[0].argument} is a setting of models, but there is no --model")
+    models = tuple(read_model(text, settings, given.backend) for text in given.model)
+    names = Counter(model.model_name for model in models)
+    twice = next((name for name, count in names.items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f'--model: "{twice}" is given twice; each model needs a name of its own')
+    return models
+
+
+def _flag(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser("headrace-engine", description="Serve large language models over gRPC.")
+    parser.add_argument("--version", action="version", version=__version__)
+    _add_service_flags(parser)
+    _add_engine_flags(parser)
+    models = parser.add_argument_group("models", _ABOUT_MODELS)
+    models.add_argument(
+        "--model", action="append", default=[], metavar="NAME=PATH", help="install and start a model; repeatable"
+    )
+    for name, text in _MODEL_FLAGS.items():
+        models.add_argument(_flag(name), dest=name, metavar="VALUE", help=f"{text}: {allowed_values(name)}")
+    models.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="any field of RuntimeConfig; repeatable"
+    )
+    return parser
+
+
+def _add_service_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen", default="127.0.0.1:7071", metavar="HOST:PORT", help="default %(default)s; port 0: any"
+    )
+    parser.add_argument(
+        "--drain-limit", type=_seconds, default=30.0, metavar="SECONDS", help="on SIGTERM; default %(default)g"
+    )
+    parser.add_argument("--log-format", choices=["auto", "json", "console"], default="auto")
+    parser.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default="info",
+        help="debug also logs texts that may quote what requests sent; default %(default)s",
+    )
+    parser.add_argument("--no-reflection", dest="reflection", action="store_false", help="do not describe the services")
+
+
+def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--name", default="engine", help="names the engine in handles and logs; default %(default)s")
+    parser.add_argument(
+        "--state-dir", type=Path, metavar="DIR", help="keep installed models over restarts; one engine at a time"
+    )
+    parser.add_argument(
+        "--model-root",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="folder that callers may install models from; repeatable; without one they name no paths",
+    )
+    hubs = parser.add_mutually_exclusive_group()
+    hubs.add_argument("--no-hub", action="store_true", help="take model paths as paths only")
+    hubs.add_argument(
+        "--hub",
+        type=_hub,
+        action="append",
+        default=[],
+        metavar="URL",
+        help="hub that callers may name beside the engine's own; repeatable",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=[AUTO_BACKEND, *BACKENDS],
+        default=AUTO_BACKEND,
+        help="what computes; default %(default)s: torch on CUDA devices, cpu elsewhere",
+    )
+    parser.add_argument(
+        "--logits-processor",
+        action="append",
+        metavar="NAME=PATH",
+        help=f"a .py or .cu file that requests may choose by its name; repeatable; default: ${PROCESSORS_VARIABLE}, "
+        "whose entries are separated by semicolons",
+    )
+    parser.add_argument("--native-ops", action="store_true", help="let the backend use the native core where it can")
+    _add_limits(parser)
+    parser.add_argument("--core", choices=["process", "thread"], default="process", help="where models are computed")
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--core-ping-limit",
+        type=_positive_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="restart a core that makes no progress for so long; default %(default)g",
+    )
+    parser.add_argument(
+        "--file-limit",
+        type=_positive_seconds,
+        default=FILE_LIMIT,
+        metavar="SECONDS",
+        help="for reading what an install needs of a model's files, where their file system hangs; default %(default)g",
+    )
+    parser.add_argument(
+        "--stream-interval",
+        type=_seconds,
+        default=STREAM_INTERVAL,
+        metavar="SECONDS",
+        help="tokens of quicker steps are sent together; 0: every step is; default %(default)g",
+    )
+    parser.add_argument(
+        "--step-target",
+        type=_seconds,
+        default=None,
+        metavar="SECONDS",
+        help="a step beside running streams computes as much of prompts as that allows; 0: all of max_prefill_tokens; "
+        f"default: {TIMES} times what it takes without prompts, at least {SHORTEST:g} and at most {LONGEST:g}",
+    )
+
+
+def _engine_options(given: argparse.Namespace) -> EngineOptions:
+    """Settings of the engine.
+
+    Raises:
+        ValueError: one line that names the argument.
+    """
+    processors = _processors(given.logits_processor)
+    try:
+        return _options(given, processors)
+    except ValueError as error:  # Of the name: nothing else can be wrong any more.
+        raise ValueError(f"--name: {error}") from None
+
+
+def _processors(entries: Sequence[str] | None) -> dict[str, Path]:
+    where = "--logits-processor"
+    if entries is None:
+        where, entries = PROCESSORS_VARIABLE, logits_processors()
+    try:
+        return read_sources(entries)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOptions:
+    return EngineOptions(
+        name=given.name,
+        model_roots=tuple(given.model_root),
+        state_dir=given.state_dir,
+        backend=given.backend,
+        native_ops=given.native_ops,
+        allow_hub=not given.no_hub,
+        hubs=tuple(given.hub),
+        core_ping_limit=given.core_ping_limit,
+        file_limit=given.file_limit,
+        stream_interval=given.stream_interval,
+        step_target=given.step_target,
+        logits_processors=processors,
+        build=f"headrace-engine {__version__}",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number of seconds, 0 or more')
+    return seconds
+
+
+def _positive_seconds(text: str) -> float:
+    seconds = _seconds(text)
+    if not seconds:
+        raise argparse.ArgumentTypeError(f'"{text}" is not above 0 seconds')
+    return seconds
+
+
+def _hub(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f'"{text}" is no URL of a hub: it begins with http:// or https://')
+    return text

@@ -1,0 +1,59 @@
+"""The program headrace-engine: one engine behind gRPC, until a signal ends it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import uvloop
+
+from headrace_engine import child_logs
+from headrace_engine.config import ModelFormat
+from headrace_engine.engine.engine import Engine
+from headrace_engine.engine.models.core_link import CoreLauncher
+from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
+from headrace_engine.service.logs import configure_service
+from headrace_engine.service.program.arguments import Arguments, parse_arguments
+from headrace_engine.service.program.life import Service
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds for which a thread keeps Python's lock from the event loop: those that prepare texts would keep it long."""
+
+
+def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; a second one cuts what still runs.
+
+    Args:
+        argv: the command line; None: the program's own.
+        launcher: starts cores; None: those of this build, where the command line wants them.
+
+    Returns:
+        The exit status: 0, or 1 where the engine could not do what the command line asks or was cut.
+    """
+    arguments = parse_arguments(argv)
+    configure_service(json=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
+    child_logs.announce(json_lines=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
+    if launcher is None:
+        launcher = _launcher(arguments)
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    return uvloop.run(_serve(arguments, launcher))
+
+
+def _launcher(arguments: Arguments) -> CoreLauncher:
+    """Where there is a model to start, its core begins now, while the service does and the tokenizer is built."""
+    if arguments.core_threads:
+        return launch_thread
+    if not arguments.models:
+        return launch_process
+    first = arguments.models[0]
+    plain = first.format in (None, ModelFormat.AUTO) and not first.file_prefix and os.path.exists(first.model_path)
+    return EarlyLauncher(arguments.engine.backend, first.model_path if plain else "")
+
+
+async def _serve(arguments: Arguments, launcher: CoreLauncher) -> int:
+    return await Service(arguments, Engine(arguments.engine, launcher)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

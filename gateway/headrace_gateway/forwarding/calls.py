@@ -1,0 +1,261 @@
+"""The calls in progress: failures become statuses in one place, and a stopping gateway knows whom it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
+from functools import partial
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError, Message
+from headrace_proto.pure.faults import is_fault
+from headrace_proto.pure.host_shares import HostShares
+from headrace_proto.pure.log_budget import LogBudget
+from headrace_proto.server.intake import Intake, NoMessage
+
+from headrace_gateway import status
+from headrace_gateway.faults import defect
+from headrace_gateway.forwarding.forward import Context
+from headrace_gateway.owners import refuse_owner
+from headrace_gateway.status import CallError
+
+log = structlog.get_logger()
+
+Behaviour = Callable[[Any, Context], Any]
+Decode = Callable[[Any], Any]
+
+_SERVED = "/headrace.v1."
+_FACTS = ("request_id", "handle", "model_name")
+_ENDLESS = frozenset({"WatchModel", "WatchEngineStat"})
+_refusals = LogBudget()
+_READING: dict[Any, Any] = {
+    grpc.unary_unary_rpc_method_handler: grpc.stream_unary_rpc_method_handler,
+    grpc.unary_stream_rpc_method_handler: grpc.stream_stream_rpc_method_handler,
+}
+
+
+MAX_CALLS = 4000
+"""Calls of all clients at a time. An engine takes 4,096 of one connection, and this gateway has calls of its own."""
+
+MAX_SESSIONS = 4096
+"""Sessions of all clients at a time."""
+
+
+class LiveCalls:
+    """The calls in progress, those that never end by themselves apart.
+
+    Attributes:
+        draining: the gateway takes nothing new.
+        on_drain: called when that begins.
+    """
+
+    def __init__(self) -> None:
+        self.draining = False
+        self.on_drain: list[Callable[[], None]] = []
+        self._awaited: set[asyncio.Task[Any]] = set()
+        self._endless: set[asyncio.Task[Any]] = set()
+        self._cut: set[asyncio.Task[Any]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._calls = HostShares(MAX_CALLS)
+        self._sessions = HostShares(MAX_SESSIONS)
+
+    @property
+    def count(self) -> int:
+        """Calls that will end by themselves."""
+        return len(self._awaited)
+
+    @contextmanager
+    def entered(self, method: str) -> Iterator[None]:
+        """Counts the current task as a call of `method`, such as "/headrace.v1.RequestService/Generate"."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call runs in a task")
+        group = self._endless if _name(method) in _ENDLESS else self._awaited
+        group.add(task)
+        self._tell()
+        try:
+            yield
+        finally:
+            group.discard(task)
+            self._cut.discard(task)
+            self._tell()
+
+    def sharing(self, method: str, peer: str) -> AbstractContextManager[None]:
+        """Counts a call of `method` against the share of its host and connection while this lasts.
+
+        Raises:
+            CallError: QUEUE_FULL, its host or connection has so many in progress that too few are left to others.
+        """
+        ours, what = (self._sessions, "sessions") if _name(method) == "Session" else (self._calls, "calls")
+        if not ours.has_room(peer):
+            raise status.full_calls(ours.refusal(peer, f"{what} in progress"))
+        return ours.holding(peer)
+
+    def refuse_if_draining(self) -> None:
+        """Lets nothing new begin in a gateway that is about to stop.
+
+        Raises:
+            CallError: DRAINING.
+        """
+        if self.draining:
+            raise status.draining()
+
+    async def drain(self, limit: float) -> int:
+        """Ends watches at once and waits for the other calls; ends and counts those left after `limit` seconds."""
+        self.draining = True
+        for tell in self.on_drain:
+            tell()
+        self._end(self._endless)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._idle.wait()
+        left = self.count
+        self.hurry()
+        return left
+
+    def hurry(self) -> None:
+        """Ends the calls that a drain waits for."""
+        self._end(self._awaited)
+
+    def was_cut(self) -> bool:
+        """The current task was ended by `drain`, and not by its client."""
+        task = asyncio.current_task()
+        return task in self._cut
+
+    def _end(self, tasks: set[asyncio.Task[Any]]) -> None:
+        for task in list(tasks):
+            self._cut.add(task)
+            task.cancel()
+
+    def _tell(self) -> None:
+        if self._awaited:
+            self._idle.clear()
+        else:
+            self._idle.set()
+
+
+class StatusInterceptor(grpc.aio.ServerInterceptor):
+    """Turns what a servicer raises into the status of its call, and counts the call.
+
+    Args:
+        calls: where calls are counted.
+    """
+
+    def __init__(self, calls: LiveCalls) -> None:
+        self._calls = calls
+        self._intake = Intake()
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        """Wraps the methods of our own services; of health and reflection, only how requests are decoded."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None:
+            return None
+        decode: Callable[..., Any] = _decode
+        if handler.request_streaming:
+            make, behaviour, decode = grpc.stream_stream_rpc_method_handler, handler.stream_stream, _decode_all
+        elif handler.response_streaming:
+            make, behaviour = grpc.unary_stream_rpc_method_handler, handler.unary_stream
+        else:
+            make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
+        guard = self._guard if method.startswith(_SERVED) else _foreign
+        if guard == self._guard and not handler.request_streaming:  # gRPC would read all messages at once.
+            make = _READING[make]
+        decoding = partial(decode, method, handler.request_deserializer)
+        return make(guard(method, behaviour, decoding), None, handler.response_serializer)
+
+    def _guard(self, method: str, behaviour: Behaviour, decode: Decode) -> Any:
+        async def guarded(data: Any, context: Context) -> Any:
+            request = None
+            with self._calls.entered(method):
+                try:
+                    with self._calls.sharing(method, context.peer()):
+                        request = decode(await self._whole(method, data, context))
+                        _check(request)
+                        return await behaviour(request, context)
+                except CallError as error:
+                    failure = error
+                except asyncio.CancelledError:
+                    failure = self._cancelled()
+                except grpc.aio.BaseError:
+                    raise
+                except BaseException as error:
+                    if not is_fault(error):
+                        raise
+                    failure = defect(_name(method), error)
+                return await _answer(method, request, context, failure)
+
+        return guarded
+
+    async def _whole(self, method: str, messages: Any, context: Context) -> Any:
+        """The one message of a call, in its turn; of a session, all of them as they come."""
+        if _name(method) == "Session":
+            return messages
+        try:
+            return await self._intake.read(context.peer(), messages)
+        except NoMessage as error:
+            raise status.no_message(_name(method), str(error)) from None
+
+    def _cancelled(self) -> CallError:
+        """Who cancelled: the client, then nobody hears an answer; the drain; or something in here by mistake."""
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            return status.fault("CancelledError")
+        if not self._calls.was_cut():
+            raise asyncio.CancelledError
+        return status.draining()
+
+
+def _check(request: Any) -> None:
+    """Refuses a request that names an owner. The messages of a session come one by one."""
+    if isinstance(request, Message):
+        refuse_owner(request)
+
+
+def _foreign(method: str, behaviour: Behaviour, decode: Decode) -> Any:
+    """A method of health or reflection, which answers and fails by itself once its request could be decoded."""
+
+    async def guarded(data: Any, context: Context) -> Any:
+        try:
+            request = decode(data)
+            if not inspect.isasyncgenfunction(behaviour):
+                return await behaviour(request, context)
+            async with aclosing(behaviour(request, context)) as answers:
+                async for answer in answers:
+                    await context.write(answer)
+        except CallError as error:
+            await _answer(method, None, context, error)
+
+    return guarded
+
+
+def _decode(method: str, read: Callable[[bytes], Any], data: bytes) -> Any:
+    """A request out of its bytes; what is no message is its client's mistake (CallError)."""
+    try:
+        return read(data)
+    except DecodeError:
+        raise status.undecodable(_name(method), len(data)) from None
+
+
+async def _decode_all(method: str, read: Callable[[bytes], Any], requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async for data in requests:
+        yield _decode(method, read, data)
+
+
+async def _answer(method: str, request: Any, context: Context, failure: CallError) -> NoReturn:
+    """Only names and reasons are logged: sentences may quote what a user sent."""
+    facts: dict[str, Any] = {name: status.shown(text) for name in _FACTS if (text := getattr(request, name, ""))}
+    omitted = _refusals.spend((method, failure.reason), facts.get("handle") or facts.get("request_id", ""))
+    if omitted is not None:
+        facts |= {"omitted": omitted} if omitted else {}
+        log.info("request_refused", method=_name(method), code=failure.code.name, reason=failure.reason, **facts)
+    await context.abort(failure.code, failure.status.message, failure.trailing_metadata)
+
+
+def _name(method: str) -> str:
+    return method.rpartition("/")[2]

@@ -1,0 +1,114 @@
+"""Where the key of a request is known: the request_id that its client chose, and the number of its hand-over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+import grpc
+from headrace_proto.v1 import request_service_pb2 as wire
+
+from headrace_gateway import status
+from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.forwarding.fan_out import Outcome, ask_each
+from headrace_gateway.forwarding.forward import Forward
+from headrace_gateway.forwarding.pool import EnginePool
+
+Found = Outcome[wire.GetRequestResponse]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """An engine that knows a request_id, and the latest hand-over of it there; it may have been released."""
+
+    engine: Engine
+    handover: int
+    released: bool
+
+
+class Keys:
+    """Finds the engine that knows a key, by asking them all; lets starts of one key go on one after the other.
+
+    Args:
+        pool: the engines.
+    """
+
+    def __init__(self, pool: EnginePool) -> None:
+        self._pool = pool
+        self._turns: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, request: wire.StartRequestRequest) -> AsyncIterator[bool]:
+        """Surrounds a start: waits until those with its key that came here before are over.
+
+        Otherwise the question whether an engine knows the key could be there before the start that it is about.
+        Gives whether an engine may know the key: it is a retry, or another start with the key was in progress here.
+        """
+        if not request.request_id:
+            yield False
+            return
+        # Without the owner, who is the same for all clients of a gateway.
+        lock = self._turns.setdefault((request.request_id, request.handover), asyncio.Lock())
+        repeats = lock.locked()
+        async with lock:
+            yield repeats or request.attempt > 0
+
+    async def holder(self, forward: Forward, request: wire.StartRequestRequest) -> Engine | None:
+        """The engine on which an earlier attempt of a start arrived; one that knows a later hand-over will do."""
+        known = _known(await self._ask(forward, request.request_id))
+        fitting = [one for one in known if one.handover >= request.handover]
+        return min(fitting, key=lambda one: (one.handover, one.released)).engine if fitting else None
+
+    async def latest_holder(self, forward: Forward, request_id: str) -> Engine:
+        """The engine with the highest hand-over of a request that is not released.
+
+        Raises:
+            CallError: UNKNOWN_REQUEST; what an engine answered that may have it, or ENGINE_UNREACHABLE.
+        """
+        outcomes = await self._ask(forward, request_id)
+        held = [one for one in _known(outcomes) if not one.released]
+        if held:
+            return max(held, key=lambda one: one.handover).engine
+        raise self._nowhere(outcomes, request_id)
+
+    async def _ask(self, forward: Forward, request_id: str) -> list[Found]:
+        """Asks every reachable engine; each waits for starts in progress there."""
+        await self._pool.settle()
+        question = wire.GetRequestRequest(request_id=request_id)
+
+        async def ask(engine: Engine) -> wire.GetRequestResponse:
+            answer: wire.GetRequestResponse = await forward.ask(engine, engine.requests.GetRequest, question)
+            return answer
+
+        return await ask_each(self._pool.reachable(), ask)
+
+    def _nowhere(self, outcomes: list[Found], request_id: str) -> status.CallError:
+        failures = [outcome.error for outcome in outcomes if outcome.error is not None]
+        for failure in failures:
+            if failure.code is not grpc.StatusCode.NOT_FOUND:
+                return failure
+        for engine in self._pool.engines:
+            if not engine.view.reachable:
+                return status.engine_unreachable(engine.name, reached=True)
+        released = [failure for failure in failures if _released_handover(failure) is not None]
+        unknown = status.unknown_request(request_id)
+        return max(released, key=lambda failure: _released_handover(failure) or 0, default=unknown)
+
+
+def _known(outcomes: list[Found]) -> list[_Known]:
+    known = []
+    for outcome in outcomes:
+        if outcome.answer is not None:
+            known.append(_Known(outcome.engine, outcome.answer.request.request.handover, released=False))
+        elif outcome.error is not None and (handover := _released_handover(outcome.error)) is not None:
+            known.append(_Known(outcome.engine, handover, released=True))
+    return known
+
+
+def _released_handover(failure: status.CallError) -> int | None:
+    """The hand-over of a released request whose key its engine remembers; None: the key is unknown there."""
+    told = failure.facts.get("handover", "") if failure.reason == "UNKNOWN_REQUEST" else ""
+    return int(told) if told.isdecimal() else None

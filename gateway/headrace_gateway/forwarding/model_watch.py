@@ -1,0 +1,82 @@
+"""WatchModel over several engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import grpc
+from headrace_proto.v1 import model_pb2
+from headrace_proto.v1 import model_service_pb2 as wire
+
+from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.forwarding.fan_out import together
+from headrace_gateway.forwarding.forward import Context, Forward
+from headrace_gateway.forwarding.pool import EnginePool
+from headrace_gateway.status import CallError
+
+
+class ModelWatch:
+    """One client's watch of a model, or of all, on several engines.
+
+    Args:
+        pool: tells when a lost engine may be back.
+        forward: calls the engines.
+        model_name: the model; "" for all.
+        context: where changes are written.
+    """
+
+    def __init__(self, pool: EnginePool, forward: Forward, model_name: str, context: Context) -> None:
+        self._pool = pool
+        self._forward = forward
+        self._model_name = model_name
+        self._context = context
+        self._writing = asyncio.Lock()
+        self._lost: set[Engine] = set()
+
+    async def run(self, engines: Sequence[Engine]) -> None:
+        """Writes changes until the model is released on all of them; of all models, until the client has enough."""
+        await together([self._follow(engine) for engine in engines])
+
+    async def _follow(self, engine: Engine) -> None:
+        while not await self._ended(engine):
+            await self._back(engine)
+
+    async def _ended(self, engine: Engine) -> bool:
+        """Follows one stream to its end; false if the engine has more to tell later."""
+        question = wire.WatchModelRequest(model_name=self._model_name)
+        try:
+            async with aclosing(self._forward.stream(engine, engine.models.WatchModel, question)) as changes:
+                async for change in changes:
+                    self._lost.discard(engine)
+                    await self._tell(change.model)
+        except CallError as error:
+            return await self._failed(engine, error)
+        return bool(self._model_name)
+
+    async def _failed(self, engine: Engine, error: CallError) -> bool:
+        lost = model_pb2.ModelInfo(model_name=self._model_name, engine=engine.name)
+        if error.reason == "UNKNOWN_MODEL":
+            lost.state = model_pb2.MODEL_STATE_RELEASED
+            await self._tell(lost)
+            return True
+        if error.code is not grpc.StatusCode.UNAVAILABLE:
+            raise error
+        lost.failure.CopyFrom(error.status)
+        if engine not in self._lost:  # One that is shutting down refuses until it is gone.
+            self._lost.add(engine)
+            await self._tell(lost)
+        return False
+
+    async def _tell(self, info: model_pb2.ModelInfo) -> None:
+        async with self._writing:
+            await self._context.write(wire.WatchModelResponse(model=info))
+
+    async def _back(self, engine: Engine) -> None:
+        """Returns after a poll that reached the engine."""
+        while True:
+            changed = self._pool.changed()
+            await changed.wait()
+            if engine.view.reachable:
+                return

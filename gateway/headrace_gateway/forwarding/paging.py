@@ -1,0 +1,179 @@
+"""ListRequests over several engines: pages of each are merged by arrival, and one token tells where each stands.
+
+The token holds the arrival of the last request handed out, and for every engine the token of its page in hand and the
+last of its requests handed out. So a page of which only a part was handed out is asked for again, and the gateway keeps
+nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace_proto.v1 import request_pb2, request_service_pb2
+
+from headrace_gateway import status
+from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.forwarding.fan_out import together
+
+DEFAULT_PAGE = 100
+LARGEST_PAGE = 1000
+
+Request = request_service_pb2.ListRequestsRequest
+State = request_pb2.RequestState
+AskPage = Callable[[Engine, Request], Awaitable[request_service_pb2.ListRequestsResponse]]
+
+
+@dataclass
+class Cursor:
+    """Where the list of one engine stands.
+
+    Attributes:
+        token: of the engine's page in hand; None once its last page was handed out.
+        handle: its last request handed out; "" before the first.
+    """
+
+    token: str | None = ""
+    handle: str = ""
+
+
+@dataclass
+class Source:
+    """One engine's list while a page is being made.
+
+    Attributes:
+        engine: whose list.
+        cursor: where it stands.
+        bound: arrival, in nanoseconds, of the last request handed out of all lists; what arrived later is newer than
+            the first page and not told. None before the first.
+        waiting: what was fetched and not yet handed out.
+        following: the engine's token for its next page.
+    """
+
+    engine: Engine
+    cursor: Cursor
+    bound: int | None
+    waiting: deque[State] = field(default_factory=deque)
+    following: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Everything was handed out."""
+        return not self.waiting and self.cursor.token is None
+
+    async def fill(self, ask: AskPage, request: Request) -> None:
+        """Fetches until something waits or the list has ended."""
+        while not self.waiting and self.cursor.token is not None:
+            page = Request()
+            page.CopyFrom(request)
+            page.page_token = self.cursor.token
+            answer = await ask(self.engine, page)
+            self.waiting, self.following = deque(self._unseen(answer.requests)), answer.next_page_token
+            self._turn_page()
+
+    def take(self) -> State:
+        """Hands out the newest one waiting."""
+        state = self.waiting.popleft()
+        self.cursor.handle = state.request.handle
+        self._turn_page()
+        return state
+
+    def _unseen(self, states: Sequence[State]) -> list[State]:
+        """Those after the last one handed out; if that is not here, or was released since, those not newer than it."""
+        for place, state in enumerate(states):
+            if state.request.handle == self.cursor.handle:
+                return list(states[place + 1 :])
+        return [state for state in states if not _newer(state, self.bound)]
+
+    def _turn_page(self) -> None:
+        if not self.waiting:
+            self.cursor.token = self.following or None
+
+
+async def merged_page(engines: Sequence[Engine], request: Request, ask: AskPage) -> Any:
+    """One page of all engines' requests, newest first.
+
+    Args:
+        engines: whom to ask.
+        request: what the client asked.
+        ask: gets one page of one engine.
+
+    Raises:
+        CallError: INVALID_FIELD for the page's size or token; what an engine answered, as a list with one engine's
+            requests missing would look whole.
+    """
+    size = _page_size(request)
+    bound, cursors = _read(request)
+    sources = [Source(engine, cursors.get(engine.name, Cursor()), bound) for engine in engines]
+    states: list[State] = []
+    while len(states) < size:
+        empty = [source for source in sources if not source.waiting and not source.ended]
+        if empty:
+            await together([source.fill(ask, request) for source in empty])
+        ready = [source for source in sources if source.waiting]
+        if not ready:
+            break
+        state = max(ready, key=lambda source: _place(source.waiting[0])).take()
+        states.append(state)
+        bound = bound if _arrival(state) is None else _arrival(state)
+    token = "" if all(source.ended for source in sources) else _write(request, bound, sources)
+    return request_service_pb2.ListRequestsResponse(requests=states, next_page_token=token)
+
+
+def _arrival(state: State) -> int | None:
+    """When the request arrived, nanoseconds since the Unix epoch; None while its engine shows no sequence of it."""
+    return state.sequences[0].stat.arrival_time.ToNanoseconds() if state.sequences else None
+
+
+def _place(state: State) -> float:
+    """Place in the merged list. One without an arrival holds up none of those behind it in its engine's list."""
+    arrived = _arrival(state)
+    return float("inf") if arrived is None else arrived
+
+
+def _newer(state: State, bound: int | None) -> bool:
+    arrived = _arrival(state)
+    return bound is not None and arrived is not None and arrived > bound
+
+
+def _page_size(request: Request) -> int:
+    if request.page_size > LARGEST_PAGE:
+        raise status.invalid_field("page_size", f"is {request.page_size}, at most {LARGEST_PAGE} are allowed")
+    return request.page_size or DEFAULT_PAGE
+
+
+def _question(request: Request) -> str:
+    """Short name of what is listed: a token of one list must not be used with another."""
+    text = json.dumps([request.model_name, request.running_only])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _write(request: Request, bound: int | None, sources: Sequence[Source]) -> str:
+    engines = {source.engine.name: [source.cursor.token, source.cursor.handle] for source in sources}
+    return base64.urlsafe_b64encode(json.dumps([_question(request), bound, engines]).encode()).decode()
+
+
+def _read(request: Request) -> tuple[int | None, dict[str, Cursor]]:
+    if not request.page_token:
+        return None, {}
+    try:
+        question, bound, engines = json.loads(base64.urlsafe_b64decode(request.page_token))
+        cursors = {name: _cursor(*parts) for name, parts in engines.items()}
+        bound = None if bound is None else int(bound)
+    except (ValueError, TypeError, AttributeError, binascii.Error):
+        raise status.invalid_field("page_token", "is none that this call gave out") from None
+    if question != _question(request):
+        raise status.invalid_field("page_token", "belongs to a list with another model_name or running_only")
+    return bound, cursors
+
+
+def _cursor(token: object, handle: object) -> Cursor:
+    if not (token is None or isinstance(token, str)) or not isinstance(handle, str):
+        raise ValueError("no cursor")
+    return Cursor(token, handle)

@@ -1,0 +1,1 @@
+"""Session streams: of clients on one side, of engines on the other."""

@@ -1,0 +1,180 @@
+"""One channel of one client's session: where it stands, at the client and at the engine."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headrace_proto.pure.limits import DEFAULT_WINDOW
+from headrace_proto.v1 import request_pb2
+from headrace_proto.v1 import session_pb2 as wire
+from headrace_proto.v1.status_pb2 import Status
+
+from headrace_gateway.forwarding.rewrite import readdress
+from headrace_gateway.sessions.outbox import Outbox
+
+_TERMINAL = frozenset(
+    {
+        request_pb2.GENERATE_STATUS_FINISHED,
+        request_pb2.GENERATE_STATUS_INTERRUPTED,
+        request_pb2.GENERATE_STATUS_INTERNAL_ERROR,
+    }
+)
+
+
+class Upstream(Protocol):
+    """A stream to an engine, as a reader sees it. Channels in it are its own."""
+
+    engine: str
+    """Name of the engine in the gateway's list."""
+
+    def check_share(self, session: Downstream) -> None:
+        """Refuses a session that reads so much there that too little is left to others; raises CallError."""
+
+    def attach(self, reader: Reader, from_position: int, window: int) -> int:
+        """Begins to read for a reader; returns the channel."""
+
+    def detach(self, channel: int) -> None:
+        """Ends that."""
+
+    def acknowledge(self, channel: int, position: int, window: int) -> None:
+        """Moves the window of a channel."""
+
+
+class Downstream(Protocol):
+    """A client's session, as a reader sees it."""
+
+    outbox: Outbox
+    """What waits for the client."""
+
+    def put_rows(self, message: wire.SessionResponse) -> None:
+        """Takes a message of rows of any of its channels."""
+
+    def ended(self, channel: int) -> None:
+        """A channel is no more."""
+
+
+class Reader:
+    """Passes on what an engine tells of one sequence, and holds the engine back when told to.
+
+    `next` is the position after the newest token put in the outbox. A reader is *parked* while rows of it were dropped:
+    attached with a window of 0, and `next` is where the rows dropped began. It leaves that state with the client's next
+    ack, through a new attach from `next`, since the engine will not go back within an old one.
+
+    Args:
+        attach: what the client asked for.
+        session: the client's.
+        upstream: the stream to the engine.
+
+    Attributes:
+        channel: in the client's session.
+        handle: as the client wrote it.
+        index: the sequence.
+        session: the client's.
+        upstream: the stream to the engine.
+        upstream_channel: its present channel there.
+        acked: how far the client says it read.
+        next: see above.
+        parked: see above.
+    """
+
+    def __init__(self, attach: wire.Attach, session: Downstream, upstream: Upstream) -> None:
+        self.channel, self.handle, self.index = attach.channel, attach.handle, attach.index
+        self.session = session
+        self.upstream = upstream
+        self.acked = self.next = self._base = attach.from_position
+        self.parked = False
+        self._window = attach.window if attach.HasField("window") else DEFAULT_WINDOW
+        self._open_window = self._window
+        self._status = request_pb2.GENERATE_STATUS_UNSPECIFIED
+        self._told = self._prefix_told = False
+        self._end: int | None = None
+        self.upstream_channel = upstream.attach(self, self.next, self._window)
+
+    @property
+    def done(self) -> bool:
+        """All tokens and the end were put in the outbox."""
+        return self._end is not None and self.next >= self._end
+
+    def acknowledge(self, position: int, window: int | None) -> None:
+        """Takes what the client says; it has been checked."""
+        self.acked = position
+        if window is not None:
+            self._window = window
+        elif self._window == 0:
+            self._window = self._open_window
+        self._open_window = self._window or self._open_window
+        if not self.parked:
+            self._pass_on(self._limit)
+        elif self._limit > self.next:
+            self._resume()
+
+    def park(self, position: int) -> None:
+        """Rows from a position on were dropped: nothing more is sent until the client acknowledges."""
+        produced, self.next, self.parked = self.next, position, True
+        self._pass_on(0)
+        self.session.outbox.put_window(self._closed(produced))
+
+    def on_attached(self, item: wire.Attached) -> None:
+        """The engine reads. After a park the client need not know, but for what it was not told since."""
+        if self._told:
+            if item.status not in _TERMINAL:
+                self.on_status(wire.StatusChange(status=item.status, prefix=_prefix(item)))
+            return
+        self._told, self._status, self._prefix_told = True, item.status, item.HasField("prefix")
+        item.channel = self.channel
+        self.session.outbox.put_attached(item)
+
+    def on_status(self, item: wire.StatusChange) -> None:
+        """The status changed; what the client knows already is not told again."""
+        if item.status == self._status and (self._prefix_told or not item.HasField("prefix")):
+            return
+        self._status = item.status
+        self._prefix_told = self._prefix_told or item.HasField("prefix")
+        item.channel = self.channel
+        self.session.outbox.put_status(item)
+
+    def on_end(self, item: wire.SequenceEnd) -> None:
+        """The sequence ended; told once."""
+        if self._end is not None:
+            return
+        self._end = item.end.position
+        readdress(item, self.upstream.engine)
+        item.channel = self.channel
+        self.session.outbox.put_end(item)
+
+    def on_window(self, item: wire.WindowState) -> None:
+        """How the reader stands to its window; while parked, this gateway knows that better than the engine."""
+        item.channel = self.channel
+        self.session.outbox.put_window(self._closed(item.generated_length) if self.parked else item)
+
+    def on_error(self, status: Status) -> None:
+        """The channel ends."""
+        readdress(status, self.upstream.engine)
+        self.session.outbox.put_error(
+            wire.HandleError(channel=self.channel, handle=self.handle, index=self.index, status=status)
+        )
+        self.session.ended(self.channel)
+
+    @property
+    def _limit(self) -> int:
+        """Position that the client lets nothing pass."""
+        return self.acked + self._window
+
+    def _pass_on(self, limit: int) -> None:
+        """Sets the engine's limit. What a resumed channel began with is acknowledged there, and never less."""
+        position = max(self.acked, self._base)
+        self.upstream.acknowledge(self.upstream_channel, position, max(0, limit - position))
+
+    def _resume(self) -> None:
+        self.parked = False
+        self.session.outbox.forget_window(self.channel)
+        old, self._base = self.upstream_channel, self.next
+        self.upstream_channel = self.upstream.attach(self, self.next, self._limit - self.next)
+        self.upstream.detach(old)
+
+    def _closed(self, produced: int) -> wire.WindowState:
+        return wire.WindowState(channel=self.channel, position=self.next, limit=self.next, generated_length=produced)
+
+
+def _prefix(item: wire.Attached) -> request_pb2.PrefixReuse | None:
+    return item.prefix if item.HasField("prefix") else None

@@ -1,0 +1,193 @@
+"""What one stream to an engine stands for: its channels, what it still has to say, and where its answers go."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from headrace_proto.pure.shares import Shares
+from headrace_proto.v1 import session_pb2 as wire
+from headrace_proto.v1.status_pb2 import Status
+from headrace_proto.wire.session_rows import Columns
+
+from headrace_gateway import status
+from headrace_gateway.sessions.reader import Downstream, Reader
+
+MAX_READERS = 32_768
+"""Channels of one stream. Engines allow twice as many, as each resumed reader has two for a moment."""
+
+_PORTION = 256
+"""Channels that a broken stream ends before others have a turn."""
+
+
+class UpstreamBook:
+    """The books of one stream, from its opening until it breaks.
+
+    Args:
+        engine: name of the engine in the gateway's list.
+        message_bytes: what a message to the engine holds at most, a single item excepted.
+        on_more: called when there is something to say.
+
+    Attributes:
+        engine: name of the engine.
+    """
+
+    def __init__(self, engine: str, message_bytes: int, on_more: Callable[[], None]) -> None:
+        self.engine = engine
+        self._message_bytes = message_bytes
+        self._on_more = on_more
+        self._readers: OrderedDict[int, Reader] = OrderedDict()
+        self._shares: Shares[Downstream] = Shares(MAX_READERS)
+        self._channels = 0
+        self._requests: deque[wire.SessionRequest] = deque()
+        self._last_bytes = 0
+        self._acks: dict[int, wire.Ack] = {}
+
+    @property
+    def readers(self) -> int:
+        """Channels that are attached."""
+        return len(self._readers)
+
+    def check_share(self, session: Downstream) -> None:
+        """Refuses a session that reads so many sequences of the engine that too few are left to others.
+
+        Raises:
+            CallError: QUEUE_FULL.
+        """
+        if not self._shares.has_room(session):
+            what = f'sequences of engine "{self.engine}"'
+            raise status.full_stream(self.engine, self._shares.refusal(session, what, "this session reads"))
+
+    def attach(self, reader: Reader, from_position: int, window: int) -> int:
+        """Begins to read for a reader; returns the channel."""
+        self._channels += 1
+        self._readers[self._channels] = reader
+        self._shares.take(reader.session)
+        attach = wire.Attach(
+            channel=self._channels,
+            handle=reader.handle,
+            index=reader.index,
+            from_position=from_position,
+            window=window,
+        )
+        self._request(attach.ByteSize()).attach.append(attach)
+        return self._channels
+
+    def detach(self, channel: int) -> None:
+        """Ends that. What the engine still tells of the channel is dropped."""
+        self._acks.pop(channel, None)
+        if self._forget(channel) is not None:
+            self._request(5).detach.append(channel)
+
+    def acknowledge(self, channel: int, position: int, window: int) -> None:
+        """Moves the window of a channel."""
+        self._acks[channel] = wire.Ack(channel=channel, position=position, window=window)
+        self._on_more()
+
+    def ping(self, number: int) -> None:
+        """Gives a sign of life."""
+        self._request(10).ping.number = number
+
+    def take(self) -> wire.SessionRequest | None:
+        """The next message to the engine; None if there is nothing to say."""
+        if not self._requests and not self._acks:
+            return None
+        request = self._requests.popleft() if self._requests else wire.SessionRequest()
+        if not self._requests:  # acks come after the attaches that they belong to
+            request.acks.extend(self._acks.values())
+            self._acks.clear()
+        return request
+
+    def hear(self, response: wire.SessionResponse) -> None:
+        """Gives what the engine says to the readers. The message may be passed on, and is not the caller's any more.
+
+        Raises:
+            ValueError: it is not what an engine may say.
+        """
+        for attached in response.attached:
+            if (reader := self._readers.get(attached.channel)) is not None:
+                reader.on_attached(attached)
+        if response.HasField("step"):
+            self._hear_rows(response)
+        for change in response.status_changes:
+            if (reader := self._readers.get(change.channel)) is not None:
+                reader.on_status(change)
+        for end in response.ends:
+            if (reader := self._readers.get(end.channel)) is not None:
+                reader.on_end(end)
+        for error in response.errors:
+            if (reader := self._forget(error.channel)) is not None:
+                reader.on_error(error.status)
+        for window in response.windows:
+            if (reader := self._readers.get(window.channel)) is not None:
+                reader.on_window(window)
+
+    def fail(self, failure: Status) -> None:
+        """The stream broke: all channels end with that; as `fail_in_portions`, without a stop."""
+        for _ in self.fail_in_portions(failure):
+            pass
+
+    def fail_in_portions(self, failure: Status) -> Iterator[None]:
+        """The stream broke: all channels end with that. It stops after each portion, so that others have a turn."""
+        while self._readers:  # Whoever resumes meanwhile still does so here.
+            for channel in list(islice(self._readers, _PORTION)):
+                self._end(channel, failure)
+            yield
+
+    def _end(self, channel: int, failure: Status) -> None:
+        own = Status()
+        own.CopyFrom(failure)
+        if (reader := self._forget(channel)) is not None:
+            reader.on_error(own)
+
+    def _forget(self, channel: int) -> Reader | None:
+        reader = self._readers.pop(channel, None)
+        if reader is not None:
+            self._shares.give_back(reader.session)
+        return reader
+
+    def _hear_rows(self, response: wire.SessionResponse) -> None:
+        """Gives each session its rows of a step, as one batch."""
+        columns = Columns(response.step)
+        shares: dict[Downstream, tuple[list[int], list[int]]] = {}
+        for row, (channel, position) in enumerate(zip(columns.channels, columns.positions, strict=True)):
+            reader = self._readers.get(channel)
+            if reader is None or reader.parked:
+                continue
+            if position != reader.next:
+                self._lost_step(channel, position)
+                continue
+            reader.next = position + columns.counts[row]
+            share = shares.get(reader.session)
+            if share is None:
+                share = shares[reader.session] = ([], [])
+            share[0].append(row)
+            share[1].append(reader.channel)
+        for session, (rows, channels) in shares.items():
+            session.put_rows(_share(response, columns, rows, channels))
+
+    def _lost_step(self, channel: int, position: int) -> None:
+        """The engine left a gap or told something twice: that reader cannot go on."""
+        reader = self._readers[channel]
+        self.detach(channel)
+        reader.on_error(status.out_of_step(self.engine, position, reader.next).status)
+
+    def _request(self, size: int) -> wire.SessionRequest:
+        """The message that takes so many bytes more."""
+        if not self._requests or self._last_bytes + size > self._message_bytes:
+            self._requests.append(wire.SessionRequest())
+            self._last_bytes = 0
+        self._last_bytes += size
+        self._on_more()
+        return self._requests[-1]
+
+
+def _share(
+    response: wire.SessionResponse, columns: Columns, rows: Sequence[int], channels: Sequence[int]
+) -> wire.SessionResponse:
+    """Rows of a step as a message of their own: the engine's, where there is nothing else in it."""
+    if len(rows) == len(columns.channels) and len(response.ListFields()) == 1:
+        response.step.channels[:] = channels
+        return response
+    return wire.SessionResponse(step=columns.pick(rows, channels))
