@@ -136,10 +136,11 @@ def sglang(chunk: int, *, mixed: bool) -> Step:
     return step
 
 
-def ours(costs: Costs, most: int, target: float) -> Step:
+def ours(costs: Costs, most: int, target: float | None) -> Step:
     """Headrace's own scheduler, which learns what steps take as it goes."""
     pace = Pace(target)
     pace.note(0, [(0, 128)], costs.of([(0, 128)]))
+    pace.note(1, [], costs.of([(0, 1)]))
     limits = Limits(max_batch=256, max_tokens=most, caching=False)
     scheduler = Scheduler(BlockPool(1 << 16, 16), limits, Scope(), pace=pace)
     known: dict[Request, int] = {}
@@ -178,3 +179,4 @@ def contestants(costs: Costs) -> Iterator[tuple[str, Step]]:
         yield f"SGLang, chunks of {chunk}, mixed", sglang(chunk, mixed=True)
     yield "Headrace, 2048, no target", ours(costs, 2048, 0.0)
     yield "Headrace, 2048, 0.1 s a step", ours(costs, 2048, 0.1)
+    yield "Headrace, 2048, steps that follow the streams", ours(costs, 2048, None)

@@ -126,6 +126,9 @@ KINDS_OF_ATTACKS = os.environ.get("HOSTILE_KINDS", ",".join(KINDS))
 ROUND = 60.0
 """Seconds after which memory and gaps are looked at."""
 
+ALONE = float(os.environ.get("HOSTILE_ALONE", "16"))
+"""Seconds for which each kind of attack comes alone afterwards, for the table; 0: none does."""
+
 GROWTH = 48 * MIB
 """Bytes that a process may add in the second half of the time."""
 
@@ -139,7 +142,8 @@ def test_honest_streams_go_on_steadily_beside_a_hostile_mix(target: Target) -> N
         time.sleep(min(ROUND, SECONDS / 4))
         quiet = honest.phase()
         rounds = [one_round(target, honest, seed) for seed in range(max(1, round(SECONDS / ROUND)))]
-    report(quiet, rounds)
+        alone = {f"{kind} alone": one_alone(target, honest, kind) for kind in KINDS if ALONE}
+    report(quiet, rounds, alone)
     assert_nothing_stays(target)
     assert not [text for _, found, _ in rounds for text in found["wrong"]]
     for name in rounds[0][2]:
@@ -156,8 +160,18 @@ def one_round(target: Target, honest: Honest, seed: int) -> tuple[dict[str, Any]
     return seen, found, {name: process.memory_info().rss for name, process in target.processes.items()}
 
 
-def report(quiet: dict[str, Any], rounds: list[tuple[dict[str, Any], dict[str, Any], dict[str, int]]]) -> None:
-    """Print what was seen, round by round."""
+def one_alone(target: Target, honest: Honest, kind: str) -> dict[str, Any]:
+    """What honest streams saw beside one kind of attack."""
+    attack(target, ALONE, seed=1, kinds=kind)
+    return honest.phase()
+
+
+def report(
+    quiet: dict[str, Any],
+    rounds: list[tuple[dict[str, Any], dict[str, Any], dict[str, int]]],
+    alone: dict[str, dict[str, Any]],
+) -> None:
+    """Print what was seen, round by round, and the rows of the table in bench/results/scheduling.md."""
     print("\nquiet", gaps_of(quiet))
     seen: Counter[str] = Counter()
     for number, (attacks, found, resident) in enumerate(rounds):
@@ -165,6 +179,10 @@ def report(quiet: dict[str, Any], rounds: list[tuple[dict[str, Any], dict[str, A
         print(number, gaps_of(found), memory, found["wrong"])
         seen.update(attacks["seen"])
     print(json.dumps(dict(sorted(seen.items())), indent=1))
+    together = {name: [each for _, found, _ in rounds for each in found[name]] for name in ("gaps", "first")}
+    answers = sum(found["answers"] for _, found, _ in rounds)
+    for name, found in {"nothing": quiet, "all together": {**together, "answers": answers}, **alone}.items():
+        print(row(name, found))
 
 
 def gaps_of(found: dict[str, Any]) -> str:
@@ -175,3 +193,11 @@ def gaps_of(found: dict[str, Any]) -> str:
     first = np.percentile(found["first"], [50, 99]) if found["first"] else [0, 0]
     text = f"gaps p50 {p50:.1f} p99 {p99:.1f} most {most:.0f} ms, first token p50 {first[0]:.0f} p99 {first[1]:.0f} ms"
     return f"{found['answers']} answers, {text}"
+
+
+def row(name: str, found: dict[str, Any]) -> str:
+    """A row of the table: answers, gaps, and times to the first token, in milliseconds."""
+    gaps = np.percentile(found["gaps"] or [np.nan], [50, 99, 100])
+    first = np.percentile(found["first"] or [np.nan], [50, 99])
+    figures = [f"{gaps[0]:.1f}", *(f"{each:.0f}" for each in (*gaps[1:], *first))]
+    return f"| {name} | {found['answers']} | {' | '.join(figures)} |"
