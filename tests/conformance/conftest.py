@@ -7,6 +7,7 @@ over the network.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from headrace import Client
 from headrace._transport.aio_transport import AsyncTransport, for_asyncio
 from headrace._transport.transport import open_transport
 from headrace_proto.wire.transport import SessionTransport, Transport
+from support.backends.isa_levels import lowest
 from support.contract.loop_client import LoopThread, loop_client
 from support.contract.places import (
     BROKEN_MODEL,
@@ -72,8 +74,10 @@ def processors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def engine(processors: dict[str, Path]) -> Iterator[Server]:
-    """An engine service, as its own process."""
-    with engine_server("e1", *processor_arguments(processors)) as server:
+    """An engine service, as its own process. It computes as any machine can, the engine in this process as this can."""
+    with ExitStack() as stack:
+        with lowest():
+            server = stack.enter_context(engine_server("e1", *processor_arguments(processors)))
         yield server
 
 

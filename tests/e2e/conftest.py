@@ -11,6 +11,7 @@ from headrace import Client
 from headrace_engine.core.flight import Flight
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.core.steps.executor import Executor
+from support.clocks.waiting import LIMIT
 from support.models.tiny_models import make_tiny_llama
 from support.servers.books import release_all
 from support.servers.crowd import serve
@@ -53,7 +54,7 @@ def steps_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     opened, launch = threading.Event(), Executor.launch
 
     def waiting(executor: Executor, steps: Sequence[SequenceStep]) -> Flight:
-        opened.wait()
+        assert opened.wait(LIMIT)
         return launch(executor, steps)
 
     monkeypatch.setattr(Executor, "launch", waiting)

@@ -20,7 +20,7 @@ from headrace_engine.process import launch_process
 from headrace_engine.request_types import StartRequest
 from support.clocks.waiting import LIMIT, wait_until
 from support.servers.gate import Gate
-from support.servers.processes import Server, core_of, engine_server, gated_engine_server, gateway_server, health_of
+from support.servers.processes import Server, core_of, gated_engine_server, gateway_server, health_of
 
 LENGTH = 120
 RULES = {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "no_repeat_ngram_size": 2, "bad_words_ids": [[9], [8, 7]]}
@@ -129,15 +129,18 @@ def test_bc175_a_core_that_hangs_is_killed_and_replaced(tiny: Path, tmp_path: Pa
         assert read_all(queues) == undisturbed
 
 
-def test_bc207_requests_are_refused_until_the_new_core_works(tiny: Path) -> None:
+def test_bc207_requests_are_refused_until_the_new_core_works(tiny: Path, tmp_path: Path) -> None:
     """Clients see UNAVAILABLE with a time to come back; those that come back are served, with no manual step."""
-    with engine_server("e1") as engine, Client(engine.address) as client:
+    gate = Gate(tmp_path / "steps")
+    with gated_engine_server("e1", gate) as engine, Client(engine.address) as client:
         serve(client, tiny)
+        gate.shut()  # The new core gets no further than its first step.
         core_of(engine).kill()
         wait_until(lambda: health_of(engine.address) == "NOT_SERVING", "health does not tell")
         with pytest.raises(HeadraceError) as refusal:
             client.start_request("tiny", ids=[1], max_new_tokens=1, timeout=0.5)
         assert refusal.value.reason in ("CORE_RESTARTING", "DEADLINE_EXCEEDED")
+        gate.open()
         _, queue = client.start_request("tiny", ids=[1], max_new_tokens=1, ignore_eos=True)
         assert len(queue.Get().ids_from_generate) == 1  # type: ignore[union-attr]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.clocks.waiting import LIMIT
 
 ROOT = Path(__file__).parents[3]
 LOCAL = "deploy/local.py"
@@ -24,7 +25,7 @@ def taken() -> Iterator[int]:
 
 def _refusal(*arguments: str) -> str:
     """The one line with which local.py refuses."""
-    done = subprocess.run([sys.executable, LOCAL, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, LOCAL, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode in (1, 2)
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
-from headrace_engine.environment import ISA_VARIABLE
+from headrace_engine.environment import ISA_VARIABLE, forced_isa
 from headrace_engine.native import Isa, choose_isa, load
 
 NAMES = [isa.name.lower() for isa in Isa if isa is not Isa.NONE]
@@ -23,6 +25,22 @@ def forced(name: str) -> Iterator[None]:
         yield
 
 
-def at_each_level(metafunc: pytest.Metafunc) -> None:
-    """Run a test once at each level: it has a fixture `level`, of the scope of a module."""
-    metafunc.parametrize("level", NAMES, indirect=True, scope="module")
+def lowest() -> AbstractContextManager[None]:
+    """Have cores compute as any machine can, unless the environment of the tests says how."""
+    return nullcontext() if forced_isa(os.environ) else forced(NAMES[0])
+
+
+def at_each_level(metafunc: pytest.Metafunc, files: Collection[str]) -> None:
+    """Run the tests of some files once at each level."""
+    if Path(metafunc.module.__file__).name in files:
+        metafunc.parametrize("level", NAMES, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def level(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The level that cores compute at: the best, unless another is asked for. What starts cores for a module needs it.
+
+    For the conftest of folders whose tests compute.
+    """
+    with forced(request.param) if hasattr(request, "param") else nullcontext():
+        yield

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.backends.isa_levels import at_each_level, forced
+from support.backends.isa_levels import at_each_level, level  # noqa: F401  # the fixture
 from support.models.tiny_models import make_tiny_llama
 
 COMPUTING = ("test_cpu_decoder.py", "test_cpu_quantize.py", "test_cpu_runner.py")
@@ -15,18 +15,7 @@ COMPUTING = ("test_cpu_decoder.py", "test_cpu_quantize.py", "test_cpu_runner.py"
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Has the tests that compute run at each level."""
-    if Path(metafunc.module.__file__).name in COMPUTING:
-        at_each_level(metafunc)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def level(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The instruction set that cores compute with: the best, unless a level is asked for."""
-    if not hasattr(request, "param"):
-        yield
-        return
-    with forced(request.param):
-        yield
+    at_each_level(metafunc, COMPUTING)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from headrace._transport import transport as seam
 from headrace_proto.v1 import engine_service_pb2, status_pb2
 from headrace_proto.wire.transport import CallError, MessageStream
 from support.clocks.client_clock import FakeClock
+from support.clocks.waiting import LIMIT
 from support.scripted.wire_samples import HANDLE, accepted, ended, tokens
 
 
@@ -83,7 +84,7 @@ class Stuck(Echo):
     def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
         self.asked.append((method, request, timeout))
         self.waits.set()
-        assert self._over.wait(60)
+        assert self._over.wait(LIMIT)
         raise CallError(status_pb2.Status(code=1, message="the call was cancelled"))
 
     def close(self) -> None:
@@ -95,7 +96,7 @@ def test_closing_ends_calls_at_once_whatever_the_transport_says(caplog: pytest.L
     client = Client(stuck)
     with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING):
         call = pool.submit(client.sync_request, HANDLE)
-        assert stuck.waits.wait(60)
+        assert stuck.waits.wait(LIMIT)
         client.close()
         with pytest.raises(UnavailableError) as caught:
             call.result(60)

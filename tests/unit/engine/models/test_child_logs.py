@@ -10,6 +10,7 @@ import sys
 import pytest
 from headrace_engine import child_logs
 from headrace_engine.environment import LOGS_VARIABLE
+from support.clocks.waiting import LIMIT
 
 PROGRAMS = {
     "core": "headrace_engine.process",
@@ -44,7 +45,7 @@ def announce(monkeypatch: pytest.MonkeyPatch, *, json_lines: bool = True, level:
 
 def logged(*line: str, **options: object) -> str:
     done = subprocess.run(
-        [sys.executable, *line], stderr=subprocess.PIPE, text=True, timeout=60, check=False, **options
+        [sys.executable, *line], stderr=subprocess.PIPE, text=True, timeout=LIMIT, check=False, **options
     )
     return done.stderr
 
