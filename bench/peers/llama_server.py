@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.servers.processes import free_port
+from support.servers.ports import free_port
 
 from bench.peers.contestant import Contestant, Form
 from bench.peers.workloads import Answer, Prompts, Workload

@@ -13,7 +13,8 @@ from headrace import AsyncClient, AsyncResultQueue, RetryPolicy
 from headrace.types import GeneratedElements
 from support.clocks.waiting import LIMIT, ends, eventually, happens
 from support.servers.gate import Gate
-from support.servers.processes import Server, free_port, gated_engine_server, gateway_server
+from support.servers.ports import free_port
+from support.servers.processes import Server, gated_engine_server, gateway_server
 from support.servers.reading import Answer, joined
 
 STREAMS = 16

@@ -14,7 +14,8 @@ from headrace_proto.v1.request_service_pb2 import StartRequestRequest
 from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
 from support.clocks.waiting import LIMIT, wait_until
 from support.models.tiny_models import make_tiny_llama
-from support.servers.processes import Server, engine_server, free_port, gateway_server
+from support.servers.ports import free_port
+from support.servers.processes import Server, engine_server, gateway_server
 
 PATIENT = RetryPolicy(give_up_after=200)
 

@@ -14,7 +14,8 @@ from support.clocks.waiting import LIMIT, wait_until
 from support.servers.books import balanced
 from support.servers.crowd import LENGTH, PATIENT, assert_whole, serve, start_all, undisturbed_answers
 from support.servers.gate import Gate
-from support.servers.processes import Server, core_of, free_port, gated_engine_server, gateway_server
+from support.servers.ports import free_port
+from support.servers.processes import Server, core_of, gated_engine_server, gateway_server
 from support.servers.reading import Reading
 
 CLIENT = """

@@ -17,11 +17,11 @@ from headrace import Client, HeadraceError, RetryPolicy, UnavailableError
 from headrace.types import FinishReason, ModelState
 from support.clocks.waiting import LIMIT, wait_until
 from support.servers.gate import Gate
+from support.servers.ports import free_port
 from support.servers.processes import (
     Server,
     core_of,
     engine_server,
-    free_port,
     gated_engine_server,
     gateway_server,
     health_of,

@@ -19,6 +19,7 @@ from headrace_proto.v1 import request_service_pb2 as wire
 
 from support.scripted.engine_answers import FactAnswers, ModelAnswers, RequestAnswers
 from support.scripted.engine_sessions import SessionAnswers
+from support.servers.ports import free_port
 
 Script = Callable[[Any, Any], Awaitable[Any]]
 
@@ -41,7 +42,7 @@ class ScriptedEngine(FactAnswers, ModelAnswers, RequestAnswers, SessionAnswers):
         self.heard: list[Heard] = []
         self.cancelled: list[str] = []
         self.script: dict[str, Script] = {}
-        self.port = 0
+        self.port = free_port()
         self._server: grpc.aio.Server | None = None
 
     @property
@@ -54,7 +55,7 @@ class ScriptedEngine(FactAnswers, ModelAnswers, RequestAnswers, SessionAnswers):
             options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 20)]
         )
         self._server.add_generic_rpc_handlers(tuple(_handlers(self)))
-        self.port = self._server.add_insecure_port(self.address)
+        self._server.add_insecure_port(self.address)
         await self._server.start()
 
     async def stop(self) -> None:

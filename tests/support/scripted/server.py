@@ -16,6 +16,7 @@ from headrace_proto.v1 import session_pb2
 from support.clocks.waiting import LIMIT
 from support.scripted.replies import Failure, Reply, fail, play
 from support.scripted.session import FOR_EVER, ScriptedSession
+from support.servers.ports import free_port
 
 SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
@@ -47,7 +48,7 @@ class ScriptedServer:
         self.calls: list[tuple[str, Any]] = []
         self.faults: list[str] = []
         self.live_streams = 0
-        self.port = 0
+        self.port = free_port()
         self.sessions: list[ScriptedSession] = []
         self.said: list[session_pb2.SessionRequest] = []
         self.session_times = (FOR_EVER, FOR_EVER)
@@ -66,7 +67,7 @@ class ScriptedServer:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> ScriptedServer:
-        """Listens: on the port that it had before, or on a free one."""
+        """Listens; again on the same port after a stop."""
         self._server = grpc.server(futures.ThreadPoolExecutor(self._workers), options=SERVER_OPTIONS)
         services: dict[str, dict[str, grpc.RpcMethodHandler]] = defaultdict(dict)
         for name, method in METHODS.items():
@@ -82,7 +83,7 @@ class ScriptedServer:
         for service, handlers in services.items():
             handler = grpc.method_handlers_generic_handler(service, handlers)
             self._server.add_generic_rpc_handlers((handler,))
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self._server.add_insecure_port(self.address)
         self._server.start()
         return self
 

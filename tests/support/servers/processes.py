@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -137,13 +136,6 @@ def core_of(server: Server) -> psutil.Process:
     """The process of the core of an engine service's one model."""
     children = psutil.Process(server.process.pid).children(recursive=True)
     return next(child for child in children if any(part.endswith(_CORE_PROGRAMS) for part in child.cmdline()))
-
-
-def free_port() -> int:
-    """A port on loopback that nobody listens on now, for servers that are to come back where they were."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def health_of(address: str, service: str = "") -> str:

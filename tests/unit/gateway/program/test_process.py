@@ -19,6 +19,7 @@ from headrace_proto.v1 import (
 )
 from headrace_proto.v1 import request_service_pb2 as wire
 from support.scripted.engine_answers import element, refuse
+from support.servers.ports import free_port
 from unit.gateway.conftest import until
 from unit.gateway.failures import failing
 from unit.gateway.gateway_process import listening
@@ -208,7 +209,7 @@ async def test_bc183_reflection_can_be_turned_off(launch, engine):
 
 
 async def test_a_restarted_gateway_serves_the_same_handles(launch, engine):
-    gateway = await (await launch(*listening(engine))).connect()
+    gateway = await (await launch(*listening(engine, port=free_port()))).connect()
     start = wire.StartRequestRequest(model_name="smol", request_id="r1")
     handle = (await gateway.requests.StartRequest(start)).request.handle
     gateway.signal(signal.SIGKILL)

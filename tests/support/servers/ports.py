@@ -1,0 +1,22 @@
+"""Ports for servers that go and come back where they were."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+from random import SystemRandom
+
+_CHANCE = SystemRandom()
+"""Tests seed the other one, each alike."""
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on, and that the system gives to nobody who asks for any."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(1000):
+        port = _CHANCE.randrange(first // 2, first)
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"of the ports {first // 2} to {first - 1} none is free")
