@@ -56,7 +56,7 @@ def prompts() -> list[list[int]]:
 
 
 @pytest.fixture(scope="module", params=["cpu", "torch"])
-def client(request: pytest.FixtureRequest, folder: Path) -> Iterator[Client]:
+def client(request: pytest.FixtureRequest, folder: Path, level: None) -> Iterator[Client]:
     """A model in this process, whose pool is too small for all requests at once."""
     transport = open_transport("inprocess:", {"backend": request.param})
     with Client(transport) as client:

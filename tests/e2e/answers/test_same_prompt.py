@@ -30,7 +30,7 @@ Answer = tuple[list[int], list[float]]
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
+def client(level: None) -> Iterator[Client]:
     path = str(smollm2())
     with Client("inprocess:") as client:
         client.install_model("smol", path=path, max_length=512, max_batch=8, max_prefill_tokens=256)

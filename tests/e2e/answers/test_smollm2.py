@@ -24,7 +24,7 @@ def gguf() -> Path:
 
 
 @pytest.fixture(scope="module")
-def client(gguf: Path) -> Iterator[Client]:
+def client(gguf: Path, level: None) -> Iterator[Client]:
     with Client("inprocess:") as client:
         client.install_model("smol", path=str(gguf), max_length=512, max_batch=4)
         client.start_model("smol")

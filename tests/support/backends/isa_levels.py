@@ -13,6 +13,8 @@ from headrace_engine.native import Isa, choose_isa, load
 
 NAMES = [isa.name.lower() for isa in Isa if isa is not Isa.NONE]
 """All levels, lowest first; what a machine lacks is skipped by name."""
+BEST = "best"
+"""That of the machine, or the one that the environment of the tests names."""
 
 
 @contextmanager
@@ -30,10 +32,10 @@ def lowest() -> AbstractContextManager[None]:
     return nullcontext() if forced_isa(os.environ) else forced(NAMES[0])
 
 
-def at_each_level(metafunc: pytest.Metafunc, files: Collection[str]) -> None:
-    """Run the tests of some files once at each level."""
+def at_levels(metafunc: pytest.Metafunc, names: Collection[str], files: Collection[str]) -> None:
+    """Run the tests of some files once at each of some levels."""
     if Path(metafunc.module.__file__).name in files:
-        metafunc.parametrize("level", NAMES, indirect=True, scope="module")
+        metafunc.parametrize("level", names, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,5 +44,6 @@ def level(request: pytest.FixtureRequest) -> Iterator[None]:
 
     For the conftest of folders whose tests compute.
     """
-    with forced(request.param) if hasattr(request, "param") else nullcontext():
+    name = getattr(request, "param", BEST)
+    with nullcontext() if name == BEST else forced(name):
         yield

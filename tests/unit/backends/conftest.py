@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.backends.isa_levels import at_each_level, level  # noqa: F401  # the fixture
+from support.backends.isa_levels import NAMES, at_levels, level  # noqa: F401  # the fixture
 from support.models.tiny_models import make_tiny_llama
 
 COMPUTING = ("test_cpu_decoder.py", "test_cpu_quantize.py", "test_cpu_runner.py")
@@ -15,7 +15,7 @@ COMPUTING = ("test_cpu_decoder.py", "test_cpu_quantize.py", "test_cpu_runner.py"
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Has the tests that compute run at each level."""
-    at_each_level(metafunc, COMPUTING)
+    at_levels(metafunc, NAMES, COMPUTING)
 
 
 @pytest.fixture(scope="session")
