@@ -14,13 +14,10 @@ class Silence:
 
     Args:
         seconds: that may pass without a word.
-
-    Attributes:
-        seconds: the same; may change.
     """
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+        self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._limit = asyncio.timeout(None)
         self._heard = self._loop.time()
@@ -29,6 +26,13 @@ class Silence:
     def heard(self) -> None:
         """Something was said."""
         self._heard = self._loop.time()
+
+    def allow(self, seconds: float) -> None:
+        """From now on so many seconds may pass without a word."""
+        self._seconds = seconds
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._look()
 
     async def __aenter__(self) -> Self:
         await self._limit.__aenter__()
@@ -43,7 +47,7 @@ class Silence:
         await self._limit.__aexit__(kind, error, trace)
 
     def _look(self) -> None:
-        end = self._heard + self.seconds
+        end = self._heard + self._seconds
         if self._loop.time() >= end:
             self._limit.reschedule(end)
         else:

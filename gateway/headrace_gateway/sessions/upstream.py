@@ -108,7 +108,7 @@ class EngineLink:
                 while (response := await call.read()) is not grpc.aio.EOF:
                     silence.heard()
                     if response.HasField("opened"):
-                        silence.seconds = _seconds(response.opened.ping_timeout, silence.seconds)
+                        silence.allow(_seconds(response.opened.ping_timeout, self._limits.ping_timeout))
                         interval = _seconds(response.opened.ping_interval, self._limits.ping_interval)
                         pinging = pinging or asyncio.create_task(self._ping(interval))
                         self._opened = True
