@@ -103,7 +103,7 @@ gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cup
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy proto/headrace_proto client/headrace gateway/headrace_gateway engine_service/headrace_engine deploy/*.py bench
+	$(BIN)/mypy proto/headrace_proto client/headrace gateway/headrace_gateway engine_service/headrace_engine csrc/*.py deploy/*.py bench
 	$(BIN)/lint-imports
 	$(BIN)/hadolint deploy/*.Dockerfile
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.binpb
@@ -118,7 +118,7 @@ proto-baseline:  ## accept the wire contract as it stands as the one that later 
 	cd proto && ../$(BIN)/buf build -o baseline.binpb
 
 clean:  ## remove the virtual environment and everything built
-	rm -rf $(VENV) build proto/headrace_proto/v1
+	rm -rf $(VENV) build proto/headrace_proto/v1 engine_service/headrace_engine/native/abi.py
 
 $(VENV)/bin/pip:
 	@deploy/requirements.sh $(PYTHON) >&2
@@ -126,7 +126,7 @@ $(VENV)/bin/pip:
 
 PACKAGES := proto/pyproject.toml proto/hatch_build.py client/pyproject.toml gateway/pyproject.toml engine_service/pyproject.toml
 PROTOS := $(wildcard proto/headrace/v1/*.proto)
-NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)
+NATIVE := $(shell find csrc -name '*.py' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)
 
 $(VENV)/.installed: $(VENV)/bin/pip constraints.txt $(PACKAGES) $(PROTOS) $(NATIVE)
 	@$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL='$(TORCH_INDEX)') $(STEP) "installing torch (a CPU build has 200 MB, a CUDA build gigabytes)" $(PIP) torch

@@ -1,12 +1,8 @@
-/* The C ABI of the native core that its libraries share: core_cpu, which has programs beside (core_program.h), and
- * core_cuda and core_sim, which have more ops (core_device.h).
+/* What the libraries of the native core share: core_cpu runs programs (core_program.h), core_cuda and core_sim have ops
+ * (core_device.h).
  *
- * Every op takes one parameter struct and, last, a stream: a cudaStream_t for core_cuda, which only enqueues; the
- * other two compute before they return and take no notice of it. No op allocates or waits for the device.
- * Buffers are contiguous, row-major, and in the memory of the library's device. Every pointer is aligned to its
- * element at least; 16 bytes are faster.
- *
- * A field added here is added to common/abi.cpp and to the ctypes structs of native.py: loading compares them.
+ * These headers are all there is to the ABI: when a library is built, abi.py makes the Python module native/abi.py from
+ * them. It reads enums, structs of numbers, arrays, pointers and other structs, and functions.
  */
 #ifndef HEADRACE_CORE_H_
 #define HEADRACE_CORE_H_
@@ -25,6 +21,21 @@ typedef enum CoreDtype {
   CORE_BFLOAT16 = 2,
   CORE_FLOAT16 = 3,
 } CoreDtype;
+
+/* Storage of keys and values. The integer formats hold scale and zero of each token and head beside the codes. */
+typedef enum CoreKv {
+  CORE_KV_FLOAT32 = 1,
+  CORE_KV_BFLOAT16 = 2,
+  CORE_KV_INT8 = 3,
+  CORE_KV_UINT4 = 4,
+} CoreKv;
+
+/* The activation of a gate. */
+typedef enum CoreGate {
+  CORE_GATE_SILU = 1,
+  CORE_GATE_GELU = 2,      /* with the error function */
+  CORE_GATE_GELU_TANH = 3, /* with tanh */
+} CoreGate;
 
 /* What went wrong: the low 8 bits of a status. */
 typedef enum CoreCode {
@@ -52,37 +63,12 @@ typedef enum CoreCode {
  */
 typedef int32_t CoreStatus;
 
-/* RMSNorm: out = in * rsqrt(mean(in^2) + eps) * weight, row by row, where in is x,
- * or with a residual x + residual, rounded to the dtype and stored in residual_out first. */
-typedef struct CoreRmsNorm {
-  const void* x;        /* [rows, hidden] */
-  const void* residual; /* [rows, hidden]; null: none */
-  const void* weight;   /* [hidden] */
-  void* out;            /* [rows, hidden]; may be x */
-  void* residual_out;   /* [rows, hidden]; may be residual; null exactly where residual is */
-  int64_t rows;         /* 0 ... 2^31 - 1; 0 does nothing, and the pointers may be null */
-  int64_t hidden;       /* 1 ... 2^31 - 1 */
-  float eps;            /* finite, not negative */
-  int32_t dtype;        /* CoreDtype of all five buffers */
-} CoreRmsNorm;
-
-CORE_API CoreStatus core_rms_norm(const CoreRmsNorm* args, void* stream);
-
 /* A sentence about a status; for CORE_DEVICE_ERROR the runtime's own. Never null, never freed. */
 CORE_API const char* core_status_text(CoreStatus status);
 
-/* One fact of this ABI.
- *   "CoreRmsNorm":      value = alignment, size = size of the struct
- *   "CoreRmsNorm.rows": value = offset, size = size of the field
- *   "CORE_BFLOAT16":    value = the constant, size = 0 */
-typedef struct CoreAbiEntry {
-  const char* name;
-  int64_t value;
-  int64_t size;
-} CoreAbiEntry;
-
-/* All facts of this ABI; the last entry's name is null. */
-CORE_API const CoreAbiEntry* core_abi(void);
+/* The digest of the declarations that the library was compiled with: abi.py writes them for Python, with the same
+ * digest, and loading compares the two. */
+CORE_API const char* core_abi_digest(void);
 
 #ifdef __cplusplus
 }

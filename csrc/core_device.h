@@ -1,8 +1,10 @@
 /* The ops of the libraries for devices: core_cuda, and core_sim, which runs the same sources on the CPU. core_cpu has
  * programs instead (core_program.h).
  *
- * As core_rms_norm, every op takes one parameter struct and, last, a stream; what the head of core.h says of ops holds.
- * A struct or constant added here is added to cuda/device_abi.cpp and to native/device_abi.py: loading compares them.
+ * Every op takes one parameter struct and, last, a stream: a cudaStream_t for core_cuda, which only enqueues; core_sim
+ * computes before it returns and takes no notice of it. No op allocates or waits for the device.
+ * Buffers are contiguous, row-major, and in the memory of the library's device. Every pointer is aligned to its
+ * element at least; 16 bytes are faster.
  */
 #ifndef HEADRACE_CORE_DEVICE_H_
 #define HEADRACE_CORE_DEVICE_H_
@@ -15,8 +17,24 @@
 extern "C" {
 #endif
 
-/* The facts of this header, as core_abi has those of core.h. */
-CORE_API const CoreAbiEntry* core_device_abi(void);
+/* The ops, and the struct that each takes: core_rms_norm(&args, stream). */
+#define CORE_DEVICE_OPS(OP)                   \
+  OP(rms_norm, CoreRmsNorm)                   \
+  OP(append_kv, CoreAppendKv)                 \
+  OP(decode_attention, CoreDecodeAttention)   \
+  OP(prefill_attention, CorePrefillAttention) \
+  OP(copy_blocks, CoreCopyBlocks)             \
+  OP(quantize_rows, CoreQuantizeRows)         \
+  OP(rms_norm_codes, CoreRmsNormCodes)        \
+  OP(gated_rows, CoreGatedRows)               \
+  OP(scaled_sums, CoreScaledSums)             \
+  OP(gather_rows, CoreGatherRows)             \
+  OP(coded_linear, CoreCodedLinear)           \
+  OP(coded_rows, CoreCodedRows)               \
+  OP(sample_rows, CoreSampleRows)
+#define CORE_DECLARE_DEVICE_OP(op, Args) CORE_API CoreStatus core_##op(const Args* args, void* stream);
+CORE_DEVICE_OPS(CORE_DECLARE_DEVICE_OP)
+#undef CORE_DECLARE_DEVICE_OP
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,6 @@
 #define HEADRACE_CORE_DEVICE_KV_H_
 
 #include "core.h"
-#include "core_program.h" /* CoreKv */
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,8 +54,6 @@ typedef struct CoreAppendKv {
   float eps;          /* of the norms */
 } CoreAppendKv;
 
-CORE_API CoreStatus core_append_kv(const CoreAppendKv* args, void* stream);
-
 /* Attention of one query row a sequence to all that is stored of it, its own key included. The blocks of a sequence
  * are shared among `splits` groups of threads, whose parts are joined at the end. Where parts begin depends on the
  * sequence's length alone, with split_size 0 on splits too. */
@@ -79,8 +76,6 @@ typedef struct CoreDecodeAttention {
   float soft_cap;     /* scores become soft_cap * tanh(score / soft_cap); 0: they stay */
 } CoreDecodeAttention;
 
-CORE_API CoreStatus core_decode_attention(const CoreDecodeAttention* args, void* stream);
-
 /* Causal attention of the rows of some sequences, each to its own sequence in the blocks; keys and values of the rows
  * themselves are stored already. */
 typedef struct CorePrefillAttention {
@@ -100,8 +95,6 @@ typedef struct CorePrefillAttention {
   float soft_cap;
 } CorePrefillAttention;
 
-CORE_API CoreStatus core_prefill_attention(const CorePrefillAttention* args, void* stream);
-
 /* Copies whole blocks, within a pool or between pools of the same shape, of which one may lie in pinned memory of the
  * host. A block may consist of several pieces, such as one a layer. No block is written that is also read. */
 typedef struct CoreCopyBlocks {
@@ -116,8 +109,6 @@ typedef struct CoreCopyBlocks {
   int32_t count;  /* 0: nothing is done */
   int32_t pieces; /* 1 ... 65535 */
 } CoreCopyBlocks;
-
-CORE_API CoreStatus core_copy_blocks(const CoreCopyBlocks* args, void* stream);
 
 #ifdef __cplusplus
 }

@@ -1,15 +1,30 @@
-/* The part of core_device.h about rows: codes of rows, gates, gathered rows, products with matrices of codes, and
+/* The ops of core_device.h on rows: norms, codes of rows, gates, gathered rows, products with matrices of codes, and
  * sampling. */
 #ifndef HEADRACE_CORE_DEVICE_ROWS_H_
 #define HEADRACE_CORE_DEVICE_ROWS_H_
 
 #include "core.h"
-#include "core_program.h" /* CoreGate */
 #include "core_sampling.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- norms ---- */
+
+/* RMSNorm: out = in * rsqrt(mean(in^2) + eps) * weight, row by row, where in is x,
+ * or with a residual x + residual, rounded to the dtype and stored in residual_out first. */
+typedef struct CoreRmsNorm {
+  const void* x;        /* [rows, hidden] */
+  const void* residual; /* [rows, hidden]; null: none */
+  const void* weight;   /* [hidden] */
+  void* out;            /* [rows, hidden]; may be x */
+  void* residual_out;   /* [rows, hidden]; may be residual; null exactly where residual is */
+  int64_t rows;         /* 0 ... 2^31 - 1; 0 does nothing, and the pointers may be null */
+  int64_t hidden;       /* 1 ... 2^31 - 1 */
+  float eps;            /* finite, not negative */
+  int32_t dtype;        /* CoreDtype of all five buffers */
+} CoreRmsNorm;
 
 /* ---- rows of codes ---- */
 
@@ -31,8 +46,6 @@ typedef struct CoreQuantizeRows {
   int32_t codes; /* CoreRowCodes */
 } CoreQuantizeRows;
 
-CORE_API CoreStatus core_quantize_rows(const CoreQuantizeRows* args, void* stream);
-
 /* Codes of what core_rms_norm gives, before that is rounded to the dtype. */
 typedef struct CoreRmsNormCodes {
   const void* x;        /* as in CoreRmsNorm */
@@ -47,8 +60,6 @@ typedef struct CoreRmsNormCodes {
   int32_t dtype; /* CoreDtype of x, residual, weight and residual_out */
   int32_t codes; /* CoreRowCodes */
 } CoreRmsNormCodes;
-
-CORE_API CoreStatus core_rms_norm_codes(const CoreRmsNormCodes* args, void* stream);
 
 /* out = activation(gate) * up, entry by entry. Gate and up may be slices of one projection. */
 typedef struct CoreGatedRows {
@@ -65,8 +76,6 @@ typedef struct CoreGatedRows {
   int32_t codes;      /* CoreRowCodes of out; 0: out is of the dtype */
 } CoreGatedRows;
 
-CORE_API CoreStatus core_gated_rows(const CoreGatedRows* args, void* stream);
-
 /* The sums of int8 codes times int8 codes as numbers: out = sum * scale of its row * scale of its column + bias. */
 typedef struct CoreScaledSums {
   const int32_t* sums;     /* [rows, width] */
@@ -78,8 +87,6 @@ typedef struct CoreScaledSums {
   int64_t width;           /* 1 ... 2^31 - 1 */
   int32_t dtype;           /* CoreDtype */
 } CoreScaledSums;
-
-CORE_API CoreStatus core_scaled_sums(const CoreScaledSums* args, void* stream);
 
 /* ---- gathered rows ---- */
 
@@ -93,8 +100,6 @@ typedef struct CoreGatherRows {
   int64_t count;      /* 1 ... 2^31 - 1 */
   int32_t dtype;      /* CoreDtype */
 } CoreGatherRows;
-
-CORE_API CoreStatus core_gather_rows(const CoreGatherRows* args, void* stream);
 
 /* ---- matrices of codes ---- */
 
@@ -145,7 +150,6 @@ typedef struct CoreCodedLinear {
   int32_t splits;   /* blocks that share a piece of out: 1 ... 65535; the sum does not depend on who ends first */
 } CoreCodedLinear;
 
-CORE_API CoreStatus core_coded_linear(const CoreCodedLinear* args, void* stream);
 /* The number of splits that keeps so many multiprocessors busy; 0 where the description is wrong. */
 CORE_API int32_t core_coded_splits(const CoreCoded* matrix, int64_t rows, int32_t multiprocessors);
 
@@ -158,8 +162,6 @@ typedef struct CoreCodedRows {
   int64_t rows;       /* 0 ... 2^31 - 1 */
   int64_t first;      /* 0 ... 2^31 - 1; 0 where there are ids */
 } CoreCodedRows;
-
-CORE_API CoreStatus core_coded_rows(const CoreCodedRows* args, void* stream);
 
 /* ---- sampling ---- */
 
@@ -177,7 +179,6 @@ typedef struct CoreSampleRows {
   int32_t dtype;                /* CoreDtype of logits */
 } CoreSampleRows;
 
-CORE_API CoreStatus core_sample_rows(const CoreSampleRows* args, void* stream);
 #ifdef __cplusplus
 }
 #endif

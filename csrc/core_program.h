@@ -1,5 +1,5 @@
-/* The part of the C ABI that core_cpu alone exports: packed weights, and programs of ops that are recorded once and
- * replayed as one call a step.
+/* What core_cpu exports beside core.h: packed weights, and programs of ops that are recorded once and replayed as one
+ * call a step.
  *
  * Activations are float32, [rows, width], in a workspace that the program owns: an op names them by CoreValue. The
  * number of rows is one of the batch's own numbers, so that one program serves every batch.
@@ -118,14 +118,6 @@ typedef struct CoreValue {
   int32_t rows;   /* CoreRows */
 } CoreValue;
 
-/* Storage of keys and values. The integer formats hold scale and zero of each token and head beside the codes. */
-typedef enum CoreKv {
-  CORE_KV_FLOAT32 = 1,
-  CORE_KV_BFLOAT16 = 2,
-  CORE_KV_INT8 = 3,
-  CORE_KV_UINT4 = 4,
-} CoreKv;
-
 typedef struct CoreShape {
   int64_t workspace;  /* floats of all values */
   int32_t max_tokens; /* of a batch */
@@ -201,12 +193,6 @@ typedef struct CoreAttention {
   float soft_cap; /* scores become soft_cap * tanh(score / soft_cap); 0: they stay */
 } CoreAttention;
 
-typedef enum CoreGate {
-  CORE_GATE_SILU = 1,
-  CORE_GATE_GELU = 2,      /* with the error function */
-  CORE_GATE_GELU_TANH = 3, /* with tanh */
-} CoreGate;
-
 /* out = activation(gate) * up, entry by entry. Right after the products that gate and up are, it is one op with them:
  * gate and up are then not written. */
 typedef struct CoreGated {
@@ -229,14 +215,19 @@ typedef struct CoreSample {
 
 CORE_API CoreStatus core_program_create(CoreCpu* cpu, const CoreShape* shape, CoreProgram** program);
 CORE_API void core_program_destroy(CoreProgram* program); /* null does nothing */
-CORE_API CoreStatus core_program_embed(CoreProgram* program, const CoreEmbed* op);
-CORE_API CoreStatus core_program_norm(CoreProgram* program, const CoreNorm* op);
-CORE_API CoreStatus core_program_linear(CoreProgram* program, const CoreLinear* op);
-CORE_API CoreStatus core_program_rope_append(CoreProgram* program, const CoreRopeAppend* op);
-CORE_API CoreStatus core_program_attention(CoreProgram* program, const CoreAttention* op);
-CORE_API CoreStatus core_program_gated(CoreProgram* program, const CoreGated* op);
-CORE_API CoreStatus core_program_select(CoreProgram* program, const CoreSelect* op);
-CORE_API CoreStatus core_program_sample(CoreProgram* program, const CoreSample* op);
+/* The ops of a program, and the struct that each takes: core_program_embed(program, &embed) appends one. */
+#define CORE_PROGRAM_OPS(OP)      \
+  OP(embed, CoreEmbed)            \
+  OP(norm, CoreNorm)              \
+  OP(linear, CoreLinear)          \
+  OP(rope_append, CoreRopeAppend) \
+  OP(attention, CoreAttention)    \
+  OP(gated, CoreGated)            \
+  OP(select, CoreSelect)          \
+  OP(sample, CoreSample)
+#define CORE_DECLARE_PROGRAM_OP(op, Args) CORE_API CoreStatus core_program_##op(CoreProgram* program, const Args* args);
+CORE_PROGRAM_OPS(CORE_DECLARE_PROGRAM_OP)
+#undef CORE_DECLARE_PROGRAM_OP
 
 /* Bytes of the workspace and of the kernels' own room, for the largest batch, and of one block of keys and values in
  * all layers. */
@@ -276,9 +267,6 @@ typedef struct CoreBatch {
 
 /* Runs every op on the batch, on all threads; returns when the step is done. One run at a time. */
 CORE_API CoreStatus core_program_run(CoreProgram* program, const CoreBatch* batch);
-
-/* The facts of this header, as core_abi has those of core.h. */
-CORE_API const CoreAbiEntry* core_program_abi(void);
 
 #ifdef __cplusplus
 }

@@ -35,7 +35,7 @@ typedef struct CoreSampling {
   int32_t top_k;                   /* 0: all */
   int32_t position;                /* counter of the random numbers */
   int32_t index;                   /* counter of the random numbers */
-  int32_t logprob;                 /* 1: the token's log-probability is wanted */
+  int32_t logprobs;                /* 1: the token's log-probability is wanted */
   int32_t top_logprobs;            /* how many of the row's own most likely ids are wanted, at most CORE_TOP_LOGPROBS */
 } CoreSampling;
 

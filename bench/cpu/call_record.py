@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from headrace_engine.native.abi import Batch
 from headrace_engine.native.program import Program
-from headrace_engine.native.program_abi import Batch
 from headrace_engine.process import launch_process
 from headrace_engine.process import main as core_main
 from headrace_engine.service.program.main import main as service_main

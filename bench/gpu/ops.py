@@ -25,8 +25,8 @@ from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Dtype, Format, Kv, Matrix, MatrixRows
+from headrace_engine.native.abi import QuantizeRows, RowCodes
 from headrace_engine.native.coded import CodedMatrix
-from headrace_engine.native.device_rows import QuantizeRows, RowCodes
 
 from bench.gpu.costs import CODES, FLASH_OP, GROUP, Scale
 from bench.gpu.shapes import BLOCK_SIZE, Stored, random_model

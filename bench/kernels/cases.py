@@ -118,7 +118,7 @@ def samplers(limits: Limits) -> Iterator[Case]:
         "greedy": {},
         "t 0.8": {"temperature": 0.8},
         "t 0.8, p 0.95": {"temperature": 0.8, "top_p": 0.95},
-        "t 0.8, k 40, logprob": {"temperature": 0.8, "top_k": 40, "logprob": 1},
+        "t 0.8, k 40, logprob": {"temperature": 0.8, "top_k": 40, "logprobs": 1},
     }
     for vocab in (49152, 151936):
         for way, sampling in ways.items():

@@ -12,16 +12,6 @@ namespace core {
 
 constexpr int64_t kMaxExtent = INT32_MAX;
 
-// A pointer of a parameter struct, and where in the struct it lies.
-struct PointerField {
-  const void* pointer;
-  size_t offset;
-};
-
-inline CoreStatus bad_field(CoreCode code, size_t offset) {
-  return status(code, offset + 1);
-}
-
 // Bytes of one element; 0 for what is no CoreDtype.
 inline size_t dtype_bytes(int32_t dtype) {
   switch (dtype) {
@@ -35,44 +25,52 @@ inline size_t dtype_bytes(int32_t dtype) {
   }
 }
 
-template <size_t N>
-CoreStatus check_pointers(const PointerField (&fields)[N], size_t alignment) {
-  for (const PointerField& field : fields) {
-    if (field.pointer == nullptr) return bad_field(CORE_NULL_POINTER, field.offset);
-    if (reinterpret_cast<uintptr_t>(field.pointer) % alignment != 0) return bad_field(CORE_MISALIGNED, field.offset);
+// Checks the fields of a parameter struct; the first thing that is wrong stays. Fields are passed as they lie in the
+// struct, by reference: from that comes which one a status names.
+class Check {
+ public:
+  explicit Check(const void* args) : args_(reinterpret_cast<uintptr_t>(args)) {
+    if (args == nullptr) status_ = status(CORE_NULL_POINTER, 0);
   }
-  return CORE_OK;
-}
 
-inline CoreStatus check_scalars(const CoreRmsNorm& args) {
-  if (args.rows < 0 || args.rows > kMaxExtent) return bad_field(CORE_BAD_COUNT, offsetof(CoreRmsNorm, rows));
-  if (args.hidden < 1 || args.hidden > kMaxExtent) return bad_field(CORE_BAD_EXTENT, offsetof(CoreRmsNorm, hidden));
-  if (!std::isfinite(args.eps) || args.eps < 0) return bad_field(CORE_BAD_NUMBER, offsetof(CoreRmsNorm, eps));
-  if (dtype_bytes(args.dtype) == 0) return bad_field(CORE_UNKNOWN_DTYPE, offsetof(CoreRmsNorm, dtype));
-  return CORE_OK;
-}
+  CoreStatus result() const { return status_; }
+  bool ok() const { return status_ == CORE_OK; }
 
-inline CoreStatus check_buffers(const CoreRmsNorm& args) {
-  const PointerField always[] = {
-      {args.x, offsetof(CoreRmsNorm, x)},
-      {args.weight, offsetof(CoreRmsNorm, weight)},
-      {args.out, offsetof(CoreRmsNorm, out)},
-  };
-  const PointerField with_residual[] = {
-      {args.residual, offsetof(CoreRmsNorm, residual)},
-      {args.residual_out, offsetof(CoreRmsNorm, residual_out)},
-  };
-  const size_t alignment = dtype_bytes(args.dtype);
-  const CoreStatus status = check_pointers(always, alignment);
-  if (status != CORE_OK || (args.residual == nullptr && args.residual_out == nullptr)) return status;
-  return check_pointers(with_residual, alignment);
-}
+  template <typename Field>
+  Check& that(bool holds, CoreCode code, const Field& field) {
+    if (ok() && !holds) status_ = status(code, 1 + (reinterpret_cast<uintptr_t>(&field) - args_));
+    return *this;
+  }
 
-// Everything that can be known about a call before it runs.
-inline CoreStatus check(const CoreRmsNorm* args) {
-  if (args == nullptr) return status(CORE_NULL_POINTER, 0);
-  const CoreStatus status = check_scalars(*args);
-  return status != CORE_OK || args->rows == 0 ? status : check_buffers(*args);
-}
+  template <typename Integer>
+  Check& count(const Integer& field) {
+    return that(int64_t{field} >= 0 && int64_t{field} <= kMaxExtent, CORE_BAD_COUNT, field);
+  }
+
+  template <typename Integer>
+  Check& extent(const Integer& field) {
+    return that(int64_t{field} >= 1 && int64_t{field} <= kMaxExtent, CORE_BAD_EXTENT, field);
+  }
+
+  Check& not_negative(const float& field) { return that(std::isfinite(field) && field >= 0, CORE_BAD_NUMBER, field); }
+
+  Check& dtype(const int32_t& field) { return that(dtype_bytes(field) != 0, CORE_UNKNOWN_DTYPE, field); }
+
+  template <typename T>
+  Check& pointer(T* const& field, size_t alignment = 1) {
+    that(field != nullptr, CORE_NULL_POINTER, field);
+    return that(reinterpret_cast<uintptr_t>(field) % alignment == 0, CORE_MISALIGNED, field);
+  }
+
+  // A pointer that may be null.
+  template <typename T>
+  Check& optional(T* const& field, size_t alignment) {
+    return field == nullptr ? *this : pointer(field, alignment);
+  }
+
+ private:
+  const uintptr_t args_;
+  CoreStatus status_ = CORE_OK;
+};
 
 }  // namespace core

@@ -16,29 +16,26 @@ namespace {
 constexpr int32_t kMostThreads = 1024;
 constexpr int64_t kPage = 4096;
 
-// Every node has threads, and the first of all is of the first.
-CoreStatus check_nodes(const CoreCpuOptions& options) {
-  if (options.nodes == nullptr) return CORE_OK;
+// Whether every node has threads, and the first of all is of the first.
+bool are_nodes(const int32_t* nodes, int32_t threads) {
   bool has_threads[kMostNodes] = {};
-  int32_t nodes = 0;
-  for (int32_t i = 0; i < options.threads; i++) {
-    const int32_t node = options.nodes[i];
-    if (node < 0 || node >= kMostNodes) return bad_field(CORE_BAD_THREADS, offsetof(CoreCpuOptions, nodes));
-    has_threads[node] = true;
-    nodes = std::max(nodes, node + 1);
+  int32_t count = 0;
+  for (int32_t i = 0; i < threads; i++) {
+    if (nodes[i] < 0 || nodes[i] >= kMostNodes) return false;
+    has_threads[nodes[i]] = true;
+    count = std::max(count, nodes[i] + 1);
   }
-  const bool gaps = std::count(has_threads, has_threads + nodes, true) != nodes;
-  return gaps || options.nodes[0] != 0 ? bad_field(CORE_BAD_THREADS, offsetof(CoreCpuOptions, nodes)) : CORE_OK;
+  return nodes[0] == 0 && std::count(has_threads, has_threads + count, true) == count;
 }
 
-CoreStatus check_options(const CoreCpuOptions& options) {
-  if (options.threads < 1 || options.threads > kMostThreads) {
-    return bad_field(CORE_BAD_THREADS, offsetof(CoreCpuOptions, threads));
-  }
-  if (options.isa < CORE_ISA_NONE || options.isa > best_isa() || best_isa() == CORE_ISA_NONE) {
-    return bad_field(CORE_NO_ISA, offsetof(CoreCpuOptions, isa));
-  }
-  return check_nodes(options);
+CoreStatus check_options(const CoreCpuOptions* options) {
+  Check check(options);
+  if (!check.ok()) return check.result();
+  const auto& [cpus, nodes, threads, isa] = *options;
+  const bool has_isa = isa >= CORE_ISA_NONE && isa <= best_isa() && best_isa() != CORE_ISA_NONE;
+  check.that(threads >= 1 && threads <= kMostThreads, CORE_BAD_THREADS, threads).that(has_isa, CORE_NO_ISA, isa);
+  if (check.ok() && nodes != nullptr) check.that(are_nodes(nodes, threads), CORE_BAD_THREADS, nodes);
+  return check.result();
 }
 
 // Pages to be taken from the system: one phase.
@@ -60,6 +57,11 @@ struct Touching {
 };
 
 }  // namespace
+
+const char* device_error_text(int) {
+  return "the CPU has no device errors";
+}
+
 }  // namespace core
 
 int32_t core_cpu_best_isa(void) {
@@ -67,8 +69,8 @@ int32_t core_cpu_best_isa(void) {
 }
 
 CoreStatus core_cpu_create(const CoreCpuOptions* options, CoreCpu** cpu) {
-  if (options == nullptr || cpu == nullptr) return core::status(CORE_NULL_POINTER, 0);
-  if (const CoreStatus status = core::check_options(*options); status != CORE_OK) return status;
+  if (cpu == nullptr) return core::status(CORE_NULL_POINTER, 0);
+  if (const CoreStatus status = core::check_options(options); status != CORE_OK) return status;
   const auto isa = options->isa == CORE_ISA_NONE ? core::best_isa() : static_cast<CoreIsa>(options->isa);
   try {
     *cpu = new CoreCpu{core::Pool(options->threads, options->cpus, options->nodes), isa, core::kernels_of(isa)};

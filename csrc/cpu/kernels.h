@@ -99,15 +99,11 @@ struct Kernel {
   int64_t (*room_bytes)(const void* op, const CoreShape& shape, int32_t threads);
 };
 
+// One for each op of a program, which takes what is recorded of it.
 struct Kernels {
-  Kernel embed;        // EmbedOp
-  Kernel norm;         // CoreNorm
-  Kernel linear;       // LinearOp
-  Kernel rope_append;  // CoreRopeAppend
-  Kernel attention;    // CoreAttention
-  Kernel gated;        // CoreGated
-  Kernel select;       // CoreSelect
-  Kernel sample;       // CoreSample
+#define CORE_OP_KERNEL(op, Args) Kernel op;
+  CORE_PROGRAM_OPS(CORE_OP_KERNEL)
+#undef CORE_OP_KERNEL
 };
 
 }  // namespace core

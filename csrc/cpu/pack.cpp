@@ -101,27 +101,23 @@ void pack_tile(const Tile& tile) {
 }
 
 CoreStatus check_pack(const CorePack& pack) {
-  if (pack.weight == nullptr) return bad_field(CORE_NULL_POINTER, offsetof(CorePack, weight));
+  Check check(&pack);
+  check.pointer(pack.weight);
+  if (!check.ok()) return check.result();
   const CoreWeight& weight = *pack.weight;
-  if (const CoreStatus status = check(weight); status != CORE_OK) {
-    return bad_field(code_of(status), offsetof(CorePack, weight));
-  }
-  if (weight.data == nullptr) return bad_field(CORE_NULL_POINTER, offsetof(CorePack, weight));
-  if (pack.rows_data == nullptr) return bad_field(CORE_NULL_POINTER, offsetof(CorePack, rows_data));
-  if (is_integer(weight) && pack.row_scales == nullptr) {
-    return bad_field(CORE_NULL_POINTER, offsetof(CorePack, row_scales));
-  }
-  if (is_integer(weight) && (pack.row_offsets != nullptr) != (weight.offsets != 0)) {
-    return bad_field(CORE_NULL_POINTER, offsetof(CorePack, row_offsets));
-  }
+  const CoreStatus described = core::check(weight);
   const int64_t last = pack.first_row + pack.rows;
-  if (pack.first_row < 0 || pack.first_row % kTileOutputs != 0) {
-    return bad_field(CORE_BAD_COUNT, offsetof(CorePack, first_row));
+  const bool first_right = pack.first_row >= 0 && pack.first_row % kTileOutputs == 0;
+  const bool rows_right =
+      pack.rows >= 1 && last <= weight.outputs && (last % kTileOutputs == 0 || last == weight.outputs);
+  const bool offsets_right = (pack.row_offsets != nullptr) == (weight.offsets != 0);
+  check.that(described == CORE_OK, code_of(described), pack.weight);
+  check.that(weight.data != nullptr, CORE_NULL_POINTER, pack.weight).pointer(pack.rows_data);
+  if (is_integer(weight)) {
+    check.pointer(pack.row_scales).that(offsets_right, CORE_NULL_POINTER, pack.row_offsets);
   }
-  if (pack.rows < 1 || last > weight.outputs || (last % kTileOutputs != 0 && last != weight.outputs)) {
-    return bad_field(CORE_BAD_EXTENT, offsetof(CorePack, rows));
-  }
-  return CORE_OK;
+  check.that(first_right, CORE_BAD_COUNT, pack.first_row).that(rows_right, CORE_BAD_EXTENT, pack.rows);
+  return check.result();
 }
 
 float number_at(const CoreWeight& weight, const std::byte* tile, int64_t column, int64_t k) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -13,7 +14,19 @@
 
 namespace core {
 
-using Op = std::variant<EmbedOp, CoreNorm, LinearOp, CoreRopeAppend, CoreAttention, CoreGated, CoreSelect, CoreSample>;
+// What is recorded of an op: its struct, or a copy of what that points to.
+template <typename Args>
+Args recorded(const Args& op) {
+  return op;
+}
+EmbedOp recorded(const CoreEmbed& op);
+LinearOp recorded(const CoreLinear& op);
+
+template <typename First, typename... Args>
+using AnyOf = std::variant<decltype(recorded(std::declval<Args>()))...>;
+#define CORE_OP_TYPE(op, Args) , Args
+using Op = AnyOf<void CORE_PROGRAM_OPS(CORE_OP_TYPE)>;
+#undef CORE_OP_TYPE
 
 struct RecordedOp {
   Op op;

@@ -35,71 +35,56 @@ int32_t tile_positions(const CoreShape& shape) {
   return static_cast<int32_t>(std::clamp<int64_t>(kTileQueries / group, 1, kTilePositions));
 }
 
-CoreStatus check_sequences(const CoreProgram& program, const CoreBatch& batch) {
+// Whether the rows of a sequence, and all that they attend to, are where the pool has blocks.
+bool is_there(const CoreProgram& program, const CoreSequence& sequence) {
   const CoreShape& shape = program.shape;
+  const int64_t context = int64_t{sequence.start} + sequence.length;
+  if (sequence.length < 1 || sequence.start < 0 || context > shape.max_positions || sequence.blocks == nullptr) {
+    return false;
+  }
+  const int64_t blocks = (context + shape.block_size - 1) / shape.block_size;
+  return std::all_of(sequence.blocks, sequence.blocks + blocks,
+                     [&](int32_t block) { return block >= 0 && block < program.kv.num_blocks; });
+}
+
+void check_sequences(Check& check, const CoreProgram& program, const CoreBatch& batch) {
   int64_t rows = 0;
-  for (int32_t i = 0; i < batch.num_sequences; i++) {
-    const CoreSequence& sequence = batch.sequences[i];
-    const int64_t context = int64_t{sequence.start} + sequence.length;
-    if (sequence.length < 1 || sequence.start < 0 || context > shape.max_positions || sequence.blocks == nullptr) {
-      return bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, sequences));
-    }
-    for (int64_t block = 0; block * shape.block_size < context; block++) {
-      if (sequence.blocks[block] < 0 || sequence.blocks[block] >= program.kv.num_blocks) {
-        return bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, sequences));
-      }
-    }
-    rows += sequence.length;
+  for (int32_t i = 0; check.ok() && i < batch.num_sequences; i++) {
+    check.that(is_there(program, batch.sequences[i]), CORE_BAD_BATCH, batch.sequences);
+    rows += batch.sequences[i].length;
   }
-  return rows == batch.num_tokens ? CORE_OK : bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, num_tokens));
+  check.that(rows == batch.num_tokens, CORE_BAD_BATCH, batch.num_tokens);
 }
 
-CoreStatus check_rows(const CoreProgram& program, const CoreBatch& batch) {
-  for (int32_t row = 0; row < batch.num_tokens; row++) {
-    if (batch.token_ids[row] < 0 || batch.token_ids[row] >= program.shape.vocab) {
-      return bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, token_ids));
-    }
-  }
-  for (int32_t i = 0; i < batch.num_logits; i++) {
-    if (batch.wanted[i] < 0 || batch.wanted[i] >= batch.num_tokens) {
-      return bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, wanted));
-    }
-  }
-  return CORE_OK;
-}
-
-CoreStatus check_sampling(const CoreBatch& batch) {
-  for (int32_t i = 0; i < batch.num_logits; i++) {
+void check_sampling(Check& check, const CoreBatch& batch) {
+  for (int32_t i = 0; check.ok() && i < batch.num_logits; i++) {
     const int32_t top = batch.sampling[i].top_logprobs;
-    if (top < 0 || top > CORE_TOP_LOGPROBS) return bad_field(CORE_BAD_BATCH, offsetof(CoreBatch, sampling));
-    if (top == 0) continue;
-    if (batch.top_ids == nullptr) return bad_field(CORE_NULL_POINTER, offsetof(CoreBatch, top_ids));
-    if (batch.top_logprobs == nullptr) return bad_field(CORE_NULL_POINTER, offsetof(CoreBatch, top_logprobs));
+    check.that(top >= 0 && top <= CORE_TOP_LOGPROBS, CORE_BAD_BATCH, batch.sampling);
+    if (top != 0) check.pointer(batch.top_ids).pointer(batch.top_logprobs);
   }
-  return CORE_OK;
+}
+
+// Whether all numbers of an array are in 0 ... most - 1.
+bool are_below(const int32_t* numbers, int32_t count, int32_t most) {
+  return std::all_of(numbers, numbers + count, [most](int32_t number) { return number >= 0 && number < most; });
 }
 
 CoreStatus check_batch(const CoreProgram& program, const CoreBatch& batch) {
   const CoreShape& shape = program.shape;
-  const struct {
-    int32_t count, most;
-    size_t offset;
-  } counts[] = {{batch.num_tokens, shape.max_tokens, offsetof(CoreBatch, num_tokens)},
-                {batch.num_sequences, shape.max_sequences, offsetof(CoreBatch, num_sequences)},
-                {batch.num_logits, shape.max_logits, offsetof(CoreBatch, num_logits)}};
-  for (const auto& [count, most, offset] : counts) {
-    if (count < 0 || count > most) return bad_field(CORE_BAD_BATCH, offset);
-  }
-  const PointerField rows[] = {{batch.token_ids, offsetof(CoreBatch, token_ids)},
-                               {batch.sequences, offsetof(CoreBatch, sequences)}};
-  const PointerField logits[] = {{batch.wanted, offsetof(CoreBatch, wanted)},
-                                 {batch.sampling, offsetof(CoreBatch, sampling)},
-                                 {batch.sampled, offsetof(CoreBatch, sampled)}};
-  CoreStatus status = batch.num_tokens == 0 ? CORE_OK : check_pointers(rows, alignof(int32_t));
-  if (status == CORE_OK && batch.num_logits != 0) status = check_pointers(logits, alignof(int32_t));
-  if (status == CORE_OK) status = check_sequences(program, batch);
-  if (status == CORE_OK) status = check_sampling(batch);
-  return status == CORE_OK ? check_rows(program, batch) : status;
+  Check check(&batch);
+  check.that(batch.num_tokens >= 0 && batch.num_tokens <= shape.max_tokens, CORE_BAD_BATCH, batch.num_tokens);
+  check.that(batch.num_sequences >= 0 && batch.num_sequences <= shape.max_sequences, CORE_BAD_BATCH,
+             batch.num_sequences);
+  check.that(batch.num_logits >= 0 && batch.num_logits <= shape.max_logits, CORE_BAD_BATCH, batch.num_logits);
+  if (batch.num_tokens != 0) check.pointer(batch.token_ids, 4);
+  if (batch.num_sequences != 0) check.pointer(batch.sequences, 4);
+  if (batch.num_logits != 0) check.pointer(batch.wanted, 4).pointer(batch.sampling, 4).pointer(batch.sampled, 4);
+  if (!check.ok()) return check.result();
+  check_sequences(check, program, batch);
+  check_sampling(check, batch);
+  check.that(are_below(batch.token_ids, batch.num_tokens, shape.vocab), CORE_BAD_BATCH, batch.token_ids);
+  check.that(are_below(batch.wanted, batch.num_logits, batch.num_tokens), CORE_BAD_BATCH, batch.wanted);
+  return check.result();
 }
 
 // The phases of a program's ops, as the pool's work.

@@ -35,21 +35,15 @@ int64_t filled_inputs(const CoreWeight& weight) {
   return up_to_multiple(weight.inputs, std::max<int64_t>(weight.group, kInputPadding));
 }
 
-CoreStatus check_integer(const CoreWeight& weight) {
+void check_integer(Check& check, const CoreWeight& weight) {
   const int32_t group = weight.group;
-  if (group != 0 && group != 16 && group != 32 && group != 64 && group != 128) {
-    return bad_field(CORE_BAD_GROUP, offsetof(CoreWeight, group));
-  }
-  if (weight.scales != CORE_FLOAT32 && weight.scales != CORE_FLOAT16) {
-    return bad_field(CORE_UNKNOWN_DTYPE, offsetof(CoreWeight, scales));
-  }
-  if (weight.zero < 0 || weight.zero > 255) return bad_field(CORE_BAD_CODE, offsetof(CoreWeight, zero));
-  if (weight.codebook == 0) return CORE_OK;
-  if (weight.format != CORE_FORMAT_INT4) return bad_field(CORE_BAD_CODE, offsetof(CoreWeight, codebook));
-  for (float value : weight.values) {
-    if (!std::isfinite(value)) return bad_field(CORE_BAD_CODE, offsetof(CoreWeight, values));
-  }
-  return CORE_OK;
+  const bool groups = group == 0 || group == 16 || group == 32 || group == 64 || group == 128;
+  const bool scales = weight.scales == CORE_FLOAT32 || weight.scales == CORE_FLOAT16;
+  check.that(groups, CORE_BAD_GROUP, weight.group).that(scales, CORE_UNKNOWN_DTYPE, weight.scales);
+  check.that(weight.zero >= 0 && weight.zero <= 255, CORE_BAD_CODE, weight.zero);
+  if (weight.codebook == 0) return;
+  check.that(weight.format == CORE_FORMAT_INT4, CORE_BAD_CODE, weight.codebook);
+  for (float value : weight.values) check.that(std::isfinite(value), CORE_BAD_CODE, weight.values);
 }
 
 }  // namespace
@@ -66,18 +60,14 @@ WeightLayout::WeightLayout(const CoreWeight& weight)
       tile_bytes(groups * group_bytes) {}
 
 CoreStatus check(const CoreWeight& weight) {
-  if (weight.outputs < 1 || weight.outputs > kMaxExtent) {
-    return bad_field(CORE_BAD_EXTENT, offsetof(CoreWeight, outputs));
-  }
-  if (weight.inputs < 1 || weight.inputs > kMaxExtent) return bad_field(CORE_BAD_EXTENT, offsetof(CoreWeight, inputs));
-  if (weight.format < CORE_FORMAT_FLOAT32 || weight.format > CORE_FORMAT_INT4) {
-    return bad_field(CORE_UNKNOWN_DTYPE, offsetof(CoreWeight, format));
-  }
-  if (weight.shards < 0 || weight.shards > kMostNodes) return bad_field(CORE_BAD_COUNT, offsetof(CoreWeight, shards));
-  if (weight.shards > 1 && (weight.stride <= 0 || weight.stride % 64 != 0)) {
-    return bad_field(CORE_BAD_EXTENT, offsetof(CoreWeight, stride));
-  }
-  return is_integer(weight) ? check_integer(weight) : CORE_OK;
+  const bool known = weight.format >= CORE_FORMAT_FLOAT32 && weight.format <= CORE_FORMAT_INT4;
+  const bool apart = weight.shards <= 1 || (weight.stride > 0 && weight.stride % 64 == 0);
+  Check check(&weight);
+  check.extent(weight.outputs).extent(weight.inputs).that(known, CORE_UNKNOWN_DTYPE, weight.format);
+  check.that(weight.shards >= 0 && weight.shards <= kMostNodes, CORE_BAD_COUNT, weight.shards);
+  check.that(apart, CORE_BAD_EXTENT, weight.stride);
+  if (is_integer(weight)) check_integer(check, weight);
+  return check.result();
 }
 
 }  // namespace core

@@ -1,13 +1,31 @@
 // The entry points of core_cuda and core_sim: check, enqueue, return.
-#include "common/check.h"
-#include "core.h"
+#include "cuda/checks_coded.h"
+#include "cuda/checks_kv.h"
+#include "cuda/checks_rows.h"
 #include "cuda/ops.h"
 
-const char* core::device_error_text(int error) {
+namespace core {
+
+const char* device_error_text(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
 
-CoreStatus core_rms_norm(const CoreRmsNorm* args, void* stream) {
-  const CoreStatus status = core::check(args);
-  return status == CORE_OK ? core::rms_norm(*args, static_cast<Stream>(stream)) : status;
+// Enqueues an op after everything that can be known about the call has been checked.
+template <typename Args>
+static CoreStatus checked(const Args* args, CoreStatus (*op)(const Args&, Stream), void* stream) {
+  Check check(args);
+  if (check.ok()) check_op(check, *args);
+  return check.ok() ? op(*args, static_cast<Stream>(stream)) : check.result();
+}
+
+}  // namespace core
+
+#define ENTRY(op, Args)                                  \
+  CoreStatus core_##op(const Args* args, void* stream) { \
+    return core::checked(args, core::op, stream);        \
+  }
+CORE_DEVICE_OPS(ENTRY)
+
+int64_t core_kv_block_bytes(const CoreKvBlocks* blocks) {
+  return blocks != nullptr && core::is_kv_shape(*blocks) ? core::block_bytes(*blocks) : 0;
 }

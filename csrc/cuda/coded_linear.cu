@@ -225,7 +225,7 @@ CoreStatus coded_linear(const CoreCodedLinear& args, Stream stream) {
 
 int32_t core_coded_splits(const CoreCoded* matrix, int64_t rows, int32_t multiprocessors) {
   constexpr int64_t kBlocksOfEach = 2, kFewestRounds = core::kMostStages;
-  if (matrix == nullptr || core::check_coded(*matrix, 0) != CORE_OK || multiprocessors < 1) return 0;
+  if (core::coded_status(matrix) != CORE_OK || multiprocessors < 1) return 0;
   const core::CodedLayout layout(*matrix);
   const int64_t across = rows <= 16 ? 1 : 2, deep = core::kWarps / across, rows_of_block = core::kMostXTiles * 8;
   const int64_t tiles = (layout.tiles + across - 1) / across, rounds = (layout.steps + deep - 1) / deep;

@@ -70,35 +70,36 @@ void clear_tiles(const CoreCodedPack& pack, const CodedLayout& layout) {
   if (pack.matrix->offsets != 0) clear(layout.code_bytes + layout.scales_bytes, layout.scales_bytes / layout.tiles);
 }
 
-CoreStatus check_pack(const CoreCodedPack& pack) {
-  constexpr size_t kMatrix = offsetof(CoreCodedPack, matrix);
-  if (pack.matrix == nullptr) return bad_field(CORE_NULL_POINTER, kMatrix);
-  const CoreCoded& matrix = *pack.matrix;
-  if (const CoreStatus status = check_coded(matrix, 0); status != CORE_OK) return bad_field(code_of(status), kMatrix);
-  const int64_t last = pack.first_row + pack.rows;
-  const bool first_right = pack.first_row >= 0 && pack.first_row % kTileOutputs == 0;
+CoreStatus check_pack(const CoreCodedPack* pack) {
+  Check check(pack);
+  if (!check.ok()) return check.result();
+  check.pointer(pack->matrix);
+  if (!check.ok()) return check.result();
+  const CoreCoded& matrix = *pack->matrix;
+  const CoreStatus described = coded_status(&matrix);
+  const int64_t last = pack->first_row + pack->rows;
+  const bool first_right = pack->first_row >= 0 && pack->first_row % kTileOutputs == 0;
   const bool rows_right =
-      pack.rows >= 1 && last <= matrix.outputs && (last % kTileOutputs == 0 || last == matrix.outputs);
-  return first_bad({check_pointer(matrix.data, kChunkBytes, kMatrix),
-                    check_pointer(pack.codes, 1, offsetof(CoreCodedPack, codes)),
-                    check_pointer(pack.row_scales, sizeof(float), offsetof(CoreCodedPack, row_scales)),
-                    require((pack.row_offsets != nullptr) == (matrix.offsets != 0), CORE_NULL_POINTER,
-                            offsetof(CoreCodedPack, row_offsets)),
-                    require(first_right, CORE_BAD_COUNT, offsetof(CoreCodedPack, first_row)),
-                    require(rows_right, CORE_BAD_EXTENT, offsetof(CoreCodedPack, rows))});
+      pack->rows >= 1 && last <= matrix.outputs && (last % kTileOutputs == 0 || last == matrix.outputs);
+  const bool aligned = reinterpret_cast<uintptr_t>(matrix.data) % kChunkBytes == 0;
+  check.that(described == CORE_OK, code_of(described), pack->matrix);
+  check.that(matrix.data != nullptr, CORE_NULL_POINTER, pack->matrix).that(aligned, CORE_MISALIGNED, pack->matrix);
+  check.pointer(pack->codes).pointer(pack->row_scales, sizeof(float));
+  check.that((pack->row_offsets != nullptr) == (matrix.offsets != 0), CORE_NULL_POINTER, pack->row_offsets);
+  check.that(first_right, CORE_BAD_COUNT, pack->first_row).that(rows_right, CORE_BAD_EXTENT, pack->rows);
+  return check.result();
 }
 
 }  // namespace
 }  // namespace core
 
 int64_t core_coded_bytes(const CoreCoded* matrix) {
-  if (matrix == nullptr || core::check_coded(*matrix, 0) != CORE_OK) return 0;
+  if (core::coded_status(matrix) != CORE_OK) return 0;
   return core::CodedLayout(*matrix).bytes(*matrix);
 }
 
 CoreStatus core_coded_pack(const CoreCodedPack* pack) {
-  if (pack == nullptr) return core::status(CORE_NULL_POINTER, 0);
-  if (const CoreStatus status = core::check_pack(*pack); status != CORE_OK) return status;
+  if (const CoreStatus status = core::check_pack(pack); status != CORE_OK) return status;
   const core::CodedLayout layout(*pack->matrix);
   core::clear_tiles(*pack, layout);
   for (int64_t row = 0; row < pack->rows; row++) {
@@ -110,7 +111,7 @@ CoreStatus core_coded_pack(const CoreCodedPack* pack) {
 
 CoreStatus core_coded_row(const CoreCoded* matrix, int64_t row, float* values) {
   if (matrix == nullptr || matrix->data == nullptr || values == nullptr) return core::status(CORE_NULL_POINTER, 0);
-  if (const CoreStatus status = core::check_coded(*matrix, 0); status != CORE_OK) return status;
+  if (const CoreStatus status = core::coded_status(matrix); status != CORE_OK) return status;
   if (row < 0 || row >= matrix->outputs) return core::status(CORE_BAD_COUNT, 0);
   const core::CodedLayout layout(*matrix);
   const auto* data = static_cast<const uint8_t*>(matrix->data);

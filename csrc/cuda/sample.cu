@@ -22,13 +22,13 @@ __device__ double tell(const CoreSampleRows& args, const Logits<T>& own, const P
   const int64_t row = blockIdx.x;
   const CoreSampling& sampling = args.sampling[row];
   const auto count = static_cast<int32_t>(min(static_cast<int64_t>(sampling.top_logprobs), own.count));
-  if (sampling.logprob == 0 && count == 0) return 0.0;
+  if (sampling.logprobs == 0 && count == 0) return 0.0;
   const double total = log_sum(own, peak.logit);
   if (count > 0) {
     const int64_t first = row * CORE_TOP_LOGPROBS;
     put_top(own, {args.top_ids + first, args.top_logprobs + first, count, total}, peak.mine, shared);
   }
-  return sampling.logprob != 0 ? static_cast<double>(own.at(token)) - total : 0.0;
+  return sampling.logprobs != 0 ? static_cast<double>(own.at(token)) - total : 0.0;
 }
 
 template <typename T>

@@ -34,7 +34,6 @@ class CorePlan:
     Attributes:
         path: the directory or file that holds the model, already resolved on this host.
         backend: name of the runner: "cpu", "torch", or "auto": chosen by the device.
-        native_ops: let the backend use csrc where it can.
         num_threads: compute threads; 0 = physical cores within quota and affinity.
         max_length: tokens of the longest sequence; 0 = the model's own limit.
         max_prefill_tokens: tokens computed in one step.
@@ -53,7 +52,6 @@ class CorePlan:
     format: ModelFormat
     file_prefix: str = ""
     backend: str = "auto"
-    native_ops: bool = False
     dtype: ComputeDtype = ComputeDtype.AUTO
     compute_unit: ComputeUnit | None = None
     device_list: tuple[int, ...] = ()

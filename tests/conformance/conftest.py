@@ -90,8 +90,8 @@ def gateway(engine: Server) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def inprocess(processors: dict[str, Path]) -> Iterator[Transport]:
-    """An engine in this process, with the native core's norms."""
-    transport = open_transport("inprocess:", {"name": "e1", "native_ops": True, "logits_processors": processors})
+    """An engine in this process."""
+    transport = open_transport("inprocess:", {"name": "e1", "logits_processors": processors})
     yield _Shared(transport)
     transport.close()
 

@@ -59,7 +59,7 @@ def sanitized_programs() -> Path:
     """Folder of the C++ test programs, built with AddressSanitizer and UndefinedBehaviorSanitizer."""
     need_sim()
     options = ("-DCORE_CUDA=OFF", sim_option(), "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_CXX_FLAGS={SANITIZE}")
-    targets = ("norm_cpu", "norm_sim", "kv_sim", "rows_sim", "program_cpu", "sim_cases", "tensor_cases")
+    targets = ("norm_sim", "kv_sim", "rows_sim", "program_cpu", "sim_cases", "tensor_cases")
     return cmake("native-sanitized", "tests/native", *options, targets=targets)
 
 
@@ -116,9 +116,9 @@ def cuda_libraries() -> Path:
     return Path(override) if override else cmake("native-card", "csrc", *options)
 
 
-@pytest.fixture(params=["cpu", "sim:forward", "sim:reverse", "sim:random:1", "cuda"])
+@pytest.fixture(params=["sim:forward", "sim:reverse", "sim:random:1", "cuda"])
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Native:
-    """Each library in turn; the simulated one in several orders of its threads."""
+    """Each library that has the ops of devices; the simulated one in several orders of its threads."""
     return _loaded(request, monkeypatch)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from headrace_engine.native import Kv
-from headrace_engine.native.device_kv import KvBlocks
+from headrace_engine.native.abi import KvBlocks
 from torch import Tensor
 
 BITS = {Kv.BFLOAT16: 16, Kv.INT8: 8, Kv.UINT4: 4}

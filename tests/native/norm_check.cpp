@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core.h"
+#include "core_device.h"
 
 namespace {
 

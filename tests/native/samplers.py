@@ -16,7 +16,7 @@ from headrace_engine.native import Cpu, Dtype, Kv, Limit, Memory, Native, Progra
 from headrace_engine.native import LogitChanges as ChangesStruct
 from headrace_engine.native import Sampled as SampledStruct
 from headrace_engine.native import Sampling as SamplingStruct
-from headrace_engine.native.device_rows import SampleRows
+from headrace_engine.native.abi import SampleRows
 from native.buffers import TORCH, stream_of
 from torch import Tensor
 
@@ -121,7 +121,7 @@ class DeviceSampler:
             top_k=min(params.top_k, 2**31 - 1),
             position=step.position,
             index=step.index,
-            logprob=params.logprobs,
+            logprobs=params.logprobs,
             top_logprobs=params.top_logprobs,
         )
 

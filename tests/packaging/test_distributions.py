@@ -15,14 +15,13 @@ PACKAGES = {
     "engine_service": "headrace_engine",
 }
 
-NORM = """
-import ctypes
-from headrace_engine.native import Dtype, load
-numbers = (ctypes.c_float * 4)(1, 2, 3, 4)
-ones, out = (ctypes.c_float * 4)(1, 1, 1, 1), (ctypes.c_float * 4)()
-at = {name: ctypes.addressof(buffer) for name, buffer in {"x": numbers, "weight": ones, "out": out}.items()}
-load("cpu").rms_norm(**at, rows=1, hidden=4, eps=0.0, dtype=Dtype.FLOAT32)
-print(*(round(number / out[0], 3) for number in out))
+PACKED = """
+import numpy
+from headrace_engine.native import Cpu, Format, Matrix, MatrixRows, Memory, PackedMatrix, load
+native = load("cpu")
+packed = PackedMatrix(native, Matrix(outputs=1, inputs=4, format=Format.FLOAT32), Memory(native, 4096))
+packed.pack(Cpu(native, threads=1), MatrixRows(numpy.array([[1, 2, 3, 4]], dtype=numpy.float32)))
+print(*packed.row(0))
 """
 
 
@@ -96,15 +95,20 @@ def test_the_engine_wheel_fits_every_python_and_has_the_library(built: dict[str,
     engine = built["engine_service"]
     assert re.fullmatch(r"headrace_engine-.+-py3-none-linux_\w+\.whl", engine.wheel.name)
     assert [name for name in engine.files if ".so" in name] == ["headrace_engine/lib/libcore_cpu.so"]
-    assert {"csrc/CMakeLists.txt", "csrc/core.h", "LICENSE"} <= engine.sources
+    assert {"csrc/CMakeLists.txt", "csrc/abi.py", "csrc/core.h", "LICENSE"} <= engine.sources
     assert "headrace_engine/py.typed" in engine.files
+
+
+def test_the_engine_s_wheel_alone_carries_what_is_made_of_headers(built: dict[str, Distribution]) -> None:
+    engine = built["engine_service"]
+    assert "headrace_engine/native/abi.py" in engine.files - engine.sources
 
 
 def test_the_library_inside_the_engine_s_wheel_works(
     built: dict[str, Distribution], python: Path, tmp_path: Path
 ) -> None:
     built["proto"].unpack(tmp_path)
-    printed = call(python, "-c", NORM, path=built["engine_service"].unpack(tmp_path))
+    printed = call(python, "-c", PACKED, path=built["engine_service"].unpack(tmp_path))
     assert printed.split() == ["1.0", "2.0", "3.0", "4.0"]
 
 

@@ -156,4 +156,4 @@ void join_parts(const void* data, const Step& step, int64_t first, int64_t last,
   }
 }
 
-const Kernel kAttention = {{{attention_jobs, attention}, {join_jobs, join_parts}}, attention_shared, attention_room};
+const Kernel attention_kernel = {{{attention_jobs, attention}, {join_jobs, join_parts}}, attention_shared, attention_room};

@@ -122,4 +122,4 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
 #endif
 }
 
-const Kernel kLinear = {{{convert_jobs, convert}, {nullptr, multiply_tiles, tile_jobs}}, linear_shared, linear_room};
+const Kernel linear_kernel = {{{convert_jobs, convert}, {nullptr, multiply_tiles, tile_jobs}}, linear_shared, linear_room};

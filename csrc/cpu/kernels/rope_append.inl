@@ -141,4 +141,4 @@ int64_t rope_append_room(const void*, const CoreShape& shape, int32_t) {
   return 2 * shape.head_dim * 4;
 }
 
-const Kernel kRopeAppend = {{{rope_append_jobs, rope_append}, {}}, nullptr, rope_append_room};
+const Kernel rope_append_kernel = {{{rope_append_jobs, rope_append}, {}}, nullptr, rope_append_room};

@@ -19,7 +19,7 @@ void embed(const void* data, const Step& step, int64_t first, int64_t last, Thre
   }
 }
 
-const Kernel kEmbed = {{{embed_jobs, embed}, {}}, nullptr, nullptr};
+const Kernel embed_kernel = {{{embed_jobs, embed}, {}}, nullptr, nullptr};
 
 // ---- norm ----
 
@@ -67,7 +67,7 @@ void norm(const void* data, const Step& step, int64_t first, int64_t last, Threa
   }
 }
 
-const Kernel kNorm = {{{norm_jobs, norm}, {}}, nullptr, nullptr};
+const Kernel norm_kernel = {{{norm_jobs, norm}, {}}, nullptr, nullptr};
 
 // ---- gate ----
 
@@ -132,7 +132,7 @@ void gated(const void* data, const Step& step, int64_t first, int64_t last, Thre
   }
 }
 
-const Kernel kGated = {{{gated_jobs, gated}, {}}, nullptr, nullptr};
+const Kernel gated_kernel = {{{gated_jobs, gated}, {}}, nullptr, nullptr};
 
 // ---- selection ----
 
@@ -148,4 +148,4 @@ void select(const void* data, const Step& step, int64_t first, int64_t last, Thr
   }
 }
 
-const Kernel kSelect = {{{select_jobs, select}, {}}, nullptr, nullptr};
+const Kernel select_kernel = {{{select_jobs, select}, {}}, nullptr, nullptr};

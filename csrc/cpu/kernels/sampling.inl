@@ -134,9 +134,9 @@ Largest top_list(const CoreBatch& batch, int64_t row) {
 // Log-softmax of the row's own logits, of its token and of its most likely ids, as far as they are wanted.
 void fill_logprobs(const CoreSampling& sampling, const float* own, int64_t n, float own_top, CoreSampled& sampled,
                    const Largest& top) {
-  if (sampling.logprob == 0 && top.most == 0) return;
+  if (sampling.logprobs == 0 && top.most == 0) return;
   const double total = static_cast<double>(own_top) + log_sum(own, n, own_top);
-  if (sampling.logprob != 0) sampled.logprob = static_cast<double>(own[sampled.token]) - total;
+  if (sampling.logprobs != 0) sampled.logprob = static_cast<double>(own[sampled.token]) - total;
   if (top.most == 0) return;
   const int64_t found = find_largest(own, n, top);
   for (int64_t i = 0; i < found; i++) top.numbers[i] -= total;
@@ -175,4 +175,4 @@ void sample(const void* data, const Step& step, int64_t first, int64_t last, Thr
   }
 }
 
-const Kernel kSample = {{{sample_jobs, sample}, {}}, nullptr, sample_room};
+const Kernel sample_kernel = {{{sample_jobs, sample}, {}}, nullptr, sample_room};

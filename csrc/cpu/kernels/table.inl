@@ -52,6 +52,8 @@ using namespace core;
 #include "cpu/kernels/sampling.inl"
 // clang-format on
 
-const Kernels kTable = {kEmbed, kNorm, kLinear, kRopeAppend, kAttention, kGated, kSelect, kSample};
+#define CORE_OP_KERNEL(op, Args) op##_kernel,
+const Kernels kTable = {CORE_PROGRAM_OPS(CORE_OP_KERNEL)};
+#undef CORE_OP_KERNEL
 
 }  // namespace

@@ -1,10 +1,14 @@
-"""How a row is drawn, and what was drawn, as csrc's samplers read and write them."""
+"""How rows are drawn, and what was drawn, in the structs that csrc's samplers read and write."""
 
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.generation_config import SamplingParams
@@ -13,85 +17,94 @@ from headrace_engine.native import LogitChanges as ChangesStruct
 from headrace_engine.native import Sampled as SampledStruct
 from headrace_engine.native import Sampling as SamplingStruct
 
-SAMPLING = struct.Struct("@dddQQiiiii0Q")
-CHANGES = struct.Struct("@QQQQQQfiiii0Q")
-SAMPLED = struct.Struct("@dii")
 TOP = int(Limit.TOP_LOGPROBS)
 """Entries of a row's list of most likely ids."""
 
-_SIZES = {SAMPLING: SamplingStruct, SAMPLED: SampledStruct, CHANGES: ChangesStruct}
-assert all(layout.size == ctypes.sizeof(record) for layout, record in _SIZES.items())
+ROW_BYTES = {
+    "changes": ctypes.sizeof(ChangesStruct),
+    "sampling": ctypes.sizeof(SamplingStruct),
+    "sampled": ctypes.sizeof(SampledStruct),
+    "top_ids": TOP * ctypes.sizeof(ctypes.c_int32),
+    "top_logprobs": TOP * ctypes.sizeof(ctypes.c_double),
+}
+"""Bytes that a row takes of each array."""
+
+_PARAMETERS = tuple(field.name for field in fields(SamplingParams))
+"""Fields that CoreSampling has under the same names."""
+
+Bytes = NDArray[np.uint8]
 
 
-def pack_sampling(
-    room: memoryview, number: int, step: SequenceStep, sampling: SamplingParams, changes: int, vocab: int
-) -> None:
-    """Write how row `number` is drawn.
-
-    Args:
-        changes: address of what is done to its logits; 0: nothing is.
-    """
-    SAMPLING.pack_into(
-        room,
-        number * SAMPLING.size,
-        sampling.temperature,
-        sampling.top_p,
-        sampling.min_p,
-        sampling.seed,
-        changes,
-        min(sampling.top_k, vocab),
-        step.position,
-        step.index,
-        sampling.logprobs,
-        sampling.top_logprobs,
-    )
-
-
-def pack_changes(
-    room: memoryview, number: int, changes: LogitChanges, masked_count: int, places: Iterable[int], words: int
-) -> None:
-    """Write what is done to the logits of row `number`.
+class DrawStructs:
+    """The structs of some rows of logits, in memory of the host which a sampler, or its device, reads and writes.
 
     Args:
-        places: addresses of its arrays: penalized, penalties, biased, biases, masked, allowed.
-        words: of the bits that say what is allowed.
+        changes, sampling, sampled, top_ids, top_logprobs: that memory, contiguous, ROW_BYTES a row.
+        vocab: ids of a row.
     """
-    CHANGES.pack_into(
-        room,
-        number * CHANGES.size,
-        *places,
-        changes.repetition,
-        len(changes.penalized),
-        len(changes.biased),
-        masked_count,
-        words,
-    )
+
+    def __init__(
+        self, *, changes: Bytes, sampling: Bytes, sampled: Bytes, top_ids: Bytes, top_logprobs: Bytes, vocab: int
+    ) -> None:
+        self._vocab = vocab
+        self._changes = structs_in(changes, ChangesStruct)
+        self._sampling = structs_in(sampling, SamplingStruct)
+        self._sampled = structs_in(sampled, SampledStruct)
+        self._written: list[SamplingParams | None] = [None] * len(self._sampling)
+        self._top_ids = top_ids.reshape(-1).data.cast("i")
+        self._top_logprobs = top_logprobs.reshape(-1).data.cast("d")
+
+    def pack_sampling(self, number: int, step: SequenceStep, sampling: SamplingParams, changes: int) -> None:
+        """Write how row `number` is drawn.
+
+        Args:
+            changes: address of what is done to its logits; 0: nothing is.
+        """
+        row = self._sampling[number]
+        if self._written[number] is not sampling:  # From step to step most rows are drawn alike.
+            for name in _PARAMETERS:
+                setattr(row, name, getattr(sampling, name))
+            row.top_k = min(sampling.top_k, self._vocab)
+            self._written[number] = sampling
+        row.changes, row.position, row.index = changes, step.position, step.index
+
+    def pack_changes(
+        self, number: int, changes: LogitChanges, masked_count: int, places: Sequence[int], allowed_words: int
+    ) -> None:
+        """Write what is done to the logits of row `number`.
+
+        Args:
+            places: addresses of its arrays: penalized, penalties, biased, biases, masked, allowed.
+            allowed_words: of the bits that say what is allowed.
+        """
+        row = self._changes[number]
+        row.penalized, row.penalties, row.biased, row.biases, row.masked, row.allowed = places
+        row.repetition = changes.repetition
+        row.penalized_count, row.biased_count = len(changes.penalized), len(changes.biased)
+        row.masked_count, row.allowed_words = masked_count, allowed_words
+
+    def drawn(self, rows: Iterable[tuple[int, SamplingParams]]) -> Iterator[Sampled]:
+        """What was drawn for rows that wanted it.
+
+        Args:
+            rows: number of each row, and how it was drawn.
+        """
+        for number, sampling in rows:
+            row = self._sampled[number]
+            token = row.token
+            if not row.finite:
+                yield Sampled(None, error="logits are not finite")
+            elif token < 0:
+                yield Sampled(None)
+            else:
+                top = self._top(number, min(sampling.top_logprobs, self._vocab)) if sampling.top_logprobs else ()
+                yield Sampled(token, row.logprob if sampling.logprobs else None, top=top)
+
+    def _top(self, number: int, count: int) -> Sequence[tuple[int, float]]:
+        span = slice(number * TOP, number * TOP + count)
+        return list(zip(self._top_ids[span], self._top_logprobs[span], strict=True))
 
 
-def unpack_drawn(
-    room: memoryview,
-    tops: tuple[memoryview, memoryview[float]],
-    rows: Iterable[tuple[int, SamplingParams]],
-    vocab: int,
-) -> Iterator[Sampled]:
-    """What was drawn for rows that wanted it.
-
-    Args:
-        tops: the most likely ids and their log-probabilities, TOP a row.
-        rows: number of each row, and how it was drawn.
-    """
-    for number, sampling in rows:
-        logprob, token, finite = SAMPLED.unpack_from(room, number * SAMPLED.size)
-        if not finite:
-            yield Sampled(None, error="logits are not finite")
-        elif token < 0:
-            yield Sampled(None)
-        else:
-            top = _top(tops, number, min(sampling.top_logprobs, vocab)) if sampling.top_logprobs else ()
-            yield Sampled(token, logprob if sampling.logprobs else None, top=top)
-
-
-def _top(tops: tuple[memoryview, memoryview[float]], number: int, count: int) -> Sequence[tuple[int, float]]:
-    ids, logprobs = tops
-    span = slice(number * TOP, number * TOP + count)
-    return list(zip(ids[span], logprobs[span], strict=True))
+def structs_in(memory: Bytes, kind: type[ctypes.Structure]) -> list[Any]:
+    """The structs that lie in memory one behind the other. They keep it alive."""
+    return list((kind * (memory.nbytes // ctypes.sizeof(kind))).from_buffer(memory.data))

@@ -1,18 +1,33 @@
-"""The native core in Python: the C ABI of `csrc/core.h` and `csrc/core_program.h` through ctypes.
+"""The native core in Python.
 
-Ops of core.h take addresses; `pointer()` takes the address of a tensor and checks the tensor. What core_cpu alone
-has, threads, packed matrices and programs, are classes: `Cpu`, `Memory`, `PackedMatrix`, `Program`.
+Structs, enums and functions of the headers in `csrc` are in `abi`, which the build writes. What core_cpu has, threads,
+packed matrices and programs, are classes: `Cpu`, `Memory`, `PackedMatrix`, `Program`. `Native.launch` calls the ops of
+devices.
 """
 
-from headrace_engine.native.abi import Code, Dtype
+from headrace_engine.native.abi import (
+    Activations,
+    Batch,
+    Code,
+    Dtype,
+    Format,
+    Gate,
+    Isa,
+    Kv,
+    Limit,
+    LogitChanges,
+    Rows,
+    Sampled,
+    Sampling,
+    Sequence,
+    Shape,
+    Value,
+)
 from headrace_engine.native.cpu import Cpu, Memory, allocations, choose_isa
-from headrace_engine.native.library import Library, Native, NativeError, NativeUnavailable, load
+from headrace_engine.native.errors import NativeError, NativeUnavailable
+from headrace_engine.native.library import Library, Native, load
 from headrace_engine.native.matrix import ALIGNMENT, Matrix, MatrixRows, PackedMatrix, weight_version
 from headrace_engine.native.program import NO_VALUE, Product, Program
-from headrace_engine.native.program_abi import Batch, Sequence, Shape, Value
-from headrace_engine.native.program_enums import Activations, Format, Gate, Isa, Kv, Limit, Rows
-from headrace_engine.native.sampling_abi import LogitChanges, Sampled, Sampling
-from headrace_engine.native.tensors import TensorLike, dtype_of, pointer
 
 __all__ = [
     "ALIGNMENT",
@@ -43,12 +58,9 @@ __all__ = [
     "Sampling",
     "Sequence",
     "Shape",
-    "TensorLike",
     "Value",
     "allocations",
     "choose_isa",
-    "dtype_of",
     "load",
-    "pointer",
     "weight_version",
 ]

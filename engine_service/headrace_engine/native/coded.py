@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.native.abi import Dtype
-from headrace_engine.native.device_rows import Coded, CodedPack
+from headrace_engine.native.abi import Coded, CodedPack, Dtype, Format
 from headrace_engine.native.library import Native
 from headrace_engine.native.matrix import Matrix, MatrixRows
-from headrace_engine.native.program_enums import Format
 
 CODED_ALIGNMENT = 16
 """Of packed matrices in memory."""
@@ -42,17 +40,9 @@ class CodedMatrix:
     def __init__(self, native: Native, matrix: Matrix, dtype: Dtype) -> None:
         self.matrix = matrix
         self._dtype = dtype
-        self._pack = _function(native, "core_coded_pack", ctypes.c_int32, ctypes.POINTER(CodedPack))
-        self._row = _function(
-            native, "core_coded_row", ctypes.c_int32, ctypes.POINTER(Coded), ctypes.c_int64, ctypes.c_void_p
-        )
-        self._splits = _function(
-            native, "core_coded_splits", ctypes.c_int32, ctypes.POINTER(Coded), ctypes.c_int64, ctypes.c_int32
-        )
-        self._check = native.check
+        self._native = native
         known = matrix.format in _BITS and not matrix.codebook
-        count = _function(native, "core_coded_bytes", ctypes.c_int64, ctypes.POINTER(Coded))
-        self.nbytes = int(count(ctypes.byref(self.struct()))) if known else 0
+        self.nbytes = int(native.handle.core_coded_bytes(self.struct())) if known else 0
         if not self.nbytes:
             raise ValueError(f"core_{native.library} has no {matrix} for {dtype.name.lower()}")
 
@@ -90,14 +80,14 @@ class CodedMatrix:
         self._require(rows.offsets, groups if self.matrix.offsets else None, np.float32)
         struct = self.struct(address)
         pack = CodedPack(
-            matrix=ctypes.pointer(struct),
+            matrix=ctypes.addressof(struct),
             codes=rows.numbers.ctypes.data,
             row_scales=None if rows.scales is None else rows.scales.ctypes.data,
             row_offsets=None if rows.offsets is None else rows.offsets.ctypes.data,
             first_row=first_row,
             rows=count,
         )
-        self._check("coded_pack", self._pack(ctypes.byref(pack)), pack)
+        self._native.check("coded_pack", self._native.handle.core_coded_pack(pack), pack)
 
     def row(self, address: int, number: int) -> NDArray[np.float32]:
         """One row, packed in the host's memory at an address, as float32 [inputs].
@@ -106,13 +96,13 @@ class CodedMatrix:
             NativeError: there is no such row.
         """
         values = np.empty(self.matrix.inputs, dtype=np.float32)
-        struct = self.struct(address)
-        self._check("coded_row", self._row(ctypes.byref(struct), number, values.ctypes.data))
+        status = self._native.handle.core_coded_row(self.struct(address), number, values.ctypes.data)
+        self._native.check("coded_row", status)
         return values
 
     def splits(self, rows: int, multiprocessors: int) -> int:
         """How many blocks are to share a piece of a product of so many rows."""
-        return int(self._splits(ctypes.byref(self.struct()), rows, multiprocessors))
+        return int(self._native.handle.core_coded_splits(self.struct(), rows, multiprocessors))
 
     def _require(self, array: NDArray[Any] | None, shape: tuple[int, int] | None, kind: type[np.generic]) -> None:
         if array is None and shape is None:
@@ -120,10 +110,3 @@ class CodedMatrix:
         if array is None or array.shape != shape or array.dtype != kind or not array.flags.c_contiguous:
             found = "nothing" if array is None else f"{array.dtype} {array.shape}"
             raise ValueError(f"rows of {self.matrix} are {found}, not contiguous {kind.__name__} {shape}")
-
-
-def _function(native: Native, name: str, returned: Any, *taken: Any) -> Any:
-    function = getattr(native.handle, name)
-    function.restype = returned
-    function.argtypes = taken
-    return function

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from headrace_engine.environment import ISA_VARIABLE, Environment, forced_isa
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.native.abi import Code
-from headrace_engine.native.library import Native, NativeError, NativeUnavailable
-from headrace_engine.native.program_abi import CpuOptions
-from headrace_engine.native.program_enums import Isa
+from headrace_engine.native.abi import Code, CpuOptions, Isa
+from headrace_engine.native.errors import NativeError, NativeUnavailable
+from headrace_engine.native.library import Native
 
 
 def choose_isa(native: Native, environment: Environment = os.environ) -> Isa:
@@ -80,7 +79,7 @@ class Cpu:
         arrays = [(ctypes.c_int32 * threads)(*numbers) if numbers is not None else None for numbers in (cpus, nodes)]
         options = CpuOptions(*(None if array is None else ctypes.addressof(array) for array in arrays), threads, isa)
         pool = ctypes.c_void_p()
-        status = native.handle.core_cpu_create(ctypes.byref(options), ctypes.byref(pool))
+        status = native.handle.core_cpu_create(options, ctypes.byref(pool))
         native.check("cpu_create", status, options)
         self.isa = Isa(native.handle.core_cpu_isa(pool))
         self._pool = pool

@@ -3,49 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal
 
 import headrace_engine
 from headrace_engine.environment import NATIVE_VARIABLE, native_folder
-from headrace_engine.errors import Internal
-from headrace_engine.native.abi import (
-    Code,
-    Dtype,
-    RmsNorm,
-    abi_differences,
-    abi_here,
-    abi_there,
-    field_at,
-    value_at,
-)
-from headrace_engine.native.device_abi import OPS, device_abi_here
-from headrace_engine.native.functions import PROTOTYPES, declare
-from headrace_engine.native.program_abi import program_abi_here
+from headrace_engine.native.abi import DIGEST, FUNCTIONS, Code
+from headrace_engine.native.errors import NativeError, NativeUnavailable, field_at, shown, value_at
 
 Library = Literal["cpu", "cuda", "sim"]
 """Names of the libraries: g++ on the CPU, nvcc on a GPU, and the CUDA sources simulated on the CPU (tests only)."""
 
-
-class NativeUnavailable(Internal):
-    """A library is missing, cannot be loaded, or was built from another version of core.h."""
-
-
-class NativeError(Internal):
-    """An op refused its arguments, or the device refused the launch.
-
-    Args:
-        code: what went wrong.
-        field: the parameter at fault; "" where none is.
-        device_error: the number that the device's runtime gave it; 0 where it gave none.
-    """
-
-    def __init__(self, message: str, *, code: Code, field: str = "", device_error: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
-        self.field = field
-        self.device_error = device_error
+_HEADERS: dict[Library, str] = {"cpu": "core_program.h", "cuda": "core_device.h", "sim": "core_device.h"}
 
 
 class Native:
@@ -61,87 +30,24 @@ class Native:
         self.library = library
         self.handle = handle
         self.device = "cuda" if library == "cuda" else "cpu"
-        self._ops = {op: _declared(handle, op, record) for op, record in OPS.items() if hasattr(handle, f"core_{op}")}
-        self._status_text = handle.core_status_text
-        self._status_text.argtypes = (ctypes.c_int32,)
-        self._status_text.restype = ctypes.c_char_p
-
-    def rms_norm(
-        self,
-        *,
-        out: int,
-        x: int,
-        weight: int,
-        rows: int,
-        hidden: int,
-        eps: float,
-        dtype: Dtype,
-        stream: int = 0,
-    ) -> None:
-        """Root mean square norm of each row: out = x * rsqrt(mean(x^2) + eps) * weight.
-
-        Args:
-            out: address of [rows, hidden]; may be x.
-            x: address of [rows, hidden].
-            weight: address of [hidden].
-            dtype: of all buffers.
-            stream: the cudaStream_t to enqueue on; the libraries that run on the CPU return when they are done.
-
-        Raises:
-            NativeError: an argument is wrong, or the device refused the launch.
-        """
-        args = RmsNorm(x=x, weight=weight, out=out, rows=rows, hidden=hidden, eps=eps, dtype=dtype)
-        self.launch("rms_norm", args, stream)
-
-    def add_rms_norm(
-        self,
-        *,
-        out: int,
-        residual_out: int,
-        x: int,
-        residual: int,
-        weight: int,
-        rows: int,
-        hidden: int,
-        eps: float,
-        dtype: Dtype,
-        stream: int = 0,
-    ) -> None:
-        """Adds x to a residual and norms the sum, as `rms_norm` does.
-
-        The sum is rounded to the dtype before it is normed, so that the result is that of two separate steps.
-
-        Args:
-            out: address of [rows, hidden]; may be x.
-            residual_out: address of [rows, hidden] for x + residual; may be residual.
-            x: address of [rows, hidden].
-            residual: address of [rows, hidden].
-            weight: address of [hidden].
-            dtype: of all buffers.
-            stream: the cudaStream_t to enqueue on; the libraries that run on the CPU return when they are done.
-
-        Raises:
-            NativeError: an argument is wrong, or the device refused the launch.
-        """
-        args = RmsNorm(x, residual, weight, out, residual_out, rows, hidden, eps, dtype)
-        if rows > 0 and not residual and not residual_out:
-            raise NativeError(
-                "add_rms_norm: residual = None: the pointer must not be null", code=Code.NULL_POINTER, field="residual"
-            )
-        self.check("add_rms_norm", self._ops["rms_norm"](ctypes.byref(args), stream), args)
+        for name, (returned, taken) in FUNCTIONS[_HEADERS[library]].items():
+            function = getattr(handle, name)
+            function.restype, function.argtypes = returned, taken
 
     def launch(self, op: str, args: ctypes.Structure, stream: int = 0) -> None:
-        """Calls an op.
+        """Calls an op of `csrc/core_device.h`.
 
         Args:
             op: "rms_norm" for core_rms_norm.
             args: its parameter struct.
-            stream: the cudaStream_t to enqueue on; the libraries that run on the CPU return when they are done.
+            stream: the cudaStream_t to enqueue on; core_sim returns when it is done.
 
         Raises:
             NativeError: an argument is wrong, or the device refused the launch.
         """
-        self.check(op, self._ops[op](ctypes.byref(args), stream), args)
+        status = getattr(self.handle, f"core_{op}")(args, stream)
+        if status:
+            self.check(op, status, args)
 
     def check(self, op: str, status: int, args: ctypes.Structure | None = None) -> None:
         """Raise what a status says.
@@ -157,28 +63,13 @@ class Native:
         code, detail = Code(status & 0xFF), status >> 8
         if code is Code.OK:
             return
-        text = self._status_text(status).decode()
+        text = self.handle.core_status_text(status).decode()
         if code is Code.DEVICE_ERROR:
             raise NativeError(f"{op}: {text} (device error {detail})", code=code, device_error=detail)
         if args is None or not detail:
             raise NativeError(f"{op}: {text}", code=code)
         field = field_at(type(args), detail - 1)
-        shown = _shown(value_at(args, field))
-        raise NativeError(f"{op}: {field}{shown}: {text}", code=code, field=field)
-
-
-def _declared(handle: ctypes.CDLL, op: str, record: type[ctypes.Structure]) -> Callable[..., int]:
-    function: Any = getattr(handle, f"core_{op}")
-    function.argtypes = (ctypes.POINTER(record), ctypes.c_void_p)
-    function.restype = ctypes.c_int32
-    return cast(Callable[..., int], function)
-
-
-def _shown(value: object) -> str:
-    """A field's value in a message; "" for pointers to structs, whose address tells nothing."""
-    if isinstance(value, ctypes.Structure):
-        return " = " + ", ".join(f"{name} {getattr(value, name)}" for name, *_ in value._fields_)
-    return "" if isinstance(value, ctypes._Pointer | ctypes.Array) and value else f" = {value}"
+        raise NativeError(f"{op}: {field}{shown(value_at(args, field))}: {text}", code=code, field=field)
 
 
 def load(library: Library) -> Native:
@@ -192,26 +83,21 @@ def load(library: Library) -> Native:
         handle = ctypes.CDLL(str(path))
     except OSError as error:
         raise NativeUnavailable(f"{path} cannot be loaded: {error}") from error
-    if not hasattr(handle, "core_abi"):
-        raise NativeUnavailable(f"{path} is no library of the native core")
-    differences = _differences(library, handle)
-    if differences:
-        raise NativeUnavailable(f"{path} was built from another core.h; build it again: " + "; ".join(differences))
-    if library == "cpu":
-        declare(handle)
+    digest = _digest(handle)
+    if digest is None:
+        raise NativeUnavailable(f"{path} is no library of the native core, or of an old version")
+    if digest != DIGEST:
+        text = f"its declarations have the digest {digest}, those of this package {DIGEST}"
+        raise NativeUnavailable(f"{path} was built from other headers: build it again; {text}")
     return Native(library, handle)
 
 
-def _differences(library: Library, handle: ctypes.CDLL) -> list[str]:
-    """What a library and this package see differently in the headers that the library implements."""
-    differences = abi_differences(abi_here(), abi_there(handle))
-    if library != "cpu":
-        functions = ("core_device_abi", *(f"core_{op}" for op in OPS))
-        missing = [f"{name} is missing in the library" for name in functions if not hasattr(handle, name)]
-        return missing or differences + abi_differences(device_abi_here(), abi_there(handle, "core_device_abi"))
-    functions = ("core_program_abi", *PROTOTYPES)
-    missing = [f"{name} is missing in the library" for name in functions if not hasattr(handle, name)]
-    return missing or differences + abi_differences(program_abi_here(), abi_there(handle, "core_program_abi"))
+def _digest(handle: ctypes.CDLL) -> str | None:
+    """Of the headers that a library was built from; None: it tells none."""
+    if not hasattr(handle, "core_abi_digest"):
+        return None
+    handle.core_abi_digest.restype = ctypes.c_char_p
+    return str(handle.core_abi_digest().decode())
 
 
 def _find(name: str) -> Path:

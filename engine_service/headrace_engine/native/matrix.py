@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.native.abi import Dtype
+from headrace_engine.native.abi import Dtype, Format, Pack, Weight
 from headrace_engine.native.cpu import Cpu, Memory
 from headrace_engine.native.library import Native
-from headrace_engine.native.program_abi import Pack, Weight
-from headrace_engine.native.program_enums import Format
 
 ALIGNMENT = 64
 """Of packed matrices in memory."""
@@ -84,7 +82,7 @@ class Matrix:
         Raises:
             ValueError: there is no such storage.
         """
-        nbytes = int(native.handle.core_weight_bytes(ctypes.byref(self.struct(shards=shards, stride=ALIGNMENT))))
+        nbytes = int(native.handle.core_weight_bytes(self.struct(shards=shards, stride=ALIGNMENT)))
         if not nbytes:
             raise ValueError(f"core_cpu has no {self}")
         return nbytes
@@ -148,19 +146,19 @@ class PackedMatrix:
         for array, shape in ((rows.scales, scales), (rows.offsets, scales if self.matrix.offsets else None)):
             self._check(array, shape, np.float32)
         pack = Pack(
-            weight=ctypes.pointer(self.struct),
+            weight=ctypes.addressof(self.struct),
             rows_data=rows.numbers.ctypes.data,
             row_scales=_address(rows.scales),
             row_offsets=_address(rows.offsets),
             first_row=first_row,
             rows=count,
         )
-        self._native.check("weight_pack", self._native.handle.core_weight_pack(cpu.address, ctypes.byref(pack)), pack)
+        self._native.check("weight_pack", self._native.handle.core_weight_pack(cpu.address, pack), pack)
 
     def row(self, number: int) -> NDArray[np.float32]:
         """One row as float32, [inputs]: what every kernel computes with, to its own rounding."""
         values = np.empty(self.matrix.inputs, dtype=np.float32)
-        status = self._native.handle.core_weight_row(ctypes.byref(self.struct), number, values.ctypes.data)
+        status = self._native.handle.core_weight_row(self.struct, number, values.ctypes.data)
         self._native.check("weight_row", status)
         return values
 

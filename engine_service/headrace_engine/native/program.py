@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.native import program_abi as abi
+from headrace_engine.native import abi
+from headrace_engine.native.abi import Activations, Batch, Gate, Shape, Value
 from headrace_engine.native.cpu import Cpu, Memory
 from headrace_engine.native.matrix import PackedMatrix
-from headrace_engine.native.program_abi import Batch, Shape, Value
-from headrace_engine.native.program_enums import Activations, Gate
 
 NO_VALUE = Value()
 """Where an op has an input less."""
@@ -48,14 +47,14 @@ class Program:
         self._kept: list[Any] = []
         self._pool: Memory | None = None
         program = ctypes.c_void_p()
-        status = self._native.handle.core_program_create(cpu.address, ctypes.byref(shape), ctypes.byref(program))
+        status = self._native.handle.core_program_create(cpu.address, shape, ctypes.byref(program))
         self._native.check("program_create", status, shape)
         self._program: ctypes.c_void_p | None = program
         self._free = weakref.finalize(self, self._native.handle.core_program_destroy, program)
 
     def embed(self, table: PackedMatrix, out: Value) -> None:
         """Out is the row of the table for each token."""
-        self._record("embed", abi.Embed(ctypes.pointer(table.struct), out), table)
+        self._record("embed", abi.Embed(ctypes.addressof(table.struct), out), table)
 
     def norm(
         self,
@@ -78,7 +77,7 @@ class Program:
         op = abi.Linear(x=x, count=len(products), activations=activations)
         for number, product in enumerate(products):
             bias = None if product.bias is None else self._floats(product.bias, product.weight.matrix.outputs)
-            op.projections[number] = abi.Projection(ctypes.pointer(product.weight.struct), bias, product.out)
+            op.projections[number] = abi.Projection(ctypes.addressof(product.weight.struct), bias, product.out)
         self._record("linear", op, list(products))
 
     def rope_append(
@@ -144,7 +143,7 @@ class Program:
         Raises:
             ValueError: nothing is bound yet.
         """
-        address = self._native.handle.core_program_value(self._program, ctypes.byref(value))
+        address = self._native.handle.core_program_value(self._program, value)
         if not address:
             raise ValueError("the program is not bound")
         floats = (ctypes.c_float * (rows * value.width)).from_address(address)
@@ -168,7 +167,7 @@ class Program:
 
     def _record(self, name: str, op: ctypes.Structure, kept: Any = None) -> None:
         function = getattr(self._native.handle, f"core_program_{name}")
-        self._native.check(name, function(self._program, ctypes.byref(op)), op)
+        self._native.check(name, function(self._program, op), op)
         self._kept.append(kept)
 
     @staticmethod

@@ -28,7 +28,7 @@ from headrace_engine.native import (
     load,
     program_abi,
 )
-from headrace_engine.native.abi import field_at, value_at
+from headrace_engine.native.errors import field_at, value_at
 from native.build import run
 from native.one_program import OneProgram, Values
 

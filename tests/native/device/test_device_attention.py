@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from headrace_engine.native import Code, Dtype, Kv, Native, NativeError
-from headrace_engine.native.device_kv import DecodeAttention, PrefillAttention
+from headrace_engine.native.abi import DecodeAttention, PrefillAttention
 from native.buffers import Output, stream_of
 from native.kv_pool import FAR, GAP, KvPool, kv_formats
 from torch import Tensor

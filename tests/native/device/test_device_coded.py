@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.native import Code, Dtype, Format, Matrix, MatrixRows, Native, NativeError
+from headrace_engine.native.abi import CodedLinear, CodedRows
 from headrace_engine.native.coded import CodedMatrix
-from headrace_engine.native.device_rows import CodedLinear, CodedRows
 from native.buffers import TORCH, Output, shifted, stream_of
 from torch import Tensor
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from headrace_engine.backends.torch.spread import spread
 from headrace_engine.native import Code, Dtype, Kv, Native, NativeError
-from headrace_engine.native.device_kv import AppendKv, CopyBlocks, KvBlocks
+from headrace_engine.native.abi import AppendKv, CopyBlocks, KvBlocks
 from native.buffers import Output, stream_of
 from native.kv_pool import FAR, GAP, MOST, KvPool, kv_formats
 from torch import Tensor

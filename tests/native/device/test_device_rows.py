@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 import torch
 from headrace_engine.native import Code, Dtype, Gate, Native, NativeError
-from headrace_engine.native.device_rows import (
-    GatedRows,
-    GatherRows,
-    QuantizeRows,
-    RmsNormCodes,
-    RowCodes,
-    ScaledSums,
-)
+from headrace_engine.native.abi import GatedRows, GatherRows, QuantizeRows, RmsNormCodes, RowCodes, ScaledSums
 from native.buffers import TORCH, Output, shifted, stream_of
 from torch import Tensor
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from headrace_engine.native import Code, Dtype, Native, NativeError, pointer
+from headrace_engine.native import Code, Dtype, Native, NativeError
+from headrace_engine.native.abi import RmsNorm
 from native.buffers import TORCH, Output, shifted, stream_of
 from torch import Tensor
 
@@ -30,18 +31,22 @@ def random_weight(hidden: int, dtype: Dtype, backend: Native, shift: int = 0) ->
 
 
 def norm(backend: Native, x: Tensor, weight: Tensor, out: Tensor, dtype: Dtype, eps: float = EPS) -> None:
-    at = {name: pointer(t, dtype, backend.device) for name, t in {"x": x, "weight": weight, "out": out}.items()}
-    rows, hidden = x.shape
-    backend.rms_norm(**at, rows=rows, hidden=hidden, eps=eps, dtype=dtype, stream=stream_of(backend))
+    launch(backend, {"x": x, "weight": weight, "out": out}, dtype, eps)
 
 
 def add_norm(
     backend: Native, x: Tensor, residual: Tensor, weight: Tensor, out: Tensor, residual_out: Tensor, dtype: Dtype
 ) -> None:
     tensors = {"x": x, "residual": residual, "weight": weight, "out": out, "residual_out": residual_out}
-    at = {name: pointer(tensor, dtype, backend.device) for name, tensor in tensors.items()}
-    rows, hidden = x.shape
-    backend.add_rms_norm(**at, rows=rows, hidden=hidden, eps=EPS, dtype=dtype, stream=stream_of(backend))
+    launch(backend, tensors, dtype, EPS)
+
+
+def launch(backend: Native, tensors: dict[str, Tensor], dtype: Dtype, eps: float) -> None:
+    assert all(tensor.is_contiguous() and tensor.dtype is TORCH[dtype] for tensor in tensors.values())
+    rows, hidden = tensors["x"].shape
+    at = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    args = RmsNorm(**at, rows=rows, hidden=hidden, eps=eps, dtype=dtype)
+    backend.launch("rms_norm", args, stream_of(backend))
 
 
 def reference(x: Tensor, weight: Tensor, eps: float = EPS) -> Tensor:
@@ -161,10 +166,7 @@ def test_a_row_does_not_depend_on_its_neighbours(backend: Native, dtype: Dtype, 
 
 
 def test_no_rows_is_no_work(backend: Native) -> None:
-    backend.rms_norm(out=0, x=0, weight=0, rows=0, hidden=64, eps=EPS, dtype=Dtype.FLOAT32)
-    backend.add_rms_norm(
-        out=0, residual_out=0, x=0, residual=0, weight=0, rows=0, hidden=64, eps=EPS, dtype=Dtype.FLOAT32
-    )
+    backend.launch("rms_norm", RmsNorm(rows=0, hidden=64, eps=EPS, dtype=Dtype.FLOAT32))
 
 
 WRONG = [
@@ -193,15 +195,6 @@ def test_a_wrong_argument_is_an_error_that_names_it(backend: Native, field: str,
     """No buffer is touched: these addresses lead nowhere."""
     arguments: dict[str, Any] = dict.fromkeys(("out", "residual_out", "x", "residual", "weight"), 0x1000)
     arguments |= {"rows": 2, "hidden": 64, "eps": EPS, "dtype": Dtype.BFLOAT16, field: value}
-    with pytest.raises(NativeError, match=f"^add_rms_norm: {field} = ") as caught:
-        backend.add_rms_norm(**arguments)
+    with pytest.raises(NativeError, match=f"^rms_norm: {field} = ") as caught:
+        backend.launch("rms_norm", RmsNorm(**arguments))
     assert (caught.value.code, caught.value.field) == (code, field)
-
-
-def test_a_norm_of_the_sum_needs_a_residual(backend: Native) -> None:
-    """Without either buffer of the residual the C function would do the plain norm."""
-    with pytest.raises(NativeError, match=r"^add_rms_norm: residual = ") as caught:
-        backend.add_rms_norm(
-            out=4096, residual_out=0, x=4096, residual=0, weight=4096, rows=1, hidden=64, eps=EPS, dtype=Dtype.FLOAT32
-        )
-    assert caught.value.field == "residual"

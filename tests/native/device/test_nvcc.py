@@ -8,6 +8,7 @@ import pytest
 import torch
 from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.native import Code, Dtype, NativeError, load
+from headrace_engine.native.abi import RmsNorm
 from native.build import HAS_NVCC, NVCC, ROOT, cmake, run
 from native.machine_code import HMMA, LOAD_LOCAL, STORE_LOCAL, opcodes
 
@@ -120,7 +121,7 @@ def test_without_a_gpu_a_launch_is_an_error_and_no_crash(hopper_build: Path, mon
     monkeypatch.setenv(NATIVE_VARIABLE, str(hopper_build))
     native = load("cuda")
     with pytest.raises(NativeError, match=r"^rms_norm: .*driver.* \(device error \d+\)$") as caught:
-        native.rms_norm(out=4096, x=4096, weight=4096, rows=1, hidden=64, eps=1e-5, dtype=Dtype.FLOAT32)
+        native.launch("rms_norm", RmsNorm(4096, None, 4096, 4096, None, 1, 64, 1e-5, Dtype.FLOAT32))
     assert (caught.value.code, caught.value.field) == (Code.DEVICE_ERROR, "")
 
 

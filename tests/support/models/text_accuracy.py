@@ -62,7 +62,7 @@ def _dense(tensor: Any) -> Tensor:
     if not isinstance(tensor, PackedMatrix):
         return torch.from_numpy(tensor.copy())
     dense = torch.empty(tensor.matrix.outputs, tensor.matrix.inputs)
-    row_of, matrix = load_native("cpu").handle.core_weight_row, ctypes.byref(tensor.struct)
+    row_of, matrix = load_native("cpu").handle.core_weight_row, tensor.struct
     for number, row in enumerate(range(dense.data_ptr(), dense.data_ptr() + dense.nbytes, 4 * tensor.matrix.inputs)):
         assert row_of(matrix, number, row) == 0
     return dense

@@ -9,7 +9,7 @@ from headrace_engine.commands import CorePlan
 from headrace_engine.config import ActivationQuant, WeightQuant
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.files import ModelFiles, TensorInfo
-from headrace_engine.native.device_rows import RowCodes
+from headrace_engine.native.abi import RowCodes
 
 FP8_CAPABILITY = (8, 9)
 """Compute capability of the oldest cards that multiply e4m3."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.device import Device
+from headrace_engine.native.abi import Coded, CodedLimit, CodedLinear, CodedRows
 from headrace_engine.native.coded import CodedMatrix
-from headrace_engine.native.device_rows import Coded, CodedLimit, CodedLinear, CodedRows
 
 _ROOM_VALUES = 2**25
 """Weights that are written out at a time: enough for a product that keeps a large device busy."""
@@ -61,7 +61,7 @@ class CodedProducts:
         most_rows: that multiply the codes themselves.
     """
 
-    def __init__(self, device: Device, weights: Sequence[Any], most_rows: int = CodedLimit.ROWS) -> None:
+    def __init__(self, device: Device, weights: Sequence[Any], most_rows: int = CodedLimit.CODED_ROWS) -> None:
         self._device = device
         self._most_rows = most_rows
         values = max((_room_values(weight) for weight in weights if isinstance(weight, CodedWeight)), default=0)

@@ -12,22 +12,14 @@ from torch import Tensor
 
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.flights import DEPTH
-from headrace_engine.backends.cuda.staging import Array, Staging
-from headrace_engine.backends.draw_structs import (
-    CHANGES,
-    SAMPLED,
-    SAMPLING,
-    TOP,
-    pack_changes,
-    pack_sampling,
-    unpack_drawn,
-)
+from headrace_engine.backends.cuda.staging import Staging
+from headrace_engine.backends.draw_structs import ROW_BYTES, DrawStructs
 from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Dtype
 from headrace_engine.native import Sampled as SampledStruct
-from headrace_engine.native.device_rows import SampleRows
+from headrace_engine.native.abi import SampleRows
 
 if TYPE_CHECKING:
     _Array = array[int] | array[float]
@@ -60,14 +52,14 @@ class Drawing:
     def __init__(self, device: Device, rows: int, vocab: int) -> None:
         self._device = device
         self._vocab = vocab
-        shapes = {"changes": ((rows, CHANGES.size), np.uint8), "sampling": ((rows, SAMPLING.size), np.uint8)}
-        self._staging = Staging(device, shapes)
+        shapes = {name: ((rows, size), np.uint8) for name, size in ROW_BYTES.items()}
+        self._staging = Staging(device, {name: shapes.pop(name) for name in ("changes", "sampling")})
         self._arrays = _Arrays(device, rows * (vocab // 8 + 1024))
         self._room = torch.empty(rows, vocab, dtype=torch.float32, device=device.torch)
-        results = {"sampled": SAMPLED.size, "ids": 4 * TOP, "logprobs": 8 * TOP}
-        self._results = Staging(device, {name: ((rows, size), np.uint8) for name, size in results.items()})
+        self._results = Staging(device, shapes)
         self.ids: Tensor | None = self._results.here["sampled"].view(torch.int32)[:, SampledStruct.token.offset // 4]
-        self._slots = [_Slot(*both) for both in zip(self._staging.host, self._results.host, strict=True)]
+        slots = zip(self._staging.host, self._results.host, strict=True)
+        self._slots = [DrawStructs(**written, **read, vocab=vocab) for written, read in slots]
 
     @property
     def nbytes(self) -> int:
@@ -79,27 +71,24 @@ class Drawing:
 
         Rows that nobody draws from give any token.
         """
-        sampling = self._slots[slot].sampling
+        structs = self._slots[slot]
         for row in set(range(rows)).difference(row for row, _ in draws):
-            pack_sampling(sampling, row, _NOTHING, _GREEDY, 0, self._vocab)
+            structs.pack_sampling(row, _NOTHING, _GREEDY, 0)
         changing = {row: _arrays_of(step) for row, step in draws if step.masked_ids or step.changes is not None}
         self._arrays.reserve(sum(_size(each) for arrays in changing.values() for each in arrays), slot)
         for row, step in draws:
             changes = self._change(row, step, changing[row], slot) if row in changing else 0
-            pack_sampling(sampling, row, step, step.sampling or _GREEDY, changes, self._vocab)
+            structs.pack_sampling(row, step, step.sampling or _GREEDY, changes)
         self._arrays.send()
         self._staging.send("sampling", rows, slot)
 
     def draw(self, logits: Tensor) -> None:
         """Enqueue the drawing from rows that were filled in."""
-        here = self._results.here
         args = SampleRows(
             logits=logits.data_ptr(),
             sampling=self._staging.here["sampling"].data_ptr(),
-            sampled=here["sampled"].data_ptr(),
-            top_ids=here["ids"].data_ptr(),
-            top_logprobs=here["logprobs"].data_ptr(),
             room=self._room.data_ptr(),
+            **{name: tensor.data_ptr() for name, tensor in self._results.here.items()},
             rows=len(logits),
             vocab=self._vocab,
             dtype=Dtype.BFLOAT16,
@@ -113,25 +102,16 @@ class Drawing:
     def drawn(self, draws: Sequence[Draw], slot: int) -> Iterator[Sampled]:
         """What was drawn, once the device has come so far."""
         rows = ((row, step.sampling or _GREEDY) for row, step in draws)
-        return unpack_drawn(self._slots[slot].sampled, self._slots[slot].tops, rows, self._vocab)
+        return self._slots[slot].drawn(rows)
 
     def _change(self, row: int, step: SequenceStep, arrays: Sequence[_Array], slot: int) -> int:
         """Where the device finds what is done to a row of logits."""
         places = [self._arrays.add(each) for each in arrays]
         words = 0 if len(places) < _PLACES else len(arrays[-1])
         places += [0] * (_PLACES - len(places))
-        room, changes = self._slots[slot].changes, step.changes or _NO_CHANGES
-        pack_changes(room, row, changes, len(step.masked_ids), places, words)
+        changes = step.changes or _NO_CHANGES
+        self._slots[slot].pack_changes(row, changes, len(step.masked_ids), places, words)
         return self._staging.here["changes"][row].data_ptr()
-
-
-class _Slot:
-    """Memory of the host for one step, as the structs are read and written."""
-
-    def __init__(self, told: dict[str, Array], drawn: dict[str, Array]) -> None:
-        self.changes, self.sampling = (told[name].reshape(-1).data for name in ("changes", "sampling"))
-        self.sampled = drawn["sampled"].reshape(-1).data
-        self.tops = drawn["ids"].reshape(-1).data.cast("i"), drawn["logprobs"].reshape(-1).data.cast("d")
 
 
 class PlainDrawing:

@@ -8,7 +8,7 @@ from torch import Tensor
 from headrace_engine.backends.cuda.device import Device, Mark
 from headrace_engine.backends.cuda.pool import KvPool
 from headrace_engine.core.runner import BlockCopies
-from headrace_engine.native.device_kv import CopyBlocks
+from headrace_engine.native.abi import CopyBlocks
 
 _DEEP = 2
 """Calls whose numbers the host keeps: so many may be ahead of the device without waiting."""

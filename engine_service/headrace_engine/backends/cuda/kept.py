@@ -16,8 +16,8 @@ from headrace_engine.backends.cuda.row_packing import SCALE_BYTES
 from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.backends.weight_file import matrix_fields, matrix_of
 from headrace_engine.native import Dtype
+from headrace_engine.native.abi import RowCodes
 from headrace_engine.native.coded import LAYOUT, CodedMatrix
-from headrace_engine.native.device_rows import RowCodes
 
 _BETWEEN = " "
 """Between the names of matrices that lie side by side, of which a file knows as one."""

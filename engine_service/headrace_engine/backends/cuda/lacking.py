@@ -11,7 +11,7 @@ from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.kv_size import amount
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.native import NativeError
-from headrace_engine.native.device_kv import CopyBlocks
+from headrace_engine.native.abi import CopyBlocks
 
 _NO_CODE = frozenset((209, 218, 222))
 """What CUDA says of kernels that it has no code of for a card: none at all, or none that its driver can compile."""

@@ -35,8 +35,7 @@ from headrace_engine.core.runner import Progress
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.spec import DecoderSpec
-from headrace_engine.native.device_kv import KvBlocks
-from headrace_engine.native.device_rows import CodedLimit, RowCodes
+from headrace_engine.native.abi import CodedLimit, KvBlocks, RowCodes
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ class CudaModel:
     @cached_property
     def products(self) -> CodedProducts:
         """Computes with the weights in codes; its room on the device serves all steps."""
-        most_rows = 0 if "coded_linear" in self.plain else CodedLimit.ROWS
+        most_rows = 0 if "coded_linear" in self.plain else CodedLimit.CODED_ROWS
         return CodedProducts(self.device, list(self.weights.values()), most_rows)
 
     def embedding(self, token_id: int) -> Tensor:

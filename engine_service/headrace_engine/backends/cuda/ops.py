@@ -19,9 +19,7 @@ from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.models.decoder import Batch
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Dtype, Gate
-from headrace_engine.native.abi import RmsNorm
-from headrace_engine.native.device_kv import AppendKv, DecodeAttention, PrefillAttention
-from headrace_engine.native.device_rows import GatedRows, GatherRows
+from headrace_engine.native.abi import AppendKv, DecodeAttention, GatedRows, GatherRows, PrefillAttention, RmsNorm
 
 Weight = Tensor | CodedWeight | RowCodedWeight
 

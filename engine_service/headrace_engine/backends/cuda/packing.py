@@ -29,8 +29,8 @@ from headrace_engine.models.files import ModelFiles, TensorInfo
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.weights import read_tensor
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
+from headrace_engine.native.abi import RowCodes
 from headrace_engine.native.coded import CodedMatrix
-from headrace_engine.native.device_rows import RowCodes
 
 _GROUPS = (0, 32, 64, 128)
 """Weights that may share a scale; 0: a row."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from headrace_engine.backends.torch.kv_pool import SCALE_BYTES, Entries, Numbers, SpreadEntries, to_codes
 from headrace_engine.native import Kv
-from headrace_engine.native.device_kv import KvBlocks
+from headrace_engine.native.abi import KvBlocks
 
 _CODE_BITS = {Kv.INT8: 8, Kv.UINT4: 4}
 _TOGETHER = 8

@@ -11,7 +11,7 @@ from headrace_engine.config import KvCacheMode
 from headrace_engine.errors import Internal
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Kv, Native
-from headrace_engine.native.device_kv import KvBlocks
+from headrace_engine.native.abi import KvBlocks
 
 KV_MODES = {KvCacheMode.DEFAULT: Kv.BFLOAT16, KvCacheMode.INT8: Kv.INT8, KvCacheMode.UINT4: Kv.UINT4}
 """How keys and values are stored, by the mode that the caller asked for."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from headrace_engine.backends.cuda.ops import CudaOps, Weight
 from headrace_engine.backends.cuda.row_products import CodedRows, CodeProducts, RowCodedWeight, RowProducts
 from headrace_engine.native import Dtype, Gate
-from headrace_engine.native.device_rows import GatedRows, RmsNormCodes
+from headrace_engine.native.abi import GatedRows, RmsNormCodes
 
 
 class RowCodeOps(CudaOps):

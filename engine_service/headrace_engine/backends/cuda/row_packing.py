@@ -13,7 +13,7 @@ from headrace_engine.backends.cuda.row_products import CodeProducts, RowCodedWei
 from headrace_engine.models.files import NOT_FINITE, TensorInfo
 from headrace_engine.models.weights import read_tensor
 from headrace_engine.native import Dtype, Matrix, MatrixRows
-from headrace_engine.native.device_rows import RowCodes
+from headrace_engine.native.abi import RowCodes
 
 SCALE_BYTES = 4
 """Of an output."""

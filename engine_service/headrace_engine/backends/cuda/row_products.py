@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.native import Dtype
-from headrace_engine.native.device_rows import QuantizeRows, RowCodes, ScaledSums
+from headrace_engine.native.abi import QuantizeRows, RowCodes, ScaledSums
 
 MULTIPLE = 16
 """Of the outputs and inputs of a matrix of such codes: what torch's products of eight bits take."""

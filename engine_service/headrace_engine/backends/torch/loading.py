@@ -15,7 +15,6 @@ from headrace_engine.backends.planned import open_planned
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.device import TORCH_DTYPES, choose_device, choose_dtype
 from headrace_engine.backends.torch.kv_pool import KvPool, token_bytes
-from headrace_engine.backends.torch.native_ops import NativeTorchOps
 from headrace_engine.backends.torch.ops import TorchOps
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.commands import CorePlan
@@ -26,8 +25,6 @@ from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.weights import load_weights
-from headrace_engine.native import Native
-from headrace_engine.native import load as load_native
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,6 @@ class LoadedModel:
         rotary: tables up to the longest sequence that the plan allows.
         num_threads: compute threads of the host.
         kv_mode: how keys and values are stored.
-        native: the native core's library for the device, where it is to be used.
     """
 
     unit: ComputeUnit
@@ -51,7 +47,6 @@ class LoadedModel:
     rotary: RotaryTable
     num_threads: int
     kv_mode: KvCacheMode = KvCacheMode.DEFAULT
-    native: Native | None = None
 
     @property
     def device_name(self) -> str:
@@ -79,9 +74,7 @@ class LoadedModel:
 
     def decoder(self, pool: KvPool) -> Decoder[Tensor, TorchBatch]:
         """A decoder that works on a pool."""
-        if self.native is None:
-            return Decoder(self.spec, TorchOps(self.spec, self.rotary, pool, self.device), self.weights)
-        return Decoder(self.spec, NativeTorchOps(self.spec, self.rotary, pool, self.device, self.native), self.weights)
+        return Decoder(self.spec, TorchOps(self.spec, self.rotary, pool, self.device), self.weights)
 
 
 def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
@@ -91,7 +84,6 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
         InvalidArgument: the plan asks for what is not to be had; names the field.
         BadModel: the files are not in order.
         OutOfMemory: the weights alone exceed the memory limit.
-        NativeUnavailable: the plan asks for native ops, and the native core's library is not there.
     """
     check_choices(plan, "torch")
     unit, device = choose_device(plan)
@@ -100,11 +92,10 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     rotary = RotaryTable(spec.rope, positions_on(plan, spec, device), device)
     dtype = choose_dtype(plan, files, unit)
     _check_room(files, dtype, device)
-    native = load_native("cuda" if unit is ComputeUnit.CUDA else "cpu") if plan.native_ops else None
     num_threads = plan.num_threads or compute_threads()
     torch.set_num_threads(num_threads)
     weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
-    return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads, plan.kv_cache_mode, native)
+    return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads, plan.kv_cache_mode)
 
 
 def positions_on(plan: CorePlan, spec: DecoderSpec, device: torch.device) -> int:

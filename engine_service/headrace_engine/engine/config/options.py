@@ -35,7 +35,6 @@ class EngineOptions:
             callers name no paths; None: they are the caller's own, any path of this host.
         state_dir: folder that keeps the installed configs and wanted states over restarts; None keeps nothing.
         backend: name of the runner that cores use: "cpu", "torch", or "auto": torch on CUDA devices, cpu elsewhere.
-        native_ops: let the backend use the native core where it can.
         allow_hub: resolve model paths that are no local path as names on a model hub.
         hubs: addresses that callers may name beside the engine's own hub; None: any.
         core_ping_limit: seconds after which a core that makes no progress, not even inside a step, is killed.
@@ -57,7 +56,6 @@ class EngineOptions:
     model_roots: tuple[Path, ...] | None = None
     state_dir: Path | None = None
     backend: str = "auto"
-    native_ops: bool = False
     allow_hub: bool = True
     hubs: tuple[str, ...] | None = None
     core_ping_limit: float = 30.0

@@ -111,7 +111,6 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
         format=files.format,
         file_prefix=config.file_prefix,
         backend=options.backend,
-        native_ops=options.native_ops,
         dtype=config.dtype or ComputeDtype.AUTO,
         compute_unit=config.compute_unit,
         device_list=config.device_list,

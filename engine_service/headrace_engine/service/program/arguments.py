@@ -170,7 +170,6 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help=f"a .py or .cu file that requests may choose by its name; repeatable; default: ${PROCESSORS_VARIABLE}, "
         "whose entries are separated by semicolons",
     )
-    parser.add_argument("--native-ops", action="store_true", help="let the backend use the native core where it can")
     _add_limits(parser)
     parser.add_argument("--core", choices=["process", "thread"], default="process", help="where models are computed")
 
@@ -236,7 +235,6 @@ def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOp
         model_roots=tuple(given.model_root),
         state_dir=given.state_dir,
         backend=given.backend,
-        native_ops=given.native_ops,
         allow_hub=not given.no_hub,
         hubs=tuple(given.hub),
         core_ping_limit=given.core_ping_limit,

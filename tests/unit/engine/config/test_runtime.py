@@ -176,9 +176,9 @@ class TestPlan:
             "weight_quant_group_size": 64,
             "activation_quant": ActivationQuant.INT8,
         }
-        plan = core_plan(replace(PLAIN, **values), FILES, EngineOptions(backend="cpu", native_ops=True))
+        plan = core_plan(replace(PLAIN, **values), FILES, EngineOptions(backend="cpu"))
         assert {name: getattr(plan, name) for name in values} == values
-        assert (plan.backend, plan.native_ops) == ("cpu", True)
+        assert plan.backend == "cpu"
 
     def test_no_field_of_a_plan_is_forgotten(self) -> None:
         """Whatever a plan has is a field of the config, an option, or where the files are."""

@@ -28,7 +28,6 @@ def test_settings_of_the_engine():
             "/a",
             "--model-root",
             "/b",
-            "--native-ops",
             "--backend",
             "torch",
             "--no-hub",
@@ -42,7 +41,7 @@ def test_settings_of_the_engine():
     )
     assert (given.engine.name, given.engine.state_dir) == ("e1", Path("/s"))
     assert given.engine.model_roots == (Path("/a"), Path("/b"))
-    assert (given.engine.native_ops, given.engine.backend, given.engine.allow_hub) == (True, "torch", False)
+    assert (given.engine.backend, given.engine.allow_hub) == ("torch", False)
     assert given.core_threads
     assert given.engine.core_ping_limit == 2.5
     assert given.engine.step_target == 0.25

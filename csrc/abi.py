@@ -1,0 +1,227 @@
+"""Write what the C headers declare as a Python module, and the digest that both sides carry. The build runs it.
+
+    python abi.py COMPILER CPP PY
+
+reads the headers beside it through the compiler's preprocessor, and writes PY: enums, ctypes structs and the types of
+functions; and CPP: the digest, and checks by the compiler that structs lie in memory as ctypes lays them out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HEADERS = ("core_program.h", "core_device.h")
+"""Each with what it includes: what one kind of library exports."""
+
+_NUMBERS = {
+    "float": "c_float",
+    "double": "c_double",
+    "int32_t": "c_int32",
+    "int64_t": "c_int64",
+    "uint8_t": "c_uint8",
+    "uint32_t": "c_uint32",
+    "uint64_t": "c_uint64",
+    "CoreStatus": "c_int32",
+    "void": "None",
+}
+_ENUM = re.compile(r"typedef enum Core(\w+) \{ ([^{}]*?),? \} Core\1;")
+_STRUCT = re.compile(r"typedef struct Core(\w+) \{ ([^{}]*) \} Core\1;")
+_OPAQUE = re.compile(r"typedef struct Core(\w+) Core\1;")
+_FUNCTION = re.compile(r'__attribute__\(\(visibility\("default"\)\)\) (\w[\w ]*\**) ?(core_\w+)\(([^()]*)\);')
+_STATUS = "typedef int32_t CoreStatus;"
+_DECLARED = re.compile(r"(?:const )?(\w+) ?(\**) ?(\w*)(?:\[(\d+)\])?")
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+class Field(NamedTuple):
+    """A member of a struct or a parameter of a function: `type name[length]`, behind so many pointers."""
+
+    name: str
+    type: str
+    stars: int
+    length: int
+
+
+class Declared(NamedTuple):
+    """What a header declares, names without "Core"; functions by name, what they return first."""
+
+    enums: dict[str, dict[str, int]]
+    structs: dict[str, list[Field]]
+    functions: dict[str, list[Field]]
+
+
+class Unreadable(Exception):
+    """A header declares something of a kind that this does not know."""
+
+
+def preprocessed(compiler: str, header: Path) -> str:
+    """A header with all that it includes, without comments and macros, words parted by single spaces."""
+    command = [compiler, "-x", "c", "-E", "-P", str(header)]
+    text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return " ".join(text.split())
+
+
+def read(text: str) -> Declared:
+    """What a preprocessed header declares.
+
+    Raises:
+        Unreadable: it declares something of ours in a way that is not known here.
+    """
+    enums = {name: _constants(name, body) for name, body in _ENUM.findall(text)}
+    structs = {name: [_field(each) for each in body.split(";") if each.strip()] for name, body in _STRUCT.findall(text)}
+    functions = {}
+    for returned, name, taken in _FUNCTION.findall(text):
+        parameters = [] if taken == "void" else taken.split(",")
+        functions[name] = [_field(each) for each in (returned, *parameters)]
+    rest = text.replace(_STATUS, "")
+    for pattern in (_ENUM, _STRUCT, _OPAQUE, _FUNCTION):
+        rest = pattern.sub("", rest)
+    if left := re.search(r"[^;]*\b(Core|CORE_|core_)\w+[^;]*;", rest):
+        raise Unreadable(f"no enum, struct or function as they are read here: {left[0].strip()}")
+    return Declared(enums, structs, functions)
+
+
+def _constants(enum: str, body: str) -> dict[str, int]:
+    prefix = f"CORE_{_WORDS.sub('_', enum).upper()}_"
+    constants = {}
+    for each in body.split(","):
+        found = re.fullmatch(r"(\w+) = (-?\d+)", each.strip())
+        if found is None:
+            raise Unreadable(f"not a name and a number: {each.strip()} of Core{enum}")
+        constants[found[1]] = int(found[2])
+    cut = len(prefix) if all(name.startswith(prefix) for name in constants) else len("CORE_")
+    return {name[cut:]: value for name, value in constants.items()}
+
+
+def _field(text: str) -> Field:
+    found = _DECLARED.fullmatch(text.strip())
+    if found is None:
+        raise Unreadable(f"not a type and a name: {text.strip()}")
+    kind, stars, name, length = found.groups()
+    return Field(name, kind, len(stars), int(length or 0))
+
+
+def _merged(headers: list[Declared]) -> tuple[dict[str, dict[str, int]], dict[str, list[Field]]]:
+    """Enums and structs of all headers."""
+    enums: dict[str, dict[str, int]] = {}
+    structs: dict[str, list[Field]] = {}
+    for header in headers:
+        enums.update(header.enums)
+        structs.update(header.structs)
+    return enums, structs
+
+
+def _type_of_field(field: Field, structs: dict[str, list[Field]]) -> str:
+    """Pointers are addresses: numbers, or None."""
+    known = field.type.removeprefix("Core")
+    if field.stars:
+        kind = "c_void_p"
+    elif known != field.type and known in structs:
+        kind = known
+    elif field.type in _NUMBERS and field.type != "void":
+        kind = _NUMBERS[field.type]
+    else:
+        raise Unreadable(f"{field.name} is of the unknown type {field.type}")
+    return f"{kind} * {field.length}" if field.length else kind
+
+
+def _type_of_parameter(field: Field, structs: dict[str, list[Field]]) -> str:
+    """Pointers to structs take structs, pointers to pointers take those by reference, all others addresses."""
+    if field.stars == 1 and field.type == "char":
+        return "c_char_p"
+    if field.stars == 1 and field.type.removeprefix("Core") in structs:
+        return f"POINTER({field.type.removeprefix('Core')})"
+    if field.stars:
+        return "c_void_p" if field.stars == 1 else "POINTER(c_void_p)"
+    if field.type not in _NUMBERS:
+        raise Unreadable(f"{field.name} is of the unknown type {field.type}")
+    return _NUMBERS[field.type]
+
+
+def module_of(headers: dict[str, Declared]) -> str:
+    """The Python module, but for its digest."""
+    enums, structs = _merged(list(headers.values()))
+    lines = []
+    for name, constants in enums.items():
+        lines += ["", "", f"class {name}(IntEnum):", f'    """Core{name}."""', ""]
+        lines += [f"    {constant} = {value}" for constant, value in constants.items()]
+    for name, fields in structs.items():
+        lines += ["", "", f"class {name}(Structure):", f'    """Core{name}."""', ""]
+        lines += ["    __slots__ = ()", "    _fields_ = ("]
+        lines += [f'        ("{field.name}", {_type_of_field(field, structs)}),' for field in fields]
+        lines += ["    )"]
+    lines += ["", "", "FUNCTIONS: dict[str, dict[str, tuple[Any, tuple[Any, ...]]]] = {"]
+    for header, declared in headers.items():
+        lines += [f'    "{header}": {{']
+        for name, fields in declared.functions.items():
+            returned, *taken = (_type_of_parameter(field, structs) for field in fields)
+            lines += [f'        "{name}": ({returned}, ({"".join(f"{each}, " for each in taken)})),']
+        lines += ["    },"]
+    lines += ["}", '"""What each function returns, and what it takes, by the header of its libraries."""', ""]
+    return "\n".join(lines)
+
+
+def head_of(digest: str) -> str:
+    """The first lines of the Python module."""
+    types = ", ".join(sorted({"POINTER", "Structure", "c_char_p", "c_void_p", *_NUMBERS.values()} - {"None"}))
+    return f'''"""What the headers of csrc declare, in ctypes. Written from them by csrc/abi.py: not to be edited."""
+
+from __future__ import annotations
+
+from ctypes import {types}
+from enum import IntEnum
+from typing import Any
+
+DIGEST = "{digest}"
+"""Of the declarations: a library has the same, or was built from others."""
+'''
+
+
+def source_of(module: str, digest: str) -> str:
+    """The C++ source: the digest, and that the compiler lays structs out as ctypes does."""
+    made: dict[str, Any] = {}
+    exec(compile(module, "abi", "exec"), made)
+    lines = ["// Written by abi.py.", "#include <cstddef>", ""]
+    lines += [f'#include "{header}"' for header in HEADERS]
+    lines += ["", f'const char* core_abi_digest(void) {{ return "{digest}"; }}', ""]
+    for name, record in made.items():
+        if not isinstance(record, type) or not issubclass(record, ctypes.Structure) or record is ctypes.Structure:
+            continue
+        lines.append(f"static_assert(sizeof(Core{name}) == {ctypes.sizeof(record)});")
+        for field, *_ in record._fields_:
+            place = getattr(record, field)
+            lines.append(f"static_assert(offsetof(Core{name}, {field}) == {place.offset});")
+            lines.append(f"static_assert(sizeof(Core{name}::{field}) == {place.size});")
+    return "\n".join([*lines, ""])
+
+
+def _write(path: Path, text: str) -> None:
+    """All at once: somebody may be reading it."""
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    made.write_text(text)
+    made.replace(path)
+
+
+def main() -> None:
+    """Write both files."""
+    compiler, source, module = sys.argv[1:]
+    folder = Path(__file__).parent
+    try:
+        body = module_of({name: read(preprocessed(compiler, folder / name)) for name in HEADERS})
+    except Unreadable as error:
+        raise SystemExit(f"abi.py: {error}") from error
+    digest = hashlib.sha256(body.encode()).hexdigest()[:16]
+    text = head_of(digest) + body
+    _write(Path(module), text)
+    _write(Path(source), source_of(text, digest))
+
+
+if __name__ == "__main__":
+    main()

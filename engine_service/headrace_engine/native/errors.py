@@ -1,0 +1,66 @@
+"""What goes wrong in the native core, and which field of a struct it names."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from headrace_engine.errors import Internal
+from headrace_engine.native.abi import Code
+
+
+class NativeUnavailable(Internal):
+    """A library is missing, cannot be loaded, or was built from other headers than this package."""
+
+
+class NativeError(Internal):
+    """An op refused its arguments, or the device refused the launch.
+
+    Args:
+        code: what went wrong.
+        field: the parameter at fault; "" where none is.
+        device_error: the number that the device's runtime gave it; 0 where it gave none.
+    """
+
+    def __init__(self, message: str, *, code: Code, field: str = "", device_error: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field
+        self.device_error = device_error
+
+
+def field_at(record: type[ctypes.Structure], offset: int) -> str:
+    """Name of the field that lies at an offset, such as "rows" or "projections[1].out".
+
+    A struct in a struct is one field, unless the offset lies behind its first byte or it is an entry of an array.
+    """
+    for field, kind, *_ in record._fields_:
+        place = getattr(record, field)
+        if not place.offset <= offset < place.offset + place.size:
+            continue
+        inside = offset - place.offset
+        entry: Any = getattr(kind, "_type_", None) if issubclass(kind, ctypes.Array) else None
+        if isinstance(entry, type) and issubclass(entry, ctypes.Structure):
+            number, inside = divmod(inside, ctypes.sizeof(entry))
+            return f"{field}[{number}].{field_at(entry, inside)}"
+        if inside and issubclass(kind, ctypes.Structure):
+            return f"{field}.{field_at(kind, inside)}"
+        return field
+    raise ValueError(f"{record.__name__} has no field at byte {offset}")
+
+
+def value_at(record: ctypes.Structure, field: str) -> Any:
+    """The value of a field that `field_at` named."""
+    value: Any = record
+    for part in field.split("."):
+        name, _, number = part.rstrip("]").partition("[")
+        value = getattr(value, name)
+        value = value[int(number)] if number else value
+    return value
+
+
+def shown(value: object) -> str:
+    """A field's value in a message; "" for arrays."""
+    if isinstance(value, ctypes.Structure):
+        return " = " + ", ".join(f"{name} {getattr(value, name)}" for name, *_ in value._fields_)
+    return "" if isinstance(value, ctypes.Array) else f" = {value}"
