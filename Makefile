@@ -95,10 +95,10 @@ cuda-all:  ## build core_cuda for the A100, H100, B200 and RTX 50 families; warn
 	@ls -l build/cuda/libcore_cuda.so build/cuda/core_cuda.ptxas.txt
 
 gpu-bench:  ## measure more of a CUDA card, eight minutes a part; PART="weights kv qwen loads batch256 transformers tier sanitizer" chooses; writes bench/results/gpu.md
-	@PYTHONPATH=proto:engine_service $(PYTHON) -m bench.gpu.measure $(PART)
+	@PYTHONPATH=proto:engine_service:tests $(PYTHON) -m bench.gpu.measure $(PART)
 
 gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cupy and pytest; writes bench/results/gpu.md
-	@PYTHONPATH=proto:engine_service $(PYTHON) -m bench.gpu.check
+	@PYTHONPATH=proto:engine_service:tests $(PYTHON) -m bench.gpu.check
 
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .
@@ -118,13 +118,18 @@ proto-baseline:  ## accept the wire contract as it stands as the one that later 
 	cd proto && ../$(BIN)/buf build -o baseline.binpb
 
 clean:  ## remove the virtual environment and everything built
-	rm -rf $(VENV) build proto/headrace_proto/v1 engine_service/headrace_engine/native/abi.py
+	rm -rf $(VENV) build proto/headrace_proto/v1 $(ABI)
 
 $(VENV)/bin/pip:
 	@deploy/requirements.sh $(PYTHON) >&2
 	@$(STEP) "making the virtual environment $(VENV)" $(PYTHON) -m venv $(VENV)
 
 PACKAGES := proto/pyproject.toml proto/hatch_build.py client/pyproject.toml gateway/pyproject.toml engine_service/pyproject.toml
+ABI := engine_service/headrace_engine/native/abi.py
+$(ABI): csrc/abi.py $(wildcard csrc/core*.h)
+	@$(PYTHON) csrc/abi.py $(CXX) $@
+gpu-bench gpu-check: $(ABI)
+
 PROTOS := $(wildcard proto/headrace/v1/*.proto)
 NATIVE := $(shell find csrc -name '*.py' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)
 

@@ -1,6 +1,6 @@
 """Write what the C headers declare as a Python module, and the digest that both sides carry. The build runs it.
 
-    python abi.py COMPILER CPP PY
+    python abi.py COMPILER PY [CPP]
 
 reads the headers beside it through the compiler's preprocessor, and writes PY: enums, ctypes structs and the types of
 functions; and CPP: the digest, and checks by the compiler that structs lie in memory as ctypes lays them out.
@@ -210,8 +210,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def main() -> None:
-    """Write both files."""
-    compiler, source, module = sys.argv[1:]
+    """Write the files."""
+    compiler, module, *sources = sys.argv[1:]
     folder = Path(__file__).parent
     try:
         body = module_of({name: read(preprocessed(compiler, folder / name)) for name in HEADERS})
@@ -220,7 +220,8 @@ def main() -> None:
     digest = hashlib.sha256(body.encode()).hexdigest()[:16]
     text = head_of(digest) + body
     _write(Path(module), text)
-    _write(Path(source), source_of(text, digest))
+    for source in sources:
+        _write(Path(source), source_of(text, digest))
 
 
 if __name__ == "__main__":

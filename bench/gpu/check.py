@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 from headrace_engine.backends.cuda import cards
-from headrace_engine.backends.cuda.device import CudaDevice, Device, SimDevice
+from headrace_engine.backends.cuda.device import CudaDevice, Device
 from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.errors import HeadraceError
 from headrace_engine.models.spec import DecoderSpec
@@ -173,6 +173,8 @@ def main() -> int:
     elif arguments.results is None:
         parser.error("--device sim needs --results")
     else:
+        from support.sim.device import SimDevice
+
         print(measure(SimDevice(), "sim", SHORT, arguments.results))
     return 0
 

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import torch
 from headrace_engine.backends.cuda import cards
-from headrace_engine.backends.cuda.device import CudaDevice, Device, SimDevice
+from headrace_engine.backends.cuda.device import CudaDevice, Device
 from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.errors import HeadraceError
 
@@ -128,6 +128,8 @@ def _open(device: str, results: Path) -> Target:
         SystemExit: there is no card that can be used; says what to do.
     """
     if device == "sim":
+        from support.sim.device import SimDevice
+
         sim = SimDevice()
         return Target(sim, "sim", limits(sim, SHORT.copied, SHORT.side, SHORT.scale.repeats), results, code_digest())
     try:

@@ -29,7 +29,7 @@ _CUDA: Choices = {
     "dtype": (ComputeDtype.AUTO, ComputeDtype.BFLOAT16),
     "block_size": _KERNEL_BLOCKS,
 }
-CHOICES: Mapping[str, Choices] = {"torch": _TORCH, "cpu": _CPU, "cuda": _CUDA, "sim": _CUDA}
+CHOICES: Mapping[str, Choices] = {"torch": _TORCH, "cpu": _CPU, "cuda": _CUDA}
 
 
 def check_choices(config: Any, backend: str) -> None:

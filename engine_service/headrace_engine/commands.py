@@ -33,7 +33,7 @@ class CorePlan:
 
     Attributes:
         path: the directory or file that holds the model, already resolved on this host.
-        backend: name of the runner: "cpu", "torch", or "auto": chosen by the device.
+        backend: name of the runner: "cpu", "torch", "cuda", or "auto": chosen by the device.
         num_threads: compute threads; 0 = physical cores within quota and affinity.
         max_length: tokens of the longest sequence; 0 = the model's own limit.
         max_prefill_tokens: tokens computed in one step.

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.native import Cpu, Isa, Native, choose_isa, load
 from native.build import HAS_NVCC, build_native, cmake
@@ -19,6 +18,7 @@ from native.sim_runs import SHAPE
 from support.backends.isa_levels import NAMES as ISA_NAMES
 from support.backends.isa_levels import forced
 from support.models.tiny_models import make_tiny_llama
+from support.sim.device import SimDevice
 
 SANITIZE = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from headrace_engine.backends import cpu, sim
+from headrace_engine.backends import cpu
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
 from headrace_engine.core.runner import Runner, Sampled, SequenceStep
 from headrace_engine.generation_config import SamplingParams
 from support.backends.runners import ready
 from support.backends.same_tokens import TINY_MODEL, scores_agree
+from support.sim import device as sim
 
 SHAPE = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
 BLOCKS = 8

@@ -99,7 +99,7 @@ def test_the_engine_wheel_fits_every_python_and_has_the_library(built: dict[str,
     assert "headrace_engine/py.typed" in engine.files
 
 
-def test_the_engine_s_wheel_alone_carries_what_is_made_of_headers(built: dict[str, Distribution]) -> None:
+def test_the_engine_s_wheel_carries_what_is_made_of_headers(built: dict[str, Distribution]) -> None:
     engine = built["engine_service"]
     assert "headrace_engine/native/abi.py" in engine.files - engine.sources
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RunnerFactory = Callable[[CorePlan], Runner]
 """Makes the runner for a plan, without loading anything yet."""
 
-BACKENDS = {name: f"headrace_engine.backends.{name}" for name in ("cpu", "cuda", "sim", "torch")}
+BACKENDS = {name: f"headrace_engine.backends.{name}" for name in ("cpu", "cuda", "torch")}
 """Modules of the backends of this build, by name."""
 
 AUTO_BACKEND = "auto"

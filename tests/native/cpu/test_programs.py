@@ -23,10 +23,9 @@ from headrace_engine.native import (
     NativeUnavailable,
     Program,
     Shape,
+    abi,
     allocations,
     choose_isa,
-    load,
-    program_abi,
 )
 from headrace_engine.native.errors import field_at, value_at
 from native.build import run
@@ -138,7 +137,7 @@ def test_the_sizes_of_a_program_are_known_before_it_is_bound(threads: Cpu) -> No
     assert program.workspace_bytes > 2 * 3 * 32 * 4
     assert program.block_bytes == 2 * 16 * 16 * 4
     with pytest.raises(ValueError, match="not bound"):
-        program.value(program_abi.Value(0, 32, 1), 1)
+        program.value(abi.Value(0, 32, 1), 1)
     with pytest.raises(NativeError, match=r"^program_run: the program must be bound to a pool first$"):
         program.run(Batch())
 
@@ -184,23 +183,13 @@ def test_closed_threads_record_nothing(native: Native) -> None:
 
 
 def test_fields_of_structs_in_structs_and_arrays_have_names() -> None:
-    linear = program_abi.Linear
-    size = ctypes.sizeof(program_abi.Projection)
+    linear = abi.Linear
+    size = ctypes.sizeof(abi.Projection)
     first = linear.projections.offset
     assert field_at(linear, linear.count.offset) == "count"
     assert field_at(linear, 0) == "x"
-    assert field_at(linear, first + size + program_abi.Projection.out.offset) == "projections[1].out"
-    assert field_at(linear, program_abi.Value.width.offset) == "x.width"
-    assert value_at(linear(x=program_abi.Value(0, 7, 1)), "x.width") == 7
+    assert field_at(linear, first + size + abi.Projection.out.offset) == "projections[1].out"
+    assert field_at(linear, abi.Value.width.offset) == "x.width"
+    assert value_at(linear(x=abi.Value(0, 7, 1)), "x.width") == 7
     with pytest.raises(ValueError, match="no field at byte"):
         field_at(linear, ctypes.sizeof(linear))
-
-
-def test_a_library_of_another_program_abi_is_refused(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Select(ctypes.Structure):
-        _fields_ = (*program_abi.Select._fields_, ("count", ctypes.c_int64))
-
-    monkeypatch.setenv(NATIVE_VARIABLE, str(libraries))
-    monkeypatch.setitem(program_abi.RECORDS, "CoreSelect", Select)
-    with pytest.raises(NativeUnavailable, match=r"CoreSelect\.count is missing in the library and \(32, 8\) here"):
-        load("cpu")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from headrace_engine.backends import sim, torch
+from headrace_engine.backends import torch
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import BlockCopies, LogitChanges, Sampled, Scoring, SequenceStep
@@ -19,6 +19,7 @@ from native.sim_runs import BLOCKS, GREEDY, SHAPE, Sequences, compare_with_cpu, 
 from support.backends.runners import ready
 from support.backends.same_tokens import ROUNDING
 from support.models.tiny_models import make_tiny_llama
+from support.sim import device as sim
 
 pytestmark = pytest.mark.usefixtures("simulator")
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from headrace_engine.backends import sim
 from headrace_engine.backends.cuda.batch import CudaBatch
 from headrace_engine.backends.cuda.flash import FLASH, torch_attention
 from headrace_engine.backends.cuda.loading import CudaModel
@@ -18,6 +17,7 @@ from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.decoder import Batch, Extent
 from native.sim_runs import Sequences, plan_for
 from support.backends.runners import ready, silent
+from support.sim import device as sim
 from torch import Tensor
 from torch.nn.attention import varlen
 

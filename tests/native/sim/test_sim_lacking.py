@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.backends.cuda.packing import Packer
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.backends.cuda.steps import StepRunner
@@ -16,6 +15,7 @@ from headrace_engine.errors import HeadraceError, InvalidArgument, OutOfMemory
 from headrace_engine.native import Code, NativeError
 from native.sim_runs import plan_for
 from support.backends.runners import silent
+from support.sim.device import SimDevice
 
 MIB = 2**20
 

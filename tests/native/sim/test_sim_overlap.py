@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from headrace_engine.backends import sim
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
@@ -21,6 +20,7 @@ from native.sim_runs import BLOCKS, GREEDY, plan_for, prompts
 from support.backends.runners import ready
 from support.backends.same_tokens import ROUNDING, same_tokens
 from unit.core.steps.test_random_configs import Drawn, RealRig
+from support.sim import device as sim
 
 UNKNOWN = [0]
 PROMPTS = prompts(4, 7)
@@ -151,6 +151,12 @@ def test_the_environment_can_ask_for_one_step_after_the_other(
         ready(sim.make_runner(plan_for(model_path)))
 
 
+class SimRig(RealRig):
+    """A core on the simulated device."""
+
+    make_runner = staticmethod(sim.make_runner)
+
+
 Load = Callable[[RealRig], list[int]]
 
 
@@ -183,7 +189,7 @@ def test_a_core_brings_the_tokens_that_it_brings_without_overlap(
     for overlap in ("0", "1"):
         monkeypatch.setenv(OVERLAP_VARIABLE, overlap)
         sizes = {"block_size": 16, "num_blocks": 32, "max_batch": 5, "num_threads": 1}
-        rig = RealRig(path=str(model_path), backend="sim", dtype=ComputeDtype.BFLOAT16, **sizes)
+        rig = SimRig(path=str(model_path), dtype=ComputeDtype.BFLOAT16, **sizes)
         keys = load(rig)
         rig.run()
         runs.append([rig.drawn(key) for key in keys])

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends import sim
-from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.backends.cuda.plain import plain_ops
 from headrace_engine.backends.cuda.plain_pool import plain_entries
 from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block
@@ -23,6 +21,8 @@ from headrace_engine.native.abi import AppendKv, KvBlocks
 from native.sim_runs import Sequences, plan_for
 from support.backends.runners import ready, silent
 from support.backends.same_tokens import ROUNDING
+from support.sim import device as sim
+from support.sim.device import SimDevice
 
 DRAWN = SamplingParams(temperature=0.7, seed=5, top_p=0.9, logprobs=True, top_logprobs=2)
 LAUNCHES = {

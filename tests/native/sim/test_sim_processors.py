@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headrace_engine.backends import cpu, sim
+from headrace_engine.backends import cpu
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.core.runner import LogitChanges, Processing, Runner, SequenceStep
 from headrace_engine.environment import SIMULATOR_VARIABLE
@@ -17,6 +17,8 @@ from native.build import ROOT
 from native.sim_runs import GREEDY, on_cpu, plan_for
 from support.backends.runners import ready, silent
 from support.models.processor_page import example
+from support.sim import device as sim
+from support.sim.kernels import FLAGS_VARIABLE
 
 PROMPT = [5, 6, 7]
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends import cpu, sim
+from headrace_engine.backends import cpu
 from headrace_engine.backends import torch as oracle
 from headrace_engine.backends.cuda.coded import CodedWeight
-from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.row_products import RowCodedWeight
 from headrace_engine.config import ActivationQuant, ComputeDtype, WeightQuant
@@ -24,6 +23,8 @@ from native.sim_runs import GREEDY, SHAPE, Sequences, on_cpu, plan_for, prompts
 from safetensors.torch import load_file, save_file
 from support.backends.runners import allocated, ready, silent
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
+from support.sim import device as sim
+from support.sim.device import SimDevice
 
 INT8: dict[str, Any] = {"weight_quant": WeightQuant.INT8, "activation_quant": ActivationQuant.INT8}
 FP8: dict[str, Any] = {"activation_quant": ActivationQuant.FP8}

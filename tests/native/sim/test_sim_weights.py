@@ -12,10 +12,9 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends import cpu, sim
+from headrace_engine.backends import cpu
 from headrace_engine.backends.cuda import coded
 from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
-from headrace_engine.backends.cuda.device import SimDevice
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.packing import Packer
 from headrace_engine.backends.cuda.row_products import RowCodedWeight
@@ -26,6 +25,8 @@ from headrace_engine.native.coded import LAYOUT, CodedMatrix
 from native.sim_runs import SHAPE, compare_with_cpu, on_cpu, plan_for
 from support.backends.runners import silent
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
+from support.sim import device as sim
+from support.sim.device import SimDevice
 
 WIDE = {**SHAPE, "intermediate_size": 256}
 QUANTS: list[dict[str, Any]] = [

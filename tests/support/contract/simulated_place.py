@@ -16,7 +16,7 @@ from native.build import HAS_NVCC, native_libraries
 from support.contract.places import MAX_LENGTH, MODEL, SIM, SMALL_POOL_MODEL, Place
 from support.models.processor_files import processor_arguments, write_processors
 from support.models.tiny_models import make_tiny_llama
-from support.servers.processes import Server, engine_server
+from support.servers.processes import Server, simulated_engine
 
 SETTINGS = {"max_prefill_tokens": 48, "num_threads": 1}
 """The simulator takes a millisecond a token: the largest step is run once to measure it, and once for warming up."""
@@ -50,4 +50,4 @@ def _start(stack: contextlib.ExitStack, processors: dict[str, Path]) -> Server:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(NATIVE_VARIABLE, str(native_libraries()))
         environment.setenv("OMP_NUM_THREADS", "1")  # Threads of torch that wait for tiny products take the other cores.
-        return stack.enter_context(engine_server("e1", "--backend", "sim", *processor_arguments(processors)))
+        return stack.enter_context(simulated_engine("e1", *processor_arguments(processors)))

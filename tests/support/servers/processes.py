@@ -107,6 +107,12 @@ def engine_server(name: str, *arguments: str) -> contextlib.AbstractContextManag
     return running("-m", "headrace_engine", "--name", name, "--listen", "127.0.0.1:0", *_with_root(arguments))
 
 
+def simulated_engine(name: str, *arguments: str) -> contextlib.AbstractContextManager[Server]:
+    """The same, whose cores compute on the simulated device."""
+    program = str(Path(__file__).parents[1] / "sim" / "engine.py")
+    return running(program, "--name", name, "--listen", "127.0.0.1:0", *_with_root(arguments))
+
+
 def _with_root(arguments: tuple[str, ...]) -> tuple[str, ...]:
     return arguments if "--model-root" in arguments else (*ANY_ROOT, *arguments)
 

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.cards import check_card
-from headrace_engine.backends.cuda.flash import VaryingAttention, attention_by_sequence, torch_attention
-from headrace_engine.backends.cuda.recording import Recording
-from headrace_engine.backends.cuda.sim_kernels import simulated_kernel
+from headrace_engine.backends.cuda.flash import VaryingAttention, torch_attention
 from headrace_engine.backends.torch.processing import Kernel
 from headrace_engine.backends.torch.user_kernels import compile_kernel
 from headrace_engine.backends.torch.workspace import measured_bytes
@@ -20,8 +18,6 @@ from headrace_engine.commands import ProcessorFile
 from headrace_engine.native import Native, load
 
 Result = TypeVar("Result")
-
-_SIM_MEMORY = 2**28
 
 
 class Graph(Protocol):
@@ -171,67 +167,9 @@ class CudaDevice:
         return taken
 
 
-class SimDevice:
-    """The CUDA path on a CPU: csrc's kernels in the simulator, tensors in the host's memory, graphs as recordings."""
-
-    def __init__(self) -> None:
-        self.torch = torch.device("cpu")
-        self.name = "sim"
-        self.native = load("sim")
-        self.multiprocessors = 8
-        self.capability = (9, 0)
-        self._recording: Recording | None = None
-
-    def launch(self, op: str, args: ctypes.Structure) -> None:
-        """See Device. Returns when it is done."""
-        self.native.launch(op, args, 0)
-        if self._recording is not None:
-            kept = type(args).from_buffer_copy(args)
-            self._recording.add(lambda: self.native.launch(op, kept, 0))
-
-    def kernel(self, source: str, file: ProcessorFile) -> Kernel:
-        """See Device."""
-        return simulated_kernel(source, file)
-
-    def attention(self) -> VaryingAttention:
-        """See Device."""
-        return attention_by_sequence
-
-    def pinned(self, nbytes: int) -> Tensor:
-        """See Device."""
-        return torch.zeros(nbytes, dtype=torch.uint8)
-
-    def mark(self) -> Mark:
-        """See Device."""
-        return _Passed()
-
-    def capture(self, work: Callable[[], Result]) -> tuple[Graph, Result]:
-        """See Device."""
-        recording = self._recording = Recording()
-        try:
-            with torch.inference_mode(), recording.torch_operators():
-                return recording, work()
-        finally:
-            self._recording = None
-
-    def memory(self) -> tuple[int, int]:
-        """See Device. It says that it has little, so that pools that are sized by it are small."""
-        return _SIM_MEMORY, _SIM_MEMORY
-
-    def taken(self, work: Callable[[], object]) -> int:
-        """See Device. The host's memory is not counted."""
-        work()
-        return 0
-
-
 class _EventMark:
     def __init__(self, event: torch.cuda.Event) -> None:
         self._event = event
 
     def wait(self) -> None:
         self._event.synchronize()
-
-
-class _Passed:
-    def wait(self) -> None:
-        return

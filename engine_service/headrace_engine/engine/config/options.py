@@ -34,7 +34,7 @@ class EngineOptions:
         model_roots: folders that model paths of callers must lie in, and that relative ones are relative to; empty:
             callers name no paths; None: they are the caller's own, any path of this host.
         state_dir: folder that keeps the installed configs and wanted states over restarts; None keeps nothing.
-        backend: name of the runner that cores use: "cpu", "torch", or "auto": torch on CUDA devices, cpu elsewhere.
+        backend: name of the runner that cores use: "cpu", "torch", "cuda", or "auto": torch on CUDA devices, else cpu.
         allow_hub: resolve model paths that are no local path as names on a model hub.
         hubs: addresses that callers may name beside the engine's own hub; None: any.
         core_ping_limit: seconds after which a core that makes no progress, not even inside a step, is killed.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from headrace_engine.backends.cuda.recording import CaptureError, Recording
+from support.sim.recording import CaptureError, Recording
 from torch import Tensor
 
 

@@ -286,7 +286,7 @@ async def test_the_program_that_is_started_is_the_engines_own(front: Front) -> N
     front.launch(launch_process, make_plan(backend="abacus"))
     await front.until(lambda: front.lost)
     assert front.messages == [
-        CoreFailed("INVALID_FIELD", 'backend is "abacus"; this build has: cpu, cuda, sim, torch', "backend")
+        CoreFailed("INVALID_FIELD", 'backend is "abacus"; this build has: cpu, cuda, torch', "backend")
     ]
 
 

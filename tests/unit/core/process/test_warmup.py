@@ -199,5 +199,5 @@ def test_an_unknown_backend_is_refused_by_name() -> None:
     link = ListLink()
     assert not run_core(make_plan(backend="abacus"), link)
     assert link.messages == [
-        CoreFailed("INVALID_FIELD", 'backend is "abacus"; this build has: cpu, cuda, sim, torch', "backend")
+        CoreFailed("INVALID_FIELD", 'backend is "abacus"; this build has: cpu, cuda, torch', "backend")
     ]

@@ -79,10 +79,6 @@ def test_without_a_driver_there_is_no_cuda_device_to_compute_on(backend: str, no
     check_backend(PLAIN, backend)
 
 
-def test_the_simulator_needs_no_driver(no_driver: None) -> None:
-    check_backend(replace(PLAIN, compute_unit=ComputeUnit.CUDA), "sim")
-
-
 def test_eight_bit_activations_need_integer_weights_on_the_cpu(no_driver: None) -> None:
     config = replace(PLAIN, activation_quant=ActivationQuant.INT8)
     for backend in ("auto", "cpu"):
@@ -93,12 +89,11 @@ def test_eight_bit_activations_need_integer_weights_on_the_cpu(no_driver: None) 
     check_storage(replace(config, weight_quant=WeightQuant.INT8), files("BF16"), "cpu")
 
 
-@pytest.mark.parametrize("backend", ["cuda", "sim"])
-def test_cuda_computes_in_bfloat16_with_quantized_weights(backend: str) -> None:
-    check_backend(replace(PLAIN, weight_quant=WeightQuant.INT4, weight_quant_group_size=32, block_size=32), backend)
+def test_cuda_computes_in_bfloat16_with_quantized_weights() -> None:
+    check_backend(replace(PLAIN, weight_quant=WeightQuant.INT4, weight_quant_group_size=32, block_size=32), "cuda")
     for quant in ActivationQuant:
-        check_backend(replace(PLAIN, activation_quant=quant), backend)
-    assert refused(backend, weight_quant=WeightQuant.INT8, weight_quant_group_size=16, dtype=ComputeDtype.FLOAT16) == [
+        check_backend(replace(PLAIN, activation_quant=quant), "cuda")
+    assert refused("cuda", weight_quant=WeightQuant.INT8, weight_quant_group_size=16, dtype=ComputeDtype.FLOAT16) == [
         "config.weight_quant_group_size",
         "config.dtype",
     ]

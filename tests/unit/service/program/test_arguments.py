@@ -180,7 +180,7 @@ def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
         ("--log-format xml", "argument --log-format: invalid choice: 'xml'"),
         (
             "--backend nope",
-            "argument --backend: invalid choice: 'nope' (choose from 'auto', 'cpu', 'cuda', 'sim', 'torch')",
+            "argument --backend: invalid choice: 'nope' (choose from 'auto', 'cpu', 'cuda', 'torch')",
         ),
         ("--no-such", "unrecognized arguments: --no-such"),
     ],

@@ -36,7 +36,7 @@ def made(maker: Any, header: str) -> dict[str, Any]:
 
 def test_the_module_here_is_that_of_the_headers_here(tmp_path: Path) -> None:
     out = tmp_path / "abi.py"
-    subprocess.run([sys.executable, CSRC / "abi.py", "g++", tmp_path / "abi.cpp", out], check=True)
+    subprocess.run([sys.executable, CSRC / "abi.py", "g++", out], check=True)
     assert out.read_text() == Path(str(abi.__file__)).read_text()
 
 
@@ -94,7 +94,7 @@ def test_what_is_declared_in_another_way_is_refused(maker: Any, header: str, sai
 def test_the_compiler_refuses_structs_that_lie_otherwise(tmp_path: Path, old: str, new: str) -> None:
     """The checks are made of one version of the headers, and compiled with another."""
     source, headers = tmp_path / "abi.cpp", tmp_path / "csrc"
-    subprocess.run([sys.executable, CSRC / "abi.py", "g++", source, tmp_path / "abi.py"], check=True)
+    subprocess.run([sys.executable, CSRC / "abi.py", "g++", tmp_path / "abi.py", source], check=True)
     headers.mkdir()
     for header in CSRC.glob("core*.h"):
         text = header.read_text()

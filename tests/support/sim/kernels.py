@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from headrace_engine.backends.processors import told
 from headrace_engine.backends.torch.processing import Kernel
 from headrace_engine.backends.torch.user_kernels import not_compiled
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.environment import SIMULATOR_VARIABLE, simulator_flags
 from headrace_engine.errors import BadProcessor
+from torch import Tensor
 
 _THREADS = 64
 _LAUNCHER = """
