@@ -18,20 +18,7 @@ extern "C" {
 #endif
 
 /* The ops, and the struct that each takes: core_rms_norm(&args, stream). */
-#define CORE_DEVICE_OPS(OP)                   \
-  OP(rms_norm, CoreRmsNorm)                   \
-  OP(append_kv, CoreAppendKv)                 \
-  OP(decode_attention, CoreDecodeAttention)   \
-  OP(prefill_attention, CorePrefillAttention) \
-  OP(copy_blocks, CoreCopyBlocks)             \
-  OP(quantize_rows, CoreQuantizeRows)         \
-  OP(rms_norm_codes, CoreRmsNormCodes)        \
-  OP(gated_rows, CoreGatedRows)               \
-  OP(scaled_sums, CoreScaledSums)             \
-  OP(gather_rows, CoreGatherRows)             \
-  OP(coded_linear, CoreCodedLinear)           \
-  OP(coded_rows, CoreCodedRows)               \
-  OP(sample_rows, CoreSampleRows)
+#define CORE_DEVICE_OPS(OP) CORE_DEVICE_KV_OPS(OP) CORE_DEVICE_ROW_OPS(OP)
 #define CORE_DECLARE_DEVICE_OP(op, Args) CORE_API CoreStatus core_##op(const Args* args, void* stream);
 CORE_DEVICE_OPS(CORE_DECLARE_DEVICE_OP)
 #undef CORE_DECLARE_DEVICE_OP

@@ -110,6 +110,12 @@ typedef struct CoreCopyBlocks {
   int32_t pieces; /* 1 ... 65535 */
 } CoreCopyBlocks;
 
+#define CORE_DEVICE_KV_OPS(OP)                \
+  OP(append_kv, CoreAppendKv)                 \
+  OP(decode_attention, CoreDecodeAttention)   \
+  OP(prefill_attention, CorePrefillAttention) \
+  OP(copy_blocks, CoreCopyBlocks)
+
 #ifdef __cplusplus
 }
 #endif

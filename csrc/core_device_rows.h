@@ -179,6 +179,17 @@ typedef struct CoreSampleRows {
   int32_t dtype;                /* CoreDtype of logits */
 } CoreSampleRows;
 
+#define CORE_DEVICE_ROW_OPS(OP)        \
+  OP(rms_norm, CoreRmsNorm)            \
+  OP(quantize_rows, CoreQuantizeRows)  \
+  OP(rms_norm_codes, CoreRmsNormCodes) \
+  OP(gated_rows, CoreGatedRows)        \
+  OP(scaled_sums, CoreScaledSums)      \
+  OP(gather_rows, CoreGatherRows)      \
+  OP(coded_linear, CoreCodedLinear)    \
+  OP(coded_rows, CoreCodedRows)        \
+  OP(sample_rows, CoreSampleRows)
+
 #ifdef __cplusplus
 }
 #endif

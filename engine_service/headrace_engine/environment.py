@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ NATIVE_VARIABLE = "HEADRACE_NATIVE_DIR"
 NODES_VARIABLE = "HEADRACE_NUMA_NODES"
 OVERLAP_VARIABLE = "HEADRACE_OVERLAP"
 PROCESSORS_VARIABLE = "HEADRACE_LOGITS_PROCESSORS"
-SIMULATOR_VARIABLE = "CUSIM_FLAGS"
 
 Environment = Mapping[str, str]
 
@@ -113,12 +111,6 @@ def overlaps(environment: Environment = os.environ) -> bool:
 def logits_processors(environment: Environment = os.environ) -> list[str]:
     """Return the logits processors, each as NAME=FILE."""
     return _parts(environment.get(PROCESSORS_VARIABLE, ""), ";")
-
-
-def simulator_flags(environment: Environment = os.environ) -> list[str] | None:
-    """Return what g++ needs to compile a kernel for the simulated device; None where it is not set."""
-    flags = environment.get(SIMULATOR_VARIABLE)
-    return None if flags is None else shlex.split(flags)
 
 
 def _parts(text: str, separator: str) -> list[str]:

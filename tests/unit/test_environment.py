@@ -21,7 +21,6 @@ def test_what_is_not_set_or_empty_has_defaults(monkeypatch: pytest.MonkeyPatch) 
         assert environment.announced_logs(given) == {}
         assert environment.overlaps(given) is True
         assert environment.cache_root(given) == Path("/home/me/.cache/headrace")
-    assert environment.simulator_flags({}) is None
 
 
 def test_caches_are_where_the_environment_says() -> None:
@@ -48,4 +47,3 @@ def test_steps_overlap_or_not(text: str, overlapping: bool) -> None:
 def test_lists_are_parted() -> None:
     assert environment.plain_op_names({environment.PLAIN_VARIABLE: " a, b,,"}) == ["a", "b"]
     assert environment.logits_processors({environment.PROCESSORS_VARIABLE: " a=/x ;b=/y;"}) == ["a=/x", "b=/y"]
-    assert environment.simulator_flags({environment.SIMULATOR_VARIABLE: "-I'a b' -lc"}) == ["-Ia b", "-lc"]

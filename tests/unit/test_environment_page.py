@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAME = re.compile(r"HEADRACE_[A-Z_]+|BFC_MEM_RATIO|CUSIM_FLAGS|HF_ENDPOINT")
+NAME = re.compile(r"HEADRACE_[A-Z_]+|BFC_MEM_RATIO|HF_ENDPOINT")
 ROW = re.compile(r"^\| `(\w+)` \| `([\w./-]+)` \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
 READ = re.compile(r"environ\.get\(|environ\[|getenv\(")
 PROGRAMS = ("client/headrace", "gateway/headrace_gateway", "engine_service/headrace_engine", "deploy", "bench")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from headrace_engine.environment import ISA_VARIABLE, NATIVE_VARIABLE
+from headrace_engine.environment import ISA_VARIABLE
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.native import (
     Batch,

@@ -19,8 +19,8 @@ from headrace_engine.generation_config import LogitRules, SamplingParams
 from native.sim_runs import BLOCKS, GREEDY, plan_for, prompts
 from support.backends.runners import ready
 from support.backends.same_tokens import ROUNDING, same_tokens
-from unit.core.steps.test_random_configs import Drawn, RealRig
 from support.sim import device as sim
+from unit.core.steps.test_random_configs import Drawn, RealRig
 
 UNKNOWN = [0]
 PROMPTS = prompts(4, 7)

@@ -10,7 +10,6 @@ import pytest
 from headrace_engine.backends import cpu
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.core.runner import LogitChanges, Processing, Runner, SequenceStep
-from headrace_engine.environment import SIMULATOR_VARIABLE
 from headrace_engine.errors import BadProcessor
 from headrace_engine.generation_config import LogitsProcessor, SamplingParams
 from native.build import ROOT
@@ -18,7 +17,7 @@ from native.sim_runs import GREEDY, on_cpu, plan_for
 from support.backends.runners import ready, silent
 from support.models.processor_page import example
 from support.sim import device as sim
-from support.sim.kernels import FLAGS_VARIABLE
+from support.sim.kernels import SIMULATOR_VARIABLE
 
 PROMPT = [5, 6, 7]
 

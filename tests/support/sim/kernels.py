@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import shlex
 import subprocess
 import tempfile
 from functools import partial
@@ -13,9 +15,11 @@ from headrace_engine.backends.processors import told
 from headrace_engine.backends.torch.processing import Kernel
 from headrace_engine.backends.torch.user_kernels import not_compiled
 from headrace_engine.commands import ProcessorFile
-from headrace_engine.environment import SIMULATOR_VARIABLE, simulator_flags
 from headrace_engine.errors import BadProcessor
 from torch import Tensor
+
+SIMULATOR_VARIABLE = "CUSIM_FLAGS"
+"""Environment variable with what g++ needs to compile a kernel for the simulator: its headers' folders, its library."""
 
 _THREADS = 64
 _LAUNCHER = """
@@ -31,14 +35,14 @@ def simulated_kernel(source: str, file: ProcessorFile) -> Kernel:
     Raises:
         BadProcessor: there is nothing to compile with, or what g++ says.
     """
-    flags = simulator_flags()
+    flags = os.environ.get(SIMULATOR_VARIABLE)
     if flags is None:
         raise BadProcessor(f"{told(file)}: the simulated device compiles nothing where {SIMULATOR_VARIABLE} is not set")
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "process.so"
         text = f'#include "sim/cusim.h"\n#line 1 "{file.path}"\n{source}\n{_LAUNCHER.format(threads=_THREADS)}'
         command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-x", "c++", "-", "-x", "none", "-o", str(library)]
-        done = subprocess.run([*command, *flags], input=text, capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, *shlex.split(flags)], input=text, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise not_compiled(file, done.stderr)
         return partial(_launch, ctypes.CDLL(str(library)).launch_process)
