@@ -210,15 +210,10 @@ def _refuse(name: str, text: str, reason: str = "INVALID_FIELD") -> NoReturn:
 
 
 def _sampling(config: GenerationConfig) -> SamplingParams:
-    """What a step is told; after `_join` every field that has a default is set."""
-    logprobs = bool(config.logprobs) or has_candidates(config)  # By which those are ranked.
-    greedy = SamplingParams(0.0, seed=config.seed or 0, logprobs=logprobs, top_logprobs=config.top_logprobs or 0)
-    if greedy_by(config) is not None:
-        return greedy
-    return replace(
-        greedy,
-        temperature=1.0 if config.temperature is None else config.temperature,
-        top_k=config.top_k or 0,
-        top_p=1.0 if config.top_p is None else config.top_p,
-        min_p=config.min_p or 0.0,
-    )
+    """What a step is told: each parameter is the config's field of that name, where it is set."""
+    given = {field.name: getattr(config, field.name) for field in fields(SamplingParams)}
+    given["logprobs"] = bool(config.logprobs) or has_candidates(config)  # By which those are ranked.
+    sampling = SamplingParams(**{name: value for name, value in given.items() if value is not None})
+    if greedy_by(config) is None:
+        return sampling
+    return SamplingParams(0.0, seed=sampling.seed, logprobs=sampling.logprobs, top_logprobs=sampling.top_logprobs)
