@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace_engine.process import launch_process
 from headrace_engine.process import main as core_main
-from headrace_engine.service.main import main as service_main
+from headrace_engine.service.program.main import main as service_main
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
