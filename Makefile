@@ -23,7 +23,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak fields models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,7 +103,7 @@ gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cup
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy proto/headrace_proto client/headrace gateway/headrace_gateway engine_service/headrace_engine csrc/*.py deploy/*.py bench
+	$(BIN)/mypy proto/headrace_proto proto/fieldgen client/headrace gateway/headrace_gateway engine_service/headrace_engine csrc/*.py deploy/*.py bench
 	$(BIN)/lint-imports
 	$(BIN)/hadolint deploy/*.Dockerfile
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.binpb
@@ -113,6 +113,9 @@ format:  ## format everything in place
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 	cd proto && ../$(BIN)/buf format -w
 	$(if $(FORMATTED),$(BIN)/clang-format -i $(FORMATTED))
+
+fields: $(VENV)/.tests  ## make from the wire contract what is written of the fields of configs elsewhere
+	$(BIN)/python -m fieldgen
 
 proto-baseline:  ## accept the wire contract as it stands as the one that later changes must not break
 	cd proto && ../$(BIN)/buf build -o baseline.binpb

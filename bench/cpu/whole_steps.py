@@ -13,7 +13,7 @@ from headrace_engine.backends.cpu.runner import CpuRunner
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ActivationQuant, ComputeUnit, ModelFormat, WeightQuant
 from headrace_engine.core.runner import SequenceStep
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 
 from bench.common.models import BenchModels
 from bench.cpu.floors import SHAPES, Floor

@@ -11,8 +11,8 @@ from headrace_engine.backends.cuda.batch import Sizes
 from headrace_engine.backends.cuda.device import Device
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.core.runner import Sampled, SequenceStep
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.sampling_params import SamplingParams
 
 from bench.gpu.shapes import BLOCK_SIZE, KV_BYTES, NUMBERS, Stored, random_model, weight_bytes, weight_values
 

@@ -22,11 +22,11 @@ from headrace_engine.backends.cuda.row_products import CodeProducts, RowCodedWei
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Dtype, Format, Kv, Matrix, MatrixRows
 from headrace_engine.native.abi import QuantizeRows, RowCodes
 from headrace_engine.native.coded import CodedMatrix
+from headrace_engine.sampling_params import SamplingParams
 
 from bench.gpu.costs import CODES, FLASH_OP, GROUP, Scale
 from bench.gpu.shapes import BLOCK_SIZE, Stored, random_model

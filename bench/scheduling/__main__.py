@@ -24,8 +24,8 @@ from random import Random
 import numpy as np
 from headrace import Client, ResultQueue
 from headrace_engine.core.runner import Runner, SequenceStep
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.process import make_runner
+from headrace_engine.sampling_params import SamplingParams
 from support.backends.runners import plan_for, ready
 from support.models.text_accuracy import smollm2
 from support.servers.processes import Server

@@ -19,7 +19,7 @@ from headrace_engine.core.kv.prefix_cache import Scope
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.scheduling.schedule import Limits
 from headrace_engine.core.scheduling.scheduler import Scheduler
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True)

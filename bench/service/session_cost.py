@@ -24,8 +24,8 @@ from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
 from headrace_engine.engine.sessions.session_channels import Place
 from headrace_engine.engine.sessions.sessions import Sessions
 from headrace_engine.engine.text.detokenizer import Detokenizer
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.messages import StepOutput
+from headrace_engine.sampling_params import SamplingParams
 from headrace_engine.service.convert.session import session_response
 
 PIECES = [f" word{number}".encode() for number in range(1000)]

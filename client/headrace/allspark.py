@@ -17,14 +17,15 @@ from headrace_proto.v1 import generation_pb2, runtime_pb2
 
 from headrace._values.builders import ConfigBuilder, Flag, Setter
 from headrace._values.fill import invalid
-from headrace.fields import Lease, LogitsProcessor, Seconds, TokenIdLists
+from headrace._values.generation_setters import GenerationSetters
+from headrace.fields import Seconds
 from headrace.huggingface import GenerationConfig, fields_of
 
 _OWN_VOCABULARY = "the engine knows its model's vocabulary, leave it out"
 _OWN_ID = "pass it to start_request as request_id"
 
 
-class ASGenerationConfigBuilder(ConfigBuilder):
+class ASGenerationConfigBuilder(GenerationSetters):
     """Builds a generation config, field by field or from a dict; `build()` gives keywords for `start_request`.
 
     Every method but `build` returns the builder. Fields, ranges and defaults are those of
@@ -48,53 +49,7 @@ class ASGenerationConfigBuilder(ConfigBuilder):
         "vocab": _OWN_VOCABULARY, "vocab_type": _OWN_VOCABULARY, "uuid": _OWN_ID, "user_request_id": _OWN_ID,
     }  # fmt: skip
 
-    do_sample = Flag("Draw tokens; False takes the most likely.")
-    early_stopping = Flag("EOS ends the request.")
-    ignore_eos = Flag("EOS does not end the request.")
-    include_stop = Flag("Keep the text of the stop that matched.")
-    logprobs = Flag("Return the log-probability of every token.")
-    suppress_repetition_in_generation = Flag("Use presence_penalty, and leave repetition_penalty out.")
-    enable_tensors_from_model_inference = Flag("Return input embedding and last hidden state of every token.")
-    skip_special_tokens = Flag("Leave special tokens out of the text.")
-    use_prefix_cache = Flag("Read and fill the prefix cache.")
-
-    temperature = Setter[float]("Divides the logits; 0 takes the most likely token.")
-    top_k = Setter[int]("Keep the k most likely tokens; 0 keeps all.")
-    top_p = Setter[float]("Keep the smallest set whose probability reaches this.")
-    min_p = Setter[float]("Keep tokens at least this share as likely as the most likely.")
-    seed = Setter[int]("The same seed gives the same draws.")
-    max_length = Setter[int]("Most tokens, prompt and generated.")
-    max_new_tokens = Setter[int]("Most tokens generated.")
-    min_length = Setter[int]("Fewest tokens, prompt and generated, before EOS or a stop.")
-    min_new_tokens = Setter[int]("Fewest tokens generated before EOS or a stop.")
-    eos_token_id = Setter[int | Sequence[int]]("The id, or ids, that end the request.")
-    stop_words_ids = Setter[TokenIdLists]("Sequences of ids that end the request.")
-    stop_token_ids = Setter[Sequence[int]]("Single ids that end the request.")
-    stop_words = Setter[Sequence[str]]("Strings that end the request.")
-    bad_words_ids = Setter[TokenIdLists]("Sequences of ids never generated.")
-    bad_words = Setter[Sequence[str]]("Strings never generated.")
-    no_repeat_ngram_size = Setter[int]("No sequence of so many ids occurs twice; 0 is off.")
-    repetition_penalty = Setter[float]("Penalty of ids in prompt and generated; 1 is off.")
-    presence_penalty = Setter[float]("Taken from the logit of every id already generated.")
-    frequency_penalty = Setter[float]("Taken from the logit once for each time the id was generated.")
-    length_penalty = Setter[float]("Exponent of the length in ranking candidates and beams.")
-    n = Setter[int]("Sequences to return.")
     num_return_sequences = Setter[int]("Sequences to return.")
-    best_of = Setter[int]("Candidates of which the best n are returned.")
-    num_beams = Setter[int]("Beams of a beam search; 1 is none.")
-    logit_bias = Setter[Mapping[int, float]]("Added to the logits, by id.")
-    allowed_token_ids = Setter[Sequence[int]]("Only these ids may be generated.")
-    logits_processors = Setter[Sequence[LogitsProcessor]]("Logits processors of the engine's operator, in their order.")
-    top_logprobs = Setter[int]("Alternatives to return for every token; needs logprobs.")
-    prompt_logprobs = Setter[int]("Alternatives to return for every prompt token.")
-    response_format = Setter[Mapping[str, Any]]("Guided decoding: what the output must match.")
-    lora_name = Setter[str]("Adapter to apply.")
-    mm_info = Setter[Sequence[Mapping[str, Any]]]("Embeddings or images for placeholder ids.")
-    cache_salt = Setter[str]("Share cached prefixes only with the same salt.")
-    priority = Setter[int]("Higher is served first.")
-    deadline = Setter[Seconds]("Seconds from arrival after which the request ends.")
-    interrupt_policy = Setter[str]('When memory runs out: "RESUME" or "RETURN".')
-    lease = Setter[Lease]("How long the request is kept while nobody asks for it.")
 
     def __init__(
         self,

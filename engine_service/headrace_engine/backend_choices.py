@@ -31,6 +31,9 @@ _CUDA: Choices = {
 }
 CHOICES: Mapping[str, Choices] = {"torch": _TORCH, "cpu": _CPU, "cuda": _CUDA}
 
+WEIGHT_GROUPS = {WeightQuant.INT8: 0, WeightQuant.INT4: 128}
+"""Weights that share a scale, where a config does not say; 0: one a row."""
+
 
 def check_choices(config: Any, backend: str) -> None:
     """Refuse what a backend does not honour.

@@ -16,7 +16,8 @@ from headrace_engine.config import (
     RopeScaling,
     WeightQuant,
 )
-from headrace_engine.generation_config import InterruptPolicy, LogitRules, LogitsProcessor, SamplingParams
+from headrace_engine.generation_config import InterruptPolicy, LogitsProcessor
+from headrace_engine.sampling_params import LogitRules, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

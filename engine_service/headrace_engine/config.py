@@ -1,7 +1,6 @@
-"""How a model is installed.
+"""How a model is installed. Made by `make fields` from `headrace/v1/runtime.proto`: ranges and defaults stand there.
 
-A field that is None (or an empty list) was not set. Field names, meanings and ranges are those of
-`proto/headrace/v1/runtime.proto`; durations are seconds.
+A field that is None (or an empty list) was not set. Durations are seconds.
 """
 
 from __future__ import annotations
@@ -10,16 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class ComputeUnit(StrEnum):
-    """Kind of device that computes."""
-
-    CUDA = "CUDA"
-    CPU = "CPU"
-    CPU_NUMA = "CPU_NUMA"
-
-
 class ModelFormat(StrEnum):
-    """Layout of a model's files."""
+    """Layout of the model's files."""
 
     AUTO = "AUTO"
     HF = "HF"
@@ -36,6 +27,14 @@ class ComputeDtype(StrEnum):
     FLOAT16 = "FLOAT16"
 
 
+class ComputeUnit(StrEnum):
+    """Kind of device that computes."""
+
+    CUDA = "CUDA"
+    CPU = "CPU"
+    CPU_NUMA = "CPU_NUMA"
+
+
 class KvCacheMode(StrEnum):
     """How keys and values are stored."""
 
@@ -45,15 +44,11 @@ class KvCacheMode(StrEnum):
 
 
 class WeightQuant(StrEnum):
-    """Quantisation of weights at load."""
+    """Quantisation of weights at install."""
 
     NONE = "NONE"
     INT8 = "INT8"
     INT4 = "INT4"
-
-
-WEIGHT_GROUPS = {WeightQuant.INT8: 0, WeightQuant.INT4: 128}
-"""Weights that share a scale, where a config does not say; 0: one a row."""
 
 
 class ActivationQuant(StrEnum):
@@ -76,7 +71,7 @@ class RopeScalingType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """Rotary scaling and its factors; a factor that the type does not use is None."""
+    """Rotary scaling and its factors; a factor that the type does not use must be unset."""
 
     type: RopeScalingType | None = None
     factor: float | None = None
@@ -89,19 +84,19 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease:
+    """How long a request is kept while nobody is attached to it or asks for it."""
+
+    running: float | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Adapter:
     """A LoRA adapter that requests may name."""
 
     name: str = ""
     path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """Seconds that a request is kept while nobody is there: running, and ended. 0 = for ever."""
-
-    running: float | None = None
-    ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

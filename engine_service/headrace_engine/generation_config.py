@@ -1,7 +1,6 @@
-"""How a request generates, and what steps need to know of it.
+"""How a request generates. Made by `make fields` from `headrace/v1/generation.proto`: ranges and defaults stand there.
 
-A field of GenerationConfig that is None (or an empty list or mapping) was not set. Its names, meanings and ranges are
-those of `proto/headrace/v1/generation.proto`; durations are seconds.
+A field that is None (or an empty list or mapping) was not set. Durations are seconds.
 """
 
 from __future__ import annotations
@@ -11,6 +10,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headrace_engine.config import Lease
+from headrace_engine.request_parts import MediaItem, ResponseFormat
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsProcessor:
+    """Code that the engine's operator started it with, which changes the logits that tokens are sampled from."""
+
+    name: str = ""
+    arguments: tuple[float, ...] = ()
 
 
 class InterruptPolicy(StrEnum):
@@ -20,55 +28,9 @@ class InterruptPolicy(StrEnum):
     RETURN = "RETURN"
 
 
-class ResponseFormatKind(StrEnum):
-    """What guided output must match; the names of the oneof's fields."""
-
-    JSON_OBJECT = "json_object"
-    JSON_SCHEMA = "json_schema"
-    REGEX = "regex"
-    CHOICE = "choice"
-    GRAMMAR = "grammar"
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseFormat:
-    """Guided decoding: the output must match.
-
-    Attributes:
-        text: the schema, expression or grammar; empty for the other kinds.
-        choices: the strings of CHOICE.
-        ebnf: GRAMMAR is in EBNF rather than Lark.
-    """
-
-    kind: ResponseFormatKind
-    text: str = ""
-    choices: tuple[str, ...] = ()
-    ebnf: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MediaItem:
-    """One piece of media: an encoded file, or ready embeddings as raw bytes with their shape and dtype name."""
-
-    placeholder_id: int | None = None
-    data: bytes = b""
-    mime_type: str = ""
-    embedding_shape: tuple[int, ...] = ()
-    embedding_dtype: str = ""
-    digest: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LogitsProcessor:
-    """A logits processor that the engine was started with, by its name, and the numbers that it is given."""
-
-    name: str = ""
-    arguments: tuple[float, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
-    """How a request generates."""
+    """How to generate."""
 
     do_sample: bool | None = None
     temperature: float | None = None
@@ -102,9 +64,9 @@ class GenerationConfig:
     length_penalty: float | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     allowed_token_ids: tuple[int, ...] = ()
-    logits_processors: tuple[LogitsProcessor, ...] = ()
     prompt_logprobs: int | None = None
     response_format: ResponseFormat | None = None
+    logits_processors: tuple[LogitsProcessor, ...] = ()
     lora_name: str | None = None
     mm_info: tuple[MediaItem, ...] = ()
     enable_tensors_from_model_inference: bool | None = None
@@ -115,49 +77,3 @@ class GenerationConfig:
     deadline: float | None = None
     interrupt_policy: InterruptPolicy | None = None
     lease: Lease | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """What a step needs to know to draw a token of one sequence.
-
-    Attributes:
-        temperature: divides the logits; 0 takes the most likely id, and then the other numbers do not count.
-        top_k: keep the k most likely and ties with the k-th; 0 keeps all.
-        top_p: keep the smallest set whose probability reaches this, ties at its edge included; 1 keeps all.
-        min_p: keep ids at least this share as likely as the most likely.
-        seed: key of the random numbers, uint64.
-        logprobs: return the log-probability of the token.
-        top_logprobs: return so many of the most likely ids, with their log-probabilities.
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int = 0
-    logprobs: bool = False
-    top_logprobs: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LogitRules:
-    """How the ids of a sequence so far, and its config, change the logits that its next token is drawn from.
-
-    Attributes:
-        repetition_penalty: multiplies negative logits, and divides others, of ids in prompt and generated; 1: off.
-        presence_penalty: taken from the logits of ids that were generated.
-        frequency_penalty: taken from the logit of an id each time that it was generated.
-        no_repeat_ngram_size: no sequence of so many ids comes twice in prompt and generated; 0: off.
-        bad_words: sequences of ids of which none is completed; one may begin in the prompt.
-        logit_bias: added to logits, by id.
-        allowed_token_ids: only these ids may be drawn; empty: all may.
-    """
-
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    no_repeat_ngram_size: int = 0
-    bad_words: tuple[tuple[int, ...], ...] = ()
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    allowed_token_ids: tuple[int, ...] = ()

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Limit
 from headrace_engine.native import LogitChanges as ChangesStruct
 from headrace_engine.native import Sampled as SampledStruct
 from headrace_engine.native import Sampling as SamplingStruct
+from headrace_engine.sampling_params import SamplingParams
 
 TOP = int(Limit.TOP_LOGPROBS)
 """Entries of a row's list of most likely ids."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from headrace_engine.core.runner import LogitChanges, Sampled, Scores, SequenceStep
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 
 _BEYOND_ALL = 3.4e38
 """Added to the logit of an id, it is drawn; what is told is of the model's own logits, without it."""

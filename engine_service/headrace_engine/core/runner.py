@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from headrace_engine.core.flight import Flight, Landed
-from headrace_engine.generation_config import LogitsProcessor, SamplingParams
+from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.messages import RunnerSizes
 from headrace_engine.model_types import ModelPhase
+from headrace_engine.sampling_params import SamplingParams
 
 Progress = Callable[[ModelPhase, int, int | None], None]
 """Called with the phase, the bytes done, and the bytes in all where known."""

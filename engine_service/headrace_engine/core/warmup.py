@@ -12,9 +12,9 @@ from headrace_engine.core.link import Link
 from headrace_engine.core.runner import BlockCopies, Runner, Scoring, SequenceStep
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.errors import InvalidArgument, OutOfMemory
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.messages import CoreReady, RunnerSizes
 from headrace_engine.model_types import ModelPhase, ModelProgress
+from headrace_engine.sampling_params import SamplingParams
 
 _DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=True, top_logprobs=20)
 """Asks for all of a sampler's work, so that nothing is left to be allocated or compiled later."""

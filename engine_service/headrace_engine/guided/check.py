@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from headrace_engine.generation_config import ResponseFormat
 from headrace_engine.guided.grammar import advice, translate
 from headrace_engine.guided.guide import Compiled, Guide, GuideFailed
 from headrace_engine.guided.library import LibraryFailed, ask
 from headrace_engine.guided.memory import allocated
 from headrace_engine.guided.refusal import in_our_words, refused
 from headrace_engine.guided.vocabulary import Vocabulary
+from headrace_engine.request_parts import ResponseFormat
 
 MAX_BYTES = 64 << 20
 """Bytes that one compiled grammar may take."""

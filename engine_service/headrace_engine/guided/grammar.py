@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided.library import LibraryFailed, ask
 from headrace_engine.guided.refusal import first_line, in_our_words, refused
 from headrace_engine.guided.schema import read_schema
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions

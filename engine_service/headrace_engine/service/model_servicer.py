@@ -8,7 +8,7 @@ from typing import Any
 from headrace_proto.v1 import model_service_pb2 as wire
 from headrace_proto.v1.model_service_pb2_grpc import ModelServiceServicer
 
-from headrace_engine.engine.config.runtime_fields import RUNTIME
+from headrace_engine.engine.config.fields import RUNTIME
 from headrace_engine.engine.engine import Engine
 from headrace_engine.service.convert.addressing import check_addressed, model_infos
 from headrace_engine.service.convert.config import MODEL_FORMAT, RUNTIME_CONFIG

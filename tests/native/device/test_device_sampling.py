@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.backends.torch.sampler import sample
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Code, Dtype, Native, NativeError
 from headrace_engine.native.abi import SampleRows
+from headrace_engine.sampling_params import SamplingParams
 from native.buffers import TORCH
 from native.device.test_sampling import choices, random_steps, step
 from native.samplers import DeviceSampler

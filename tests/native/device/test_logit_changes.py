@@ -12,7 +12,7 @@ import torch
 from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.core.runner import LogitChanges, SequenceStep
 from headrace_engine.core.scheduling.logit_state import bit_mask
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 from native.device.test_sampling import ALL_CUTS, choices, step
 from native.samplers import Samplers
 from support.backends.logit_processors import CASES, VOCAB, Case, random_history, ruled_step

@@ -13,7 +13,7 @@ import torch
 from headrace_engine.backends.torch.philox import philox, seed_key, uniform
 from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.core.runner import SequenceStep
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 from native.samplers import Samplers
 from numpy.typing import NDArray
 

@@ -14,7 +14,7 @@ from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import BlockCopies, LogitChanges, Sampled, Scoring, SequenceStep
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 from native.sim_runs import BLOCKS, GREEDY, SHAPE, Sequences, compare_with_cpu, on_cpu, plan_for, prompts
 from support.backends.runners import ready
 from support.backends.same_tokens import ROUNDING

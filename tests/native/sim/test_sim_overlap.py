@@ -15,7 +15,7 @@ from headrace_engine.config import ComputeDtype
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.environment import OVERLAP_VARIABLE
 from headrace_engine.errors import Internal, InvalidArgument
-from headrace_engine.generation_config import LogitRules, SamplingParams
+from headrace_engine.sampling_params import LogitRules, SamplingParams
 from native.sim_runs import BLOCKS, GREEDY, plan_for, prompts
 from support.backends.runners import ready
 from support.backends.same_tokens import ROUNDING, same_tokens

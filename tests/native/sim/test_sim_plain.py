@@ -15,9 +15,9 @@ from headrace_engine.config import ActivationQuant, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import Sampled
 from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Kv
 from headrace_engine.native.abi import AppendKv, KvBlocks
+from headrace_engine.sampling_params import SamplingParams
 from native.sim_runs import Sequences, plan_for
 from support.backends.runners import ready, silent
 from support.backends.same_tokens import ROUNDING

@@ -18,7 +18,7 @@ from headrace_engine.config import ActivationQuant, ComputeDtype, WeightQuant
 from headrace_engine.core.runner import Runner, Scoring, SequenceStep
 from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import BadModel, InvalidArgument
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 from native.sim_runs import GREEDY, SHAPE, Sequences, on_cpu, plan_for, prompts
 from safetensors.torch import load_file, save_file
 from support.backends.runners import allocated, ready, silent

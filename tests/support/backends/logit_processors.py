@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState
-from headrace_engine.generation_config import LogitRules, SamplingParams
+from headrace_engine.sampling_params import LogitRules, SamplingParams
 from torch import Tensor
 from transformers import (
     LogitsProcessor,

@@ -12,8 +12,8 @@ import torch
 from headrace_engine.backends.torch.loading import LoadedModel, load_model
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.core.runner import SequenceStep
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.models.decoder import Batch, Extent
+from headrace_engine.sampling_params import SamplingParams
 from torch import Tensor
 
 from support.backends.runners import plan_for, silent

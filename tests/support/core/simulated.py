@@ -19,12 +19,12 @@ from headrace_engine.commands import AddSequence, CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
 from headrace_engine.core.runner import BlockCopies, Progress, Runner, Sampled, Scores, SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.messages import RunnerSizes
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import load_tokenizer
+from headrace_engine.sampling_params import SamplingParams
 
 from support.models.tiny_models import make_tiny_llama
 

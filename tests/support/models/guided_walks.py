@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided.check import check
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.models.tokenizer import TokenizerBundle
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
 IM_END = 2
 TREE = {

@@ -11,9 +11,9 @@ from headrace_engine.backends.torch import host_blocks
 from headrace_engine.config import ComputeDtype, KvCacheMode
 from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceStep
 from headrace_engine.errors import Internal, OutOfMemory
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import allocations, load
 from headrace_engine.process.run import make_runner
+from headrace_engine.sampling_params import SamplingParams
 from support.backends.runners import allocated, plan_for, silent
 from support.backends.torch_sequences import random_ids
 

@@ -21,8 +21,9 @@ from headrace_engine.commands import CorePlan, ProcessorFile
 from headrace_engine.config import ComputeDtype
 from headrace_engine.core.runner import LogitChanges, Processing, Runner, Sampled, SequenceStep
 from headrace_engine.errors import BadProcessor
-from headrace_engine.generation_config import LogitsProcessor, SamplingParams
+from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.native import allocations, load
+from headrace_engine.sampling_params import SamplingParams
 from support.backends.logit_processors import CASES, VOCAB, random_history, ruled_step
 from support.backends.runners import plan_for, ready, silent
 

@@ -14,7 +14,7 @@ from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch import workspace
 from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import Scoring, SequenceStep
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 from safetensors.torch import load_file, save_file
 from support.backends.runners import plan_for, ready
 from support.backends.torch_sequences import random_ids, reference

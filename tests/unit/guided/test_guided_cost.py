@@ -9,7 +9,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided import guide as guide_module
 from headrace_engine.guided import vocabulary as vocabulary_module
 from headrace_engine.guided.grammar import grammar_of
@@ -19,6 +18,7 @@ from headrace_engine.guided.library import LibraryFailed
 from headrace_engine.guided.time_limit import AHEAD, PER_ID, TimeLimit
 from headrace_engine.guided.vocabulary import LIMITS, Vocabulary
 from headrace_engine.models.tokenizer import TokenizerBundle
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from llguidance import LLMatcher, LLParserLimits
 from support.models.guided_walks import Walker, ids_of, refusal, schema_format
 from support.models.tiny_models import VOCAB_SIZE
@@ -95,7 +95,7 @@ class TestKept:
 PROGRAM = """
 import sys
 from pathlib import Path
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided.check import check
 from headrace_engine.guided.memory import give_back
 from headrace_engine.guided.vocabulary import Vocabulary

@@ -7,11 +7,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided import vocabulary as vocabulary_module
 from headrace_engine.guided.grammar import MAX_BYTES, grammar_of
 from headrace_engine.guided.guide import GuideFailed
 from headrace_engine.models.tokenizer import TokenizerBundle
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from llguidance import LLMatcher, LLParserLimits
 from support.models.guided_walks import IM_END, TREE, Walker, ids_of, refusal, schema_format
 from support.models.tiny_models import VOCAB_SIZE

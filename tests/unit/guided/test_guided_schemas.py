@@ -9,9 +9,9 @@ from typing import Any
 import pydantic
 import pytest
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided.check import Checked, check
 from headrace_engine.guided.schema import FORMATS, MAX_DEPTH
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from support.models.guided_walks import Walker, refusal, schema_format
 
 LINKED = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]}

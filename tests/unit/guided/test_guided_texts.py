@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.models.guided_walks import TREE, Walker, ids_of, refusal, schema_format

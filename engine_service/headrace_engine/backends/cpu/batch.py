@@ -10,9 +10,9 @@ import numpy as np
 
 from headrace_engine.backends.draw_structs import ROW_BYTES, DrawStructs, structs_in
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Batch, Shape
 from headrace_engine.native import Sequence as SequenceStruct
+from headrace_engine.sampling_params import SamplingParams
 
 _INT = "i"
 """A CoreBatch's integers, as arrays call them."""

@@ -14,8 +14,8 @@ from headrace_engine.backends.cpu.scoring import rows_at_once, small_shape
 from headrace_engine.backends.processors import Process, is_cut, run_processes
 from headrace_engine.backends.telling import forced_step
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Cpu, Memory, Program, Rows, Shape, Value
+from headrace_engine.sampling_params import SamplingParams
 
 _GREEDY = SamplingParams(temperature=0)
 _LEAST = np.finfo(np.float32).min

@@ -16,10 +16,10 @@ from headrace_engine.backends.cuda.staging import Staging
 from headrace_engine.backends.draw_structs import ROW_BYTES, DrawStructs
 from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.native import Dtype
 from headrace_engine.native import Sampled as SampledStruct
 from headrace_engine.native.abi import SampleRows
+from headrace_engine.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     _Array = array[int] | array[float]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.core.runner import LogitChanges, SequenceStep
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 
 CUT = -math.inf
 """The logit of an id that may not be drawn."""

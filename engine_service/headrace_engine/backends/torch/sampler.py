@@ -14,7 +14,7 @@ from torch import Tensor
 from headrace_engine.backends.torch.logits import CUT, Told, changed_logits, params_of, parts, told_logprobs
 from headrace_engine.backends.torch.philox import philox, seed_key, uniform
 from headrace_engine.core.runner import Processing, Sampled, SequenceStep
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 
 ProcessRow = Callable[[Tensor, Processing], str]
 """Changes a row of logits in place; tells why it could not, "" where it could."""

@@ -13,8 +13,8 @@ from headrace_engine.backends.torch.linear import ROW_TILE
 from headrace_engine.backends.torch.logits import LOGITS_AT_ONCE
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Scoring, SequenceStep
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.sampling_params import SamplingParams
 
 _DRAW_BYTES = 192
 """Bytes that drawing holds at once for each logit: copies in float64, sorted values, ids and random words."""

@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 
 from headrace_engine.core.runner import LogitChanges
-from headrace_engine.generation_config import LogitRules
 from headrace_engine.guided.guide import Guide
+from headrace_engine.sampling_params import LogitRules
 
 _LARGEST = (2 - 2.0**-23) * 2.0**127
 _SMALLEST = 2.0**-126

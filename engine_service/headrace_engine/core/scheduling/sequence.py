@@ -10,9 +10,9 @@ from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.prefix_cache import Cursor
 from headrace_engine.core.runner import Processing, Scoring, SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState
-from headrace_engine.generation_config import LogitRules
 from headrace_engine.guided.guide import Guide
 from headrace_engine.result_types import FinishReason
+from headrace_engine.sampling_params import LogitRules
 
 _UNKNOWN = (0,)
 """In the place of an id that is being drawn."""

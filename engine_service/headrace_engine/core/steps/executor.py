@@ -12,7 +12,7 @@ from headrace_engine.core.flight import Crashed, Flight, Landed
 from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceStep
 from headrace_engine.core.scheduling.schedule import Launched
 from headrace_engine.errors import in_words
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,6 @@ class Field:
         honoured: the values that this build honours; None: all in range.
         longest: most bytes of a text.
         most: most entries of a list.
-        text: what it does, for people; range and default are told beside it.
     """
 
     name: str
@@ -40,7 +39,6 @@ class Field:
     honoured: tuple[Any, ...] | None = None
     longest: int | None = None
     most: int | None = None
-    text: str = ""
 
     def violation(self, value: Any) -> str | None:
         """What is wrong with a value, in words; None: it is in range."""

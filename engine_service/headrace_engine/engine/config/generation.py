@@ -15,8 +15,9 @@ from headrace_engine.engine.config.logit_rules import check_logit_fields
 from headrace_engine.engine.config.stop_fields import check_stop_fields
 from headrace_engine.engine.config.warnings import Asked, greedy_by, suspicions
 from headrace_engine.errors import FieldViolation, InvalidArgument, quoted
-from headrace_engine.generation_config import GenerationConfig, SamplingParams
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import ConfigWarning
+from headrace_engine.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

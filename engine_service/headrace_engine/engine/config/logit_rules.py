@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 
 from headrace_engine.engine.config.field_checks import check_ids, check_symbols
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import GenerationConfig, LogitRules
+from headrace_engine.generation_config import GenerationConfig
+from headrace_engine.sampling_params import LogitRules
 
 _NO_RULES = LogitRules()
 

@@ -6,15 +6,16 @@ import re
 from dataclasses import fields, replace
 from typing import Any
 
+from headrace_engine.backend_choices import WEIGHT_GROUPS
 from headrace_engine.commands import CorePlan
-from headrace_engine.config import WEIGHT_GROUPS, ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig, WeightQuant
+from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig, WeightQuant
 from headrace_engine.engine.config.backend_fields import check_backend
 from headrace_engine.engine.config.field_checks import NOT_YET, check, is_set, refuse
+from headrace_engine.engine.config.fields import RUNTIME
 from headrace_engine.engine.config.lease_fields import lease_violations, resolved_lease
 from headrace_engine.engine.config.logits_processors import processor_files
 from headrace_engine.engine.config.model_paths import check_prefix
 from headrace_engine.engine.config.options import EngineOptions
-from headrace_engine.engine.config.runtime_fields import RUNTIME
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.messages import CoreReady
 from headrace_engine.model_types import EffectiveConfig

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace_engine.engine.config.fields import GENERATION
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import ConfigWarning
+from headrace_engine.sampling_params import RANDOM
 
 _NEUTRAL = {"temperature": 0, "top_k": 1}
 """Values that ask for the most likely token as well, whatever else asks for it."""
@@ -62,7 +63,7 @@ def _sampling(asked: Asked) -> _Found:
             yield "top_k", f"= {config.top_k} keeps all: the model has {asked.vocab_size} ids"
         return
     why = f"with {cause} = {getattr(config, cause)}: the most likely token is taken"
-    for name in ("temperature", "top_k", "top_p", "min_p", "seed"):
+    for name in RANDOM:
         value = getattr(asked.sent, name)
         if name != cause and asked.asks(name) and value != _NEUTRAL.get(name):
             yield name, f"= {value} has no effect {why}"

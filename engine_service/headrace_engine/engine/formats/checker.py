@@ -13,7 +13,7 @@ from threading import Lock
 from headrace_engine.engine.formats.frames import MAX_MEMORY, MAX_SECONDS, Order, Verdict, Words
 from headrace_engine.engine.work.side_process import SideProcess
 from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted, Unavailable
-from headrace_engine.generation_config import ResponseFormat
+from headrace_engine.request_parts import ResponseFormat
 
 _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.engine.formats.process")
 _FIELD = "config.response_format"

@@ -10,8 +10,8 @@ from headrace_engine.engine.formats.checker import FormatChecker
 from headrace_engine.engine.formats.frames import Verdict, Words
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import ResponseFormat
 from headrace_engine.models.tokenizer import TokenizerBundle
+from headrace_engine.request_parts import ResponseFormat
 from headrace_engine.request_types import ConfigWarning
 
 MAX_REMEMBERED = 4 << 20

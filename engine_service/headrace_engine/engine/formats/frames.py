@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace_engine.engine.chat.frames import Refusal
-from headrace_engine.generation_config import ResponseFormat
+from headrace_engine.request_parts import ResponseFormat
 
 MAX_SECONDS = 1.0
 """Processor time to check one format; then the system ends the process with SIGPROF."""

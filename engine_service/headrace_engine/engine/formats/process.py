@@ -16,10 +16,10 @@ from headrace_engine.engine.chat.frames import Refusal
 from headrace_engine.engine.formats.frames import MAX_MEMORY, MAX_SECONDS, Order, Verdict, Words
 from headrace_engine.engine.work.side_process import clock, read, serve, write
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import ResponseFormat
 from headrace_engine.guided.check import check
 from headrace_engine.guided.memory import give_back
 from headrace_engine.guided.vocabulary import Vocabulary
+from headrace_engine.request_parts import ResponseFormat
 
 _STACK = 4 << 20
 """Bytes of stack that a format may take here: half of what a thread of the core has."""

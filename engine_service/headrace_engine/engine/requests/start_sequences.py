@@ -19,8 +19,9 @@ from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes
 from headrace_engine.engine.results.token_details import Asked
 from headrace_engine.engine.text.stopping import Decoder
-from headrace_engine.generation_config import InterruptPolicy, LogitRules
+from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.request_types import ResumedSequence, StartRequest
+from headrace_engine.sampling_params import LogitRules
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,8 @@ from headrace_proto.v1 import generation_pb2, runtime_pb2
 
 from headrace_engine.config import Adapter, Lease, ModelFormat, RopeScaling, RuntimeConfig
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import (
-    GenerationConfig,
-    LogitsProcessor,
-    MediaItem,
-    ResponseFormat,
-    ResponseFormatKind,
-)
+from headrace_engine.generation_config import GenerationConfig, LogitsProcessor
+from headrace_engine.request_parts import MediaItem, ResponseFormat, ResponseFormatKind
 from headrace_engine.service.convert.codec import Codec, Pair, enum_pair
 from headrace_engine.service.convert.refusals import required
 

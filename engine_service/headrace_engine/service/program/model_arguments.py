@@ -13,8 +13,8 @@ from google.protobuf.json_format import ParseDict, ParseError
 from headrace_proto.v1 import runtime_pb2
 
 from headrace_engine.config import RuntimeConfig
+from headrace_engine.engine.config.fields import RUNTIME
 from headrace_engine.engine.config.runtime import check_config
-from headrace_engine.engine.config.runtime_fields import RUNTIME
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.convert.config import RUNTIME_CONFIG
 

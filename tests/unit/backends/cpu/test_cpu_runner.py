@@ -26,9 +26,9 @@ from headrace_engine.core.runner import LogitChanges, SequenceStep
 from headrace_engine.core.warmup import largest_steps
 from headrace_engine.environment import ISA_VARIABLE
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.native import allocations, load
+from headrace_engine.sampling_params import SamplingParams
 from safetensors.torch import load_file, save_file
 from support.backends.runners import allocated, plan_for, silent
 from support.backends.torch_sequences import random_ids
@@ -320,7 +320,7 @@ from headrace_engine.backends.cpu import make_runner
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ModelFormat
 from headrace_engine.core.runner import SequenceStep
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 for path in sys.argv[1:]:
     runner = make_runner(CorePlan(path=path, format=ModelFormat.AUTO, num_threads=1, max_batch=1))
     runner.load(lambda *_: None)

@@ -15,9 +15,9 @@ from headrace_engine.backends.torch.workspace import largest_step, workspace_byt
 from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, RopeScaling, RopeScalingType, WeightQuant
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import Internal, InvalidArgument, OutOfMemory
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.decoder import Interrupted
+from headrace_engine.sampling_params import SamplingParams
 from support.backends.runners import plan_for, ready, silent
 from support.backends.torch_sequences import Lanes, load, random_ids
 from support.models.tiny_models import make_tiny_llama

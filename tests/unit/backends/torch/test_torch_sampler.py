@@ -11,7 +11,7 @@ import pytest
 import torch
 from headrace_engine.backends.torch.sampler import sample
 from headrace_engine.core.runner import Sampled, SequenceStep
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 from support.backends.exact_sampling import COMBINATIONS, DRAWS, assert_drawn_as_often, exact_probabilities
 
 VOCAB = 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from headrace import InvalidRequestError, huggingface
 from headrace._values import calls
 from headrace._values.builders import ConfigBuilder, Flag, Setter
 from headrace._values.fill import fill
+from headrace._values.generation_setters import GenerationSetters
 from headrace.allspark import AsCacheMode, ASGenerationConfigBuilder, AsModelRuntimeConfigBuilder, TargetDevice
 from headrace.fields import GenerationFields
 from headrace.lmdeploy import GenerationConfig
@@ -56,11 +58,13 @@ class TestDashInfer:
         sent(builder.build())
 
     def test_each_of_our_fields_has_a_documented_setter(self) -> None:
-        setters = {n: s for n, s in vars(ASGenerationConfigBuilder).items() if isinstance(s, Setter | Flag)}
+        setters = {
+            n: s for n, s in inspect.getmembers_static(ASGenerationConfigBuilder) if isinstance(s, Setter | Flag)
+        }
         assert setters.keys() == GenerationFields.__annotations__.keys() | {"num_return_sequences"}
         assert all(setter.__doc__ and setter.__doc__.endswith(".") for setter in setters.values())
 
-    @pytest.mark.parametrize("name", [n for n, s in vars(ASGenerationConfigBuilder).items() if isinstance(s, Flag)])
+    @pytest.mark.parametrize("name", [n for n, s in vars(GenerationSetters).items() if isinstance(s, Flag)])
     def test_a_switch_is_on_without_a_value(self, name: str) -> None:
         assert getattr(ASGenerationConfigBuilder(), name)().build() == {name: True}
         assert getattr(ASGenerationConfigBuilder(), name)(False).build() == {name: False}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.guides.compile_queue import GuideLine
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 
 
 class Line:

@@ -6,10 +6,11 @@ import json
 import threading
 
 import pytest
-from headrace_engine.generation_config import LogitRules, ResponseFormat, ResponseFormatKind, SamplingParams
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide, GuideFailed
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from headrace_engine.result_types import FinishReason
+from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clocks.waiting import LIMIT

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 import pytest
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.guides.compiler import MOMENT, Guides
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind, SamplingParams
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
+from headrace_engine.sampling_params import SamplingParams
 from support.clocks.waiting import LIMIT
 from support.models.guided_walks import ids_of
 from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama

@@ -10,10 +10,10 @@ import pytest
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide
 from headrace_engine.process.vocabulary import BegunVocabulary
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from support.models.tiny_models import make_tiny_llama
 
 EOS = 2

@@ -11,8 +11,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from headrace_engine import ipc
 from headrace_engine.commands import AddSequence, CoreCommand, Ping
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.messages import CoreMessage, Pong, StepOutput
+from headrace_engine.sampling_params import SamplingParams
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from headrace_engine.generation_config import InterruptPolicy, ResponseFormat, ResponseFormatKind, SamplingParams
+from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.guided.grammar import grammar_of
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
+from headrace_engine.sampling_params import SamplingParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.core.delayed_runner import DelayedRig

@@ -8,7 +8,7 @@ import pytest
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.scheduling.logit_state import LogitState, bit_mask
 from headrace_engine.core.scheduling.sequence import Sequence
-from headrace_engine.generation_config import LogitRules, SamplingParams
+from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.core.conftest import MakeRig

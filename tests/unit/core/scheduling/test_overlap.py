@@ -8,8 +8,9 @@ from typing import Any, Protocol
 import pytest
 from headrace_engine.commands import Shutdown
 from headrace_engine.core.steps.executor import StepFailed
-from headrace_engine.generation_config import InterruptPolicy, LogitRules, SamplingParams
+from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.result_types import FinishReason
+from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.core.delayed_runner import DelayedRig

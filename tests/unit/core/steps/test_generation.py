@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from headrace_engine.generation_config import SamplingParams
+from headrace_engine.sampling_params import SamplingParams
 from support.core.rig import Rig
 from support.core.simulated import expected
 from unit.core.conftest import MakeRig

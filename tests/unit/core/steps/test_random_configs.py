@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import ComputeDtype, ComputeUnit
-from headrace_engine.generation_config import LogitRules, SamplingParams
 from headrace_engine.process.run import make_runner
+from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.core.rig import Rig

@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from headrace_engine.generation_config import InterruptPolicy, SamplingParams
+from headrace_engine.generation_config import InterruptPolicy
+from headrace_engine.sampling_params import SamplingParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.core.rig import Rig

@@ -9,8 +9,7 @@ from typing import Any, get_origin, get_type_hints
 import pytest
 from headrace_engine.config import Lease, ModelFormat, RuntimeConfig
 from headrace_engine.engine.config.field_checks import Field, check, is_set
-from headrace_engine.engine.config.fields import GENERATION, MAX_ENTRIES
-from headrace_engine.engine.config.runtime_fields import RUNTIME
+from headrace_engine.engine.config.fields import GENERATION, RUNTIME
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig, InterruptPolicy
 
@@ -37,12 +36,12 @@ def runtime(**values: Any) -> RuntimeConfig:
 class TestSizes:
     @pytest.mark.parametrize("name", ["eos_token_id", "stop_words", "stop_words_ids", "stop_token_ids", "bad_words"])
     def test_a_list_has_a_limit(self, name: str) -> None:
-        error = refusal(generation(**{name: (1,) * (MAX_ENTRIES + 1)}))
+        error = refusal(generation(**{name: (1,) * (4096 + 1)}))
         assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", f"config.{name}")
         assert error.violations[0].description == "has 4097 entries; allowed: at most 4096"
 
     def test_a_list_may_be_that_long(self) -> None:
-        accept(generation(eos_token_id=(1,) * MAX_ENTRIES))
+        accept(generation(eos_token_id=(1,) * 4096))
 
     def test_every_list_is_bounded_but_those_of_all_vocabulary_ids(self) -> None:
         lists = {name for name, hint in get_type_hints(GenerationConfig).items() if get_origin(hint) is tuple}

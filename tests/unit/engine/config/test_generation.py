@@ -8,7 +8,8 @@ import pytest
 from headrace_engine.engine.config.field_checks import check_ids
 from headrace_engine.engine.config.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import GenerationConfig, SamplingParams
+from headrace_engine.generation_config import GenerationConfig
+from headrace_engine.sampling_params import SamplingParams
 
 ENGINE_MAX = 100
 EOS = (2, 0)

@@ -10,7 +10,8 @@ from headrace_engine.engine.config.generation import Limits, resolve
 from headrace_engine.engine.config.logit_rules import check_logit_fields, rules_of
 from headrace_engine.engine.text.spellings import spellings
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import GenerationConfig, LogitRules
+from headrace_engine.generation_config import GenerationConfig
+from headrace_engine.sampling_params import LogitRules
 from support.models.vocabularies import SPACE, bundle, byte_level, sentencepiece
 
 BYTES, PIECES = bundle(byte_level()), bundle(sentencepiece())

@@ -20,9 +20,9 @@ from headrace_engine.engine.formats.formats import Guiding
 from headrace_engine.engine.formats.frames import Verdict, Words
 from headrace_engine.engine.work.side_process import SideProcess
 from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted, Unavailable
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from support.clocks.waiting import LIMIT
 from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
 

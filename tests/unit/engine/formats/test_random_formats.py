@@ -11,10 +11,10 @@ import pytest
 from headrace_engine.engine.formats.checker import FormatChecker
 from headrace_engine.engine.formats.frames import Words
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import load_tokenizer
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.models.guided_walks import ids_of

@@ -15,9 +15,9 @@ from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
 from headrace_engine.engine.results.token_details import Asked
 from headrace_engine.engine.text.detokenizer import Detokenizer
-from headrace_engine.generation_config import SamplingParams
 from headrace_engine.messages import Ended, Scheduled, StepOutput
 from headrace_engine.result_types import FinishReason, GenerateStatus, TopLogprobs
+from headrace_engine.sampling_params import SamplingParams
 from support.clocks.clock import FakeClock, settle
 from support.models.vocabularies import byte_level, pieces
 

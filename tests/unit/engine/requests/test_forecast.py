@@ -11,9 +11,10 @@ from headrace_engine.engine.models.waiting_queue import Waiting, WaitingLine
 from headrace_engine.engine.requests.forecast import Work, forecast, work_of
 from headrace_engine.engine.results.step_times import MEMORY, StepTimes
 from headrace_engine.errors import DeadlineExceeded
-from headrace_engine.generation_config import GenerationConfig, SamplingParams
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason
+from headrace_engine.sampling_params import SamplingParams
 from headrace_engine.stat_types import CoreStat, Counters
 from support.clocks.clock import FakeClock
 from support.engine.rig import NAME, Rig

@@ -16,7 +16,8 @@ from headrace_engine.engine.results.budget import log_bytes
 from headrace_engine.engine.text.stopping import StoppingDetokenizer
 from headrace_engine.engine.text.word_finder import WordFinder
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
-from headrace_engine.generation_config import GenerationConfig, ResponseFormat, ResponseFormatKind
+from headrace_engine.generation_config import GenerationConfig
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from headrace_engine.result_types import FinishReason
 from support.engine.rig import NAME, Rig
 

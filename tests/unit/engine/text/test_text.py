@@ -16,8 +16,9 @@ from headrace_engine.engine.text import text as text_module
 from headrace_engine.engine.text.text import MIN_CHAT_CHARACTERS, TextProcessor
 from headrace_engine.engine.work.pools import INLINE_SIZE, LONG_SIZE
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import GenerationConfig, SamplingParams
+from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
+from headrace_engine.sampling_params import SamplingParams
 from support.clocks.waiting import LIMIT
 from support.models.vocabularies import BOS, EOS, bundle, byte_level, sentencepiece
 

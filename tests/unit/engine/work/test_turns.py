@@ -20,8 +20,8 @@ from headrace_engine.engine.text.spellings import SLICE, in_slices, spelling_siz
 from headrace_engine.engine.work.pool import MAX_STUCK
 from headrace_engine.engine.work.pools import INLINE_SIZE, LONG_SIZE
 from headrace_engine.errors import BadModel, HeadraceError
-from headrace_engine.generation_config import ResponseFormat, ResponseFormatKind
 from headrace_engine.model_types import ModelState
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from headrace_engine.request_types import Chat, ChatMessage
 from headrace_gateway.forwarding.routing import MOVES_ON
 from support.clocks.waiting import LIMIT, wait_until

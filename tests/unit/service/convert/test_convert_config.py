@@ -8,7 +8,8 @@ import pytest
 from google.protobuf import json_format
 from headrace_engine.config import ComputeDtype, Lease, RuntimeConfig
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import GenerationConfig, InterruptPolicy, ResponseFormat, ResponseFormatKind
+from headrace_engine.generation_config import GenerationConfig, InterruptPolicy
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from headrace_engine.service.convert.config import GENERATION_CONFIG, RUNTIME_CONFIG
 from headrace_proto.v1.generation_pb2 import GenerationConfig as WireGeneration
 from headrace_proto.v1.generation_pb2 import GrammarSyntax

@@ -1,0 +1,145 @@
+"""What the client has of configs: typed keywords with their manual, and the setters of a builder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from textwrap import fill
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from fieldgen.contract import Contract, enum_names, first_clause, first_sentence, is_duration, is_map, unwrapped
+from fieldgen.forms import FORMS
+from fieldgen.rules import Rules
+
+_TYPED = ("Lease", "LogitsProcessor")
+"""Messages that have a TypedDict of their own; others are mappings of anything."""
+
+_ARGUMENTS = ("model_name", "model_path")
+"""Fields that are arguments of their own."""
+
+_KINDS = {
+    FieldDescriptor.CPPTYPE_BOOL: "bool",
+    FieldDescriptor.CPPTYPE_DOUBLE: "float",
+    FieldDescriptor.CPPTYPE_STRING: "str",
+}
+_KEYWORDS = '''\
+"""The keywords of configs, typed. Made by `make fields` from the wire contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, Required, TypedDict
+
+Seconds = float | timedelta
+"""A time span: seconds, or a timedelta."""
+
+TokenIdLists = Sequence[Sequence[int]]
+'''
+_SETTERS = '''\
+"""The setters of a builder of generation configs. Made by `make fields` from the wire contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from headrace._values.builders import ConfigBuilder, Flag, Setter
+from headrace._values.config_fields import Lease, LogitsProcessor, Seconds, TokenIdLists
+
+
+class GenerationSetters(ConfigBuilder):
+    """A setter for each field of a generation config."""
+
+'''
+
+
+def keywords(contract: Contract) -> str:
+    """The module `headrace._values.config_fields`."""
+    made = {"GenerationFields": "GenerationConfig", "InstallFields": "RuntimeConfig"}
+    named = {name: name for name in _TYPED} | made
+    return _KEYWORDS + "".join(_typed_dict(contract, name, contract.message(of)) for name, of in named.items())
+
+
+def setters(contract: Contract) -> str:
+    """The module `headrace._values.generation_setters`."""
+    lines = ""
+    for field in contract.message("GenerationConfig").fields:
+        doc, kind = _python(first_clause(contract.comment(field))), _hint(field)
+        made = "Flag" if kind == "bool" else f"Setter[{kind}]"
+        lines += f"    {field.name} = {made}({doc!r})\n"
+    return _SETTERS + lines
+
+
+def _typed_dict(contract: Contract, name: str, message: Any) -> str:
+    fields = [field for field in message.fields if field.name not in _ARGUMENTS]
+    comment = _python(contract.comment(message))
+    first = first_sentence(comment)
+    rest = _wrapped(comment.removeprefix(first).strip(), 4)
+    manual = "\n".join(_wrapped(f"{field.name}: {_python(_said(contract, field))}", 12, 8) for field in fields)
+    doc = "\n\n".join(part for part in (f"    {first}", rest, f"    Attributes:\n{manual}") if part)
+    hints = "".join(f"    {field.name}: {_optional(name, field)}\n" for field in fields)
+    return f'\n\nclass {name}(TypedDict, total=False):\n    """{doc.strip()}\n    """\n\n{hints}'
+
+
+def _said(contract: Contract, field: Any) -> str:
+    """What a field means, its values, its default, and what engines honour of it so far."""
+    rules, part = Rules.of(contract, field), unwrapped(field).message_type
+    said = [contract.comment(field)]
+    if rules.range:
+        said.append(f"In {rules.range}." if rules.range[0] in "[(" else f"{rules.range[0].upper()}{rules.range[1:]}.")
+    if field.enum_type is not None:
+        said.append(f"One of {_shown(rules, enum_names(field.enum_type))}.")
+    if part is not None and part.name in FORMS and part.name not in _TYPED:
+        said.append(f"Form: {FORMS[part.name]}.")
+    if rules.default is not None:
+        said.append(f"Default {_shown(rules, [rules.default])}.")
+    elif rules.unset:
+        said.append(f"Default: {rules.unset}.")
+    if rules.honoured is not None:
+        honoured = f"Only {_shown(rules, rules.honoured)} so far." if rules.honoured else "Not supported so far."
+        said.append(honoured)
+    return " ".join(said)
+
+
+def _shown(rules: Rules, values: Iterable[str]) -> str:
+    return ", ".join(f'"{text}"' if rules.field.enum_type else rules.literal(text) for text in values)
+
+
+def _python(comment: str) -> str:
+    """A comment of the contract in the words of Python: methods where it names calls."""
+    comment = re.sub(r"\b(true|false)\b", lambda found: found[0].capitalize(), comment)
+    calls = re.compile(r"\b(?:Get|List|Start|Stop)(?:Model|Request)s?\b")
+    return calls.sub(lambda found: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[0]).lower(), comment)
+
+
+def _wrapped(text: str, indent: int, first: int | None = None) -> str:
+    begin = " " * (indent if first is None else first)
+    return fill(text, 120, initial_indent=begin, subsequent_indent=" " * indent, break_long_words=False) if text else ""
+
+
+def _optional(name: str, field: Any) -> str:
+    if name not in _TYPED:
+        return f"{_hint(field)} | None"
+    return _hint(field) if field.has_presence or field.is_repeated else f"Required[{_hint(field)}]"
+
+
+def _hint(field: Any) -> str:
+    inner = unwrapped(field)
+    if is_map(field):
+        return "Mapping[int, float] | Mapping[str, float]"
+    if is_duration(field):
+        return "Seconds"
+    if field.enum_type is not None:
+        return f"Literal[{', '.join(repr(name) for name in enum_names(field.enum_type))}]"
+    if inner.message_type is not None:
+        kind = inner.message_type.name if inner.message_type.name in _TYPED else "Mapping[str, Any]"
+        return f"Sequence[{kind}]" if inner.is_repeated else kind
+    kind = _KINDS.get(inner.cpp_type, "int")
+    if not inner.is_repeated:
+        return kind
+    if inner is not field:
+        return "TokenIdLists" if field.is_repeated else f"Sequence[{kind}]"
+    return f"int | Sequence[{kind}]" if kind == "int" else f"Sequence[{kind}]"

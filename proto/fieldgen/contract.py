@@ -1,0 +1,110 @@
+"""The wire contract as it is written: descriptors, with their comments and the rules of fields."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+PROTO = Path(__file__).parents[1]
+TOOLS = Path(sys.executable).parent
+_DURATION = "google.protobuf.Duration"
+_OF_MESSAGES, _OF_ENUMS, _OF_FIELDS = 4, 5, 2
+"""Numbers of FileDescriptorProto and DescriptorProto, of which paths to comments consist."""
+
+
+class Contract:
+    """The files of `headrace/v1`, as buf reads them."""
+
+    def __init__(self) -> None:
+        command = [str(TOOLS / "buf"), "build", "--as-file-descriptor-set", "-o", "-"]
+        image = subprocess.run(command, cwd=PROTO, check=True, capture_output=True).stdout
+        files = FileDescriptorSet.FromString(image)
+        self._pool = DescriptorPool()
+        self._comments: dict[str, str] = {}
+        for file in files.file:
+            self._pool.AddSerializedFile(file.SerializeToString())
+            self._comments.update(_comments(file))
+        self._options = GetMessageClass(self._pool.FindMessageTypeByName("google.protobuf.FieldOptions"))
+        self._rules: Any = self._pool.FindExtensionByName("headrace.v1.rules")
+
+    def message(self, name: str) -> Any:
+        """The descriptor of a message of ours."""
+        return self._pool.FindMessageTypeByName(f"headrace.v1.{name}")
+
+    def comment(self, described: Any) -> str:
+        """What stands above a message, an enum or a field, in one line."""
+        return self._comments[described.full_name]
+
+    def rules(self, field: Any) -> Any:
+        """The FieldRules of a field; all unset where it has none."""
+        options: Any = self._options.FromString(field.GetOptions().SerializeToString())
+        return options.Extensions[self._rules]
+
+    def parts(self, message: Any, leaves: Iterable[str] = ()) -> Iterator[Any]:
+        """The messages and enums that a message is made of, itself last, each after its parts.
+
+        Args:
+            leaves: names of those whose parts do not count.
+        """
+        for field in message.fields:
+            kind = unwrapped(field)
+            if kind.enum_type is not None:
+                yield kind.enum_type
+            elif kind.message_type is not None and not is_map(field) and not is_duration(kind):
+                yield from (
+                    [kind.message_type] if kind.message_type.name in leaves else self.parts(kind.message_type, leaves)
+                )
+        yield message
+
+
+def first_sentence(comment: str) -> str:
+    """How a comment begins."""
+    return comment.partition(". ")[0].removesuffix(".") + "."
+
+
+def first_clause(comment: str) -> str:
+    """How its first sentence begins."""
+    return first_sentence(comment).partition("; ")[0].removesuffix(".") + "."
+
+
+def unwrapped(field: Any) -> Any:
+    """The field that holds the values: that of a message that is nothing but a list, such as TokenIds."""
+    inner: Any = field.message_type.fields if field.message_type is not None and not is_map(field) else []
+    return inner[0] if len(inner) == 1 and inner[0].is_repeated else field
+
+
+def is_map(field: Any) -> bool:
+    """Whether a field is a map, which the wire carries as a list of entries."""
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def is_duration(field: Any) -> bool:
+    """Whether a field is a time span."""
+    return field.message_type is not None and field.message_type.full_name == _DURATION
+
+
+def enum_names(enum: Any) -> list[str]:
+    """The values of an enum without their prefix; the one that stands for none is left out."""
+    prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return [value.name.removeprefix(prefix) for value in enum.values if value.number]
+
+
+def _comments(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
+    names: dict[tuple[int, ...], str] = {}
+    for number, enum in enumerate(file.enum_type):
+        names[_OF_ENUMS, number] = enum.name
+    for number, message in enumerate(file.message_type):
+        names[_OF_MESSAGES, number] = message.name
+        for place, field in enumerate(message.field):
+            names[_OF_MESSAGES, number, _OF_FIELDS, place] = f"{message.name}.{field.name}"
+    for location in file.source_code_info.location:
+        name = names.get(tuple(location.path))
+        if name is not None:
+            yield f"{file.package}.{name}", " ".join(location.leading_comments.split())

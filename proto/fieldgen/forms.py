@@ -1,0 +1,13 @@
+"""How values that are messages are written in Python."""
+
+FORMS = {
+    "ResponseFormat": (
+        '{"type": "json_object"}, {"type": "json_schema", "json_schema": {…}}, {"type": "regex", "regex": "[0-9]+"}, '
+        '{"type": "choice", "choices": ["yes", "no"]} or {"type": "grammar", "text": …, "syntax": "LARK" or "EBNF"}'
+    ),
+    "Lease": '{"running": 60, "ended": 600}, in seconds',
+    "LogitsProcessor": '{"name": "steer", "arguments": [6.0, 28]}',
+    "RopeScaling": '{"type": "LINEAR", "factor": 2.0}; types are "MODEL" (the default), "LINEAR" and "LLAMA3"',
+    "Adapter": '{"name": …, "path": …}',
+}
+"""By the message's name."""
