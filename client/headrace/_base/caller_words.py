@@ -5,21 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from headrace_proto.v1 import model_service_pb2, request_service_pb2
+
+_SERVICES = (model_service_pb2.DESCRIPTOR.services_by_name, request_service_pb2.DESCRIPTOR.services_by_name)
+_CALLS = [call.name for services in _SERVICES for service in services.values() for call in service.methods]
 METHODS = {
-    "InstallModel": "install_model",
-    "StartModel": "start_model",
-    "StopModel": "stop_model",
-    "ReleaseModel": "release_model",
-    "GetModel": "get_model",
-    "ListModels": "list_models",
-    "WatchModel": "watch_model",
-    "InspectModel": "inspect_model",
-    "StartRequest": "start_request",
-    "StopRequest": "stop_request",
-    "ReleaseRequest": "release_request",
-    "SyncRequest": "sync_request",
-    "GetRequest": "get_request",
-    "ListRequests": "list_requests",
+    call: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", call).lower() for call in _CALLS if re.search("(Model|Request)s?$", call)
 }
 """The client's method for a call of the wire."""
 
