@@ -91,5 +91,5 @@ class AsyncClient(AsyncRequestCalls):
             try:
                 await self._release_once(handle)
             except HeadraceError as error:
-                logger.warning("could not release what is left, its lease will: %s", error)
+                logger.warning("could not release the remaining requests, which end with their leases: %s", error)
                 return

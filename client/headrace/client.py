@@ -94,7 +94,7 @@ class Client(RequestCalls):
             try:
                 self._release_once(handle, GIVE_BACK_TIMEOUT)
             except HeadraceError as error:
-                logger.warning("could not release what is left, its lease will: %s", error)
+                logger.warning("could not release the remaining requests, which end with their leases: %s", error)
                 return
 
     def _leave_all(self) -> None:

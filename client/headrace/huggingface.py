@@ -71,7 +71,7 @@ def fields_of(config: GenerationConfig | Mapping[str, Any]) -> dict[str, Any]:
         if name not in KNOWN:
             raise unknown_name(f'a Hugging Face GenerationConfig has no field "{name}"', name, KNOWN)
         if name in _NEUTRAL and value != _NEUTRAL[name]:
-            text = f"{name} = {value!r} of the Hugging Face GenerationConfig has no counterpart; leave it out"
+            text = f"{name} = {value!r} of the Hugging Face GenerationConfig is not supported; leave it out"
             raise InvalidRequestError(text, reason="NOT_SUPPORTED", details={"field_violations": [_violation(name)]})
     fields = {name: given.get(name) for name in _SAME}
     fields |= {ours: given.get(theirs) for theirs, ours in _RENAMED.items()}
@@ -89,7 +89,7 @@ def _as_mapping(config: object) -> Mapping[str, Any]:
         return config
     if isinstance(config, GenerationConfig):
         return config.to_dict()
-    raise TypeError(f"{type(config).__name__} is no Hugging Face GenerationConfig, and no mapping either")
+    raise TypeError(f"expected a Hugging Face GenerationConfig or a mapping, not {type(config).__name__}")
 
 
 def _listed(value: Any) -> Any:
@@ -97,4 +97,4 @@ def _listed(value: Any) -> Any:
 
 
 def _violation(name: str) -> dict[str, str]:
-    return {"field": f"config.{name}", "description": "has no counterpart"}
+    return {"field": f"config.{name}", "description": "is not supported"}

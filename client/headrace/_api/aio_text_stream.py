@@ -48,7 +48,7 @@ class AsyncTextStream:
             RuntimeError: the request was not started yet.
         """
         if self._queue is None:
-            raise RuntimeError("the request was not started yet: the first step does that, or `async with`")
+            raise RuntimeError("the request has not been started: iterate over the stream or enter it first")
         return self._queue
 
     def __aiter__(self) -> Self:
@@ -113,4 +113,4 @@ async def _release(handle: str, release: Release) -> None:
     try:
         await release(handle)
     except HeadraceError as error:
-        logger.warning("could not release a request, its lease will: %s", error)
+        logger.warning("could not release a request, which ends with its lease: %s", error)

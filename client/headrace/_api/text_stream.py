@@ -88,4 +88,4 @@ def _release(handle: str, release: Callable[[str], None]) -> None:
     try:
         release(handle)
     except HeadraceError as error:
-        logger.warning("could not release a request, its lease will: %s", error)
+        logger.warning("could not release a request, which ends with its lease: %s", error)

@@ -87,8 +87,8 @@ class HomeLoop:
             self._loop = loop
         elif self._loop is not loop:
             raise RuntimeError(
-                "this belongs to an AsyncClient that is used in another event loop: make a client in each loop, and "
-                "use it and its queues there only"
+                "this AsyncClient, or queue of one, belongs to another event loop: make a client in each loop, and use "
+                "it and its queues there only"
             )
 
     def ask(self, task: Callable[[], Any]) -> None:

@@ -86,7 +86,7 @@ class AsyncPump:
                     return
         finally:
             stream.cancel()
-        raise broke_off("the results")
+        raise broke_off("the result stream")
 
     async def _recover(self, error: HeadraceError) -> None:
         deadline = Deadline(self._clock, self._feed.broken(error, self._recovery))

@@ -147,7 +147,7 @@ class AsyncSessionDriver:
     async def _write(self, channel: AsyncMessageChannel) -> None:
         try:
             await self._say(channel)
-            self._verdict = UnavailableError("the server is silent")
+            self._verdict = UnavailableError("the server stopped responding")
         except BaseException as bug:
             if not is_fault(bug):
                 raise

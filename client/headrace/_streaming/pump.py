@@ -95,7 +95,7 @@ class Pump:
                     return
         finally:
             stream.cancel()
-        raise broke_off("the results")
+        raise broke_off("the result stream")
 
     def _open(self) -> MessageStream:
         position = self._feed.ask(lambda reader: reader.position)

@@ -72,7 +72,7 @@ class SequenceReader:
         """
         self._interruption = None
         if position != self._arrived or self._checksum not in (None, checksum):
-            raise self._fault(f"they go on at {position} after other tokens than the {self._arrived} that came")
+            raise self._fault(f"the stream resumed at token {position}, which does not follow the {self._arrived} read")
         self._checksum = checksum
 
     def append(self, part: Part) -> None:
@@ -253,17 +253,17 @@ class SequenceReader:
     def _check(self, part: Part) -> None:
         count = len(part.ids)
         if part.position != self._arrived:
-            raise self._fault(f"token {self._arrived} was to come next, and token {part.position} came")
+            raise self._fault(f"expected token {self._arrived}, received token {part.position}")
         if self._checksum not in (None, part.before) or part.after != checksum(part.ids, part.before):
             raise self._fault(f"the checksum of tokens {part.position} to {part.position + count - 1} does not match")
         if part.details is not None and not columns_fit(part.details, count):
-            raise self._fault(f"lists by token do not have the {count} entries of the ids")
+            raise self._fault(f"per-token lists do not have one entry for each of {count} ids")
         if self._end is not None:
             self._check_end(self._end, part.position + count, part.after)
 
     def _check_end(self, end: request_pb2.EndRecord, arrived: int, known: int | None) -> None:
         if arrived > end.position:
-            raise self._fault(f"the sequence ends at {end.position}, and token {arrived - 1} came")
+            raise self._fault(f"the sequence ends at {end.position}, but token {arrived - 1} arrived")
         if arrived == end.position and known not in (None, end.checksum):
             raise self._fault(f"the checksum of all {end.position} tokens does not match")
 
@@ -287,7 +287,7 @@ class SequenceReader:
             return
         if self._end.finish_reason == request_pb2.FINISH_REASON_ENGINE_LOST:
             raise EngineLostError("the engine that held the request is gone", request_id=self._request_id)
-        raise InternalServerError("the engine failed and did not say why", request_id=self._request_id)
+        raise InternalServerError("the engine failed without giving a reason", request_id=self._request_id)
 
     def _fault(self, what: str) -> InternalServerError:
         return InternalServerError(f"the results are damaged: {what}", request_id=self._request_id)

@@ -200,5 +200,5 @@ class SessionDriver:
 
     def _give_up(self, channel: MessageChannel) -> Callable[[], None]:
         self._channel = None
-        self._verdict = UnavailableError("the server is silent")
+        self._verdict = UnavailableError("the server stopped responding")
         return partial(channel.cancel, lost=True)

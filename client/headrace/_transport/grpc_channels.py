@@ -66,7 +66,7 @@ class Channels:
         _fork_guard.enter()
         far = [target for target in targets if not is_local(target)]
         if api_key and credentials is None and far:
-            logger.warning("api_key goes to %s unencrypted, where others can read it: pass credentials", far[0])
+            logger.warning("api_key is sent to %s unencrypted: pass credentials to encrypt the connection", far[0])
         self.metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
         self.calls = Failover(library, targets, credentials)
         self.streams = Failover(library, targets, credentials)
@@ -195,7 +195,7 @@ def check_size(request: Message) -> None:
     size = request.ByteSize()
     if size > MAX_REQUEST_BYTES:
         raise InvalidRequestError(
-            f"the message has {size} bytes, and a call carries at most {MAX_REQUEST_BYTES}: shorten the prompt"
+            f"the message has {size} bytes, more than the limit of {MAX_REQUEST_BYTES}: shorten the prompt"
         )
 
 

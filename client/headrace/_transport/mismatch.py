@@ -25,9 +25,9 @@ _UNREACHED = "failed to connect to all addresses"
 _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 _SIGNS = (
-    ("Hostname Verification Check failed", "its certificate is for another name than {host}: connect by a name that "
-     "it holds, or give the server a certificate for {host}"),
-    ("CERTIFICATE_VERIFY_FAILED", "its certificate is of an unknown authority, or no longer valid: pass the "
+    ("Hostname Verification Check failed", "its certificate is not valid for {host}: connect by a name that it lists, "
+     "or give the server a certificate for {host}"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is from an unknown authority, or has expired: pass the "
      "authority's root certificate (credentials=grpc.ssl_channel_credentials(root_certificates))"),
     ("WRONG_VERSION_NUMBER", "it does not speak TLS: leave out credentials"),
 )  # fmt: skip

@@ -19,7 +19,7 @@ _CLIENT_KEYWORDS = ("address", "timeout", "owner", "retry", "clock")
 
 def broke_off(what: str) -> CallError:
     """The failure of a stream that stopped before it was to."""
-    return CallError(Status(code=CODES["UNAVAILABLE"], message=f"{what} broke off"))
+    return CallError(Status(code=CODES["UNAVAILABLE"], message=f"{what} was interrupted"))
 
 
 def open_transport(address: str, options: dict[str, Any]) -> Transport:

@@ -120,7 +120,7 @@ def get_request(
     if (handle is None) == (request_id is None):
         raise TypeError("give exactly one of handle and request_id")
     if index is not None and from_position is None:
-        raise InvalidRequestError(f"index = {index} says whose tokens to send: give from_position too")
+        raise InvalidRequestError(f"index = {index} needs from_position: it says whose tokens to return")
     request = request_service_pb2.GetRequestRequest()
     given = {"handle": handle, "request_id": request_id, "wait": wait, "index": index}
     fill(request, {**given, "from_position": from_position, "prompt_logprobs_from": prompt_logprobs_from})

@@ -79,7 +79,7 @@ def unknown_name(complaint: str, name: str, known: Iterable[str]) -> TypeError:
 def _unknown_key(path: str, name: object, known: Iterable[str]) -> InvalidRequestError:
     """The error for a mapping with a key that it may not have."""
     names = list(known)
-    text = f"{name!r} is none of its keys, {', '.join(names)}" if names else f"it has no keys, and not {name!r}"
+    text = f"unknown key {name!r}; the keys are {', '.join(names)}" if names else f"unknown key {name!r}; it takes none"
     text += _advice(name, names) if isinstance(name, str) else ""
     violation = {"field": f"{path}.{name}", "description": text}
     return InvalidRequestError(f"{argument(path)}: {text}", details={"field_violations": [violation]})
@@ -242,7 +242,7 @@ def _integer(value: Any, least: int, most: int, path: str) -> int:
     if isinstance(value, bool):
         raise invalid(path, value, "a whole number")
     if number < least:
-        raise invalid(path, value, f"at least {least}" if least else "a whole number that is not negative")
+        raise invalid(path, value, f"at least {least}" if least else "a non-negative whole number")
     if number > most:
         raise invalid(path, value, f"at most {most}")
     return number
@@ -290,9 +290,9 @@ def to_json(value: Any, path: str) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):
-        raise invalid(path, value, "a value that JSON can hold") from None
+        raise invalid(path, value, "serializable as JSON") from None
     except RecursionError:
-        raise invalid(path, value, "a value that is not nested so deep") from None
+        raise invalid(path, value, "nested less deeply") from None
 
 
 def _enum(kind: EnumDescriptor, value: Any, path: str) -> int:

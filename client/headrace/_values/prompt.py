@@ -88,7 +88,7 @@ def _check_options(kind: str, options: Mapping[str, Any]) -> None:
     refused = {"text": _CHAT_FIELDS, "ids": (*_CHAT_FIELDS, "add_special_tokens"), "messages": ("add_special_tokens",)}
     for name in refused[kind]:
         if options.get(name) is not None:
-            raise invalid(name, options[name], f"left out where the prompt is given as {kind}")
+            raise invalid(name, options[name], f"left out when the prompt is given as {kind}")
 
 
 def build_chat(messages: Any, options: Mapping[str, Any]) -> generation_pb2.Chat:

@@ -36,7 +36,7 @@ class Tensor:
 
     def __post_init__(self) -> None:
         if self.dtype not in _TYPES:
-            raise ValueError(f"tensor type {self.dtype} is not known")
+            raise ValueError(f"unknown tensor type {self.dtype}")
         size = struct.calcsize(f"<{_TYPES[self.dtype][0]}") * math.prod(self.shape)
         if size != len(self.data):
             raise ValueError(f"a {self.dtype} tensor of shape {self.shape} has {size} bytes, not {len(self.data)}")
@@ -69,7 +69,7 @@ class Tensor:
             ValueError: the tensor is one number, without extents.
         """
         if not self.shape:
-            raise ValueError("a tensor without extents has no rows")
+            raise ValueError("a scalar tensor has no rows")
         count, rest = self.shape[0], self.shape[1:]
         size = len(self.data) // count if count else 0
         return [Tensor(self.dtype, rest, self.data[i * size : (i + 1) * size]) for i in range(count)]

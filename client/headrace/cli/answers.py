@@ -1,4 +1,4 @@
-"""Answers on the command line: generate, and what is told of every answer."""
+"""The `generate` command, and the notes that are printed with every answer."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from headrace.fields import StartFields
 from headrace.types import FinishReason
 
 FIELDS = frozenset(StartFields.__annotations__)
-"""What -o takes of chat and generate."""
+"""Fields that -o accepts for `chat` and `generate`."""
 
 _COMPLETE = (FinishReason.EOS, FinishReason.STOP_WORD, FinishReason.STOPPED)
 
 
 def generate(client: Client, options: argparse.Namespace) -> int:
-    """Prints the continuation of a text."""
+    """Print the continuation of a text."""
     fields = read_options(options.option, FIELDS)
     prompt = read_all() if options.prompt == "-" else options.prompt
     with client.generate(options.model, text=prompt, **fields) as stream:
         warn(stream.queue)
         _print(stream)
-    if (words := why_short(stream.queue)) is not None:
-        note(words)
+    if (reason := cut_reason(stream.queue)) is not None:
+        note(reason)
     return 0
 
 
@@ -43,13 +43,13 @@ def _print(stream: TextStream) -> None:
 
 
 def warn(queue: ResultQueue) -> None:
-    """Tells what the engine found strange about a request."""
+    """Print the engine's warnings about a request."""
     for warning in queue.request.warnings:
         note(f"note: {warning.message}")
 
 
-def why_short(queue: ResultQueue) -> str | None:
-    """Why an answer ended before its end, and what to do about it; None: it did not."""
+def cut_reason(queue: ResultQueue) -> str | None:
+    """Return why an answer was cut short and what to do about it; None if it is complete."""
     reason = queue.finish_reason
     if reason is None or reason in _COMPLETE:
         return None
@@ -59,18 +59,18 @@ def why_short(queue: ResultQueue) -> str | None:
         return f"(cut: {reason})"
     config = queue.request.effective_config
     if fills_max_length(queue):
-        return f"(cut: prompt and answer together have max_length = {config['max_length']} tokens)"
-    return f"(cut after {queue.GeneratedLength()} tokens: -o max_new_tokens=… sets another limit)"
+        return f"(cut: prompt and answer reached max_length = {config['max_length']} tokens)"
+    return f"(cut after {queue.GeneratedLength()} tokens: set another limit with -o max_new_tokens=…)"
 
 
 def fills_max_length(queue: ResultQueue) -> bool:
-    """Whether prompt and answer have all the tokens that they may have together."""
+    """Return whether prompt and answer together reach max_length."""
     limit = queue.request.effective_config.get("max_length")
     return limit is not None and queue.request.prompt_token_count + queue.GeneratedLength() >= limit
 
 
 def speed(queue: ResultQueue) -> str:
-    """An answer's figures, as one line."""
+    """Return an answer's token count, speed and finish reason as one line."""
     stat = queue.RequestStatInfo()
     first, rate = stat["time_to_first_token"], stat["generate_tps"]
     figures = [

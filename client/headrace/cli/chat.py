@@ -1,4 +1,4 @@
-"""A conversation on the command line."""
+"""The `chat` command: a conversation with a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace._api.giving_back import GIVE_BACK_TIMEOUT
 from headrace._streaming.result_queue import ResultQueue
-from headrace.cli.answers import FIELDS, fills_max_length, speed, warn, why_short
+from headrace.cli.answers import FIELDS, cut_reason, fills_max_length, speed, warn
 from headrace.cli.input import at_terminal, read_line
 from headrace.cli.options import read_options
 from headrace.cli.output import complain, end_line, note, say
@@ -22,32 +22,32 @@ from headrace.model_types import ModelInfo
 from headrace.types import ModelState
 
 HELP = """\
-/clear   forget the conversation, and begin anew
-/help    this list
-Ctrl-C   stop an answer
-Ctrl-D   end
-A line is a message; one that begins with such a word and a space before it is one too."""
+/clear   start a new conversation
+/help    show this list
+Ctrl-C   stop the answer
+Ctrl-D   quit
+Every other line is a message. A space in front makes a message of a command, too."""
 
 _COMMAND = re.compile(r"/[a-z]+")
 
 
 def chat(client: Client, options: argparse.Namespace) -> int:
-    """Asks for messages and prints the answers, until there are no more messages; 1 where one was not answered."""
+    """Read messages and print the answers until the input ends; return 1 if a piped message was not answered."""
     conversation = Conversation(client, options.model, options.system, read_options(options.option, FIELDS))
     _check_running(client.get_model(options.model), options.model)
     if at_terminal():
-        note("/help lists what there is beside messages.", "dim")
+        note("Type a message, or /help for the commands.", "dim")
     unanswered = 0
     while (line := _next_line()) is not None:
         if _COMMAND.fullmatch(line):
-            _obey(line, conversation)
+            _run_command(line, conversation)
         elif line.strip() and not _ask(conversation, line):
             unanswered += 1
     return 1 if unanswered and not at_terminal() else 0
 
 
 def _ask(conversation: Conversation, line: str) -> bool:
-    """Asks; at a terminal an interrupt ends no more than this, whether it comes before, in or after the answer."""
+    """Send a message and print its answer; at a terminal an interrupt ends this answer and not the program."""
     try:
         return conversation.ask(line)
     except KeyboardInterrupt:
@@ -58,8 +58,8 @@ def _ask(conversation: Conversation, line: str) -> bool:
 
 
 def _check_running(models: list[ModelInfo], name: str) -> None:
-    """Refuses a model that takes no requests and is not about to, before the first message is written."""
-    if any(model.state is ModelState.RUNNING or _coming(model) for model in models):
+    """Raise StateError, before the first message is typed, if the model neither runs nor is about to."""
+    if any(model.state is ModelState.RUNNING or _about_to_run(model) for model in models):
         return
     known = [model for model in models if model.state is not ModelState.UNKNOWN] or models
     for model in known:
@@ -69,29 +69,29 @@ def _check_running(models: list[ModelInfo], name: str) -> None:
         )
 
 
-def _coming(model: ModelInfo) -> bool:
-    """Whether it will run by itself, which the first question waits for."""
-    on_the_way = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING)
-    return model.wanted_state is ModelState.RUNNING and model.state in on_the_way
+def _about_to_run(model: ModelInfo) -> bool:
+    """Return whether the model will run by itself; the first request waits for that."""
+    before_running = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING)
+    return model.wanted_state is ModelState.RUNNING and model.state in before_running
 
 
-def _obey(command: str, conversation: Conversation) -> None:
+def _run_command(command: str, conversation: Conversation) -> None:
     if command == "/clear":
         conversation.clear()
-        note("The conversation begins anew.", "dim")
+        note("Started a new conversation.", "dim")
     elif command == "/help":
         note(HELP)
     else:
-        complain(f'there is no "{command}"; /help lists what there is')
+        complain(f'unknown command "{command}"; /help lists the commands')
 
 
 def _next_line() -> str | None:
-    """The next message: asked for on a terminal, the next line of a pipe elsewhere; None at the end."""
+    """Return the next message, from a prompt at a terminal or the next line of a pipe; None at the end."""
     if not at_terminal():
         line = read_line()
         return line.rstrip("\n") if line else None
     with suppress(ImportError):
-        importlib.import_module("readline")  # Gives `input` a line to edit, and the lines before.
+        importlib.import_module("readline")  # Gives `input` line editing and history.
     with suppress(EOFError, KeyboardInterrupt):
         if sys.stdout.isatty():
             return input("> ")
@@ -103,13 +103,13 @@ def _next_line() -> str | None:
 
 
 class Conversation:
-    """Messages so far. One that fails is taken back, so that the next one finds the conversation as it was.
+    """The messages so far. One that fails is removed, so that the next one continues from the state before it.
 
     Args:
-        client: where the model is.
-        model: its name.
-        system: a system message to begin with; None: none.
-        fields: how to generate.
+        client: client of the server that has the model.
+        model: name of the model.
+        system: system message to begin with; None: none.
+        fields: generation fields.
     """
 
     def __init__(self, client: Client, model: str, system: str | None, fields: dict[str, Any]) -> None:
@@ -121,18 +121,17 @@ class Conversation:
         self._answered = False
 
     def clear(self) -> None:
-        """Forgets all but the system message."""
+        """Remove all messages but the system message."""
         self._messages = list(self._begin)
 
     def ask(self, message: str) -> bool:
-        """Prints the answer to one more message; False: it failed, which was told.
+        """Send one more message and print the answer; return False if it failed, after printing why.
 
         Raises:
-            HeadraceError: it failed, and so would every other.
+            HeadraceError: the message failed, and every other one would too.
         """
-        asked = [*self._messages, {"role": "user", "content": message}]
         try:
-            self._answer(asked)
+            self._answer([*self._messages, {"role": "user", "content": message}])
         except HeadraceError as error:
             if not self._goes_on(error):
                 raise
@@ -148,43 +147,43 @@ class Conversation:
         try:
             answer = _stream(self._client, queue)
         except UnavailableError:
-            raise  # Nobody is there to release it.
+            raise  # The server cannot be reached, so it cannot release the request either.
         except HeadraceError:
             self._release(handle)
             raise
         self._messages = [*messages, {"role": "assistant", "content": answer}]
         self._answered = True
         note(speed(queue), "dim")
-        _tell_end(queue)
+        _print_cut(queue)
         self._release(handle)
 
     def _release(self, handle: str) -> None:
-        # What cannot be released now is tried again at the end, and then left to its lease.
+        # The client tries again when it is closed; after that the request's lease ends it.
         with suppress(HeadraceError):
             self._client.release_request(handle, timeout=GIVE_BACK_TIMEOUT)
 
     def _goes_on(self, error: HeadraceError) -> bool:
-        """Whether another message may fare better."""
+        """Return whether another message may succeed."""
         if isinstance(error, InvalidRequestError):
             return self._answered or _is_too_long(error)
-        # A terminal has somebody who decides whether to go on.
+        # At a terminal the user decides whether to go on.
         return at_terminal() and error.reason not in ("UNKNOWN_MODEL", "BAD_API_KEY", "NOT_ALLOWED")
 
     def _advise(self, error: HeadraceError) -> None:
         if not _is_too_long(error):
-            note("(the message was taken back)")
+            note("(the message was dropped)")
         elif self._messages != self._begin:
-            note("(the message was taken back: write a shorter one, or begin anew with /clear)")
+            note("(the message was dropped: write a shorter one, or start over with /clear)")
         else:
-            note("(the message was taken back: write a shorter one)")
+            note("(the message was dropped: write a shorter one)")
 
 
-def _tell_end(queue: ResultQueue) -> None:
-    words = why_short(queue)
-    if words is not None:
-        note(words)
+def _print_cut(queue: ResultQueue) -> None:
+    reason = cut_reason(queue)
+    if reason is not None:
+        note(reason)
         if fills_max_length(queue):
-            note("(the conversation has no room left: /clear begins anew)")
+            note("(the conversation is full: /clear starts a new one)")
 
 
 def _is_too_long(error: HeadraceError) -> bool:
@@ -193,7 +192,7 @@ def _is_too_long(error: HeadraceError) -> bool:
 
 
 def _stream(client: Client, queue: ResultQueue) -> str:
-    """Prints the answer as it comes; at a terminal an interrupt stops the answer, not the conversation."""
+    """Print the answer as it arrives and return it; at a terminal an interrupt stops the answer alone."""
     pieces: list[str] = []
     try:
         _print_all(queue, pieces)

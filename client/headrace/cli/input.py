@@ -1,4 +1,4 @@
-"""What the command line reads from stdin."""
+"""Reading from stdin."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TextIO
 
 
 def at_terminal() -> bool:
-    """Whether somebody types what is read."""
+    """Return whether stdin is a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def read_line() -> str:
-    """The next line with its end; "" where there is none.
+    """Return the next line with its line break; "" at the end.
 
     Raises:
         OSError: stdin was closed from the start.
@@ -21,7 +21,7 @@ def read_line() -> str:
 
 
 def read_all() -> str:
-    """All that is left.
+    """Return everything up to the end of stdin.
 
     Raises:
         OSError: stdin was closed from the start.
@@ -31,5 +31,5 @@ def read_all() -> str:
 
 def _stdin() -> TextIO:
     if sys.stdin is None:
-        raise OSError("stdin is closed, so there is nothing to read from")
+        raise OSError("stdin is closed: there is nothing to read")
     return sys.stdin

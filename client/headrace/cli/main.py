@@ -1,6 +1,6 @@
 """The command line: chat, generate, models, install, start, stop, release. Needs the extra `cli` of this package.
 
-Answers go to stdout and nothing else does, so that a pipe gets the answer alone; what happens goes to stderr.
+Only answers go to stdout, so that a pipe receives the answer alone; progress, warnings and errors go to stderr.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.client import Client
 from headrace.errors import HeadraceError
 
 CLOSED_STDOUT = 141
-"""Exit status where nobody read the answer to its end: that of a program that SIGPIPE ends, as a shell tells it."""
+"""Exit status when stdout is closed before the answer ends: what a shell reports of a program ended by SIGPIPE."""
 
 INTERRUPTED = 130
 
@@ -30,14 +30,14 @@ _NEEDS_RICH = (
     "the command line needs the package rich, which is not installed: pip install 'headrace[cli]', "
     "or from a clone of Headrace pip install ./proto './client[cli]'"
 )
-_MANUAL = "Fields of -o: {names}. What they mean: python -m pydoc headrace.fields.{manual}"
+_MANUAL = "Fields for -o: {names}. Documentation: python -m pydoc headrace.fields.{manual}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command.
+    """Run one command and return its exit status.
 
-    Exit status: 0, 1 where it failed, 2 where it was called wrongly, 130 where it was interrupted, 141 where its stdout
-    was closed (`headrace generate … | head -c 100`), which ends its request.
+    0: success; 1: failure; 2: wrong usage; 130: interrupted; 141: stdout was closed, as in
+    `headrace generate … | head -c 100`, which ends the request.
     """
     options = _parse(arguments)
     show_everything()
@@ -73,7 +73,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     first = next(iter(sys.argv[1:] if arguments is None else arguments), "")
     if first.startswith("-") and first not in ("-h", "--help"):
         flag = first.partition("=")[0]
-        parser.error(f"{flag} stands before the command: options stand after it, as in headrace models {flag} …")
+        parser.error(f"{flag} must follow the command, as in headrace models {flag} …")
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         advice = advice_for_flag(unknown[0], getattr(options, "fields", ()))
@@ -85,26 +85,26 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headrace", description="Talk to a Headrace gateway or engine.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    chat = _command(commands, "chat", cli_chat.chat, "talk with a model; each line is a message, /help lists the rest")
+    chat = _command(commands, "chat", cli_chat.chat, "chat with a model; each line is a message, /help lists commands")
     chat.add_argument("model")
-    chat.add_argument("--system", metavar="TEXT", help="a system message to begin with")
+    chat.add_argument("--system", metavar="TEXT", help="system message to begin with")
     _takes_fields(chat, cli_answers.FIELDS, "GenerationFields", "temperature=0.7")
 
-    generate = _command(commands, "generate", cli_answers.generate, "continue a text; the answer alone goes to stdout")
+    generate = _command(commands, "generate", cli_answers.generate, "continue a text; only the answer goes to stdout")
     generate.add_argument("model")
-    generate.add_argument("prompt", help='the text; "-" reads it from stdin')
+    generate.add_argument("prompt", help='text to continue; "-" reads it from stdin')
     _takes_fields(generate, cli_answers.FIELDS, "GenerationFields", "max_new_tokens=64")
 
-    models = _command(commands, "models", cli_models.models, "list models with their states, and why one failed")
+    models = _command(commands, "models", cli_models.models, "list models, their states, and why one failed")
     models.epilog = cli_models.COLUMNS
 
-    install = _about_model(commands, "install", cli_models.install, "install a model: read and check it")
+    install = _about_model(commands, "install", cli_models.install, "install a model: read and check its files")
     install.add_argument("path", help="directory, file or hub name, on the engine's host")
-    install.add_argument("--start", action="store_true", help="start it too")
+    install.add_argument("--start", action="store_true", help="start the model too")
     _takes_fields(install, cli_models.FIELDS, "InstallFields", "max_batch=8")
 
     _about_model(commands, "start", cli_models.start, "start an installed model: load it and warm it up")
-    _about_model(commands, "stop", cli_models.stop, "stop a model: its requests may end, up to its drain_limit")
+    _about_model(commands, "stop", cli_models.stop, "stop a model once its requests end, or at its drain_limit")
     _about_model(commands, "release", cli_models.release, "free a model that does not run, and its name")
     return parser
 
@@ -115,7 +115,7 @@ def _command(commands: Any, name: str, run: Callable[[Client, Any], int], words:
         "--address",
         default=server_address(),
         metavar="HOST:PORT",
-        help="the server, or several separated by commas; default: $HEADRACE_ADDRESS, else localhost:7070",
+        help="server, or several separated by commas (default: $HEADRACE_ADDRESS, else localhost:7070)",
     )
     command.set_defaults(run=run)
     return command
@@ -124,12 +124,12 @@ def _command(commands: Any, name: str, run: Callable[[Client, Any], int], words:
 def _about_model(commands: Any, name: str, run: Callable[[Client, Any], int], words: str) -> Any:
     command = _command(commands, name, run, words)
     command.add_argument("model", metavar="name")
-    command.add_argument("--engine", action="append", default=[], metavar="ENGINE", help="only there; may be repeated")
+    command.add_argument("--engine", action="append", default=[], metavar="ENGINE", help="only on it; may be repeated")
     return command
 
 
 def _takes_fields(command: Any, fields: Collection[str], manual: str, example: str) -> None:
-    words = f"a field, such as {example}; may be repeated"
+    words = f"set a field, such as {example}; may be repeated"
     command.add_argument("-o", "--option", action="append", default=[], metavar="FIELD=VALUE", help=words)
     command.epilog = _MANUAL.format(names=", ".join(sorted(fields)), manual=manual)
     command.set_defaults(fields=fields)

@@ -1,4 +1,4 @@
-"""Models on the command line: models, install, start, stop, release."""
+"""The commands about models: `models`, `install`, `start`, `stop`, `release`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headrace.model_types import EngineStat, ModelInfo
 from headrace.types import ModelState
 
 FIELDS = frozenset(InstallFields.__annotations__)
-"""What -o takes of install."""
+"""Fields that -o accepts for `install`."""
 
 _COLUMNS = ("model", "engine", "state", "KV tokens", "running", "waiting")
 
-COLUMNS = f"Columns on a pipe, with tabs between: {', '.join(_COLUMNS)}, why it failed or is not known."
+COLUMNS = f"A pipe receives tab-separated columns: {', '.join(_COLUMNS)}, failure."
 
 
 def models(client: Client, options: argparse.Namespace) -> int:
-    """Prints all models: a table on a terminal, else columns with tabs between, the last one why a model failed."""
+    """Print all models: a table on a terminal, else tab-separated columns, of which the last one is the failure."""
     found = client.list_models()
     rows = _rows(found, client.engine_stats())
     if sys.stdout is not None and sys.stdout.isatty():
@@ -34,16 +34,16 @@ def models(client: Client, options: argparse.Namespace) -> int:
             if model.failure is not None:
                 note(_outcome(model), "red")
     else:
-        whys = [
-            "" if model.failure is None else " ".join(_why(model.failure).splitlines()).replace("\t", " ")
+        failures = [
+            "" if model.failure is None else " ".join(_short(model.failure).splitlines()).replace("\t", " ")
             for model in found
         ]
-        say("".join("\t".join((*row, why)) + "\n" for row, why in zip(rows, whys, strict=True)))
+        say("".join("\t".join((*row, failure)) + "\n" for row, failure in zip(rows, failures, strict=True)))
     return 0
 
 
-def _why(failure: HeadraceError) -> str:
-    """A failure in a list, where nothing is tried again."""
+def _short(failure: HeadraceError) -> str:
+    """Return a failure without its advice on retries, which a list does not do."""
     return failure.message.partition(";")[0] if failure.reason == "ENGINE_UNREACHABLE" else str(failure)
 
 
@@ -53,8 +53,8 @@ def _rows(found: Sequence[ModelInfo], stats: Sequence[EngineStat]) -> list[tuple
     for model in found:
         stat = figures.get((model.model_name, model.engine))
         numbers = (stat.tokens_total, stat.running, stat.waiting) if stat is not None else ("", "", "")
-        shown = (f"{number:,}" if number != "" else "" for number in numbers)
-        rows.append((model.model_name, model.engine, str(model.state), *shown))
+        cells = (f"{number:,}" if number != "" else "" for number in numbers)
+        rows.append((model.model_name, model.engine, str(model.state), *cells))
     return rows
 
 
@@ -69,11 +69,11 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def install(client: Client, options: argparse.Namespace) -> int:
-    """Installs a model, and starts it where that was asked for."""
+    """Install a model, and start it if --start is given."""
     fields = read_options(options.option, FIELDS)
-    place = options.engine
+    engines = options.engine
     status = _carry_out(
-        client, options, lambda: client.install_model(options.model, options.path, engine_ids=place, **fields)
+        client, options, lambda: client.install_model(options.model, options.path, engine_ids=engines, **fields)
     )
     if status == 0 and options.start:
         return start(client, options)
@@ -81,27 +81,27 @@ def install(client: Client, options: argparse.Namespace) -> int:
 
 
 def start(client: Client, options: argparse.Namespace) -> int:
-    """Starts a model, and shows how far it is."""
+    """Start a model and show its progress."""
     return _carry_out(client, options, lambda: client.start_model(options.model, engine_ids=options.engine))
 
 
 def stop(client: Client, options: argparse.Namespace) -> int:
-    """Stops a model once its requests ended, and shows how far it is."""
+    """Stop a model once its requests ended and show its progress."""
     return _carry_out(client, options, lambda: client.stop_model(options.model, engine_ids=options.engine))
 
 
 def release(client: Client, options: argparse.Namespace) -> int:
-    """Frees a stopped model and its name."""
+    """Free a stopped model and its name."""
     return _carry_out(client, options, lambda: client.release_model(options.model, engine_ids=options.engine))
 
 
 def _carry_out(client: Client, options: argparse.Namespace, verb: Callable[[], list[ModelInfo]]) -> int:
-    """Waits for a call about a model, shows progress meanwhile, and tells how it ended on each engine."""
+    """Wait for a call about a model while showing its progress, and print the outcome on each engine."""
     try:
         with Progress(client, options.model):
             done = verb()
     except KeyboardInterrupt:
-        note(f"Not waiting any longer; the engines go on with {options.model}: headrace models shows how far they are.")
+        note(f"Stopped waiting; the engines go on with {options.model}: headrace models shows its state.")
         raise
     for model in done:
         note(_outcome(model), "red" if model.failure is not None else "")
@@ -109,13 +109,13 @@ def _carry_out(client: Client, options: argparse.Namespace, verb: Callable[[], l
 
 
 def _outcome(model: ModelInfo) -> str:
-    place = f"{model.model_name} on {model.engine}"
+    target = f"{model.model_name} on {model.engine}"
     if model.failure is not None:
-        return f"{model.state} {place}: {sentence(model.failure, model.model_name, model.state)}"
+        return f"{model.state} {target}: {sentence(model.failure, model.model_name, model.state)}"
     effective = model.effective
     if model.state is ModelState.RUNNING and effective is not None and effective.kv_tokens:
-        return f"{model.state} {place}: {effective.kv_tokens:,} tokens of KV cache ({_bytes(effective.kv_bytes)})"
-    return f"{model.state} {place}"
+        return f"{model.state} {target}: {effective.kv_tokens:,} tokens of KV cache ({_bytes(effective.kv_bytes)})"
+    return f"{model.state} {target}"
 
 
 def _bytes(count: int) -> str:

@@ -11,15 +11,15 @@ from headrace._values.fill import unknown_name
 
 
 def read_options(options: Sequence[str], known: Collection[str]) -> dict[str, Any]:
-    """Fields by name. A value is JSON where it can be read as such, else the text itself.
+    """Return the fields by name. A value that is valid JSON is parsed; any other is the text itself.
 
     Args:
-        options: what was given.
-        known: the fields that there are.
+        options: values of -o.
+        known: names of the fields that exist.
 
     Raises:
-        ValueError: an option without "=", or a field given twice.
-        TypeError: there is no such field; close ones are listed.
+        ValueError: an option has no "=", or a field is given twice.
+        TypeError: a field does not exist; similar names are listed.
     """
     fields: dict[str, Any] = {}
     for option in options:
@@ -27,7 +27,7 @@ def read_options(options: Sequence[str], known: Collection[str]) -> dict[str, An
         if not equals or not name:
             raise ValueError(f'option "{option}": write FIELD=VALUE, such as temperature=0.7')
         if name not in known:
-            raise unknown_name(f'option "{option}": there is no field "{name}"', name, sorted(known))
+            raise unknown_name(f'option "{option}": unknown field "{name}"', name, sorted(known))
         if name in fields:
             raise ValueError(f'option "{option}": {name} is given twice')
         fields[name] = _value(value)
@@ -42,7 +42,7 @@ def _value(text: str) -> Any:
 
 
 def advice_for_flag(flag: str, known: Collection[str]) -> str:
-    """What to write for a flag that is a field: "--max-tokens" is -o max_new_tokens=…; "" where it is none."""
+    """Return the advice for a flag that is a field, such as -o max_new_tokens=… for "--max-tokens"; else ""."""
     name = flag.lstrip("-").partition("=")[0].replace("-", "_")
     field = name if name in known else our_name(name, known)
     return f"; fields are options: -o {field}=VALUE" if field is not None and flag.startswith("--") else ""

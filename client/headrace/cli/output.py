@@ -1,6 +1,6 @@
-"""What the command line prints: answers to stdout and nothing else there; what happens to stderr, a line each.
+"""Printing: answers alone to stdout; notes and errors to stderr, a line each.
 
-Lines are never wrapped: a terminal does that by itself, and a pipe gets them whole.
+Lines are never wrapped: a terminal does that by itself, and a pipe receives them whole.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from headrace.cli.words import in_commands
 
 _FAILING = ("strict", "surrogateescape")
-"""What Python does by default about a character that an encoding lacks; another way was chosen by somebody."""
+"""Python's default error handlers; any other one was chosen by the user and stays."""
 
 
 class _Line:
-    """Whether the last line of the answer on stdout still lacks its end."""
+    """State of stdout: whether the last line of the answer still lacks its line break."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -30,10 +30,10 @@ _line = _Line()
 
 
 def say(text: str) -> None:
-    """Prints a piece of an answer, as it is.
+    """Print a piece of an answer, unchanged.
 
     Raises:
-        BrokenPipeError: nobody reads any more, or stdout was closed from the start.
+        BrokenPipeError: the reader of the pipe is gone, or stdout was closed from the start.
     """
     if sys.stdout is None:
         raise BrokenPipeError("stdout is closed")
@@ -43,28 +43,28 @@ def say(text: str) -> None:
 
 
 def end_line() -> None:
-    """Ends the line of an answer that breaks off, if it has one."""
+    """Print a line break if an answer broke off within a line."""
     if _line.begun:
         say("\n")
 
 
 def show_everything() -> None:
-    """From now on, what the encoding of stdout lacks is shown in escapes, as on stderr: no answer is cut for it."""
+    """Print characters that stdout's encoding lacks as escapes, as stderr does, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in _FAILING:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def note(text: str, style: str = "") -> None:
-    """Prints a line about what happens.
+    """Print a line to stderr.
 
     Args:
         text: the line.
-        style: how it looks on a terminal, such as "dim" or "red".
+        style: style on a terminal, such as "dim" or "red".
     """
     if sys.stderr is None:
         return
-    if _line.begun and _both_in_one_place():
-        sys.stderr.write("\n")  # A line about what happens begins at the left.
+    if _line.begun and _same_stream():
+        sys.stderr.write("\n")  # A note begins on a line of its own.
         _line.begun = False
     if sys.stderr.isatty() and importlib.util.find_spec("rich") is not None:
         from rich.console import Console
@@ -74,22 +74,22 @@ def note(text: str, style: str = "") -> None:
         sys.stderr.write(f"{text}\n")
 
 
-def _both_in_one_place() -> bool:
-    """Whether stdout and stderr are the same terminal, file or pipe."""
+def _same_stream() -> bool:
+    """Return whether stdout and stderr are the same terminal, file or pipe."""
     try:
         out, errors = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
-    except (OSError, AttributeError):  # Neither a closed one nor one in memory is a place.
+    except (OSError, AttributeError):  # Closed, or in memory.
         return False
     return (out.st_dev, out.st_ino) == (errors.st_dev, errors.st_ino)
 
 
 def complain(text: str) -> None:
-    """Prints what went wrong."""
+    """Print an error."""
     note(f"headrace: {text}", "red")
 
 
 class _Notes(logging.Handler):
-    """What the library logs is a note like others."""
+    """A log handler that prints records as notes."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(f"headrace: {in_commands(record.getMessage(), '')}", "yellow")
@@ -97,7 +97,7 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def log_as_notes() -> Iterator[None]:
-    """While it lasts, warnings of the client's library are printed as notes."""
+    """Print the client library's warnings as notes within the context."""
     logger, handler = logging.getLogger("headrace"), _Notes(logging.WARNING)
     logger.addHandler(handler)
     try:
@@ -107,7 +107,7 @@ def log_as_notes() -> Iterator[None]:
 
 
 def give_up_stdout() -> None:
-    """After a write that nobody reads: Python would complain again when it flushes stdout at its exit."""
+    """Send further output to /dev/null after a broken pipe; else Python fails again when it flushes at its exit."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

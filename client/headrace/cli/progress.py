@@ -1,4 +1,4 @@
-"""What engines do with a model, shown while a call waits for it."""
+"""Progress of a model on its engines, shown while a call waits for it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from headrace.types import ModelState
 if TYPE_CHECKING:
     from rich.status import Status
 
-_UNDER_WAY = (ModelState.INSTALLING, ModelState.STARTING, ModelState.STOPPING)
-_PAUSE = 1.0  # seconds, before a watch that broke off is taken up again
+_IN_PROGRESS = (ModelState.INSTALLING, ModelState.STARTING, ModelState.STOPPING)
+_PAUSE = 1.0  # seconds before a watch that was interrupted is opened again
 
 
 class Progress:
     """Shows states and phases of a model as they change: in one line of a terminal, line by line elsewhere.
 
-    It is decoration: the call that waits tells how it ended, so what fails here is left to that.
+    Failures of the watch are ignored: the call that waits reports the outcome. A thread of its own reads the watch
+    until the context is left.
 
     Args:
-        client: where the model is.
-        name: the model.
+        client: client of the server that has the model.
+        name: name of the model.
     """
 
     def __init__(self, client: Client, name: str) -> None:
@@ -66,13 +67,13 @@ class Progress:
                 return
 
     def _show_all(self) -> None:
-        # All models are watched: the one that an install is about may not be there yet.
+        # All models are watched, because one that is being installed may not exist yet.
         with self._client.watch_model() as watch:
             self._watch = watch
             if self._done.is_set():
                 return
             for model in watch:
-                if model.model_name == self._name and model.state in _UNDER_WAY:
+                if model.model_name == self._name and model.state in _IN_PROGRESS:
                     self._show(model)
 
     def _show(self, model: ModelInfo) -> None:

@@ -75,9 +75,7 @@ def test_a_model_from_install_to_release(address: str, folder: Path) -> None:
 def test_a_model_that_failed_says_why_and_what_helps(address: str) -> None:
     done = headrace(address, "install", "bad", "/nowhere/model")
     assert done.returncode == 1
-    assert (
-        "(headrace install bad PATH installs another in its place, headrace release bad frees the name)" in done.stderr
-    )
+    assert "(headrace install bad PATH replaces it, headrace release bad frees the name)" in done.stderr
     assert "/nowhere/model: no such file or directory" in headrace(address, "models").stdout
     assert headrace(address, "release", "bad").returncode == 0
 
@@ -85,9 +83,9 @@ def test_a_model_that_failed_says_why_and_what_helps(address: str) -> None:
 def test_an_answer_that_is_cut_is_told_beside_it(address: str, model: str) -> None:
     done = headrace(address, "generate", model, "Hi", "-o", "max_new_tokens=4", "-o", "ignore_eos=true")
     assert done.returncode == 0
-    assert done.stderr == "(cut after 4 tokens: -o max_new_tokens=… sets another limit)\n"
+    assert done.stderr == "(cut after 4 tokens: set another limit with -o max_new_tokens=…)\n"
     done = headrace(address, "generate", model, "Hi", "-o", "ignore_eos=true")
-    assert done.stderr == f"(cut: prompt and answer together have max_length = {MAX_LENGTH} tokens)\n"
+    assert done.stderr == f"(cut: prompt and answer reached max_length = {MAX_LENGTH} tokens)\n"
 
 
 def test_a_conversation_too_long_goes_on_after_clear(address: str, model: str) -> None:
@@ -96,7 +94,7 @@ def test_a_conversation_too_long_goes_on_after_clear(address: str, model: str) -
     done = headrace(address, "chat", model, "-o", "max_new_tokens=4", "-o", "do_sample=false", text=text)
     assert done.returncode == 1
     assert done.stderr.count("[PROMPT_TOO_LONG") == 1
-    assert "(the message was taken back: write a shorter one, or begin anew with /clear)" in done.stderr
+    assert "(the message was dropped: write a shorter one, or start over with /clear)" in done.stderr
     assert done.stderr.count(" tok/s") == 2
     assert done.stdout == done.stdout[: len(done.stdout) // 2] * 2, "the second answer is the first one, begun anew"
 

@@ -332,7 +332,7 @@ async def test_a_failed_release_is_logged_and_hides_nothing(
     await client.close()
     with pytest.raises(UnavailableError):
         await step
-    assert "could not release a request, its lease will" in caplog.text
+    assert "could not release a request, which ends with its lease" in caplog.text
 
 
 # Watching.

@@ -89,7 +89,7 @@ def test_leaving_the_client_without_a_server_does_not_hang(
             client.start_request("smol", "Hello")
         server.wait_for_streams(2)
         server.stop()
-    assert "could not release what is left" in caplog.text
+    assert "could not release the remaining requests" in caplog.text
 
 
 def test_leaving_the_client_skips_a_lost_engine(server: ScriptedServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -66,7 +66,7 @@ def test_a_failed_release_is_logged_and_hides_nothing(
     client.close()
     with pytest.raises(UnavailableError):
         next(stream)
-    assert "could not release a request, its lease will" in caplog.text
+    assert "could not release a request, which ends with its lease" in caplog.text
 
 
 def test_a_request_lost_with_its_engine_is_asked_for_once(

@@ -60,7 +60,7 @@ def test_a_message_that_does_not_fit_is_taken_back(
     out, err = capsys.readouterr()
     assert out == "Hello.\nBye.\n"
     assert "headrace: prompt has 268 tokens; at most 159. [PROMPT_TOO_LONG" in err
-    assert "(the message was taken back: write a shorter one, or begin anew with /clear)" in err
+    assert "(the message was dropped: write a shorter one, or start over with /clear)" in err
     assert history(server, 2) == [("user", "Hi"), ("assistant", "Hello."), ("user", "I go")]
 
 
@@ -76,7 +76,7 @@ def test_a_message_whose_answer_does_not_fit_is_taken_back_too(
     script_answer(server, "Bye.")
     type_lines(monkeypatch, "long " * 100, "I go")
     assert run(server, "chat", "smol", "-o", "max_new_tokens=100") == 1
-    assert "(the message was taken back: write a shorter one)" in capsys.readouterr().err
+    assert "(the message was dropped: write a shorter one)" in capsys.readouterr().err
     assert history(server, 1) == [("user", "I go")]
 
 
@@ -99,8 +99,8 @@ def test_clear_begins_anew_and_help_lists_what_there_is(
     type_lines(monkeypatch, "Hi", "/help", "/clear", "/claer", " /clear is what?")
     assert run(server, "chat", "smol", "--system", "Be brief.") == 0
     err = capsys.readouterr().err
-    assert "/clear   forget the conversation" in err
-    assert 'headrace: there is no "/claer"; /help lists what there is' in err
+    assert "/clear   start a new conversation" in err
+    assert 'headrace: unknown command "/claer"; /help lists the commands' in err
     assert history(server, 1) == [("system", "Be brief."), ("user", " /clear is what?")]
 
 
@@ -125,7 +125,7 @@ def test_an_unknown_model_is_told_before_the_first_message(
             [info(model_pb2.MODEL_STATE_FAILED, failure=status_pb2.Status(code=9, message="no room"))],
             'model "smol" is FAILED: no room. [MODEL_NOT_RUNNING] (headrace install smol PATH',
         ),
-        ([info(model_pb2.MODEL_STATE_STARTING)], "(headrace models shows when)"),
+        ([info(model_pb2.MODEL_STATE_STARTING)], "(headrace models shows its state)"),
     ],
 )
 def test_a_model_that_does_not_run_is_reported_at_the_start(
@@ -157,7 +157,7 @@ def test_a_conversation_that_fills_max_length_says_what_to_do(
     type_lines(monkeypatch, "Hi")
     assert run(server, "chat", "smol") == 0
     err = capsys.readouterr().err
-    assert "(cut: prompt and answer together have max_length = 4 tokens)\n(the conversation has no room left" in err
+    assert "(cut: prompt and answer reached max_length = 4 tokens)\n(the conversation is full" in err
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_a_closed_stdin_has_no_messages_and_that_is_told(
     script_running(server)
     monkeypatch.setattr(sys, "stdin", None)
     assert run(server, "chat", "smol") == 1
-    assert capsys.readouterr() == ("", "headrace: stdin is closed, so there is nothing to read from\n")
+    assert capsys.readouterr() == ("", "headrace: stdin is closed: there is nothing to read\n")
 
 
 def test_at_a_terminal_a_late_interrupt_keeps_the_conversation(
@@ -263,7 +263,7 @@ def test_at_a_terminal_a_failed_answer_changes_no_conversation(
     out, err = capsys.readouterr()
     assert out == "Half\nHello.\n"
     assert "the engine is gone" in err
-    assert "(the message was taken back)" in err
+    assert "(the message was dropped)" in err
     assert history(server, 1) == [("user", "Hi again")]
 
 

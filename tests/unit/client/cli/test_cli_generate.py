@@ -47,7 +47,7 @@ def test_a_closed_stdin_is_told_where_it_is_to_be_read(
     """As in `headrace generate smol - <&-`."""
     monkeypatch.setattr(sys, "stdin", None)
     assert run(server, "generate", "smol", "-") == 1
-    assert capsys.readouterr() == ("", "headrace: stdin is closed, so there is nothing to read from\n")
+    assert capsys.readouterr() == ("", "headrace: stdin is closed: there is nothing to read\n")
     script_answer(server, "yes")
     assert run(server, "generate", "smol", "Hi") == 0
 
@@ -77,8 +77,12 @@ def test_how_stdout_shows_what_it_cannot_is_left_to_who_chose_it(
 @pytest.mark.parametrize(
     ("reason", "config", "words"),
     [
-        (MAX_LENGTH, {"max_new_tokens": 2, "max_length": 9}, "(cut after 2 tokens: -o max_new_tokens=… sets another"),
-        (MAX_LENGTH, {"max_length": 5}, "(cut: prompt and answer together have max_length = 5 tokens)"),
+        (
+            MAX_LENGTH,
+            {"max_new_tokens": 2, "max_length": 9},
+            "(cut after 2 tokens: set another limit with -o max_new_tokens",
+        ),
+        (MAX_LENGTH, {"max_length": 5}, "(cut: prompt and answer reached max_length = 5 tokens)"),
         (DRAINED, {}, "(cut: DRAINED, the model or its engine was stopped)"),
     ],
 )

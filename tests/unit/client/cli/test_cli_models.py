@@ -194,7 +194,7 @@ def test_an_interrupt_ends_the_wait_but_not_the_engines_work(server: ScriptedSer
         words = process.stderr.read()
     over.set()
     assert process.wait(LIMIT) == 130
-    assert words == ("Not waiting any longer; the engines go on with smol: headrace models shows how far they are.\n")
+    assert words == ("Stopped waiting; the engines go on with smol: headrace models shows its state.\n")
 
 
 def test_an_engine_that_is_down_is_told_in_its_row(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,7 @@ def test_a_line_on_a_pipe_is_never_wrapped(server: ScriptedServer, capsys: pytes
         ),
         (
             StateError("x.gguf is no model", reason="BAD_MODEL"),
-            "x.gguf is no model. [BAD_MODEL] (headrace install smol PATH installs another in its place, headrace "
+            "x.gguf is no model. [BAD_MODEL] (headrace install smol PATH replaces it, headrace "
             "release smol frees the name)",
         ),
         (HeadraceError("the install_models"), "the install_models. [UNKNOWN]"),
@@ -109,7 +109,7 @@ def test_an_option_before_the_command_is_told_where_it_stands(
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 2
-    assert "--address stands before the command: options stand after it, as in" in capsys.readouterr().err
+    assert "--address must follow the command, as in" in capsys.readouterr().err
 
 
 def test_help_of_models_names_the_columns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,7 +205,7 @@ class TestHuggingFace:
     def test_a_misspelled_field_and_no_config_at_all_are_refused(self) -> None:
         with pytest.raises(TypeError, match="did you mean top_k"):
             ASGenerationConfigBuilder({"top_kk": 1})
-        with pytest.raises(TypeError, match="no Hugging Face GenerationConfig"):
+        with pytest.raises(TypeError, match="expected a Hugging Face GenerationConfig"):
             ASGenerationConfigBuilder(5)  # type: ignore[arg-type]
 
 

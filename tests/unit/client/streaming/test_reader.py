@@ -79,7 +79,7 @@ def test_the_checksum_runs_on_over_parts(ids: list[int], cut: int) -> None:
 def test_a_hole_is_an_error_and_what_came_before_stays_readable() -> None:
     reader = SequenceReader()
     reader.feed(tokens(IDS, 0, 5))
-    with pytest.raises(InternalServerError, match="token 5 was to come next, and token 7"):
+    with pytest.raises(InternalServerError, match="expected token 5, received token 7"):
         reader.feed(tokens(IDS, 7, 9))
     assert take(reader).ids_from_generate == IDS[:5]
 
@@ -87,7 +87,7 @@ def test_a_hole_is_an_error_and_what_came_before_stays_readable() -> None:
 def test_a_repetition_is_an_error() -> None:
     reader = SequenceReader()
     reader.feed(tokens(IDS, 0, 5))
-    with pytest.raises(InternalServerError, match="token 5 was to come next, and token 4"):
+    with pytest.raises(InternalServerError, match="expected token 5, received token 4"):
         reader.feed(tokens(IDS, 4, 6))
 
 
@@ -112,7 +112,7 @@ def test_a_changed_id_is_an_error() -> None:
 def test_an_end_before_the_last_token_is_an_error() -> None:
     reader = SequenceReader()
     reader.feed(tokens(IDS, 0, 5))
-    with pytest.raises(InternalServerError, match="ends at 3, and token 4 came"):
+    with pytest.raises(InternalServerError, match="ends at 3, but token 4 arrived"):
         reader.feed(ended(IDS[:3]))
 
 

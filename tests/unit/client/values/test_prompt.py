@@ -139,7 +139,7 @@ def test_defaults_of_a_conversation_are_the_servers() -> None:
         ({"role": "user", "content": "x", "name": 5}, r"messages\[0\]\.name = 5: must be a string"),
         ({"role": "assistant", "tool_calls": ["add"]}, r"messages\[0\]\.tool_calls\[0\]"),
         ({"role": "assistant", "tool_calls": [{"id": "c"}]}, "the function's name"),
-        ({"role": "user", "content": "x", "extra": {1, 2}}, "JSON can hold"),
+        ({"role": "user", "content": "x", "extra": {1, 2}}, "serializable as JSON"),
     ],
 )
 def test_a_wrong_message_is_named_by_its_place(message: Any, words: str) -> None:
