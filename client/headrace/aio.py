@@ -19,35 +19,32 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncClient(AsyncRequestCalls):
-    """A connection to Headrace for an event loop: `Client`, with the same names and rules, awaited.
+    """An asynchronous client with the methods of `Client`.
 
         async with AsyncClient("gw1:7070,gw2:7070") as client:
             handle, queue = await client.start_request("smol", "Once upon a time")
             async for elements in queue:
                 print(elements.text, end="", flush=True)
 
-    It belongs to the event loop in which it is first used, with its queues, and is used there alone: any number of
-    tasks may share it, threads and other loops may not (RuntimeError). Leaving it stops and releases what was started
-    through it and not released, then closes.
+    It connects with the first call. The client and its queues belong to the event loop in which they are first used:
+    any number of its tasks may share them; other threads and loops get a RuntimeError. As a context manager it stops
+    and releases, on exit, the requests that were started through it, and closes.
 
     Args:
-        address: as for `Client`; "inprocess:" starts the engine, in threads of its own, and waits until it is there.
-            Or an `AsyncTransport`.
-        timeout: limit in seconds of calls that bring none of their own and do not wait for something to happen; None:
-            none.
-        owner: whose requests they are. An engine believes whoever reaches it; a gateway has no API keys to tell owners
-            by yet, so all its clients are one owner and it refuses a name (InvalidRequestError). Default "".
-        retry: how failed calls and broken streams are tried again.
-        clock: time, for tests.
-        **options: of the transport, as for `Client`.
+        address: as for `Client`, or an `AsyncTransport`. "inprocess:" starts the engine in threads of its own and
+            waits until it is ready.
+        timeout: default timeout in seconds of calls that do not wait for a model or request to change; None: no limit.
+        owner: owner of the requests. An engine accepts any name. A gateway cannot authenticate owners yet: it treats
+            all clients as one owner and rejects a name (InvalidRequestError). Default "".
+        retry: policy for retrying failed calls and broken streams.
+        clock: source of time, for tests.
+        **options: options of the transport, as for `Client`.
 
     Raises:
-        ValueError: the address cannot be parsed, or the timeout is no number; the message names it.
+        ValueError: the address cannot be parsed, or the timeout is not a number.
         TypeError: the transport has no such option.
-        ImportError: "inprocess:" needs the package headrace-engine.
+        ImportError: "inprocess:" without the package headrace-engine.
         RuntimeError: this process was forked from one that used gRPC.
-
-    No connection is made before the first call.
     """
 
     def __init__(
@@ -69,9 +66,9 @@ class AsyncClient(AsyncRequestCalls):
         weakref.finalize(self, self._connection.home.ask, dropped).atexit = False
 
     async def close(self) -> None:
-        """Ends all calls and connections; waiting reads wake and raise UnavailableError.
+        """Close the client and its connections; blocked reads raise UnavailableError. Closing again does nothing.
 
-        Requests go on, and are stopped by their leases if nobody comes for them. Closing twice is once.
+        Requests continue on the engine until their leases expire, unless another client reads them.
         """
         await self._connection.close()
 

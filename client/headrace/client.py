@@ -21,31 +21,28 @@ logger = logging.getLogger(__name__)
 
 
 class Client(RequestCalls):
-    """A connection to Headrace: to a gateway, to an engine, or to an engine in this process.
+    """A client of a gateway, of an engine, or of an engine in this process.
 
-    Safe to use from several threads; not to be used in a fork of the process that made it. As a context manager it
-    stops and releases at the exit what was started through it and not released, then closes.
+    It connects with the first call. It is thread-safe, but must not be used in a fork of the process that created it.
+    As a context manager it stops and releases, on exit, the requests that were started through it, and closes.
 
     Args:
-        address: "host:port", several separated by commas ("gw1:7070,gw2:7070": another one is used when one cannot be
-            reached), "unix:/path", "inprocess:" for an engine in this process (package headrace-engine), or a
-            `Transport`.
-        timeout: limit in seconds of calls that bring none of their own and do not wait for something to happen; None:
-            none.
-        owner: whose requests they are. An engine believes whoever reaches it; a gateway has no API keys to tell owners
-            by yet, so all its clients are one owner and it refuses a name (InvalidRequestError). Default "".
-        retry: how failed calls and broken streams are tried again.
-        clock: time, for tests.
-        **options: of the transport. gRPC: `api_key` (str) and `credentials` (from `grpc.ssl_channel_credentials`).
-            "inprocess:": those of the engine.
+        address: "host:port", or several separated by commas ("gw1:7070,gw2:7070"), of which the next one is used when
+            one cannot be reached; "unix:/path"; "inprocess:" for an engine in this process (package headrace-engine);
+            or a `Transport`.
+        timeout: default timeout in seconds of calls that do not wait for a model or request to change; None: no limit.
+        owner: owner of the requests. An engine accepts any name. A gateway cannot authenticate owners yet: it treats
+            all clients as one owner and rejects a name (InvalidRequestError). Default "".
+        retry: policy for retrying failed calls and broken streams.
+        clock: source of time, for tests.
+        **options: options of the transport. For gRPC: `api_key` (str) and `credentials` (from
+            `grpc.ssl_channel_credentials`). For "inprocess:": those of the engine.
 
     Raises:
-        ValueError: the address cannot be parsed, or the timeout is no number; the message names it.
+        ValueError: the address cannot be parsed, or the timeout is not a number.
         TypeError: the transport has no such option.
-        ImportError: "inprocess:" needs the package headrace-engine.
+        ImportError: "inprocess:" without the package headrace-engine.
         RuntimeError: this process was forked from one that used gRPC.
-
-    No connection is made before the first call.
     """
 
     def __init__(
@@ -67,9 +64,9 @@ class Client(RequestCalls):
         weakref.finalize(self, self._connection.janitor.ask, dropped).atexit = False
 
     def close(self) -> None:
-        """Ends all calls and connections; waiting reads wake and raise UnavailableError.
+        """Close the client and its connections; blocked reads raise UnavailableError. Closing again does nothing.
 
-        Requests go on, and are stopped by their leases if nobody comes for them. Closing twice is once.
+        Requests continue on the engine until their leases expire, unless another client reads them.
         """
         self._connection.close()
 
@@ -98,7 +95,7 @@ class Client(RequestCalls):
                 return
 
     def _leave_all(self) -> None:
-        """Nobody answers, which the caller is being told: what one question does not release is left to its lease."""
+        """Release what one attempt per request can. The server is unreachable, as the exception being raised says."""
         if self._connection.foreign:
             return
         with suppress(HeadraceError):

@@ -1,19 +1,19 @@
-"""What can go wrong, as exceptions.
+"""Exceptions that the client raises.
 
 HeadraceError
-├── InvalidRequestError     a field, prompt, template or response format is wrong (also a ValueError)
+├── InvalidRequestError     a field, prompt, template or response format is invalid (also a ValueError)
 ├── NotFoundError           no such model, request, adapter or engine
 │   ├── RequestReleasedError   the request was released; its results are gone
 │   └── EngineLostError        the engine that held the request is gone, and its results with it
-├── ConflictError           the model name or the request id is taken by something else
+├── ConflictError           the model name or the request id is in use with other content
 ├── StateError              the model's state, files or size do not allow the call
-├── OverloadedError         too much waits already; `retry_after` says when to come back
-├── UnavailableError        nobody can serve the call now; trying again makes sense
-├── AuthError               no API key, a wrong one, or one that does not allow the call; or TLS does not fit
-├── DeadlineError           time ran out, or would have (also a TimeoutError)
+├── OverloadedError         too many requests are waiting; `retry_after` is the time to wait before a retry
+├── UnavailableError        no server can serve the call now; a later retry may succeed
+├── AuthError               the API key is missing, wrong or not sufficient; or TLS settings do not match
+├── DeadlineError           the time ran out, or would have (also a TimeoutError)
 └── InternalServerError     a defect of the engine
 
-Every one carries `message`, `reason`, `request_id`, `details` and `retry_after`.
+All have the attributes `message`, `reason`, `request_id`, `details` and `retry_after`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from typing import Any, ClassVar
 
 
 class HeadraceError(Exception):
-    """Base of all failures that Headrace reports.
+    """Base class of all errors that Headrace reports.
 
     Attributes:
-        message: one sentence for a person: what is wrong, with the numbers, and what to change. Without a full stop,
-            which stands in the text of the exception. It names methods and arguments; `details` has fields as the wire
-            names them.
-        reason: the machine-readable reason, such as "QUEUE_FULL"; the name of the gRPC code where the server gave none.
-        request_id: the request that failed, as its client named it; "" where none is concerned.
-        details: facts that came with the failure, by name: "metadata" (dict of str), "field_violations" (list of
+        message: what is wrong, with the values, and what to change, as one sentence without a full stop. It names
+            methods and arguments of this client; `details` has field names of the wire contract.
+        reason: machine-readable reason, such as "QUEUE_FULL"; the name of the gRPC code if the server gave none.
+        request_id: id of the request that failed, as chosen by its client; "" if the error is not about a request.
+        details: additional information, by name: "metadata" (dict of str), "field_violations" (list of
             {"field", "description"}), "model_name" and "state", "waiting_ahead" and "max_waiting", "handle".
-        retry_after: seconds after which trying again makes sense; None where the server named no time.
+        retry_after: seconds to wait before a retry; None if the server gave no time.
     """
 
     default_reason: ClassVar[str] = "UNKNOWN"
@@ -55,17 +54,17 @@ class HeadraceError(Exception):
         self.retry_after = retry_after
 
     def __str__(self) -> str:
-        """The sentence, then reason and request in brackets."""
+        """Return the message as a sentence, followed by reason and request in brackets."""
         request = f", request {_short(self.request_id)}" if self.request_id else ""
         stop = "" if self.message.endswith((".", "!", "?", "…")) else "."
         return f"{self.message}{stop} [{self.reason}{request}]"
 
     def about(self, request_id: str) -> HeadraceError:
-        """The same failure, told of one request."""
+        """Return a copy of the error with another request id."""
         return _rebuild(type(self), self.message, self.reason, request_id, self.details, self.retry_after)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Keyword arguments survive pickling too, so that errors cross process borders whole."""
+        """Pickle keyword arguments too, so that errors pass between processes unchanged."""
         return _rebuild, (type(self), self.message, self.reason, self.request_id, self.details, self.retry_after)
 
 
@@ -85,7 +84,7 @@ def _rebuild(
 
 
 class InvalidRequestError(HeadraceError, ValueError):
-    """A field is out of range, contradictory, unknown or not supported, or the prompt does not fit.
+    """A field is out of range, contradictory, unknown or not supported, or the prompt is too long.
 
     Reasons: INVALID_FIELD, NOT_SUPPORTED, PROMPT_TOO_LONG, BAD_RESPONSE_FORMAT, BAD_TEMPLATE, POSITION_OUT_OF_RANGE.
     """
@@ -94,7 +93,7 @@ class InvalidRequestError(HeadraceError, ValueError):
 
 
 class NotFoundError(HeadraceError):
-    """No such model, request, adapter or engine, or not for this owner.
+    """There is no such model, request, adapter or engine, or it belongs to another owner.
 
     Reasons: UNKNOWN_MODEL, UNKNOWN_REQUEST, UNKNOWN_LORA, UNKNOWN_ENGINE.
     """
@@ -103,64 +102,67 @@ class NotFoundError(HeadraceError):
 
 
 class RequestReleasedError(NotFoundError):
-    """The request was released, by its owner or by its lease; nothing of it can be read any more."""
+    """The request was released, by its owner or when its lease expired; its results can no longer be read."""
 
 
 class EngineLostError(NotFoundError):
-    """The engine that held the request is gone or restarted; what was not read is lost. Reason: ENGINE_LOST."""
+    """The request's engine is gone or was restarted; unread results are lost. Reason: ENGINE_LOST."""
 
     default_reason = "ENGINE_LOST"
 
 
 class ConflictError(HeadraceError):
-    """The name is taken. Reasons: MODEL_EXISTS (by another config), REQUEST_ID_REUSED (by another content)."""
+    """The name is in use. Reasons: MODEL_EXISTS (with another config), REQUEST_ID_REUSED (with other content)."""
 
     default_reason = "MODEL_EXISTS"
 
 
 class StateError(HeadraceError):
-    """The model does not allow the call now.
+    """The state of the model does not allow the call.
 
-    Reasons: WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, BAD_PROCESSOR, OUT_OF_MEMORY. `details["state"]` names the
-    state where one stood in the way.
+    Reasons: WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, BAD_PROCESSOR, OUT_OF_MEMORY. `details["state"]` is the model's
+    state, if that is the cause.
     """
 
     default_reason = "WRONG_STATE"
 
 
 class OverloadedError(HeadraceError):
-    """Too much waits already; `retry_after` says when to come back. Reasons: QUEUE_FULL, RATE_LIMITED, RESULTS_FULL."""
+    """Too many requests are waiting; `retry_after` is the time to wait before a retry, in seconds.
+
+    Reasons: QUEUE_FULL, RATE_LIMITED, RESULTS_FULL.
+    """
 
     default_reason = "QUEUE_FULL"
 
 
 class UnavailableError(HeadraceError):
-    """Nobody can serve the call now; trying again makes sense, and was done for as long as the time given allowed.
+    """No server can serve the call now. The client has retried as long as its timeout and policy allow.
 
-    Reasons: NO_ENGINE, DRAINING, ENGINE_UNREACHABLE, CORE_RESTARTING, MODEL_STARTING, SESSION_SILENT; UNAVAILABLE where
-    no server answered at all; CLIENT_CLOSED where this client was closed.
+    Reasons: NO_ENGINE, DRAINING, ENGINE_UNREACHABLE, CORE_RESTARTING, MODEL_STARTING, SESSION_SILENT; UNAVAILABLE if no
+    server answered; CLIENT_CLOSED if this client was closed.
     """
 
     default_reason = "UNAVAILABLE"
 
 
 class AuthError(HeadraceError):
-    """The API key is missing, wrong, or does not allow the call, or client and server do not fit each other.
+    """The API key is missing, wrong or not sufficient, or the TLS settings of client and server do not match.
 
-    Reasons: BAD_API_KEY, NOT_ALLOWED; TLS_MISMATCH where no connection can ever be made, since one side speaks TLS and
-    the other does not, or the server's certificate is not accepted.
+    Reasons: BAD_API_KEY, NOT_ALLOWED; TLS_MISMATCH if no connection is possible, because only one side uses TLS or the
+    server's certificate is not accepted.
     """
 
     default_reason = "BAD_API_KEY"
 
 
 class DeadlineError(HeadraceError, TimeoutError):
-    """Time ran out. Reasons: DEADLINE_EXCEEDED (the call's own timeout), DEADLINE_NOT_MET (refused beforehand)."""
+    """The time ran out. Reasons: DEADLINE_EXCEEDED (the call timed out), DEADLINE_NOT_MET (rejected in advance)."""
 
     default_reason = "DEADLINE_EXCEEDED"
 
 
 class InternalServerError(HeadraceError):
-    """A defect of the engine, or an answer that breaks the contract. Reason: ENGINE_FAULT."""
+    """A defect of the engine, or a response that violates the contract. Reason: ENGINE_FAULT."""
 
     default_reason = "ENGINE_FAULT"

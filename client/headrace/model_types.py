@@ -1,4 +1,4 @@
-"""What calls about models and servers answer, as plain data."""
+"""Data types that the methods about models and servers return."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace.types import ConfigWarning, ModelState
 
 @dataclass(frozen=True, slots=True)
 class ModelProgress:
-    """How far the verb in progress has come.
+    """Progress of an install, start, stop or release.
 
     Attributes:
         phase: "DOWNLOADING", "READING", "CONVERTING", "LOADING", "ALLOCATING", "WARMING_UP", "DRAINING" or "FREEING".
-        bytes_done: bytes of this phase done; 0 in phases that count none.
-        bytes_total: bytes of this phase in all; None where it is not known.
+        bytes_done: bytes processed in this phase; 0 in phases that count none.
+        bytes_total: total bytes of this phase; None if unknown.
     """
 
     phase: str
@@ -28,24 +28,24 @@ class ModelProgress:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """What an install became: every choice made and every size computed. Sizes are 0 until the model is started.
+    """Effective config of a model: all fields resolved and all sizes computed. Sizes are 0 until the model is started.
 
     Attributes:
-        config: every install field, by name.
-        devices: the devices in use, by name.
-        architecture: as the model's files name it.
+        config: all install fields, by name.
+        devices: names of the devices in use.
+        architecture: architecture named in the model's files.
         resolved_revision: commit or digest of the files.
-        weight_bytes: bytes of weights.
-        workspace_bytes: bytes of workspace.
-        kv_bytes: bytes of the KV pool.
-        kv_tokens: tokens that the KV pool holds.
-        host_kv_bytes: bytes of the KV pool in host memory.
-        host_kv_tokens: tokens that it holds.
-        vocab_size: ids are below it.
-        model_max_length: the model's own limit of max_length.
-        generation_defaults: generation config of a request that sets nothing.
-        warnings: what looks like a mistake.
-        logits_processors: names of those that requests to the model may choose.
+        weight_bytes: size of the weights in bytes.
+        workspace_bytes: size of the workspace in bytes.
+        kv_bytes: size of the KV pool in bytes.
+        kv_tokens: capacity of the KV pool in tokens.
+        host_kv_bytes: size of the host tier in bytes.
+        host_kv_tokens: capacity of the host tier in tokens.
+        vocab_size: size of the vocabulary; ids are below it.
+        model_max_length: maximum sequence length of the model, in tokens.
+        generation_defaults: generation config of a request that sets no field.
+        warnings: values that are probably mistakes.
+        logits_processors: names of the logits processors that requests may use.
     """
 
     config: Mapping[str, Any]
@@ -70,15 +70,15 @@ class ModelInfo:
     """One model on one engine.
 
     Attributes:
-        model_name: its name.
-        engine: the engine's name.
-        state: where it is in its life cycle.
-        wanted_state: what the engine works towards.
-        failure: why it FAILED, or why this engine did not do what was asked; None: no failure.
-        progress: the verb in progress; None: none.
-        effective: what the config became; None in lists and while nothing is known.
-        state_time: when the state was entered; None where the engine did not say.
-        logits_processors: names of those that requests may choose; none until the model was started.
+        model_name: name of the model.
+        engine: name of the engine.
+        state: state in the model's life cycle.
+        wanted_state: state that the engine works towards.
+        failure: why the model is FAILED, or why the call failed on this engine; None: no failure.
+        progress: progress of the operation that is running; None: none is.
+        effective: effective config; None in lists and until it is known.
+        state_time: time at which the state was entered; None if unknown.
+        logits_processors: names of the logits processors that requests may use; empty until the model is started.
     """
 
     model_name: str
@@ -94,22 +94,22 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What lies at a path.
+    """Description of the model files at a path.
 
     Attributes:
-        engine: the engine that looked.
+        engine: name of the engine that read the files.
         format: "HF", "GGUF" or "HEADRACE".
-        architecture: as the files name it.
-        config: the model's own config.
-        generation_config: its generation config as Headrace reads it.
-        max_length: the longest sequence it was made for, tokens.
+        architecture: architecture named in the files.
+        config: the model's config.
+        generation_config: the model's generation config, as Headrace fields.
+        max_length: maximum sequence length of the model, in tokens.
         vocab_size: number of ids.
         num_parameters: number of parameters.
-        weight_bytes: bytes of weights on disk.
-        kv_bytes_per_token: bytes of KV for one token in the model's dtype.
-        chat_template: its chat template; None: it has none.
+        weight_bytes: size of the weights on disk, in bytes.
+        kv_bytes_per_token: bytes of keys and values per token in the model's dtype.
+        chat_template: chat template; None: the model has none.
         resolved_revision: commit or digest of the files.
-        refusal: why an install would be refused; None: it would not.
+        refusal: why an install would be rejected; None: it would not.
     """
 
     engine: str
@@ -129,41 +129,41 @@ class ModelDescription:
 
 @dataclass(frozen=True, slots=True)
 class EngineStat:
-    """What an engine does with one model now. Counters run from the start of the instance.
+    """Statistics of one model on one engine. Counters run from the start of the engine's instance.
 
     Attributes:
-        model_name: the model.
+        model_name: name of the model.
         engine: name of the engine.
-        state: state of the model; the other figures are 0 unless it is RUNNING or STOPPING.
-        running: requests in the batch.
-        waiting: requests that wait.
-        blocks_total: blocks of the KV pool: used, cached and free together.
-        blocks_used: blocks that live requests hold.
-        blocks_cached: blocks that only the prefix cache holds.
-        blocks_free: blocks that hold nothing.
-        host_blocks_total: blocks in host memory.
-        host_blocks_used: of these, blocks that hold what the KV pool had no room for.
-        tokens_total: tokens that the pool holds.
-        tokens_free: tokens that new requests could take.
+        state: state of the model; the numbers below are 0 unless it is RUNNING or STOPPING.
+        running: number of running requests.
+        waiting: number of waiting requests.
+        blocks_total: blocks of the KV pool: the sum of the next three.
+        blocks_used: blocks used by running requests.
+        blocks_cached: blocks used by the prefix cache only.
+        blocks_free: unused blocks.
+        host_blocks_total: blocks of the host tier.
+        host_blocks_used: of these, blocks in use.
+        tokens_total: capacity of the KV pool in tokens.
+        tokens_free: capacity available to new requests, in tokens.
         prefix_cache_hit_tokens: prompt tokens found in the prefix cache.
         prefix_cache_host_hit_tokens: of these, tokens found in host memory.
         prefix_cache_miss_tokens: prompt tokens looked up and not found.
-        prefix_cache_hit_rate: hits of all looked up, 0 to 1; None before the first look-up.
-        prefix_cache_miss_rate: misses of all looked up, 0 to 1.
-        pool_bytes_total: bytes of device memory set aside.
-        pool_bytes_used: bytes of it that hold something.
-        generated_tokens: tokens generated.
-        prefilled_tokens: prompt tokens computed.
-        generated_tps: tokens generated a second, mean of the last 10 s.
-        prefilled_tps: prompt tokens computed a second, mean of the last 10 s.
-        step_time_p50: median time of a step in ms, last 10 s; None: no step.
-        step_time_p99: time of a step in ms that 99 of 100 stay below; None: no step.
-        batch_size: mean number of sequences in a step, last 10 s.
-        instance_id: name of this start of the service; a new one: its results are gone.
-        core_epoch: starts of the core within this instance, from 1.
+        prefix_cache_hit_rate: share of looked-up tokens that were found, 0 to 1; None before the first look-up.
+        prefix_cache_miss_rate: share of looked-up tokens that were not found, 0 to 1; None before the first look-up.
+        pool_bytes_total: reserved device memory, in bytes.
+        pool_bytes_used: of these, bytes in use.
+        generated_tokens: number of generated tokens.
+        prefilled_tokens: number of computed prompt tokens.
+        generated_tps: tokens generated per second, mean of the last 10 s.
+        prefilled_tps: prompt tokens computed per second, mean of the last 10 s.
+        step_time_p50: median duration of a step over the last 10 s, in ms; None: no step.
+        step_time_p99: 99th percentile of the duration of a step, in ms; None: no step.
+        batch_size: mean number of sequences in a step over the last 10 s.
+        instance_id: id of the running instance of the service; results do not survive a change of it.
+        core_epoch: number of core starts within the instance, from 1.
         api_version: version of the contract.
         build: version and commit of the engine.
-        time: when these figures were taken, ms since the epoch.
+        time: time of these statistics, in ms since the epoch.
     """
 
     model_name: str
@@ -202,13 +202,13 @@ class EngineStat:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """An engine as its gateway sees it.
+    """An engine, as reported by its gateway.
 
     Attributes:
-        engine: its name, as in `engine_ids`.
-        reachable: it answers.
-        instance_id: name of its present start; "": never reached.
-        draining: takes no new requests and will go away.
+        engine: name of the engine, as in `engine_ids`.
+        reachable: True if it answers the gateway.
+        instance_id: id of its running instance; "": never reached.
+        draining: True if it accepts no new requests and will shut down.
         api_version: version of its contract.
         build: version and commit of its program.
     """
@@ -223,20 +223,20 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Who answers, and what it can do.
+    """Name, version and features of a server.
 
     Attributes:
         role: "ENGINE" or "GATEWAY".
-        name: its name.
-        instance_id: name of this start of it.
+        name: name of the server.
+        instance_id: id of the running instance.
         api_version: version of the contract, such as "1.0".
         build: version and commit of the program.
-        features: parts of the contract that it honours, such as "session" or "guided".
-        start_time: when it was started; None where it did not say.
-        devices: devices by name; engines only.
-        core_epoch: starts of the core, from 1; engines only.
-        draining: takes no new requests and will go away.
-        engines: its engines; gateways only.
+        features: supported parts of the contract, such as "session" or "guided".
+        start_time: time at which it was started; None if unknown.
+        devices: names of the devices; engines only.
+        core_epoch: number of core starts, from 1; engines only.
+        draining: True if it accepts no new requests and will shut down.
+        engines: the engines of a gateway.
     """
 
     role: str
@@ -257,9 +257,9 @@ class Tokenized:
     """The ids of a prompt.
 
     Attributes:
-        ids: as a start would use them.
-        rendered_text: the text they were made from: the rendered chat, or the text itself.
-        warnings: what looks like a mistake in the prompt.
+        ids: token ids, as `start_request` would use them.
+        rendered_text: the text that was tokenized: the rendered chat, or the text itself.
+        warnings: probable mistakes in the prompt.
     """
 
     ids: list[int]
@@ -269,7 +269,7 @@ class Tokenized:
 
 @dataclass(frozen=True, slots=True)
 class Detokenized:
-    """The text of ids, and the bytes that each id stands for (special tokens as their names)."""
+    """The text of token ids, and the bytes of each id (the name of a special token)."""
 
     text: str
     pieces: list[bytes]

@@ -1,7 +1,6 @@
-"""What calls answer, as plain data.
+"""Data types that the methods about requests return.
 
-Times of day are datetimes in UTC; in statistics they are milliseconds since the Unix epoch, and spans of time are
-milliseconds too.
+Times are datetimes in UTC. In statistics, times are milliseconds since the Unix epoch and durations milliseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from headrace.errors import HeadraceError
 
 
 class GenerateStatus(StrEnum):
-    """Where a sequence is. The last three are terminal."""
+    """Status of a sequence. The last three are terminal."""
 
     Init = "Init"
     """Accepted; waiting or in prefill."""
@@ -26,15 +25,15 @@ class GenerateStatus(StrEnum):
     Generating = "Generating"
     """More tokens are being produced."""
     GenerateFinished = "GenerateFinished"
-    """Ended for a normal reason."""
+    """Ended normally."""
     GenerateInterrupted = "GenerateInterrupted"
-    """The engine would not go on; the tokens so far are readable."""
+    """Ended early by the engine; the tokens so far can be read."""
     InternalError = "InternalError"
     """The engine failed or was lost."""
 
     @property
     def terminal(self) -> bool:
-        """Whether the sequence has ended."""
+        """True if the sequence has ended."""
         return self in _TERMINAL
 
 
@@ -57,7 +56,7 @@ class FinishReason(StrEnum):
     ENGINE_LOST = "ENGINE_LOST"
     ERROR = "ERROR"
     UNKNOWN = "UNKNOWN"
-    """A reason that this version of the client has no name for."""
+    """A reason that is newer than this version of the client."""
 
 
 class ModelState(StrEnum):
@@ -72,17 +71,17 @@ class ModelState(StrEnum):
     RELEASED = "RELEASED"
     FAILED = "FAILED"
     UNKNOWN = "UNKNOWN"
-    """The engine could not be asked; see the failure."""
+    """The engine could not be reached; see the failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopMatch:
-    """Which stop ended a sequence.
+    """The stop word or stop id that ended a sequence.
 
     Attributes:
-        kind: the list it stands in: "STOP_WORDS", "STOP_WORDS_IDS" or "STOP_TOKEN_IDS".
-        index: its place in that list of the effective config, from 0.
-        text: the string itself, or the ids decoded.
+        kind: field that contains it: "STOP_WORDS", "STOP_WORDS_IDS" or "STOP_TOKEN_IDS".
+        index: index in that field of the effective config, from 0.
+        text: the stop word, or the decoded ids.
     """
 
     kind: str
@@ -92,21 +91,22 @@ class StopMatch:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedElements:
-    """Consecutive tokens of one sequence: all that were unread. Lists by token are as long as `ids_from_generate`.
+    """Consecutive tokens of one sequence: all that were unread. Per-token lists have the length of `ids_from_generate`.
 
     Attributes:
-        ids_from_generate: the ids, with EOS and stop ids.
-        text: the new text alone; whole characters. May be there without ids: text held back until the end.
-        token_logprobs_list: [token] log-probability; empty unless the request asked for logprobs.
-        log_probs_list: [token][top] (id, log-probability), most likely first; empty unless the request asked.
-        tensors_from_model_inference: [token] {name: tensor}; empty unless the request asked. "inputs_embedding" is the
-            embedding of the id before the token, "hidden_states" the last hidden state that the token was drawn from,
-            after the final norm (the last entry of transformers' `hidden_states`); both float32 [hidden size], which
-            `numpy.asarray` takes without a copy.
-        prefix_cache_len: tokens of the prompt that came from the prefix cache.
-        prefix_len_gpu: of these, from the device's pool.
-        prefix_len_cpu: of these, from host memory.
-        position: place of the first token in the sequence; generated tokens only, from 0.
+        ids_from_generate: token ids, including EOS and stop ids.
+        text: text of these tokens, in whole characters. The last element may have text without ids, if the engine held
+            it back until the end.
+        token_logprobs_list: [token] logprob; empty unless requested with `logprobs`.
+        log_probs_list: [token][top] (id, logprob), most likely first; empty unless requested with `top_logprobs`.
+        tensors_from_model_inference: [token] {name: tensor}; empty unless requested. "inputs_embedding" is the
+            embedding of the preceding id, "hidden_states" the last hidden state from which the token was sampled, after
+            the final norm (the last entry of transformers' `hidden_states`). Both are float32 [hidden size];
+            `numpy.asarray` takes them without a copy.
+        prefix_cache_len: number of prompt tokens from the prefix cache.
+        prefix_len_gpu: of these, tokens from the device's KV pool.
+        prefix_len_cpu: of these, tokens from host memory.
+        position: position of the first token among the generated tokens, from 0.
     """
 
     ids_from_generate: list[int] = field(default_factory=list)
@@ -122,13 +122,13 @@ class GeneratedElements:
 
 @dataclass(frozen=True, slots=True)
 class PromptLogprobs:
-    """Log-probabilities of a piece of the prompt.
+    """Prompt logprobs of consecutive prompt tokens.
 
     Attributes:
-        position: place of the first token in the prompt; the prompt's token 0 has none, so at least 1.
-        ids: the tokens' ids.
-        token_logprobs_list: [token] log-probability.
-        log_probs_list: [token][top] (id, log-probability), most likely first.
+        position: position of the first token in the prompt, at least 1: token 0 has no logprob.
+        ids: token ids.
+        token_logprobs_list: [token] logprob.
+        log_probs_list: [token][top] (id, logprob), most likely first.
     """
 
     position: int
@@ -138,25 +138,25 @@ class PromptLogprobs:
 
 
 class RequestStat(TypedDict):
-    """Statistics of one sequence. None until what it tells has happened.
+    """Statistics of one sequence. A value is None until it is known.
 
     Attributes:
-        arrival_time: StartRequest arrived; ms since the epoch, as are the next four.
-        scheduled_time: the first token of the prompt was put into a step.
-        first_token_time: the first token was in the log.
-        last_token_time: the newest token was in the log.
-        finished_time: the sequence ended.
+        arrival_time: time at which StartRequest arrived, in ms since the epoch, as are the next four.
+        scheduled_time: time at which the first prompt token was scheduled in a step.
+        first_token_time: time of the first generated token.
+        last_token_time: time of the latest generated token.
+        finished_time: time at which the sequence ended.
         time_in_queue: ms from arrival_time to scheduled_time.
         time_to_first_token: ms from arrival_time to first_token_time.
-        context_token_length: tokens of the prompt.
-        generated_token_length: tokens generated.
-        context_cached_length: tokens of the prompt taken from the prefix cache.
-        context_tps: prompt tokens computed a second.
-        generate_tps: tokens generated a second.
-        inter_token_p50: median ms between two tokens.
-        inter_token_p99: ms between two tokens that 99 of 100 stay below.
-        preemptions: times the request was put back for lack of memory.
-        handovers: engines it was handed over to.
+        context_token_length: number of prompt tokens.
+        generated_token_length: number of generated tokens.
+        context_cached_length: number of prompt tokens from the prefix cache.
+        context_tps: prompt tokens computed per second.
+        generate_tps: tokens generated per second.
+        inter_token_p50: median time between two tokens, in ms.
+        inter_token_p99: 99th percentile of the time between two tokens, in ms.
+        preemptions: number of times the sequence was preempted for lack of memory.
+        handovers: number of hand-overs to another engine.
     """
 
     arrival_time: float | None
@@ -179,16 +179,16 @@ class RequestStat(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class SequenceInfo:
-    """A sequence as it stands, whatever any reader has read.
+    """Current state of a sequence, independent of what was read.
 
     Attributes:
-        index: its number in the request.
-        status: its own status.
-        generated_length: tokens produced.
-        first_position: place of the first token that can be read; above 0 after a hand-over.
+        index: index in the request.
+        status: status of the sequence.
+        generated_length: number of generated tokens.
+        first_position: position of the first token that can be read; above 0 after a hand-over.
         finish_reason: why it ended; None while it runs.
-        stop_match: with STOP_WORD: which.
-        error: with InternalError: what went wrong.
+        stop_match: the stop that matched, with finish reason STOP_WORD.
+        error: the failure, with status InternalError.
         stat: statistics so far.
     """
 
@@ -204,7 +204,12 @@ class SequenceInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConfigWarning:
-    """Something accepted that looks like a mistake: path of the field, and one sentence."""
+    """A warning about a value that was accepted but is probably a mistake.
+
+    Attributes:
+        field: path of the field.
+        message: one sentence.
+    """
 
     field: str
     message: str
@@ -212,20 +217,20 @@ class ConfigWarning:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRequest:
-    """A request that was accepted.
+    """An accepted request.
 
     Attributes:
-        handle: key of all later calls; opaque.
-        request_id: chosen by the client.
-        model_name: the model.
-        effective_config: every generation field that has a value, by name; empty in lists of requests.
-        seed: the seed in use.
-        prompt_token_count: tokens of the prompt.
-        prompt_hash: SHA-256 over the prompt's ids, in hexadecimal.
-        warnings: what looks like a mistake.
-        waiting_ahead: requests that were to be served before it when it was accepted.
-        handover: 0 = the first start.
-        joined: this start found the request already started.
+        handle: opaque string that identifies the request in all later calls.
+        request_id: id chosen by the client.
+        model_name: name of the model.
+        effective_config: all generation fields that have a value, by name; empty in lists of requests.
+        seed: seed in use.
+        prompt_token_count: number of prompt tokens.
+        prompt_hash: SHA-256 of the prompt's ids, in hexadecimal.
+        warnings: values that are probably mistakes.
+        waiting_ahead: number of requests ahead of it in the queue when it was accepted.
+        handover: number of hand-overs before this start; 0 = the first start.
+        joined: True if the request had been started before, with the same request_id.
     """
 
     handle: str
@@ -243,15 +248,15 @@ class AcceptedRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """A request as it stands.
+    """Current state of a request.
 
     Attributes:
-        request: what its start answered.
+        request: the accepted request.
         sequences: its sequences, by index.
-        attached: readers attached to it.
-        lease_expires: when it is given up if nobody comes; None: somebody is there, or never.
-        elements: the tokens asked for with `from_position`; None: none asked for, or none there.
-        prompt_logprobs: those asked for with `prompt_logprobs_from`; None: none asked for, or none there.
+        attached: number of readers attached to it.
+        lease_expires: time at which its lease expires unless a reader attaches; None: one is attached, or never.
+        elements: tokens requested with `from_position`; None: not requested, or none available.
+        prompt_logprobs: prompt logprobs requested with `prompt_logprobs_from`; None: not requested, or none available.
     """
 
     request: AcceptedRequest
@@ -263,10 +268,10 @@ class RequestInfo:
 
     @property
     def handle(self) -> str:
-        """Key of all later calls."""
+        """Handle of the request."""
         return self.request.handle
 
     @property
     def status(self) -> GenerateStatus:
-        """Status of sequence 0; Init while no sequence can be seen."""
+        """Status of sequence 0; Init while there is none."""
         return self.sequences[0].status if self.sequences else GenerateStatus.Init

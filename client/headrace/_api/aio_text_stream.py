@@ -20,16 +20,16 @@ Release = Callable[[str], Awaitable[None]]
 
 
 class AsyncTextStream:
-    """Iterates over the text of a request as it comes, until its end.
+    """An asynchronous iterator over the text of a request as it is generated.
 
-    The request is started by the first step, or by `async with`. It is stopped and released at the end, by `close()`,
-    when left as a context manager, when a step is cancelled, and when dropped; soon after, where the first step is
-    cancelled while it starts the request.
+    The first step, or `async with`, starts the request. It is stopped and released at the end of the iteration, by
+    `close()`, when left as a context manager, when a step is cancelled, and when dropped. If the first step is
+    cancelled while it starts the request, a task of the connection releases it soon after.
 
     Args:
         start: starts the request.
-        release: stops and releases it.
-        connection: where.
+        release: stops and releases the request.
+        connection: connection of the client.
     """
 
     def __init__(self, start: Start, release: Release, connection: AsyncConnection) -> None:
@@ -42,24 +42,24 @@ class AsyncTextStream:
 
     @property
     def queue(self) -> AsyncResultQueue:
-        """The results themselves, as `TextStream.queue`.
+        """The request's result queue, as `TextStream.queue`.
 
         Raises:
-            RuntimeError: the request was not started yet.
+            RuntimeError: the request has not been started.
         """
         if self._queue is None:
             raise RuntimeError("the request has not been started: iterate over the stream or enter it first")
         return self._queue
 
     def __aiter__(self) -> Self:
-        """Itself."""
+        """Return the iterator itself."""
         return self
 
     async def __anext__(self) -> str:
-        """The next piece of text, never empty.
+        """Return the next non-empty piece of text.
 
         Raises:
-            HeadraceError: as `AsyncClient.start_request` where it begins, and as `AsyncResultQueue.Get`.
+            HeadraceError: as `AsyncClient.start_request` in the first step, and as `AsyncResultQueue.Get`.
         """
         try:
             if not self._closed:
@@ -67,14 +67,14 @@ class AsyncTextStream:
                     if elements.text:
                         return elements.text
         except BaseException:
-            # Also where this is cancelled: what is awaited here is short, and nothing is left behind.
+            # A cancelled step awaits this too: the stream owns the request, and releasing it is bounded in time.
             await self.close()
             raise
         await self.close()
         raise StopAsyncIteration
 
     async def close(self) -> None:
-        """Stops and releases the request; does nothing the second time. A failure is logged: the lease will do it."""
+        """Stop and release the request; do nothing the second time. A failure is logged, and the lease ends it."""
         closed, self._closed = self._closed, True
         if self._queue is not None and not closed:
             await _release(self._queue.handle, self._verb)
@@ -98,13 +98,13 @@ class AsyncTextStream:
 
 
 class _Drop:
-    """Releases the request of a stream that nobody holds any more, unless that was done."""
+    """Finalizer of a stream: releases its request, unless that was done. It must not refer to the stream."""
 
     def __init__(self, handle: str, verb: Release, connection: AsyncConnection) -> None:
         self._handle, self._verb, self._connection = handle, verb, connection
 
     def __call__(self) -> None:
-        # A loop that ends waits for nothing that begins now; the lease will do it.
+        # An ending loop would not run a new task; the lease ends the request.
         if self._handle in self._connection.requests.unreleased() and not self._connection.ending:
             self._connection.cleanups.spawn(_release(self._handle, self._verb), "headrace-release")
 

@@ -1,4 +1,4 @@
-"""The client's calls about models and servers."""
+"""Client methods about models and servers."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ Result = TypeVar("Result")
 
 
 class ModelCalls:
-    """Installing, starting and watching models; facts and figures of servers.
+    """Methods to install, start and watch models, and to get information and statistics of servers.
 
-    Through a gateway a model verb goes to every engine, or to those named in `engine_ids`; the answer has one entry an
-    engine, with its failure where it failed. The call itself fails only if it failed on all of them.
+    Through a gateway a model call goes to every engine, or to those in `engine_ids`. It returns one entry per engine,
+    with the failure of an engine where it failed, and raises only if it failed on all of them.
 
-    `timeout` is in seconds. Model verbs wait for their state however long that takes, unless a timeout is given; a verb
-    that is cut goes on, and calling it again joins it. The other calls end after the client's timeout by default.
+    `timeout` is in seconds. `install_model`, `start_model`, `stop_model` and `release_model` wait without limit by
+    default. After a timeout the operation continues on the engines, and calling the method again waits for it. The
+    other calls have the client's timeout by default.
     """
 
     _connection: Connection
@@ -61,23 +62,28 @@ class ModelCalls:
         timeout: float | None = None,
         **fields: Unpack[InstallFields],
     ) -> list[ModelInfo]:
-        """Checks a config, fetches and reads the model; then it is INITIAL. An equal config again changes nothing.
+        """Install a model: check its config, fetch its files and read them. Its state is INITIAL afterwards.
 
-        Progress is shown as for `start_model`; the watch of an install ends at INITIAL or FAILED.
+        Installing a model again with the same config changes nothing. To follow the progress, see `start_model`; an
+        install ends with INITIAL or FAILED.
 
         Args:
-            name: name for all later calls.
-            path: directory or file on the engine's host, inside one of its model roots or relative to one, or hub name.
-            engine_ids: engines to address; () = all.
-            no_wait: return at once, and follow with `watch_model`.
-            timeout: seconds to wait; None: until it is done.
-            **fields: the fields of `headrace.fields.InstallFields`.
+            name: name of the model in all later calls.
+            path: directory or file on the engine's host, inside one of its model roots or relative to one; or a name
+                on a model hub.
+            engine_ids: engines to install on; () = all.
+            no_wait: return at once; follow with `watch_model`.
+            timeout: seconds to wait; None: without limit.
+            **fields: fields of `headrace.fields.InstallFields`.
+
+        Returns:
+            The model on each engine.
 
         Raises:
-            TypeError: an unknown keyword.
-            InvalidRequestError: a field is wrong, or not supported by the engine.
-            ConflictError: the name is taken by another config.
-            StateError: BAD_MODEL (the files), or OUT_OF_MEMORY.
+            TypeError: unknown keyword.
+            InvalidRequestError: a field is invalid, or not supported by the engine.
+            ConflictError: the name is in use with another config.
+            StateError: BAD_MODEL (the files cannot be used) or OUT_OF_MEMORY.
         """
         request = calls.install_model(name, path, engine_ids=engine_ids, no_wait=no_wait, fields=fields)
         return self._ask(f"{MODELS}/InstallModel", request, wire.InstallModelResponse, engines_of, timeout)
@@ -85,19 +91,28 @@ class ModelCalls:
     def start_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
     ) -> list[ModelInfo]:
-        """Loads an installed model onto its devices and warms it up; then it is RUNNING and takes requests.
+        """Load an installed model onto its devices and warm it up. Its state is RUNNING afterwards.
 
-        That may take minutes. To show how far it is, do not wait, and watch:
+        This may take minutes. To show the progress, start without waiting and watch:
 
             client.start_model("smol", no_wait=True)
             for model in client.watch_model("smol"):
-                print(model.engine, model.state, model.progress)  # phase, bytes done, bytes in all
+                print(model.engine, model.state, model.progress)  # phase, bytes done, total bytes
                 if model.state in ("RUNNING", "FAILED"):
                     break
 
+        Args:
+            name: name of the model.
+            engine_ids: engines to start it on; () = all.
+            no_wait: return at once; follow with `watch_model`.
+            timeout: seconds to wait; None: without limit.
+
+        Returns:
+            The model on each engine.
+
         Raises:
             NotFoundError: no such model or engine.
-            StateError: WRONG_STATE, BAD_MODEL, or OUT_OF_MEMORY with what to lower.
+            StateError: WRONG_STATE, BAD_MODEL, or OUT_OF_MEMORY; the message of the last one names fields to lower.
         """
         request = wire.StartModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
@@ -106,7 +121,18 @@ class ModelCalls:
     def stop_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
     ) -> list[ModelInfo]:
-        """Lets requests finish until the model's drain_limit, and frees KV and workspace; then it is STOPPED.
+        """Stop a model: let its requests finish, up to its drain_limit, and free its device memory.
+
+        Its state is STOPPED afterwards, and it can be started again.
+
+        Args:
+            name: name of the model.
+            engine_ids: engines to stop it on; () = all.
+            no_wait: return at once; follow with `watch_model`.
+            timeout: seconds to wait; None: without limit.
+
+        Returns:
+            The model on each engine.
 
         Raises:
             NotFoundError: no such model or engine.
@@ -119,18 +145,32 @@ class ModelCalls:
     def release_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
     ) -> list[ModelInfo]:
-        """Frees everything of a stopped model, its name too.
+        """Release a model that does not run: free everything of it, including its name.
+
+        Args:
+            name: name of the model.
+            engine_ids: engines to release it on; () = all.
+            no_wait: return at once; follow with `watch_model`.
+            timeout: seconds to wait; None: without limit.
+
+        Returns:
+            The model on each engine.
 
         Raises:
             NotFoundError: no such model or engine.
-            StateError: WRONG_STATE: it runs; stop it first.
+            StateError: WRONG_STATE; stop a running model first.
         """
         request = wire.ReleaseModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
         return self._ask(f"{MODELS}/ReleaseModel", request, wire.ReleaseModelResponse, engines_of, timeout)
 
     def get_model(self, name: str, *, engine_ids: Sequence[str] = (), timeout: float | None = None) -> list[ModelInfo]:
-        """State and effective config of one model, by engine.
+        """Return the state and effective config of a model on each engine.
+
+        Args:
+            name: name of the model.
+            engine_ids: engines to ask; () = all.
+            timeout: seconds; None: the client's timeout.
 
         Raises:
             NotFoundError: no such model or engine.
@@ -140,7 +180,12 @@ class ModelCalls:
         return self._quick(f"{MODELS}/GetModel", request, wire.GetModelResponse, engines_of, timeout)
 
     def list_models(self, *, engine_ids: Sequence[str] = (), timeout: float | None = None) -> list[ModelInfo]:
-        """All models with their states, by model and engine; without `effective`."""
+        """Return all models with their states, ordered by model and engine; `effective` is None.
+
+        Args:
+            engine_ids: engines to ask; () = all.
+            timeout: seconds; None: the client's timeout.
+        """
         request = wire.ListModelsRequest()
         fill(request, {"engine_ids": engine_ids})
         return self._quick(
@@ -148,14 +193,17 @@ class ModelCalls:
         )
 
     def watch_model(self, name: str = "", *, engine_ids: Sequence[str] = ()) -> MessageIterator[ModelInfo]:
-        """States and progress as they change, the present ones first; ends when the model is released everywhere.
+        """Iterate over states and progress of a model as they change, starting with the current ones.
+
+        The iteration ends when the model is released on all engines. It raises `NotFoundError` for an unknown model or
+        engine, and `UnavailableError` when the connection is lost; watch again in that case.
 
         Args:
-            name: the model; "" = all, without an end.
+            name: name of the model; "" = all models, without end.
             engine_ids: engines to watch; () = all.
 
-        Iterating raises `NotFoundError` for an unknown model or engine, and `UnavailableError` when the connection is
-        lost: watch again then.
+        Returns:
+            An iterator; `close()` or its use as a context manager ends the call.
         """
         request = wire.WatchModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids})
@@ -172,11 +220,20 @@ class ModelCalls:
         engine_id: str | None = None,
         timeout: float | None = None,
     ) -> ModelDescription:
-        """What lies at a path on the engine's host, without installing it; the arguments are those of `install_model`.
+        """Describe the model at a path on the engine's host without installing it.
+
+        Args:
+            path: as in `install_model`, as are the next four.
+            file_prefix: base name of the files, where a directory contains several models.
+            revision: revision on the hub.
+            hub: address of the hub.
+            format: format of the files; None: detect it.
+            engine_id: engine to ask; None: any.
+            timeout: seconds; None: the client's timeout.
 
         Raises:
-            StateError: BAD_MODEL: no model that can be read.
-            InvalidRequestError: the path is outside the engine's roots.
+            StateError: BAD_MODEL; there is no readable model.
+            InvalidRequestError: the path is outside the engine's model roots.
         """
         request = wire.InspectModelRequest()
         given = {"model_path": path, "file_prefix": file_prefix, "revision": revision, "hub": hub}
@@ -193,12 +250,20 @@ class ModelCalls:
         timeout: float | None = None,
         **fields: Unpack[ChatFields],
     ) -> Tokenized:
-        """The ids that a text or a chat has, as `start_request` would use them, and the rendered text.
+        """Return the token ids of a text or chat, as `start_request` would use them, and the rendered text.
+
+        Args:
+            model: name of the model.
+            prompt: text or messages; or pass one of the next two.
+            text: text, without a chat template.
+            messages: conversation for the chat template, as in `start_request`.
+            timeout: seconds; None: the client's timeout.
+            **fields: fields of `headrace.fields.ChatFields`.
 
         Raises:
-            TypeError: an unknown keyword, or not exactly one prompt.
+            TypeError: unknown keyword, or not exactly one prompt.
             NotFoundError: no such model.
-            InvalidRequestError: BAD_TEMPLATE, or a prompt of the wrong kind.
+            InvalidRequestError: BAD_TEMPLATE, or a prompt of the wrong type.
         """
         request = calls.tokenize(model, prompt, text=text, messages=messages, fields=fields)
         return self._quick(f"{ENGINES}/Tokenize", request, engine_wire.TokenizeResponse, tokenized_of, timeout)
@@ -206,11 +271,17 @@ class ModelCalls:
     def detokenize(
         self, model: str, ids: Sequence[int], *, skip_special_tokens: bool | None = None, timeout: float | None = None
     ) -> Detokenized:
-        """The text of ids, and the bytes of each.
+        """Return the text of token ids, and the bytes of each id.
+
+        Args:
+            model: name of the model.
+            ids: token ids.
+            skip_special_tokens: leave special tokens out of the text; None: the engine's default.
+            timeout: seconds; None: the client's timeout.
 
         Raises:
             NotFoundError: no such model.
-            InvalidRequestError: an id outside the vocabulary.
+            InvalidRequestError: an id is outside the vocabulary.
         """
         request = engine_wire.DetokenizeRequest()
         fill(request, {"model_name": model, "token_ids": ids, "skip_special_tokens": skip_special_tokens})
@@ -219,7 +290,13 @@ class ModelCalls:
     def engine_stats(
         self, model: str = "", *, engine_ids: Sequence[str] = (), timeout: float | None = None
     ) -> list[EngineStat]:
-        """What the engines do now, one entry an engine and model; "" = all models."""
+        """Return current statistics, one entry per engine and model.
+
+        Args:
+            model: name of the model; "" = all.
+            engine_ids: engines to ask; () = all.
+            timeout: seconds; None: the client's timeout.
+        """
         request = engine_wire.GetEngineStatRequest()
         fill(request, {"model_name": model, "engine_ids": engine_ids})
         answer = engine_wire.GetEngineStatResponse
@@ -228,13 +305,23 @@ class ModelCalls:
     def watch_engine_stats(
         self, model: str = "", *, engine_ids: Sequence[str] = (), interval: float | None = None
     ) -> MessageIterator[list[EngineStat]]:
-        """The same again and again, every `interval` seconds (1 by default, at least 0.1), until closed."""
+        """Iterate over statistics, as `engine_stats` returns them, until the iterator is closed.
+
+        Args:
+            model: name of the model; "" = all.
+            engine_ids: engines to watch; () = all.
+            interval: seconds between two results, at least 0.1; None: 1.
+        """
         request = engine_wire.WatchEngineStatRequest()
         fill(request, {"model_name": model, "engine_ids": engine_ids, "interval": interval})
         return self._watch(f"{ENGINES}/WatchEngineStat", request, lambda answer: stats_of(answer.stats))
 
     def server_info(self, *, timeout: float | None = None) -> ServerInfo:
-        """Who answers, and what it can do."""
+        """Return name, version and features of the server.
+
+        Args:
+            timeout: seconds; None: the client's timeout.
+        """
         request = engine_wire.GetServerInfoRequest()
         return self._quick(f"{ENGINES}/GetServerInfo", request, engine_wire.GetServerInfoResponse, server_of, timeout)
 
@@ -247,7 +334,7 @@ class ModelCalls:
         timeout: float | None,
         **about: Any,
     ) -> Result:
-        """What a call answers, read. The one place in which a verb waits."""
+        """Make a call and return its converted response. All methods wait here; the async client overrides it."""
         return read(self._connection.call(method, request, answer, timeout=timeout, **about))
 
     def _quick(
@@ -259,9 +346,9 @@ class ModelCalls:
         timeout: float | None,
         **about: Any,
     ) -> Result:
-        """A call that ends after the client's timeout by default."""
+        """Make a call with the client's timeout by default."""
         return self._ask(method, request, answer, read, self._connection.limit(timeout), **about)
 
     def _watch(self, method: str, request: Message, read: Callable[[Any], Result]) -> MessageIterator[Result]:
-        """What a call answers again and again, read."""
+        """Return an iterator over the converted responses of a streaming call."""
         return MessageIterator(self._connection.stream(method, request), read, self._connection.janitor)

@@ -1,4 +1,4 @@
-"""The client's calls about requests and their results."""
+"""Client methods about requests and their results."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from headrace.types import RequestInfo, SequenceInfo
 
 
 class RequestCalls(ModelCalls):
-    """Starting, following and ending requests.
+    """Methods to start, follow, stop and release requests.
 
-    Requests are known by their handle, an opaque string. `timeout` is in seconds, the client's own by default.
+    A request is identified by its handle, an opaque string. `timeout` is in seconds; None is the client's timeout.
     """
 
     def start_request(
@@ -43,35 +43,36 @@ class RequestCalls(ModelCalls):
         timeout: float | None = None,
         **fields: Unpack[StartFields],
     ) -> tuple[str, ResultQueue]:
-        """Starts a request; returns once it was checked and accepted, and does not wait for its tokens.
+        """Start a request and return its handle and result queue, without waiting for tokens.
 
-        A lost answer is asked for again under the same request_id, so that the request is started once. The request is
-        kept alive while this client lives, whether its queue is read, or even kept; release it when it is done with.
+        The call returns once the request is validated and accepted. Retries use the same request_id, so the request is
+        started once. The client keeps the request alive as long as it exists, even if the queue is dropped; call
+        `release_request` when its results are no longer needed.
 
         Args:
-            model: a running model.
-            prompt: text, token ids or messages, told by its kind; or one of the next three.
-            text: text for the tokenizer, as it is, without a chat template.
-            ids: token ids, used as they are.
-            messages: a conversation for the chat template, as in OpenAI's API: {"role": …, "content": …}, also with
-                "name", "tool_calls", "tool_call_id"; further keys reach the template.
-            request_id: 1 to 128 characters; None: a UUID is drawn. The same id and content again find the request that
-                was started before.
-            timeout: seconds.
-            **fields: the fields of `headrace.fields.GenerationFields` and `ChatFields`.
+            model: name of a running model.
+            prompt: text, token ids or messages, distinguished by type; or pass one of the next three.
+            text: text for the tokenizer, without a chat template.
+            ids: token ids, used unchanged.
+            messages: conversation for the chat template, as in OpenAI's API: {"role": …, "content": …}, also with
+                "name", "tool_calls", "tool_call_id"; other keys are passed to the template.
+            request_id: 1 to 128 characters; None: a random UUID. Starting again with the same id and content returns
+                the existing request.
+            timeout: seconds; None: the client's timeout.
+            **fields: fields of `headrace.fields.GenerationFields` and `ChatFields`.
 
         Returns:
-            The handle, and the queue of sequence 0; with n > 1 the others are `queue.choices`.
+            The handle, and the queue of sequence 0; with n > 1 `queue.choices` has all queues.
 
         Raises:
-            TypeError: an unknown keyword, or not exactly one prompt.
-            InvalidRequestError: a field, the prompt, the template or the response format is wrong.
+            TypeError: unknown keyword, or not exactly one prompt.
+            InvalidRequestError: a field, the prompt, the template or the response format is invalid.
             NotFoundError: no such model or adapter.
             StateError: the model is not running.
-            OverloadedError: too much waits already; `retry_after` says when to come back.
+            OverloadedError: too many requests are waiting; `retry_after` is the time to wait before a retry.
             ConflictError: the request_id was used with other content.
-            DeadlineError: the `deadline` cannot be met, or the call's own time ran out.
-            UnavailableError: nobody could serve the call in time.
+            DeadlineError: the `deadline` cannot be met, or the call timed out.
+            UnavailableError: no server could serve the call in time.
         """
         request = calls.start_request(
             model, prompt, text=text, ids=ids, messages=messages, request_id=request_id, fields=fields
@@ -81,7 +82,7 @@ class RequestCalls(ModelCalls):
     def _start(
         self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool
     ) -> tuple[str, ResultQueue]:
-        """Starts a request; `drawn`: nobody else knows its id."""
+        """Start a request. `drawn`: its id was generated here, which the async client needs to know."""
         return self._quick(
             f"{REQUESTS}/StartRequest",
             request,
@@ -103,18 +104,18 @@ class RequestCalls(ModelCalls):
     def open_queue(
         self, handle: str, *, index: int = 0, from_position: int | None = None, timeout: float | None = None
     ) -> ResultQueue:
-        """One more queue of a request, which reads independently of all others.
+        """Open another queue of a request, which is read independently of all others.
 
         Args:
-            handle: the request, started here or elsewhere.
-            index: the sequence.
-            from_position: place of the first token wanted; None: the first there is.
-            timeout: seconds.
+            handle: handle of the request, which any client may have started.
+            index: index of the sequence.
+            from_position: position of the first token to read; None: the first one available.
+            timeout: seconds; None: the client's timeout.
 
         Raises:
-            RequestReleasedError: no such request any more.
-            EngineLostError: its engine is gone.
-            InvalidRequestError: it has no such sequence, or the position is none.
+            RequestReleasedError: the request was released.
+            EngineLostError: the request's engine is gone.
+            InvalidRequestError: no such sequence or position.
         """
         request = calls.open_queue(handle, index, from_position)
 
@@ -142,11 +143,15 @@ class RequestCalls(ModelCalls):
         timeout: float | None = None,
         **fields: Unpack[StartFields],
     ) -> TextStream:
-        """Starts a request and iterates over its text; stops and releases it at the end, when closed, or when dropped.
+        """Start a request and iterate over its text.
 
-        Where this process is killed, the engine goes on for the request's lease: 60 s, unless `lease` says less.
+        The request is stopped and released when the iteration ends, and when the iterator is closed or dropped. If the
+        process is killed, the engine stops the request when its lease expires: after 60 s, or the time in `lease`.
 
-        Arguments and errors are those of `start_request`; iterating raises what `ResultQueue.Get` raises.
+        Arguments and errors are those of `start_request`. Iterating raises the errors of `ResultQueue.Get`.
+
+        Returns:
+            An iterator of non-empty pieces of text.
         """
         request = calls.start_request(
             model, prompt, text=text, ids=ids, messages=messages, request_id=request_id, fields=fields
@@ -164,17 +169,21 @@ class RequestCalls(ModelCalls):
         try:
             self.release_request(handle, timeout=timeout)
         except UnavailableError:
-            if handle in self._connection.requests.unreleased():  # Otherwise its engine took it along.
+            if handle in self._connection.requests.unreleased():  # Else its drained engine is gone, and so is it.
                 raise
 
     def stop_request(self, handle: str, *, timeout: float | None = None) -> list[SequenceInfo]:
-        """Stops a request; returns its sequences when their end is there. What was generated stays readable.
+        """Stop a request and return its sequences once they have ended. Generated tokens stay readable.
 
-        Stopping an ended request changes nothing.
+        Stopping a request that has ended changes nothing.
+
+        Args:
+            handle: handle of the request.
+            timeout: seconds; None: the client's timeout.
 
         Raises:
-            RequestReleasedError: no such request any more.
-            EngineLostError: its engine is gone.
+            RequestReleasedError: the request was released.
+            EngineLostError: the request's engine is gone.
         """
         request = wire.StopRequestRequest()
         fill(request, {"handle": handle})
@@ -188,10 +197,14 @@ class RequestCalls(ModelCalls):
         )
 
     def release_request(self, handle: str, *, timeout: float | None = None) -> None:
-        """Stops a request and frees its results; its queues raise RequestReleasedError from then on.
+        """Stop a request and free its results. Its queues raise RequestReleasedError from then on.
 
-        Releasing a released request, or one whose engine is gone, succeeds. One that ended with DRAINED is asked for
-        once: its engine goes away, and takes the results along.
+        Releasing a request again, or one whose engine is gone, succeeds. For a request that ended with DRAINED the
+        call is not retried, because its engine shuts down and frees the results.
+
+        Args:
+            handle: handle of the request.
+            timeout: seconds; None: the client's timeout.
         """
         request = wire.ReleaseRequestRequest()
         fill(request, {"handle": handle})
@@ -211,18 +224,21 @@ class RequestCalls(ModelCalls):
     def sync_request(
         self, handle: str | None = None, *, model: str | None = None, timeout: float | None = None
     ) -> list[RequestInfo]:
-        """Waits until a request ended, or all of one's requests to a model that were started before this call.
+        """Wait until a request has ended, or all requests to a model that were started before this call.
 
         Args:
-            handle: one request.
-            model: or all to this model.
-            timeout: seconds; None: however long it takes.
+            handle: handle of a request.
+            model: name of a model, for all requests of this owner to it.
+            timeout: seconds; None: without limit.
+
+        Returns:
+            The ended requests.
 
         Raises:
             TypeError: not exactly one of handle and model.
-            DeadlineError: they did not end in time; they go on.
-            RequestReleasedError: no such request any more.
-            EngineLostError: its engine is gone.
+            DeadlineError: the requests did not end in time; they continue.
+            RequestReleasedError: the request was released.
+            EngineLostError: the request's engine is gone.
         """
         request = calls.sync_request(handle, model)
 
@@ -246,23 +262,23 @@ class RequestCalls(ModelCalls):
         prompt_logprobs_from: int | None = None,
         timeout: float | None = None,
     ) -> RequestInfo:
-        """A request as it stands, whatever its queues have read.
+        """Return the current state of a request, independent of what its queues have read.
 
         Args:
-            handle: the request.
-            request_id: or the id its client chose.
-            wait: seconds to wait at most: with from_position until something is unread there, else until it ended.
-                Running out of this time is no error.
-            index: the sequence whose tokens to answer; needs from_position.
-            from_position: answer the tokens from here, at most 1 MiB.
-            prompt_logprobs_from: answer log-probabilities of the prompt from here, with the tokens at most 1 MiB; needs
-                a request that asked for them.
-            timeout: seconds, beside `wait`.
+            handle: handle of the request.
+            request_id: or the id that its client chose.
+            wait: maximum seconds to wait: with from_position until there are tokens from that position on, else until
+                the request has ended. The result is returned after this time in any case.
+            index: index of the sequence whose tokens to return; needs from_position.
+            from_position: return tokens from this position on, at most 1 MiB.
+            prompt_logprobs_from: return prompt logprobs from this position on, at most 1 MiB together with the tokens;
+                the request must have been started with `prompt_logprobs`.
+            timeout: seconds, in addition to `wait`; None: the client's timeout.
 
         Raises:
             TypeError: not exactly one of handle and request_id.
             NotFoundError: no such request (`RequestReleasedError` for a handle).
-            EngineLostError: its engine is gone.
+            EngineLostError: the request's engine is gone.
         """
         request = calls.get_request(
             handle,
@@ -273,21 +289,22 @@ class RequestCalls(ModelCalls):
             prompt_logprobs_from=prompt_logprobs_from,
         )
 
-        def told(answer: wire.GetRequestResponse) -> RequestInfo:
+        def converted(answer: wire.GetRequestResponse) -> RequestInfo:
             return get_request_answer(self._observed(answer))
 
         limit = self._connection.limit(timeout, waiting=request.wait.ToNanoseconds() / 1e9)
-        return self._ask(f"{REQUESTS}/GetRequest", request, wire.GetRequestResponse, told, limit, handle=handle or "")
+        method, answer, about = f"{REQUESTS}/GetRequest", wire.GetRequestResponse, handle or ""
+        return self._ask(method, request, answer, converted, limit, handle=about)
 
     def list_requests(
         self, model: str = "", *, running_only: bool = False, timeout: float | None = None
     ) -> list[RequestInfo]:
-        """One's requests that are not released, newest first; without effective_config.
+        """Return this owner's unreleased requests, newest first; `effective_config` is empty.
 
         Args:
-            model: only those to this model; "" = to all.
-            running_only: only those that have not ended.
-            timeout: seconds for each page of 1000.
+            model: only requests to this model; "" = all.
+            running_only: only requests that have not ended.
+            timeout: seconds for each page of 1000 requests; None: the client's timeout.
         """
         request = calls.list_requests(model, running_only=running_only)
         found: list[RequestInfo] = []
@@ -298,7 +315,7 @@ class RequestCalls(ModelCalls):
                 return found
 
     def _page(self, request: wire.ListRequestsRequest, timeout: float | None) -> tuple[list[RequestInfo], str]:
-        """One page, and the token of the next; "" = there is none."""
+        """Return one page, and the token of the next one; "" after the last."""
         return self._quick(
             f"{REQUESTS}/ListRequests",
             request,
@@ -308,6 +325,6 @@ class RequestCalls(ModelCalls):
         )
 
     def _observed(self, answer: wire.GetRequestResponse) -> wire.GetRequestResponse:
-        """Tells the queues of the request how it stands."""
+        """Pass a request's state on to its queues, and return the answer."""
         self._connection.requests.observe(answer.request.request.handle, answer.request.sequences)
         return answer

@@ -18,13 +18,14 @@ logger = logging.getLogger(__name__)
 
 
 class TextStream:
-    """Iterates over the text of a request as it comes, until its end.
+    """An iterator over the text of a request as it is generated.
 
-    The request is stopped and released at the end, by `close()`, when left as a context manager, and when dropped.
+    The request is stopped and released at the end of the iteration, by `close()`, when left as a context manager, and
+    when dropped.
 
     Attributes:
-        queue: the results themselves; readable until the end of the iteration. Ids, log-probabilities and statistics
-            are there; `queue.finish_reason` and `queue.RequestStatInfo()` stay after the end.
+        queue: the request's result queue, with token ids, logprobs and statistics. It can be read until the iteration
+            ends; `queue.finish_reason` and `queue.RequestStatInfo()` remain available afterwards.
     """
 
     def __init__(
@@ -43,17 +44,17 @@ class TextStream:
         self._dropped = weakref.finalize(self, janitor.ask, partial(_release, queue.handle, release))
 
     def __iter__(self) -> Iterator[str]:
-        """Itself."""
+        """Return the iterator itself."""
         return self
 
     def __next__(self) -> str:
-        """The next piece of text, never empty; raises what `ResultQueue.Get` raises. Nothing comes after `close()`."""
+        """Return the next non-empty piece of text. Raises as `ResultQueue.Get`; ends after `close()`."""
         if self._closed():
             raise StopIteration
         try:
             return next(elements.text for elements in self._elements if elements.text)
         except BaseException as error:
-            if self._closed() and isinstance(error, RequestReleasedError):  # Another thread closed it meanwhile.
+            if self._closed() and isinstance(error, RequestReleasedError):  # Another thread closed it.
                 raise StopIteration from None
             if isinstance(error, UnavailableError) and error.reason != "CLIENT_CLOSED":
                 self._leave()
@@ -65,12 +66,12 @@ class TextStream:
         return not self._dropped.alive
 
     def close(self) -> None:
-        """Stops and releases the request; does nothing the second time. A failure is logged: the lease will do it."""
+        """Stop and release the request; do nothing the second time. A failure is logged, and the lease ends it."""
         if self._dropped.detach() is not None:
             _release(self._handle, self._verb)
 
     def _leave(self) -> None:
-        """Nobody answers: what cannot be released with one question is left to its lease."""
+        """Try once to release the request: the server is unreachable, so its lease may have to end it."""
         if self._dropped.detach() is not None:
             with suppress(HeadraceError):
                 self._give_back(self._handle)

@@ -1,1 +1,1 @@
-"""Results on their way: readers, sessions, and the queues that callers read."""
+"""Result streams: readers, sessions, and the queues that callers read."""

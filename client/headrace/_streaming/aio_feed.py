@@ -1,4 +1,4 @@
-"""One sequence on its way to one queue of an asynchronous client."""
+"""Blocking reads of one sequence in an event loop."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from headrace._streaming.reader import SequenceReader
 
 
 class AsyncFeed(BaseFeed):
-    """A reader that one task fills and others read.
+    """A sequence reader that one task fills and others read.
+
+    The event loop guards the reader: it is touched between two awaits only.
 
     Args:
-        reader: what has arrived.
-        home: the loop in which all of this happens.
-        clock: time.
-        handle: the request.
-        index: the sequence.
-        request_id: the request, for errors.
+        reader: the sequence reader.
+        home: the client's event loop.
+        clock: source of time.
+        handle: handle of the request.
+        index: index of the sequence.
+        request_id: id of the request, for errors.
 
     Attributes:
-        changed: notified whenever the reader changed.
+        changed: notified whenever the reader changes.
     """
 
     def __init__(
@@ -35,17 +37,16 @@ class AsyncFeed(BaseFeed):
         self._clock = clock
 
     async def read(self, seconds: float | None) -> types.GeneratedElements | None:
-        """All that is unread; waits for it at most so long, None: without a limit.
+        """Return all that is unread, waiting at most `seconds` for it; None: without limit.
 
-        What an ended sequence still has is fetched whatever the limit is. Nothing is taken from a wait that is
-        cancelled.
+        The rest of a sequence that has ended is fetched regardless of the limit. A cancelled read consumes nothing.
         """
         self._home.enter()
         with self.reader.reading():
             deadline = Deadline(self._clock, seconds)
             self._begin()
             if not self.reader.ready:
-                # A loop that polls must not keep the tokens from coming.
+                # Let results arrive, even if the caller polls without awaiting anything else.
                 await asyncio.sleep(0)
             while self._unanswered(deadline):
                 await self._clock.wait(self.changed, self._patience(deadline))

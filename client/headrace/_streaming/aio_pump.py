@@ -1,4 +1,4 @@
-"""Fills one reader from a stream of its own, in a task of its own; for servers without sessions."""
+"""A task that fills one reader from a stream of its own; for servers without sessions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AsyncPump:
         self._stream: AsyncMessageStream | None = None
 
     async def run(self) -> None:
-        """Reads until the sequence is over."""
+        """Read until the sequence is complete or no longer needed."""
         self._feed.moved = self._moved
         try:
             while await self._wait_for_room():
@@ -55,11 +55,11 @@ class AsyncPump:
         except BaseException as bug:
             if not is_fault(bug):
                 raise
-            # Whoever waits in Get() must hear of it; a task that dies silently would leave it there for ever.
+            # Blocked reads must get the error: if the task just died, they would wait for ever.
             logger.exception("reading results failed")
             self._feed.fail(InternalServerError(f"reading results failed: {bug!r}"))
         finally:
-            # Also where the loop ends before the client does.
+            # This runs too when the loop ends before the client is closed.
             if not self._reader.over:
                 self._feed.stop()
 
@@ -94,14 +94,14 @@ class AsyncPump:
             await self._clock.wait(self._feed.changed, deadline.left())
 
     async def _wait_for_room(self) -> bool:
-        """Waits while the window is closed; False: nothing more is wanted."""
+        """Wait while the window is closed; return False if no more results are needed."""
         feed = self._feed
         while True:
             if feed.window_closed:
                 await self._clock.wait(feed.changed, LOOK_EVERY)
             if not feed.window_closed:
                 return not self._reader.over
-            # A queue that nobody reads tells of its end and its length all the same.
+            # Status and length of an unread queue are kept current too.
             with feed.glancing():
                 if (info := await self._look()) is not None:
                     feed.observe(info)

@@ -1,4 +1,4 @@
-"""The results of one sequence, as a queue that is read in an event loop."""
+"""The result queue of the asynchronous client."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from headrace._streaming.base_queue import BaseQueue, seconds_of
 
 
 class AsyncResultQueue(BaseQueue):
-    """A reader of one sequence, with a position: `ResultQueue` for an event loop, with the same names and rules.
+    """The results of one sequence, read from a position on: `ResultQueue` for an event loop.
 
-    What may wait is awaited: `Get`, `GetWithTimeout`, `GetNoWait`, `RequestStatInfo`, and `async for`. What only tells
-    what is known is a plain call: `GenerateStatus`, `GeneratedLength` and the properties. A loop that asks these again
-    and again must await something in between (`asyncio.sleep(0)` will do), or nothing new can arrive.
+    `Get`, `GetWithTimeout`, `GetNoWait`, `RequestStatInfo` and `async for` are awaited. `GenerateStatus`,
+    `GeneratedLength` and the properties return at once; a loop that polls them must await something in between, such
+    as `asyncio.sleep(0)`, so that results can arrive.
 
-    A wait that is cancelled, by `asyncio.timeout` or otherwise, takes nothing: the tokens are there for the next read.
-    Queues belong to the event loop of their client, and any number of its tasks may read one.
+    A cancelled read consumes nothing: the next read returns its tokens. A queue belongs to the event loop of its
+    client, and any number of tasks may read it.
 
-    They come from `AsyncClient.start_request` and `AsyncClient.open_queue`.
+    Queues are returned by `AsyncClient.start_request` and `AsyncClient.open_queue`.
     """
 
     def __init__(
@@ -39,31 +39,31 @@ class AsyncResultQueue(BaseQueue):
         self._look = look
 
     async def Get(self) -> types.GeneratedElements | None:
-        """All unread tokens as one element; waits for the first one. None: the sequence ended and nothing is unread.
+        """Return all unread tokens as one element, waiting for the first one; None once the sequence has ended.
 
         Raises:
             EngineLostError: the engine is gone, and nothing is left to read.
             InternalServerError: the engine failed, or the results are damaged, and nothing is left to read.
             RequestReleasedError: the request was released.
-            UnavailableError: nobody could be reached for too long, or the client was closed.
+            UnavailableError: no server could be reached for too long, or the client was closed.
         """
         return await self._read(None)
 
     async def GetWithTimeout(self, timeout_ms: float) -> types.GeneratedElements | None:
-        """As `Get()`, but waits at most so long for a first token; None: nothing came, or the sequence ended.
+        """Return as `Get()`, waiting at most `timeout_ms` for the first token; None on timeout too.
 
         Args:
-            timeout_ms: milliseconds; 0 does not wait at all.
+            timeout_ms: milliseconds; 0 does not wait.
 
         Raises:
-            TypeError: timeout_ms is no number.
+            TypeError: timeout_ms is not a number.
             ValueError: timeout_ms is negative or NaN.
             HeadraceError: as `Get()`.
         """
         return await self._read(seconds_of(timeout_ms))
 
     async def GetNoWait(self) -> types.GeneratedElements | None:
-        """As `Get()`, but does not wait for tokens that are still to be produced; None: nothing is unread.
+        """Return as `Get()`, without waiting for tokens that are yet to be generated; None if nothing is unread.
 
         Raises:
             HeadraceError: as `Get()`.
@@ -71,20 +71,20 @@ class AsyncResultQueue(BaseQueue):
         return await self._read(0.0)
 
     async def RequestStatInfo(self) -> types.RequestStat:
-        """Statistics of the sequence by name, as `ResultQueue.RequestStatInfo`.
+        """Return the sequence's statistics, as `ResultQueue.RequestStatInfo`.
 
         Raises:
-            HeadraceError: the sequence runs, and the server could not be asked.
+            HeadraceError: the sequence runs, and the call failed.
         """
         known = self._known_stat()
         return self._answered_stat(await self._look()) if known is None else known
 
     def __aiter__(self) -> Self:
-        """Elements until the end; raises as `Get()`."""
+        """Iterate over elements until the end of the sequence; raises as `Get()`."""
         return self
 
     async def __anext__(self) -> types.GeneratedElements:
-        """The next element, as `Get()`."""
+        """Return the next element, as `Get()`."""
         if (elements := await self.Get()) is None:
             raise StopAsyncIteration
         return elements

@@ -1,4 +1,4 @@
-"""What all queues have in common, however their reading waits."""
+"""The part that both clients' result queues share: everything but blocking reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 class BaseQueue:
-    """A reader of one sequence, but for the reading."""
+    """A result queue of one sequence without its reads."""
 
     def __init__(self, feed: BaseFeed, *, request: types.AcceptedRequest, index: int) -> None:
         self._facts = feed
@@ -29,63 +29,64 @@ class BaseQueue:
         self._process = current_process()
 
     def GenerateStatus(self) -> types.GenerateStatus:
-        """Where the sequence is. Never blocks; after release or a lost connection: as last known.
+        """Return the status of the sequence without blocking; after a release or lost connection, the last one known.
 
-        It is in order with the tokens: from the first read on it is terminal only when nothing is unread. Before the
-        first read, the first call never answers a terminal status while something is unread (it answers `Generating`);
-        later calls tell the request's own status. A monitor beside a reader uses `Client.get_request`.
+        The status is in order with the tokens: after the first read it is terminal only if nothing is unread. Before
+        the first read, the first call returns `Generating` instead of a terminal status while something is unread;
+        later calls return the sequence's own status. To monitor a sequence that another thread or task reads, use
+        `Client.get_request`.
         """
         return self._ask(SequenceReader.status)
 
     def GeneratedLength(self) -> int:
-        """Tokens produced so far, read or not; up to a second old where many are unread."""
+        """Return the number of tokens generated so far, read or not; up to a second old while many are unread."""
         return self._ask(lambda reader: reader.generated_length)
 
     @property
     def finish_reason(self) -> types.FinishReason | None:
-        """Why the sequence ended; None while it runs or has something unread."""
+        """Why the sequence ended; None while it runs or something is unread."""
         end = self._end_if_read()
         return finish_reason_of(end.finish_reason) if end is not None else None
 
     @property
     def stop_match(self) -> types.StopMatch | None:
-        """Which stop ended the sequence; None where none did, while it runs, or while something is unread."""
+        """The stop that ended the sequence; None if none did, while it runs, or while something is unread."""
         end = self._end_if_read()
         return stop_match_of(end) if end is not None else None
 
     @property
     def choices(self) -> list[Self]:
-        """The queues of all sequences of the request, by index; this one is among them."""
+        """The queues of all sequences of the request, by index, including this one."""
         return list(self._choices) if self._choices is not None else [self]
 
     @property
     def handle(self) -> str:
-        """The request's handle, for `Client.stop_request` and its like; opaque."""
+        """The request's handle, an opaque string, as `Client.stop_request` and other methods take it."""
         return self._request.handle
 
     @property
     def request_id(self) -> str:
-        """The request's id, as its client chose it."""
+        """The request's id, as chosen by its client."""
         return self._request.request_id
 
     @property
     def request(self) -> types.AcceptedRequest:
-        """What the start answered: effective config, seed, number of prompt tokens, warnings."""
+        """The accepted request: effective config, seed, number of prompt tokens, warnings."""
         return self._request
 
     @property
     def index(self) -> int:
-        """The sequence's number in the request."""
+        """Index of the sequence in the request."""
         return self._index
 
     @classmethod
     def join(cls, queues: list[Self]) -> None:
-        """Makes the queues of one request each other's `choices`."""
+        """Set the queues of one request as each other's `choices`."""
         for queue in queues:
             queue._choices = queues
 
     def _known_stat(self) -> types.RequestStat | None:
-        """The statistics, where they need not be asked for."""
+        """Return the statistics if no call is needed for them, else None."""
         end, released = self._ask(lambda reader: (reader.end, reader.released))
         if end is not None and end.HasField("stat"):
             self._last_stat = stat_of(end.stat)
@@ -94,7 +95,7 @@ class BaseQueue:
         return self._last_stat or stat_of(stat_pb2.RequestStatInfo())
 
     def _answered_stat(self, info: request_pb2.SequenceInfo | None) -> types.RequestStat:
-        """The statistics, out of what was asked; None: nothing is known yet."""
+        """Return the statistics in the server's answer; `info` is None while the sequence does not exist yet."""
         if info is not None:
             self._last_stat = stat_of(info.end.stat if info.HasField("end") else info.stat)
         return self._last_stat or stat_of(stat_pb2.RequestStatInfo())
@@ -108,10 +109,10 @@ class BaseQueue:
 
 
 def seconds_of(timeout_ms: float) -> float:
-    """What `GetWithTimeout` was given, in seconds.
+    """Return the argument of `GetWithTimeout` in seconds.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: it is not a number.
         ValueError: it is negative or NaN.
     """
     given: Any = timeout_ms

@@ -1,4 +1,4 @@
-"""One sequence on its way to one queue: its reader, and the waiting for it."""
+"""Blocking reads of one sequence: its reader, guarded by a lock, and the notification of changes."""
 
 from __future__ import annotations
 
@@ -24,32 +24,35 @@ logger = logging.getLogger(__name__)
 
 
 class News(Protocol):
-    """Tells whoever waits that something changed. Entered while that is touched which may change."""
+    """Guards a reader, and wakes those who wait for it to change. A `threading.Condition` is one."""
 
     def __enter__(self) -> Any:
-        """From now on nobody else touches it."""
+        """Acquire the reader."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> Any:
-        """Others may."""
+        """Release the reader."""
 
     def notify_all(self) -> None:
-        """Wakes all who wait."""
+        """Wake all waiting reads."""
 
 
 class BaseFeed:
-    """A reader that is filled from one side and read from another, however the reading waits.
+    """A sequence reader between the stream that fills it and the queue that reads it, without blocking reads.
+
+    The feed owns the reader: from its construction on, the reader is touched only while `news` is held.
 
     Args:
-        reader: what has arrived; from now on touched under the lock alone.
-        news: guards the reader, and is notified whenever it changed.
-        handle: the request.
-        index: the sequence.
-        request_id: the request, for errors.
+        reader: the sequence reader.
+        news: guards the reader, and is notified whenever it changes.
+        handle: handle of the request.
+        index: index of the sequence.
+        request_id: id of the request, for errors.
 
     Attributes:
-        moved: called, with the lock held, after the reader was read or wants no more.
+        moved: called, with the lock held, after the reader was read or needs no more results. The stream that fills
+            the reader sets it.
     """
 
     def __init__(self, reader: SequenceReader, news: News, *, handle: str, index: int, request_id: str) -> None:
@@ -60,15 +63,15 @@ class BaseFeed:
         self.moved: Callable[[], None] = _nothing
         self._news = news
 
-    # One read: `_begin`, waiting for as long as `_unanswered`, `_take`.
+    # A read calls `_begin`, waits while `_unanswered`, and calls `_take`.
 
     def _begin(self) -> None:
         if self.reader.end is not None:
-            # Reading opens the window for the rest of an ended sequence.
+            # A read opens the window for the rest of an ended sequence.
             self._moved()
 
     def _unanswered(self, deadline: Deadline) -> bool:
-        """Whether to wait on: what an ended sequence still has is fetched whatever the limit is."""
+        """Return whether to keep waiting; the rest of an ended sequence is fetched regardless of the deadline."""
         return not self.reader.ready and (self.reader.fetching or not deadline.passed)
 
     def _patience(self, deadline: Deadline) -> float | None:
@@ -81,17 +84,17 @@ class BaseFeed:
             self._moved()
 
     def ask(self, question: Callable[[SequenceReader], Answer]) -> Answer:
-        """The answer of the reader to a question."""
+        """Return the result of a function of the reader, called with the lock held."""
         with self._news:
             return question(self.reader)
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is wanted, or all was read."""
+        """True if no more results are needed, or all were read."""
         return self.ask(lambda reader: reader.over or reader.settled)
 
     def tell(self, news: Callable[..., None], *facts: Any) -> None:
-        """Passes news on to the reader and to whoever waits. Raises what the reader raises."""
+        """Call a method of the reader and wake waiting reads. Raises what the method raises."""
         with self._news:
             try:
                 news(self.reader, *facts)
@@ -99,7 +102,7 @@ class BaseFeed:
                 self._moved()
 
     def observe(self, info: request_pb2.SequenceInfo) -> None:
-        """Passes on what a call told about the sequence."""
+        """Update the reader with the state that a call returned."""
         try:
             self.tell(SequenceReader.observe, info)
         except HeadraceError as damage:
@@ -107,17 +110,17 @@ class BaseFeed:
 
     @contextmanager
     def glancing(self) -> Iterator[None]:
-        """Surrounds a look at the sequence beside its stream; a failed one is only told where it is final."""
+        """Surround a status poll outside the stream; only an error that is final reaches the reader."""
         try:
             yield
         except NotFoundError as error:
             self.fail(error)
         except HeadraceError as error:
-            # Whatever it is, the stream will meet it too, and tries again where that makes sense.
-            logger.debug("could not look at a waiting sequence: %s", error)
+            # The stream meets the same error, and retries if that makes sense.
+            logger.debug("could not poll a waiting sequence: %s", error)
 
     def broken(self, error: HeadraceError, recovery: Recovery) -> float:
-        """Its own stream broke. Seconds until the next one; a final failure is told to the reader."""
+        """Return the seconds until the reader's own stream, which broke, is opened again; fail the reader if never."""
         delay = recovery.delay(error)
         if delay is None:
             self.fail(error)
@@ -127,29 +130,29 @@ class BaseFeed:
 
     @property
     def window_closed(self) -> bool:
-        """Whether nothing may be fetched before something is read; with the lock held."""
+        """True if results must be read before more are fetched; the lock is held."""
         return not self.reader.has_room and not self.reader.over
 
     def fail(self, error: HeadraceError) -> None:
-        """Nothing more can come."""
+        """End the reader with an error, once what has arrived is read."""
         self.tell(SequenceReader.fail, error)
 
     def release(self) -> None:
-        """The request was released: wakes whoever reads."""
+        """Mark the request as released and wake waiting reads."""
         self.tell(SequenceReader.release)
 
     def stop(self) -> None:
-        """Nothing more is read: wakes whoever reads."""
+        """End the reader, since no stream will be opened any more, and wake waiting reads."""
         self.tell(SequenceReader.close)
 
     def abandon(self) -> None:
-        """Nobody will read, but the request is to stay attached until its end."""
+        """Give up reading but stay attached until the sequence ends, so that its lease does not expire."""
         self.tell(SequenceReader.abandon)
 
     def touched(self) -> None:
-        """The reader changed; with the lock held."""
+        """Wake waiting reads after a change of the reader; the lock is held."""
         if self.reader.settled:
-            # What filled it holds it too; neither is to keep the other, and the client with them.
+            # The stream that filled the reader refers to the feed: drop the cycle, which would keep the client alive.
             self.moved = _nothing
         self._news.notify_all()
 
@@ -159,18 +162,18 @@ class BaseFeed:
 
 
 class Feed(BaseFeed):
-    """A reader that one thread fills and others read.
+    """A sequence reader that one thread fills and others read.
 
     Args:
-        reader: what has arrived; from now on touched under the lock alone.
-        lock: guards the reader, and whatever else goes on with it.
-        clock: time.
-        handle: the request.
-        index: the sequence.
-        request_id: the request, for errors.
+        reader: the sequence reader.
+        lock: guards the reader; all feeds of a session share it.
+        clock: source of time.
+        handle: handle of the request.
+        index: index of the sequence.
+        request_id: id of the request, for errors.
 
     Attributes:
-        changed: notified whenever the reader changed; its lock is the one given.
+        changed: notified whenever the reader changes; its lock is `lock`.
     """
 
     def __init__(
@@ -181,9 +184,9 @@ class Feed(BaseFeed):
         self._clock = clock
 
     def read(self, seconds: float | None) -> types.GeneratedElements | None:
-        """All that is unread; waits for it at most so long, None: without a limit.
+        """Return all that is unread, waiting at most `seconds` for it; None: without limit.
 
-        What an ended sequence still has is fetched whatever the limit is.
+        The rest of a sequence that has ended is fetched regardless of the limit.
         """
         with self.changed, self.reader.reading():
             self._begin()

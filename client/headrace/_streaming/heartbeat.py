@@ -1,4 +1,4 @@
-"""Signs of life of a session: when to ping, and when the server is taken for lost."""
+"""Keep-alive of a session: when to ping, and when to give the server up."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from headrace._base.retry import Time
 
 
 class Heartbeat:
-    """Counts the pings of one stream.
+    """Pings and timeouts of one stream.
 
     Args:
-        clock: time.
+        clock: source of time.
     """
 
     def __init__(self, clock: Time) -> None:
@@ -22,31 +22,31 @@ class Heartbeat:
         self._heard = self._pinged = clock.monotonic()
 
     def agree(self, opened: session_pb2.SessionOpened) -> None:
-        """Takes the server's times where it gives them."""
+        """Use the server's interval and timeout where it sends them."""
         self._interval = opened.ping_interval.ToNanoseconds() / 1e9 or PING_INTERVAL
         self._timeout = opened.ping_timeout.ToNanoseconds() / 1e9 or PING_TIMEOUT
 
     def heard(self) -> None:
-        """The server said something."""
+        """Record that a message arrived."""
         self._heard = self._clock.monotonic()
 
     @property
     def due(self) -> bool:
-        """Whether to ping now."""
+        """True if it is time to ping."""
         return self._clock.monotonic() >= self._pinged + self._interval
 
     def ping(self) -> session_pb2.Ping:
-        """The next ping."""
+        """Return the next ping, to be sent now."""
         self._number += 1
         self._pinged = self._clock.monotonic()
         return session_pb2.Ping(number=self._number)
 
     @property
     def silent(self) -> bool:
-        """Whether the server said nothing for too long."""
+        """True if no message arrived within the timeout."""
         return self._clock.monotonic() >= self._heard + self._timeout
 
     @property
     def next_time(self) -> float:
-        """When to look again."""
+        """Time of the clock at which `due` or `silent` may become true."""
         return min(self._pinged + self._interval, self._heard + self._timeout)

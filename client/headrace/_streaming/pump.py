@@ -1,4 +1,4 @@
-"""Fills one reader from a stream of its own, in a thread of its own; for servers and transports without sessions."""
+"""A thread that fills one reader from a stream of its own; for servers and transports without sessions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace._values.wire_errors import error_from_status
 from headrace.errors import HeadraceError, InternalServerError
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks at a sequence whose window is closed."""
+"""Seconds between two polls of a sequence whose window is closed."""
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +28,14 @@ logger = logging.getLogger(__name__)
 class Pump:
     """Opens the stream, and opens it again when it breaks. The thread ends with the sequence.
 
+    The thread owns the stream: other threads do not read it, but cancel it when the reader needs no more results.
+
     Args:
-        feed: what to fill.
-        recovery: how to open the stream again.
-        clock: time.
-        open_stream: opens a stream from a position.
-        look: asks how the sequence stands; used while the reader's window is closed.
+        feed: feed of the reader to fill.
+        recovery: decides when to open the stream again.
+        clock: source of time.
+        open_stream: opens a stream at a position.
+        look: fetches the state of the sequence; called while the reader's window is closed.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Pump:
         self._thread = threading.Thread(target=self._run, name="headrace-stream", daemon=True)
 
     def start(self) -> None:
-        """Begins to read."""
+        """Start the thread."""
         with self._changed:
             self._feed.moved = self._moved
         self._thread.start()
@@ -72,7 +74,7 @@ class Pump:
         except BaseException as bug:
             if not is_fault(bug):
                 raise
-            # Whoever waits in Get() must hear of it; a thread that dies silently would leave it there for ever.
+            # Blocked reads must get the error: if the thread just died, they would wait for ever.
             logger.exception("reading results failed")
             self._feed.fail(InternalServerError(f"reading results failed: {bug!r}"))
 
@@ -102,7 +104,7 @@ class Pump:
         stream = self._open_stream(position)
         with self._changed:
             self._stream = stream
-            # Somebody may have finished meanwhile, and could not cancel what was not there yet.
+            # If the reader was closed before this point, there was no stream to cancel yet.
             self._moved()
         return stream
 
@@ -113,7 +115,7 @@ class Pump:
                 self._clock.wait(self._changed, deadline.left())
 
     def _wait_for_room(self) -> bool:
-        """Waits while the window is closed; False: nothing more is wanted."""
+        """Wait while the window is closed; return False if no more results are needed."""
         feed = self._feed
         while True:
             with self._changed:
@@ -121,7 +123,7 @@ class Pump:
                     self._clock.wait(self._changed, LOOK_EVERY)
                 if not feed.window_closed:
                     return not self._reader.over
-            # A queue that nobody reads tells of its end and its length all the same.
+            # Status and length of an unread queue are kept current too.
             with feed.glancing():
                 if (info := self._look()) is not None:
                     feed.observe(info)

@@ -1,14 +1,14 @@
-"""The reads of one reader."""
+"""Counting the reads of a reader."""
 
 from __future__ import annotations
 
 
 class Reads:
-    """Surrounds each read of a reader; several may go on at once. One object for all, since nearly every token is one.
+    """A context manager for reads of a reader, several at once. All share one object, as there are very many reads.
 
     Attributes:
-        running: reads in progress.
-        any: there was one, or is.
+        running: number of reads in progress.
+        any: True from the first read on.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What to do when a stream breaks: open it again, and when; or give up."""
+"""Deciding whether and when to open a broken stream again."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import logging
 from headrace._base.retry import RetryPolicy, Time, retry_delay
 from headrace.errors import HeadraceError, OverloadedError, UnavailableError
 
-# Codes that proxies and dying processes leave behind, without a reason of Headrace's: the stream may well go on.
+# Codes that proxies and dying processes cause, without a reason of Headrace's: another stream may succeed.
 _SUSPECT = frozenset({"CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED", "RESOURCE_EXHAUSTED", "DATA_LOSS"})
 _SUSPECT_LIMIT = 3
 
-# The first failure is often over with the next attempt: at another address, or with a server that came back.
+# The attempt after a first failure often succeeds, at another address or a restarted server, so log the second.
 _TOLD_FAILURE = 2
 
 logger = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Counts the failures of one stream since it last brought something.
+    """Counts the failures of one stream since its last message.
 
     Args:
-        policy: delays, and how long is too long.
-        clock: time.
+        policy: delays, and the time after which to give up.
+        clock: source of time.
     """
 
     def __init__(self, policy: RetryPolicy, clock: Time) -> None:
@@ -32,16 +32,16 @@ class Recovery:
         self._since: float | None = None
 
     def progressed(self) -> None:
-        """The stream brought something."""
+        """Record that the stream delivered a message."""
         self._failures = 0
         self._since = None
 
     def reached(self) -> None:
-        """Somebody is there, who has yet to bring something."""
+        """Record that the server was reached but has delivered nothing yet."""
         self._since = None
 
     def delay(self, error: HeadraceError) -> float | None:
-        """Seconds after which to open the stream again; None: this failure is final."""
+        """Count a failure, and return the seconds until the stream should be opened again; None if it is final."""
         self._failures += 1
         if self._since is None:
             self._since = self._clock.monotonic()
@@ -54,12 +54,12 @@ class Recovery:
         return None
 
     def tell(self, error: HeadraceError) -> None:
-        """Logs a failure that `delay` counted, once in a row of them: the connection was lost, and is tried."""
+        """Log a failure that `delay` counted, once in a row of failures."""
         if self._failures == _TOLD_FAILURE and self._since is not None:
             left = self._policy.give_up_after - (self._clock.monotonic() - self._since)
             logger.warning("the connection was lost: %s Trying again for up to %.0f s.", error, max(0.0, left))
 
     @property
     def too_long(self) -> bool:
-        """Whether a reader should hear of it by now."""
+        """True if failures have lasted long enough to raise them to readers."""
         return self._since is not None and self._clock.monotonic() - self._since >= self._policy.give_up_after

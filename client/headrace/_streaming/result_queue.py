@@ -1,4 +1,4 @@
-"""The results of one sequence, as a queue that is read from anywhere."""
+"""The result queue of the synchronous client."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headrace._streaming.feed import Feed
 
 
 class ResultQueue(BaseQueue):
-    """A reader of one sequence, with a position. Several queues may read the same sequence; each gets all of it.
+    """The results of one sequence, read from a position on. Queues of the same sequence are independent.
 
-    Every token comes exactly once and in order, whatever happens to the connection meanwhile; checksums prove it.
+    Every token is delivered exactly once and in order, also when connections break; checksums verify it.
 
     | call | tokens unread | nothing unread, running | nothing unread, ended | ended with InternalError | released |
     |---|---|---|---|---|---|
@@ -24,11 +24,11 @@ class ResultQueue(BaseQueue):
     | `GetNoWait()` | same | None | None | raises | raises |
 
     "Raises" is `EngineLostError` or `InternalServerError` once nothing is left to read, and `RequestReleasedError`
-    after the request was released. `UnavailableError` says that nobody could be reached for too long: read again
-    later, nothing is lost. Three loops are right: `for elements in queue`; "poll GenerateStatus() until it is terminal,
-    then Get()"; "while GenerateStatus() is not terminal: Get()".
+    after the request was released. `UnavailableError` means that no server could be reached within the retry policy's
+    `give_up_after`; nothing is lost, and the read can be repeated. Three kinds of loops work: `for elements in queue`;
+    "poll GenerateStatus() until it is terminal, then Get()"; "while GenerateStatus() is not terminal: Get()".
 
-    Queues come from `Client.start_request` and `Client.open_queue`. They are safe to use from several threads.
+    Queues are returned by `Client.start_request` and `Client.open_queue`. They are thread-safe.
     """
 
     def __init__(
@@ -44,31 +44,31 @@ class ResultQueue(BaseQueue):
         self._look = look
 
     def Get(self) -> types.GeneratedElements | None:
-        """All unread tokens as one element; waits for the first one. None: the sequence ended and nothing is unread.
+        """Return all unread tokens as one element, waiting for the first one; None once the sequence has ended.
 
         Raises:
             EngineLostError: the engine is gone, and nothing is left to read.
             InternalServerError: the engine failed, or the results are damaged, and nothing is left to read.
             RequestReleasedError: the request was released.
-            UnavailableError: nobody could be reached for too long, or the client was closed.
+            UnavailableError: no server could be reached for too long, or the client was closed.
         """
         return self._read(None)
 
     def GetWithTimeout(self, timeout_ms: float) -> types.GeneratedElements | None:
-        """As `Get()`, but waits at most so long for a first token; None: nothing came, or the sequence ended.
+        """Return as `Get()`, waiting at most `timeout_ms` for the first token; None on timeout too.
 
         Args:
-            timeout_ms: milliseconds; 0 does not wait at all.
+            timeout_ms: milliseconds; 0 does not wait.
 
         Raises:
-            TypeError: timeout_ms is no number.
+            TypeError: timeout_ms is not a number.
             ValueError: timeout_ms is negative or NaN.
             HeadraceError: as `Get()`.
         """
         return self._read(seconds_of(timeout_ms))
 
     def GetNoWait(self) -> types.GeneratedElements | None:
-        """As `Get()`, but does not wait for tokens that are still to be produced; None: nothing is unread.
+        """Return as `Get()`, without waiting for tokens that are yet to be generated; None if nothing is unread.
 
         Raises:
             HeadraceError: as `Get()`.
@@ -76,19 +76,19 @@ class ResultQueue(BaseQueue):
         return self._read(0.0)
 
     def RequestStatInfo(self) -> types.RequestStat:
-        """Statistics of the sequence by name; None where nothing is known yet. Times are milliseconds.
+        """Return the sequence's statistics, in milliseconds; a value is None until it is known.
 
-        While the sequence runs they are asked for (one round trip); after its end they are final, after release the
-        last ones known.
+        While the sequence runs, this takes a call to the server. After its end they are final; after a release they
+        are the last ones known.
 
         Raises:
-            HeadraceError: the sequence runs, and the server could not be asked.
+            HeadraceError: the sequence runs, and the call failed.
         """
         known = self._known_stat()
         return self._answered_stat(self._look()) if known is None else known
 
     def __iter__(self) -> Iterator[types.GeneratedElements]:
-        """Elements until the end; raises as `Get()`."""
+        """Iterate over elements until the end of the sequence; raises as `Get()`."""
         while (elements := self.Get()) is not None:
             yield elements
 

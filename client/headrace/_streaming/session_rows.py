@@ -1,4 +1,4 @@
-"""Takes the columns of a step apart into rows."""
+"""Splitting the columns of a step into rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headrace.errors import InternalServerError
 
 
 def rows(step: StepBatch) -> Iterator[tuple[int, Part]]:
-    """Channel and tokens of each row. The checksum before a row is left at 0: it is the row's before.
+    """Yield channel and tokens of each row. `before` is left at 0: it is the checksum after the channel's last row.
 
     Raises:
-        InternalServerError: the columns do not fit together.
+        InternalServerError: the columns do not have matching lengths.
     """
     try:
         columns = Columns(step)

@@ -245,7 +245,7 @@ async def test_generate_starts_at_the_first_step_and_releases_at_last(
     client: AsyncClient, server: ScriptedServer
 ) -> None:
     stream = client.generate("smol", "Hello", seed=7)
-    with pytest.raises(RuntimeError, match="not started yet"):
+    with pytest.raises(RuntimeError, match="not been started"):
         _ = stream.queue
     server.expect("StartRequest", accepted())
     server.expect("GeneratedElements", [tokens(IDS, 0, 5), tokens(IDS, 5), ended(IDS, "…")])

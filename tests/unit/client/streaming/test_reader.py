@@ -135,7 +135,7 @@ def test_tokens_beyond_a_known_end_are_an_error() -> None:
 
 def test_lists_of_another_length_than_the_ids_are_an_error() -> None:
     short = request_pb2.Logprobs(token_logprobs=[-1.0])
-    with pytest.raises(InternalServerError, match="5 entries"):
+    with pytest.raises(InternalServerError, match="each of 5 ids"):
         SequenceReader().feed(tokens(IDS, 0, 5, logprobs=short))
 
 

@@ -111,7 +111,9 @@ def test_bc167_messages_above_4_mib_pass_both_ways(client: Client, server: Scrip
 
 def test_bc167_a_message_above_the_limit_is_refused_locally(client: Client) -> None:
     text = "x" * (MAX_REQUEST_BYTES + 1)
-    with pytest.raises(InvalidRequestError, match=rf"the message has \d+ bytes, .* at most {MAX_REQUEST_BYTES}"):
+    with pytest.raises(
+        InvalidRequestError, match=rf"the message has \d+ bytes, more than the limit of {MAX_REQUEST_BYTES}"
+    ):
         client.tokenize("smol", text)
     with pytest.raises(InvalidRequestError):
         client.start_request("smol", text)

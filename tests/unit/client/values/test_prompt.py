@@ -60,7 +60,7 @@ def test_a_prompt_of_another_kind_is_refused(prompt: object) -> None:
 
 
 def test_options_of_another_kind_of_prompt_are_refused() -> None:
-    with pytest.raises(InvalidRequestError, match=r"tools = .* where the prompt is given as text"):
+    with pytest.raises(InvalidRequestError, match=r"tools = .* when the prompt is given as text"):
         start("Hello", tools=[{}])
     with pytest.raises(InvalidRequestError, match=r"add_special_tokens = .* given as ids"):
         start([1], add_special_tokens=True)
