@@ -22,8 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from headrace_engine.backends.cuda import cards
-from headrace_engine.backends.cuda.device import CudaDevice, Device
+from headrace_engine.backends.cuda.device import cards
+from headrace_engine.backends.cuda.device.device import CudaDevice, Device
 from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.errors import HeadraceError
 from headrace_engine.models.spec import DecoderSpec

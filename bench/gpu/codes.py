@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from headrace_engine.backend_choices import WEIGHT_GROUPS
-from headrace_engine.backends.cpu.quantize import quantized_matrix
-from headrace_engine.backends.cuda.coded import CodedWeight
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.weights import sharing_input
+from headrace_engine.backends.cpu.weights.quantize import quantized_matrix
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.weights.fused import sharing_input
+from headrace_engine.backends.cuda.weights.quantized import CodedWeight
 from headrace_engine.config import WeightQuant
 from headrace_engine.models.layout import expected_shapes
 from headrace_engine.models.spec import DecoderSpec

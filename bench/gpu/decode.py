@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 
 from headrace_engine.backends.cuda.batch import Sizes
-from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.models.spec import DecoderSpec

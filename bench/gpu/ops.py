@@ -11,14 +11,14 @@ from functools import partial
 
 import numpy as np
 import torch
-from headrace_engine.backends.cuda.activations import FP8_CAPABILITY
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
-from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.drawing import Drawing
-from headrace_engine.backends.cuda.flash import FlashPrefill
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.device.flash import FlashPrefill
 from headrace_engine.backends.cuda.ops import CudaOps
-from headrace_engine.backends.cuda.row_products import CodeProducts, RowCodedWeight
+from headrace_engine.backends.cuda.sampling import Drawing
+from headrace_engine.backends.cuda.weights.activations import FP8_CAPABILITY
+from headrace_engine.backends.cuda.weights.quantized import CodedProducts, CodedWeight
+from headrace_engine.backends.cuda.weights.row_products import CodeProducts, RowCodedWeight
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import InvalidArgument

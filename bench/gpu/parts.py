@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.config import WeightQuant
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Kv

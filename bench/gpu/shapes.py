@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 from headrace_engine.backends.cuda.batch import Sizes
-from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.device.pool import bytes_a_block, kv_blocks
 from headrace_engine.backends.cuda.loading import CudaModel
-from headrace_engine.backends.cuda.pool import bytes_a_block, kv_blocks
-from headrace_engine.backends.cuda.weights import side_by_side
+from headrace_engine.backends.cuda.weights.fused import side_by_side
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.config import WeightQuant
 from headrace_engine.models.layout import expected_shapes

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.host_blocks import HostBlocks
-from headrace_engine.backends.cuda.pool import KvPool, bytes_a_block, kv_blocks
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.device.host_blocks import HostBlocks
+from headrace_engine.backends.cuda.device.pool import KvPool, bytes_a_block, kv_blocks
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.models.spec import DecoderSpec
 

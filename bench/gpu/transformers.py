@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import torch
-from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.models.spec import DecoderSpec
 
 from bench.gpu.decode import Load, Measured

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from headrace_engine.backends.cpu.rows import padded_head_dim
-from headrace_engine.backends.cpu.storage import Storage
+from headrace_engine.backends.cpu.weights.rows import padded_head_dim
+from headrace_engine.backends.cpu.weights.storage import Storage
 from headrace_engine.backends.weight_file import Contents, read_file, write_file
 from headrace_engine.environment import cache_root
 from headrace_engine.models.files import ModelFiles

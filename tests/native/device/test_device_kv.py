@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.torch.spread import spread
+from headrace_engine.backends.torch.hadamard import spread
 from headrace_engine.native import Code, Dtype, Kv, Native, NativeError
 from headrace_engine.native.abi import AppendKv, CopyBlocks, KvBlocks
 from native.buffers import Output, stream_of

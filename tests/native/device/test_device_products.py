@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from headrace_engine.backends.cuda.activations import FP8_CAPABILITY
-from headrace_engine.backends.cuda.device import CudaDevice, Device
-from headrace_engine.backends.cuda.row_products import CodeProducts, PlainProducts, RowCodedWeight
+from headrace_engine.backends.cuda.device.device import CudaDevice, Device
+from headrace_engine.backends.cuda.weights.activations import FP8_CAPABILITY
+from headrace_engine.backends.cuda.weights.row_products import CodeProducts, PlainProducts, RowCodedWeight
 from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.native.abi import RowCodes
 from native.conftest import need_sim

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.torch.sampler import sample
+from headrace_engine.backends.torch.sampling.sampler import sample
 from headrace_engine.native import Code, Dtype, Native, NativeError
 from headrace_engine.native.abi import SampleRows
 from headrace_engine.sampling_params import SamplingParams

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from headrace_engine.backends.cuda.pool import bytes_a_block, kv_blocks
+from headrace_engine.backends.cuda.device.pool import bytes_a_block, kv_blocks
 from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.native import Native, load
 from native.build import ROOT

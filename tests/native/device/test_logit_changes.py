@@ -9,7 +9,7 @@ from array import array
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.torch.sampler import sample
+from headrace_engine.backends.torch.sampling.sampler import sample
 from headrace_engine.core.runner import LogitChanges, SequenceStep
 from headrace_engine.core.scheduling.logit_state import bit_mask
 from headrace_engine.sampling_params import SamplingParams

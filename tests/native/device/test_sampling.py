@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.torch.sampler import sample
+from headrace_engine.backends.torch.sampling.sampler import sample
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 from native.samplers import Samplers

@@ -10,8 +10,8 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.torch.philox import philox, seed_key, uniform
-from headrace_engine.backends.torch.sampler import sample
+from headrace_engine.backends.torch.sampling.philox import philox, seed_key, uniform
+from headrace_engine.backends.torch.sampling.sampler import sample
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 from native.samplers import Samplers

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from headrace_engine.backends.processors import python_processes
-from headrace_engine.backends.torch.processing import RowProcessors
-from headrace_engine.backends.torch.user_kernels import compile_kernel, device_kernels
+from headrace_engine.backends.torch.sampling.processing import RowProcessors
+from headrace_engine.backends.torch.sampling.user_kernels import compile_kernel, device_kernels
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.core.runner import Processing
 from headrace_engine.errors import BadProcessor

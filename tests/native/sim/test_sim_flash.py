@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from headrace_engine.backends.cuda.batch import CudaBatch
-from headrace_engine.backends.cuda.flash import FLASH, torch_attention
+from headrace_engine.backends.cuda.device.flash import FLASH, torch_attention
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.config import KvCacheMode

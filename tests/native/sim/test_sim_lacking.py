@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from headrace_engine.backends.cuda.packing import Packer
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.backends.cuda.steps import StepRunner
+from headrace_engine.backends.cuda.weights.packing import Packer
 from headrace_engine.errors import HeadraceError, InvalidArgument, OutOfMemory
 from headrace_engine.native import Code, NativeError
 from native.sim_runs import plan_for

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from headrace_engine.backends.cuda.device.pool import KV_MODES, KvPool, bytes_a_block
 from headrace_engine.backends.cuda.plain import plain_ops
 from headrace_engine.backends.cuda.plain_pool import plain_entries
-from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block
 from headrace_engine.config import ActivationQuant, KvCacheMode, WeightQuant
 from headrace_engine.core.runner import Sampled
 from headrace_engine.environment import PLAIN_VARIABLE

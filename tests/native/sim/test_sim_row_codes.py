@@ -11,9 +11,9 @@ import pytest
 import torch
 from headrace_engine.backends import cpu
 from headrace_engine.backends import torch as oracle
-from headrace_engine.backends.cuda.coded import CodedWeight
 from headrace_engine.backends.cuda.loading import CudaModel
-from headrace_engine.backends.cuda.row_products import RowCodedWeight
+from headrace_engine.backends.cuda.weights.quantized import CodedWeight
+from headrace_engine.backends.cuda.weights.row_products import RowCodedWeight
 from headrace_engine.config import ActivationQuant, ComputeDtype, WeightQuant
 from headrace_engine.core.runner import Runner, Scoring, SequenceStep
 from headrace_engine.environment import PLAIN_VARIABLE

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.backends import cpu
-from headrace_engine.backends.cuda import coded
-from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
 from headrace_engine.backends.cuda.loading import CudaModel
-from headrace_engine.backends.cuda.packing import Packer
-from headrace_engine.backends.cuda.row_products import RowCodedWeight
+from headrace_engine.backends.cuda.weights import quantized as coded
+from headrace_engine.backends.cuda.weights.packing import Packer
+from headrace_engine.backends.cuda.weights.quantized import CodedProducts, CodedWeight
+from headrace_engine.backends.cuda.weights.row_products import RowCodedWeight
 from headrace_engine.config import ActivationQuant, WeightQuant
 from headrace_engine.environment import CACHE_VARIABLE
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows, PackedMatrix

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import torch
-from headrace_engine.backends.cuda.device import Graph, Mark
-from headrace_engine.backends.cuda.flash import VaryingAttention, attention_by_sequence
+from headrace_engine.backends.cuda.device.device import Graph, Mark
+from headrace_engine.backends.cuda.device.flash import VaryingAttention, attention_by_sequence
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.backends.processors import NO_PROCESSES, Process
-from headrace_engine.backends.torch.processing import Kernel
+from headrace_engine.backends.torch.sampling.processing import Kernel
 from headrace_engine.commands import CorePlan, ProcessorFile
 from headrace_engine.native import load
 from torch import Tensor

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace_engine.backends.processors import told
-from headrace_engine.backends.torch.processing import Kernel
-from headrace_engine.backends.torch.user_kernels import not_compiled
+from headrace_engine.backends.torch.sampling.processing import Kernel
+from headrace_engine.backends.torch.sampling.user_kernels import not_compiled
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.errors import BadProcessor
 from torch import Tensor

@@ -16,7 +16,7 @@ from headrace_engine.backends.changed_row import allowed_bits, changed_row
 from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.processors import Process
 from headrace_engine.backends.torch import make_runner as make_torch
-from headrace_engine.backends.torch.logits import changed_logits
+from headrace_engine.backends.torch.sampling.logits import changed_logits
 from headrace_engine.commands import CorePlan, ProcessorFile
 from headrace_engine.config import ComputeDtype
 from headrace_engine.core.runner import LogitChanges, Processing, Runner, Sampled, SequenceStep

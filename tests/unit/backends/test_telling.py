@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends import telling
+from headrace_engine.backends import extra_outputs as telling
 from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.cpu import scoring
 from headrace_engine.backends.torch import make_runner as make_torch

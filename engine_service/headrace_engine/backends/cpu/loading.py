@@ -7,24 +7,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from headrace_engine.backends.cpu.arena import Arena
-from headrace_engine.backends.cpu.cache import ArenaContents
-from headrace_engine.backends.cpu.choices import (
+from headrace_engine.backends.cpu.nodes import choose_node_threads
+from headrace_engine.backends.cpu.processing import ProcessedRows
+from headrace_engine.backends.cpu.recording import Recorded, record_program
+from headrace_engine.backends.cpu.rope import RotaryTables, rotary_tables
+from headrace_engine.backends.cpu.scoring import Scorer
+from headrace_engine.backends.cpu.threads import ComputeThreads, choose_threads
+from headrace_engine.backends.cpu.weights.arena import Arena
+from headrace_engine.backends.cpu.weights.choices import (
     check_plan,
     choose_activations,
     choose_dtype,
     choose_kv,
     choose_storage,
 )
-from headrace_engine.backends.cpu.nodes import choose_node_threads
-from headrace_engine.backends.cpu.numbers import PLAIN
-from headrace_engine.backends.cpu.processing import ProcessedRows
-from headrace_engine.backends.cpu.recording import Recorded, record_program
-from headrace_engine.backends.cpu.rope import RotaryTables, rotary_tables
-from headrace_engine.backends.cpu.scoring import Scorer
-from headrace_engine.backends.cpu.storage import Storage
-from headrace_engine.backends.cpu.threads import ComputeThreads, choose_threads
-from headrace_engine.backends.cpu.weights import CpuWeights, Packer
+from headrace_engine.backends.cpu.weights.files import ArenaContents
+from headrace_engine.backends.cpu.weights.numbers import PLAIN
+from headrace_engine.backends.cpu.weights.packing import CpuWeights, Packer
+from headrace_engine.backends.cpu.weights.storage import Storage
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import CPU_SHARE, amount, positions_that_fit
 from headrace_engine.backends.planned import open_planned

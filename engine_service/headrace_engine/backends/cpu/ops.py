@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.backends.cpu.places import Activation, Places, RecordedOp
+from headrace_engine.backends.cpu.offsets import Activation, Places, RecordedOp
 from headrace_engine.backends.cpu.rope import RotaryTables
 from headrace_engine.models.decoder import Batch
 from headrace_engine.native import NO_VALUE, Activations, PackedMatrix, Product, Program, Rows

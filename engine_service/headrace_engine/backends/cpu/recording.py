@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace_engine.backends.cpu.offsets import plan_places
 from headrace_engine.backends.cpu.ops import RecordingOps
-from headrace_engine.backends.cpu.places import plan_places
 from headrace_engine.backends.cpu.rope import RotaryTables
-from headrace_engine.backends.cpu.rows import padded_head_dim
+from headrace_engine.backends.cpu.weights.rows import padded_head_dim
 from headrace_engine.commands import CorePlan
 from headrace_engine.models.decoder import Batch, Decoder
 from headrace_engine.models.spec import DecoderSpec

@@ -8,6 +8,7 @@ from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.host_blocks import HostBlocks
 from headrace_engine.backends.cpu.loading import LoadedModel, load_model
 from headrace_engine.backends.cpu.processing import unprocessed
+from headrace_engine.backends.extra_outputs import asks_more, tell
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import Memory as MemoryBudget
 from headrace_engine.backends.kv_size import host_bytes
@@ -19,7 +20,6 @@ from headrace_engine.backends.processors import (
     is_processed,
     python_processes,
 )
-from headrace_engine.backends.telling import asks_more, tell
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal

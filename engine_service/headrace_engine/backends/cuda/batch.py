@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.staging import Staging
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.device.staging import Staging
 from headrace_engine.backends.torch import batch as torch_batches
 from headrace_engine.backends.torch.attention import blocks_per_tile
 from headrace_engine.backends.torch.batch import TorchBatch

@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backend_choices import check_choices
-from headrace_engine.backends.cpu.choices import choose_storage
-from headrace_engine.backends.cuda.activations import choose_row_codes
+from headrace_engine.backends.cpu.weights.choices import choose_storage
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
-from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.flash import FLASH, FlashPrefill
-from headrace_engine.backends.cuda.lacking import WEIGHTS, check_kernels, told_of_memory
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.device.errors import WEIGHTS, check_kernels, told_of_memory
+from headrace_engine.backends.cuda.device.flash import FLASH, FlashPrefill
+from headrace_engine.backends.cuda.device.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
 from headrace_engine.backends.cuda.ops import CudaOps
-from headrace_engine.backends.cuda.packing import Packer
 from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
-from headrace_engine.backends.cuda.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
 from headrace_engine.backends.cuda.row_ops import FusedRowCodeOps, RowCodeOps
-from headrace_engine.backends.cuda.row_products import CodeProducts, PlainProducts
+from headrace_engine.backends.cuda.weights.activations import choose_row_codes
+from headrace_engine.backends.cuda.weights.packing import Packer
+from headrace_engine.backends.cuda.weights.quantized import CodedProducts, CodedWeight
+from headrace_engine.backends.cuda.weights.row_products import CodeProducts, PlainProducts
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.backends.kv_size import CUDA_RATIO, amount, positions_that_fit
 from headrace_engine.backends.planned import open_planned

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
-from headrace_engine.backends.cuda.coded import CodedProducts, CodedWeight
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.flash import FlashPrefill
-from headrace_engine.backends.cuda.pool import KvPool
-from headrace_engine.backends.cuda.row_products import RowCodedWeight
-from headrace_engine.backends.cuda.weights import spanning
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.device.flash import FlashPrefill
+from headrace_engine.backends.cuda.device.pool import KvPool
+from headrace_engine.backends.cuda.weights.fused import spanning
+from headrace_engine.backends.cuda.weights.quantized import CodedProducts, CodedWeight
+from headrace_engine.backends.cuda.weights.row_products import RowCodedWeight
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.models.decoder import Batch
 from headrace_engine.models.spec import DecoderSpec

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch
-from headrace_engine.backends.cuda.flash import FLASH
+from headrace_engine.backends.cuda.device.flash import FLASH
+from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain_pool import plain_entries
-from headrace_engine.backends.cuda.pool import KvPool
 from headrace_engine.backends.torch.attention import attention_of
 from headrace_engine.backends.torch.ops import normed
 from headrace_engine.backends.torch.rope import RotaryTable

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.ops import CudaOps, Weight
-from headrace_engine.backends.cuda.row_products import CodedRows, CodeProducts, RowCodedWeight, RowProducts
+from headrace_engine.backends.cuda.weights.row_products import CodedRows, CodeProducts, RowCodedWeight, RowProducts
 from headrace_engine.native import Dtype, Gate
 from headrace_engine.native.abi import GatedRows, RmsNormCodes
 

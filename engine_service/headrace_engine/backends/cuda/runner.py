@@ -8,18 +8,18 @@ from functools import partial
 
 import torch
 
-from headrace_engine.backends.cuda.device import CudaDevice, Device
-from headrace_engine.backends.cuda.flash import FLASH
-from headrace_engine.backends.cuda.host_blocks import HostBlocks
-from headrace_engine.backends.cuda.lacking import LARGEST_STEP, POOL, told_of_memory
+from headrace_engine.backends.cuda.device.device import CudaDevice, Device
+from headrace_engine.backends.cuda.device.errors import LARGEST_STEP, POOL, told_of_memory
+from headrace_engine.backends.cuda.device.flash import FLASH
+from headrace_engine.backends.cuda.device.host_blocks import HostBlocks
 from headrace_engine.backends.cuda.loading import CudaModel, load_model
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes
 from headrace_engine.backends.model_runner import ModelRunner, Room
 from headrace_engine.backends.processors import NO_PROCESSES, Process, device_sources, python_processes
-from headrace_engine.backends.torch.processing import RowProcessors
-from headrace_engine.backends.torch.user_kernels import compiled
+from headrace_engine.backends.torch.sampling.processing import RowProcessors
+from headrace_engine.backends.torch.sampling.user_kernels import compiled
 from headrace_engine.backends.torch.workspace import largest_step
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.flight import Flight, Landed

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
-from headrace_engine.backends.cuda.drawing import Draw, Drawing, PlainDrawing
-from headrace_engine.backends.cuda.flights import DEPTH, DeviceFlight
-from headrace_engine.backends.cuda.graphs import DecodeGraphs
+from headrace_engine.backends.cuda.device.graphs import DecodeGraphs
+from headrace_engine.backends.cuda.device.in_flight import DEPTH, DeviceFlight
+from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.plain import NOT_CAPTURED
-from headrace_engine.backends.cuda.pool import KvPool
+from headrace_engine.backends.cuda.sampling import Draw, Drawing, PlainDrawing
+from headrace_engine.backends.extra_outputs import asks_more
 from headrace_engine.backends.processors import is_processed
-from headrace_engine.backends.telling import asks_more
 from headrace_engine.backends.torch.runner import make_batch
-from headrace_engine.backends.torch.sampler import ProcessRow, sample
-from headrace_engine.backends.torch.telling import tell_of_states
+from headrace_engine.backends.torch.sampling.extra_outputs import tell_of_states
+from headrace_engine.backends.torch.sampling.sampler import ProcessRow, sample
 from headrace_engine.core.flight import Flight, Landed
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.errors import Internal

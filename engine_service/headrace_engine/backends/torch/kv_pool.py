@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.torch.spread import spread, spread_block
+from headrace_engine.backends.torch.hadamard import spread, spread_block
 from headrace_engine.config import KvCacheMode
 from headrace_engine.models.spec import DecoderSpec
 

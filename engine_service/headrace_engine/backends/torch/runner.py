@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from headrace_engine.backends.extra_outputs import asks_more
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes
 from headrace_engine.backends.model_runner import ModelRunner, Room
 from headrace_engine.backends.processors import NO_PROCESSES, Process, python_processes
-from headrace_engine.backends.telling import asks_more
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.host_blocks import HostBlocks, staged_bytes
 from headrace_engine.backends.torch.loading import LoadedModel, device_memory, load_model, positions_on
-from headrace_engine.backends.torch.processing import RowProcessors
-from headrace_engine.backends.torch.sampler import ProcessRow, sample
-from headrace_engine.backends.torch.telling import tell_of_states
-from headrace_engine.backends.torch.user_kernels import device_kernels
+from headrace_engine.backends.torch.sampling.extra_outputs import tell_of_states
+from headrace_engine.backends.torch.sampling.processing import RowProcessors
+from headrace_engine.backends.torch.sampling.sampler import ProcessRow, sample
+from headrace_engine.backends.torch.sampling.user_kernels import device_kernels
 from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, workspace_bytes
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep

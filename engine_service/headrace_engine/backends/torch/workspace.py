@@ -10,7 +10,7 @@ import torch
 from headrace_engine.backends.torch.attention import KEY_TILE
 from headrace_engine.backends.torch.batch import QUERY_TILE, TILES_AT_ONCE
 from headrace_engine.backends.torch.linear import ROW_TILE
-from headrace_engine.backends.torch.logits import LOGITS_AT_ONCE
+from headrace_engine.backends.torch.sampling.logits import LOGITS_AT_ONCE
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Scoring, SequenceStep
 from headrace_engine.models.spec import DecoderSpec

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
-from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.weights.blocks import BLOCK_TYPES
 from headrace_engine.models.loaders.gguf_types import STORAGE_TYPES
 from headrace_engine.native import Cpu, Memory, PackedMatrix, load
 

@@ -9,7 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
-from headrace_engine.backends.cpu.weights import Packer
+from headrace_engine.backends.cpu.weights.packing import Packer
 from headrace_engine.backends.weight_cache import cache_folder
 from headrace_engine.backends.weight_file import PAGE
 from headrace_engine.config import ComputeDtype, WeightQuant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from headrace_engine.backends.cpu.places import Activation, RecordedOp, plan_places
+from headrace_engine.backends.cpu.offsets import Activation, RecordedOp, plan_places
 from headrace_engine.native import Rows
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from headrace_engine.backends.cpu.quantize import quantized, quantized_matrix, scale_type
+from headrace_engine.backends.cpu.weights.quantize import quantized, quantized_matrix, scale_type
 from headrace_engine.native import Dtype, Format
 
 KINDS = [Format.INT8, Format.INT4]

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.cpu.numbers import to_bfloat16, to_float32
+from headrace_engine.backends.cpu.weights.numbers import to_bfloat16, to_float32
 from headrace_engine.config import ComputeDtype, WeightQuant
 from headrace_engine.errors import BadModel, OutOfMemory
 from headrace_engine.models.catalogue import open_model
@@ -199,7 +199,7 @@ def test_small_parts_and_many_threads_pack_the_same(tiny, monkeypatch):
     """Matrices are read some rows at a time."""
     with cpu_model(tiny, weight_quant=WeightQuant.INT4) as model:
         expected = {name: dense(weight) for name, weight in matrices(model).items()}
-    monkeypatch.setattr("headrace_engine.backends.cpu.weights._VALUES_AT_ONCE", 64 * 256)
+    monkeypatch.setattr("headrace_engine.backends.cpu.weights.packing._VALUES_AT_ONCE", 64 * 256)
     with cpu_model(tiny, weight_quant=WeightQuant.INT4, num_threads=4) as model:
         for name, weight in matrices(model).items():
             np.testing.assert_array_equal(dense(weight), expected[name])

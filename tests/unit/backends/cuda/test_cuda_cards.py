@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from headrace_engine.backends.cuda import cards
+from headrace_engine.backends.cuda.device import cards
 from headrace_engine.errors import InvalidArgument
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.cuda.buckets import bucket_of, bucket_sizes
-from headrace_engine.backends.cuda.cards import too_old
-from headrace_engine.backends.cuda.staging import Staging
-from headrace_engine.backends.cuda.weights import side_by_side, spanning
+from headrace_engine.backends.cuda.device.buckets import bucket_of, bucket_sizes
+from headrace_engine.backends.cuda.device.cards import too_old
+from headrace_engine.backends.cuda.device.staging import Staging
+from headrace_engine.backends.cuda.weights.fused import side_by_side, spanning
 from headrace_engine.models.spec import DecoderSpec, RopeSpec
 from hypothesis import given
 from hypothesis import strategies as st

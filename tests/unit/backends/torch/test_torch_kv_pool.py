@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from headrace_engine.backends.torch.hadamard import spread
 from headrace_engine.backends.torch.kv_pool import Codes, KvPool, token_bytes
-from headrace_engine.backends.torch.spread import spread
 from headrace_engine.config import KvCacheMode
 from headrace_engine.models.spec import DecoderSpec, RopeSpec
 from headrace_engine.native import Cpu, Kv

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from headrace_engine.backends.torch.logits import changed_logits
+from headrace_engine.backends.torch.sampling.logits import changed_logits
 from headrace_engine.sampling_params import SamplingParams
 from support.backends.logit_processors import CASES, VOCAB, Case, random_history, ruled_step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from headrace_engine.backends.torch.philox import philox, seed_key, uniform
+from headrace_engine.backends.torch.sampling.philox import philox, seed_key, uniform
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.torch.sampler import sample
+from headrace_engine.backends.torch.sampling.sampler import sample
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 from support.backends.exact_sampling import COMBINATIONS, DRAWS, assert_drawn_as_often, exact_probabilities

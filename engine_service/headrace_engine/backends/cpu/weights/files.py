@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.backends.cpu.arena import Arena
+from headrace_engine.backends.cpu.weights.arena import Arena
 from headrace_engine.backends.weight_file import matrix_fields, matrix_of
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.kv_size import amount
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.native import NativeError

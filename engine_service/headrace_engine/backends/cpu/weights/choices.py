@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace_engine.backend_choices import WEIGHT_GROUPS, check_choices, integers_needed
-from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
-from headrace_engine.backends.cpu.storage import Storage
+from headrace_engine.backends.cpu.weights.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.weights.storage import Storage
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, KvCacheMode, WeightQuant
 from headrace_engine.errors import InvalidArgument

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.processors import FUNCTION, LONGEST_SOURCE, device_sources, idle_device_sources, told
-from headrace_engine.backends.torch.processing import Kernel
+from headrace_engine.backends.torch.sampling.processing import Kernel
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.errors import BadProcessor
 from headrace_engine.regular_files import read_regular

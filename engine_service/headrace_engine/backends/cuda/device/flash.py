@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.pool import KvPool
+from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.native import Kv

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cpu.rows import TensorRows, orders_of
-from headrace_engine.backends.cpu.storage import Storage, all_rows, block_rows, joined, quantized_rows
-from headrace_engine.backends.cpu.weights import row_parts
-from headrace_engine.backends.cuda.activations import multiplies_codes
-from headrace_engine.backends.cuda.coded import CodedWeight
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.kept import DeviceContents, layout_of
-from headrace_engine.backends.cuda.row_packing import SCALE_BYTES, fp8_weight, int8_weight
-from headrace_engine.backends.cuda.row_products import RowCodedWeight
-from headrace_engine.backends.cuda.weights import sharing_input, side_by_side
+from headrace_engine.backends.cpu.weights.packing import row_parts
+from headrace_engine.backends.cpu.weights.rows import TensorRows, orders_of
+from headrace_engine.backends.cpu.weights.storage import Storage, all_rows, block_rows, joined, quantized_rows
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.weights.activations import multiplies_codes
+from headrace_engine.backends.cuda.weights.files import DeviceContents, layout_of
+from headrace_engine.backends.cuda.weights.fused import sharing_input, side_by_side
+from headrace_engine.backends.cuda.weights.quantized import CodedWeight
+from headrace_engine.backends.cuda.weights.row_packing import SCALE_BYTES, fp8_weight, int8_weight
+from headrace_engine.backends.cuda.weights.row_products import RowCodedWeight
 from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
 from headrace_engine.core.runner import Progress
 from headrace_engine.model_types import ModelPhase

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.row_products import MULTIPLE
+from headrace_engine.backends.cpu.weights.blocks import BLOCK_TYPES
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.weights.row_products import MULTIPLE
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ActivationQuant, WeightQuant
 from headrace_engine.errors import InvalidArgument

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.native import Dtype
 from headrace_engine.native.abi import QuantizeRows, RowCodes, ScaledSums
 

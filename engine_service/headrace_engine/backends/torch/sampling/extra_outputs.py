@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from headrace_engine.backends.telling import tell
-from headrace_engine.backends.torch.sampler import sample
+from headrace_engine.backends.extra_outputs import tell
+from headrace_engine.backends.torch.sampling.sampler import sample
 from headrace_engine.backends.torch.workspace import rows_at_once
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.models.decoder import Decoder

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.flights import DEPTH
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.device.in_flight import DEPTH
 
 _ALIGNMENT = 16
 """Of each array: bytes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
-from headrace_engine.backends.cuda.device import Mark
+from headrace_engine.backends.cuda.device.device import Mark
 from headrace_engine.core.runner import Sampled
 
 DEPTH = 2

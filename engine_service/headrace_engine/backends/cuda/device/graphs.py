@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from headrace_engine.backends.cuda.buckets import bucket_of, bucket_sizes
-from headrace_engine.backends.cuda.device import Device, Graph
+from headrace_engine.backends.cuda.device.buckets import bucket_of, bucket_sizes
+from headrace_engine.backends.cuda.device.device import Device, Graph
 from headrace_engine.models.decoder import Batch, Extent
 
 

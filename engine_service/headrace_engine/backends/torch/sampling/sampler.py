@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.torch.logits import CUT, Told, changed_logits, params_of, parts, told_logprobs
-from headrace_engine.backends.torch.philox import philox, seed_key, uniform
+from headrace_engine.backends.torch.sampling.logits import CUT, Told, changed_logits, params_of, parts, told_logprobs
+from headrace_engine.backends.torch.sampling.philox import philox, seed_key, uniform
 from headrace_engine.core.runner import Processing, Sampled, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.device import Device
+from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.native.abi import Coded, CodedLimit, CodedLinear, CodedRows
 from headrace_engine.native.coded import CodedMatrix
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.row_products import CodeProducts, RowCodedWeight
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.weights.row_products import CodeProducts, RowCodedWeight
 from headrace_engine.models.files import NOT_FINITE, TensorInfo
 from headrace_engine.models.weights import read_tensor
 from headrace_engine.native import Dtype, Matrix, MatrixRows

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.device import Device, Mark
-from headrace_engine.backends.cuda.pool import KvPool
+from headrace_engine.backends.cuda.device.device import Device, Mark
+from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.native.abi import CopyBlocks
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
-from headrace_engine.backends.cpu.numbers import to_bfloat16, to_float16
-from headrace_engine.backends.cpu.quantize import quantized, quantized_matrix, scale_type
-from headrace_engine.backends.cpu.rows import TensorRows
+from headrace_engine.backends.cpu.weights.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.weights.numbers import to_bfloat16, to_float16
+from headrace_engine.backends.cpu.weights.quantize import quantized, quantized_matrix, scale_type
+from headrace_engine.backends.cpu.weights.rows import TensorRows
 from headrace_engine.config import ComputeDtype, WeightQuant
 from headrace_engine.models.files import BEYOND_FLOAT16, NOT_FINITE
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows

@@ -9,10 +9,10 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.cards import check_card
-from headrace_engine.backends.cuda.flash import VaryingAttention, torch_attention
-from headrace_engine.backends.torch.processing import Kernel
-from headrace_engine.backends.torch.user_kernels import compile_kernel
+from headrace_engine.backends.cuda.device.cards import check_card
+from headrace_engine.backends.cuda.device.flash import VaryingAttention, torch_attention
+from headrace_engine.backends.torch.sampling.processing import Kernel
+from headrace_engine.backends.torch.sampling.user_kernels import compile_kernel
 from headrace_engine.backends.torch.workspace import measured_bytes
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.native import Native, load

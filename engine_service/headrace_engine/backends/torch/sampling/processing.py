@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headrace_engine.backends.processors import Process, run_process, wrong_logit
-from headrace_engine.backends.torch.logits import CUT
+from headrace_engine.backends.torch.sampling.logits import CUT
 from headrace_engine.core.runner import Processing
 
 Kernel = Callable[[Tensor, Tensor, Tensor], None]

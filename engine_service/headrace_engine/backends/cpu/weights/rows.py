@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.backends.cpu.blocks import BLOCK_TYPES
-from headrace_engine.backends.cpu.numbers import PLAIN, Floats, to_float32
+from headrace_engine.backends.cpu.weights.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.weights.numbers import PLAIN, Floats, to_float32
 from headrace_engine.models.blocks import dequantized
 from headrace_engine.models.files import TensorInfo
 from headrace_engine.models.mapped import map_tensor

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.backends.cpu.arena import Arena, room_for
-from headrace_engine.backends.cpu.rows import TensorRows, orders_of
-from headrace_engine.backends.cpu.storage import (
+from headrace_engine.backends.cpu.weights.arena import Arena, room_for
+from headrace_engine.backends.cpu.weights.rows import TensorRows, orders_of
+from headrace_engine.backends.cpu.weights.storage import (
     FORMATS,
     Storage,
     block_rows,

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.flights import DEPTH
-from headrace_engine.backends.cuda.staging import Staging
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.device.in_flight import DEPTH
+from headrace_engine.backends.cuda.device.staging import Staging
 from headrace_engine.backends.draw_structs import ROW_BYTES, DrawStructs
-from headrace_engine.backends.torch.sampler import sample
+from headrace_engine.backends.torch.sampling.sampler import sample
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.native import Dtype
 from headrace_engine.native import Sampled as SampledStruct

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headrace_engine.backends.cuda.coded import CodedWeight
-from headrace_engine.backends.cuda.device import Device
-from headrace_engine.backends.cuda.row_packing import SCALE_BYTES
-from headrace_engine.backends.cuda.row_products import RowCodedWeight
+from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.weights.quantized import CodedWeight
+from headrace_engine.backends.cuda.weights.row_packing import SCALE_BYTES
+from headrace_engine.backends.cuda.weights.row_products import RowCodedWeight
 from headrace_engine.backends.weight_file import matrix_fields, matrix_of
 from headrace_engine.native import Dtype
 from headrace_engine.native.abi import RowCodes

@@ -1,0 +1,1 @@
+"""Weights in memory: packed from the files of a model, as numbers or quantized."""

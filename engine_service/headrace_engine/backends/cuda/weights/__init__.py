@@ -1,0 +1,1 @@
+"""Weights on a device: as numbers, and quantized."""
