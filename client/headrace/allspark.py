@@ -1,9 +1,9 @@
-"""Configs under the names that DashInfer has for them.
+"""Builders of configs with the names of DashInfer.
 
     config = ASGenerationConfigBuilder().do_sample().max_length(512).temperature(0.7).top_k(50).build()
     handle, queue = client.start_request("smol", "Once upon a time", **config)
 
-Values that cannot be sent, and names that are none, are refused where they are set.
+Invalid values and unknown names raise when they are set.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _OWN_ID = "pass it to start_request as request_id"
 
 
 class ASGenerationConfigBuilder(GenerationSetters):
-    """Builds a generation config, field by field or from a dict; `build()` gives keywords for `start_request`.
+    """Builds a generation config field by field or from a dict; `build()` returns keywords for `start_request`.
 
-    Every method but `build` returns the builder. Fields, ranges and defaults are those of
-    `headrace.fields.GenerationFields`; what is not set is the model's own default. DashInfer's spellings are taken:
-    one id as `eos_token_id`, `num_return_sequences` for `n`, and {"type": "json_object", "json_schema": …} as
+    All methods but `build` return the builder. Fields, ranges and defaults are those of
+    `headrace.fields.GenerationFields`; a field that is not set has the model's default. DashInfer's forms are accepted:
+    a single id as `eos_token_id`, `num_return_sequences` for `n`, and {"type": "json_object", "json_schema": …} as
     `response_format`.
 
     Args:
-        hf_gen_config: a Hugging Face GenerationConfig (or the contents of a generation_config.json) to begin with.
-        seed: seed of the draws; None: the engine draws one and reports it.
-        eos_token_id: ids that end the request, where hf_gen_config names none; None: the model's.
+        hf_gen_config: a Hugging Face GenerationConfig, or the contents of a generation_config.json, to start from.
+        seed: seed of the sampling; None: a random one, which the engine reports.
+        eos_token_id: ids that end the request if hf_gen_config has none; None: those of the model.
 
     Raises:
-        TypeError: `update` was given a name that is no field; the nearest one is named.
-        InvalidRequestError: a value of the wrong kind, told by the method that was given it.
+        TypeError: `update` got an unknown name; a similar one is named.
+        InvalidRequestError: a value has the wrong type; raised by the method that sets it.
     """
 
     message: ClassVar[type[Message]] = generation_pb2.GenerationConfig
@@ -49,7 +49,7 @@ class ASGenerationConfigBuilder(GenerationSetters):
         "vocab": _OWN_VOCABULARY, "vocab_type": _OWN_VOCABULARY, "uuid": _OWN_ID, "user_request_id": _OWN_ID,
     }  # fmt: skip
 
-    num_return_sequences = Setter[int]("Sequences to return.")
+    num_return_sequences = Setter[int]("Number of sequences to return.")
 
     def __init__(
         self,
@@ -65,15 +65,15 @@ class ASGenerationConfigBuilder(GenerationSetters):
             self.update({"seed": seed})
 
     def log_probs(self, enable_logprobs: bool, top_logprobs: int | None = None) -> Self:
-        """Sets logprobs and top_logprobs."""
+        """Set logprobs and top_logprobs."""
         return self.update({"logprobs": enable_logprobs, "top_logprobs": top_logprobs})
 
     def with_mm_info(self, info: Sequence[Mapping[str, Any]]) -> Self:
-        """Sets mm_info."""
+        """Set mm_info."""
         return self.update({"mm_info": info})
 
     def converted(self, field: str, value: Any) -> Any:
-        """A value as it is written here, from how DashInfer writes it."""
+        """Return a value in our form, from DashInfer's."""
         if field == "eos_token_id" and isinstance(value, int) and not isinstance(value, bool):
             return [value]
         if field == "response_format" and isinstance(value, Mapping):
@@ -82,7 +82,7 @@ class ASGenerationConfigBuilder(GenerationSetters):
 
 
 def _response_format(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A JSON object that is to satisfy a schema is written as a json_object there."""
+    """Return a response format in our form; DashInfer writes "json_object" with a schema for "json_schema"."""
     schema = value.get("json_schema")
     if value.get("type") != "json_object" or "json_schema" not in value:
         return value
@@ -99,7 +99,7 @@ class AsCacheMode(Enum):
 
 
 class TargetDevice(Enum):
-    """Kind of device that computes."""
+    """Kind of compute device."""
 
     CUDA = "CUDA"
     CPU = "CPU"
@@ -107,10 +107,10 @@ class TargetDevice(Enum):
 
 
 class AsModelRuntimeConfigBuilder(ConfigBuilder):
-    """Builds the config of an install; `build()` gives keywords for `install_model`.
+    """Builds the config of an install; `build()` returns keywords for `install_model`.
 
-    Every method but `build` returns the builder. Fields, ranges and defaults are those of
-    `headrace.fields.InstallFields`, and what DashInfer calls otherwise goes by its name there too.
+    All methods but `build` return the builder. Fields, ranges and defaults are those of
+    `headrace.fields.InstallFields`; DashInfer's names are accepted too.
     """
 
     message: ClassVar[type[Message]] = runtime_pb2.RuntimeConfig
@@ -123,25 +123,25 @@ class AsModelRuntimeConfigBuilder(ConfigBuilder):
 
     model_name = Setter[str]("Name for all later calls; unique in one engine.")
     model_path = Setter[str]("Directory, file or hub name, on the engine's host.")
-    num_threads = Setter[int]("Compute threads on a CPU; 0: the physical cores one may use.")
-    max_batch = Setter[int]("Sequences in one step.")
-    max_length = Setter[int]("Tokens of the longest sequence, prompt and generated.")
-    max_prefill_length = Setter[int]("Tokens computed in one step.")
+    num_threads = Setter[int]("Number of compute threads on a CPU; 0: the available physical CPU cores.")
+    max_batch = Setter[int]("Maximum number of sequences in a step.")
+    max_length = Setter[int]("Maximum length of a sequence in tokens, prompt and generated.")
+    max_prefill_length = Setter[int]("Maximum number of prompt tokens computed in a step.")
     kv_cache_mode = Setter[AsCacheMode | str]("How keys and values are stored.")
-    kv_cache_span_size = Setter[int]("Tokens in a KV block.")
+    kv_cache_span_size = Setter[int]("Number of tokens in a KV block.")
     prefill_cache = Flag("Reuse keys and values of equal prefixes.")
     prefix_cache_ttl = Setter[Seconds]("Seconds after which unused cached blocks are dropped.")
-    lora_max_rank = Setter[int]("Largest rank of an adapter.")
-    lora_max_num = Setter[int]("Adapters that may be loaded at once.")
+    lora_max_rank = Setter[int]("Maximum rank of an adapter.")
+    lora_max_num = Setter[int]("Maximum number of loaded adapters.")
 
     def model_dir(self, model_dir: str, file_name_prefix: str = "") -> Self:
-        """Sets model_path, and the base name of the files where one directory holds several models."""
+        """Set model_path, and the base name of the files if a directory contains several models."""
         return self.update({"model_path": model_dir, "file_prefix": file_name_prefix or None})
 
     def compute_unit(
         self, target_device: TargetDevice | str, device_id_array: Sequence[int] = (), compute_thread_in_device: int = 0
     ) -> Self:
-        """Sets compute_unit, device_list and num_threads."""
+        """Set compute_unit, device_list and num_threads."""
         return self.update({
             "compute_unit": target_device,
             "device_list": device_id_array,
@@ -149,7 +149,7 @@ class AsModelRuntimeConfigBuilder(ConfigBuilder):
         })  # fmt: skip
 
     def set_compute_unit_from_str(self, compute_unit: str) -> Self:
-        """Sets compute_unit and device_list from a text such as "CUDA:0,1" or "CPU"."""
+        """Set compute_unit and device_list from a string such as "CUDA:0,1" or "CPU"."""
         kind, _, devices = compute_unit.partition(":")
         numbers = [number.strip() for number in devices.split(",") if number.strip()]
         if not all(number.isdecimal() for number in numbers):
@@ -157,13 +157,13 @@ class AsModelRuntimeConfigBuilder(ConfigBuilder):
         return self.update({"compute_unit": kind.strip(), "device_list": [int(number) for number in numbers]})
 
     def build(self) -> dict[str, Any]:
-        """The fields that were set: keywords for `install_model`, with the model's name and path."""
+        """Return the fields that are set, including the model's name and path: keywords for `install_model`."""
         fields = super().build()
         names = {"model_name": "name", "model_path": "path"}
         return {names.get(field, field): value for field, value in fields.items()}
 
     def converted(self, field: str, value: Any) -> Any:
-        """A value as it is written here: enums by the names that they have on the wire."""
+        """Return a value in our form: the wire's names of enums."""
         if isinstance(value, AsCacheMode | TargetDevice):
             return value.value
         if field == "kv_cache_mode" and isinstance(value, str) and value in AsCacheMode.__members__:

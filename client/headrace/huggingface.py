@@ -1,4 +1,4 @@
-"""A GenerationConfig of Hugging Face transformers as fields of ours."""
+"""Converting a GenerationConfig of Hugging Face transformers into our fields."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from headrace.errors import InvalidRequestError
 
 @runtime_checkable
 class GenerationConfig(Protocol):
-    """What transformers.GenerationConfig offers of itself."""
+    """The part of transformers.GenerationConfig that is used here."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, by name."""
+        """Return all fields, by name."""
 
 
 _SAME = (
     "max_length", "max_new_tokens", "min_length", "min_new_tokens", "do_sample", "temperature", "top_k", "top_p",
     "min_p", "repetition_penalty", "no_repeat_ngram_size", "bad_words_ids",
 )  # fmt: skip
-"""Fields that are called the same and do the same."""
+"""Fields with the same name and meaning."""
 
 _RENAMED = {"stop_strings": "stop_words", "num_return_sequences": "n", "max_time": "deadline"}
 
@@ -35,7 +35,7 @@ _SILENT = frozenset({
     "assistant_ensemble_weight", "assistant_lookbehind", "target_lookbehind", "prompt_lookup_num_tokens",
     "max_matching_ngram_size",
 })  # fmt: skip
-"""Fields about how transformers computes and what it returns: they do not change what is generated."""
+"""Fields that change how transformers computes or what it returns, but not what is generated; they are ignored."""
 
 _NEUTRAL = {
     "num_beam_groups": 1, "diversity_penalty": 0.0, "penalty_alpha": 0.0, "typical_p": 1.0, "top_h": 1.0,
@@ -44,27 +44,27 @@ _NEUTRAL = {
     "sequence_bias": None, "forced_bos_token_id": None, "forced_eos_token_id": None, "force_words_ids": None,
     "constraints": None, "watermarking_config": None, "dola_layers": None, "token_healing": False,
 }  # fmt: skip
-"""Fields that have no counterpart, with the value that asks for nothing."""
+"""Fields that are not supported, with the value that has no effect."""
 
 _OTHERS = ("eos_token_id", "suppress_tokens", "num_beams", "early_stopping", "length_penalty")
 
 KNOWN = (*_SAME, *_RENAMED, *_OTHERS, *_NEUTRAL, *_SILENT)
-"""All fields that transformers has, or had."""
+"""All fields of current and earlier versions of transformers."""
 
 
 def fields_of(config: GenerationConfig | Mapping[str, Any]) -> dict[str, Any]:
-    """What a generation config asks, as keywords of `start_request`.
+    """Return the fields that are set in a generation config, as keywords of `start_request`.
 
-    Taken is what is set, and nothing is filled in: what is left out is the model's own default. `early_stopping` and
-    `length_penalty` speak of beam search there: the first is not taken, the second only with `num_beams` above 1.
-    `suppress_tokens` become `bad_words_ids`.
+    Fields that are not set keep the model's own default. `suppress_tokens` become `bad_words_ids`. In transformers
+    `early_stopping` and `length_penalty` are about beam search: the first is ignored, and so is the second unless
+    `num_beams` is above 1.
 
     Args:
         config: a transformers.GenerationConfig, or the contents of a generation_config.json.
 
     Raises:
-        TypeError: what is no config, or has a field that transformers does not have; the nearest one is named.
-        InvalidRequestError: NOT_SUPPORTED, a field that changes what is generated and has no counterpart here.
+        TypeError: it is not a config, or has a field that transformers does not have; a similar one is named.
+        InvalidRequestError: NOT_SUPPORTED; a field that changes what is generated is not supported here.
     """
     given = {name: value for name, value in _as_mapping(config).items() if value is not None}
     for name, value in given.items():

@@ -1,10 +1,10 @@
-"""LMDeploy's GenerationConfig, with the names and defaults that it documents.
+"""A GenerationConfig with the names and defaults of LMDeploy.
 
     config = GenerationConfig(top_p=0.8, top_k=40, temperature=0.8, max_new_tokens=1024)
     for text in client.generate("smol", "Once upon a time", **config.build()):
         print(text, end="")
 
-Fields that only Headrace has are taken beside them.
+It accepts all other fields of Headrace too.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class GenerationFields(TypedDict, total=False):
     """The fields of LMDeploy's GenerationConfig.
 
     Attributes:
-        n: sequences to return. Default 1.
-        max_new_tokens: most tokens generated. Default 512.
-        do_sample: draw tokens. Default: drawn where top_k is not 1.
-        top_p: keep the smallest set whose probability reaches this. Default 1.0.
-        top_k: keep the k most likely. Default 1: the most likely is taken.
-        min_p: keep tokens at least this share as likely as the most likely.
-        temperature: divides the logits. Default 0.8.
-        repetition_penalty: 1.0, the default, is off.
-        ignore_eos: EOS does not end the request. Default False.
-        random_seed: seed of the draws. Default: drawn and reported.
+        n: number of sequences to return. Default 1.
+        max_new_tokens: maximum number of generated tokens. Default 512.
+        do_sample: sample tokens. Default: True unless top_k is 1.
+        top_p: keep the smallest set of tokens whose probability reaches this value. Default 1.0.
+        top_k: keep the k most likely tokens. Default 1: always the most likely one.
+        min_p: keep tokens whose probability is at least this fraction of the most likely one's.
+        temperature: divisor of the logits. Default 0.8.
+        repetition_penalty: penalty of ids in the prompt and the generated tokens. Default 1.0: off.
+        ignore_eos: do not end the request at EOS. Default False.
+        random_seed: seed of the sampling. Default: random, and reported.
         stop_words: strings that end the request.
-        stop_token_ids: ids that end it.
-        bad_words: strings never generated.
-        bad_token_ids: ids never generated.
-        min_new_tokens: fewest tokens generated before EOS or a stop.
+        stop_token_ids: ids that end the request.
+        bad_words: strings that are never generated.
+        bad_token_ids: ids that are never generated.
+        min_new_tokens: minimum number of generated tokens before EOS or a stop.
         skip_special_tokens: leave special tokens out of the text. Default True.
-        include_stop_str_in_output: keep the text of the stop.
-        logprobs: log-probabilities of every token with so many alternatives.
+        include_stop_str_in_output: keep the text of the stop word.
+        logprobs: return logprobs of every token with this number of alternatives.
         response_format: {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": …, "schema": {…}}} or
             {"type": "regex_schema", "regex_schema": …}.
     """
@@ -72,20 +72,20 @@ _DEFAULTS: GenerationFields = {
 }  # fmt: skip
 
 _WRAPPER = ("name", "schema", "description", "strict")
-"""Keys of what LMDeploy wraps a schema in."""
+"""Keys of the object that contains the schema in LMDeploy."""
 
 
 class GenerationConfig(ConfigBuilder):
-    """How to generate, as LMDeploy writes it; `build()` gives keywords for `start_request` and `generate`.
+    """A generation config with LMDeploy's names; `build()` returns keywords for `start_request` and `generate`.
 
-    What is left out has LMDeploy's default, and not the model's. None instead of a value: the model's own default.
+    A field that is not given has LMDeploy's default; one that is None has the model's default.
 
     Args:
-        **fields: those of `GenerationFields` above. Fields that only we have are taken too.
+        **fields: fields of `GenerationFields` above, or any other field of `headrace.fields.GenerationFields`.
 
     Raises:
-        TypeError: a name that is no field; the nearest one is named.
-        InvalidRequestError: a value of the wrong kind.
+        TypeError: there is no such field; a similar one is named.
+        InvalidRequestError: a value has the wrong type.
     """
 
     message: ClassVar[type[Message]] = generation_pb2.GenerationConfig
@@ -98,7 +98,7 @@ class GenerationConfig(ConfigBuilder):
         self.update({**_DEFAULTS, **fields})
 
     def update(self, fields: Mapping[str, Any]) -> GenerationConfig:
-        """Sets several fields; where one of them is wrong, none."""
+        """Set several fields; set none of them if one is invalid."""
         changed = dict(fields)
         top = changed.get("logprobs")
         if top is not None and not isinstance(top, bool):
@@ -108,7 +108,7 @@ class GenerationConfig(ConfigBuilder):
         return super().update(changed)
 
     def converted(self, field: str, value: Any) -> Any:
-        """A value as it is written here, from how LMDeploy writes it."""
+        """Return a value in our form, from LMDeploy's."""
         if field != "response_format" or not isinstance(value, Mapping):
             return value
         return _response_format(value)

@@ -1,1 +1,1 @@
-"""The calls of clients, and what they share."""
+"""The methods of both clients, and the connections that they share."""

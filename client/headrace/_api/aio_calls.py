@@ -1,4 +1,4 @@
-"""The asynchronous client's calls: those of `ModelCalls` and `RequestCalls`, awaited."""
+"""The methods of the asynchronous client: those of `ModelCalls` and `RequestCalls`, awaited."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 
 class AsyncVerbs:
-    """Where the verbs of an asynchronous client wait."""
+    """The asynchronous client's part of every method: making a call and awaiting its response."""
 
     _connection: AsyncConnection
 
@@ -50,7 +50,7 @@ class AsyncVerbs:
     ) -> Result:
         return read(await self._connection.call(method, request, answer, timeout=timeout, **about))
 
-    # It answers what `_ask` does.
+    # It returns the coroutine of `_ask`.
     _quick = ModelCalls._quick
 
     def _watch(self, method: str, request: Message, read: Callable[[Any], Result]) -> AsyncMessageIterator[Result]:
@@ -58,9 +58,10 @@ class AsyncVerbs:
 
 
 class AsyncModelCalls(AsyncVerbs):
-    """Installing, starting and watching models; facts and figures of servers: `ModelCalls`, awaited.
+    """Methods to install, start and watch models, and to get information and statistics of servers.
 
-    `watch_model` and `watch_engine_stats` are plain calls, whose answers are iterated over with `async for`.
+    They are those of `ModelCalls`, awaited. `watch_model` and `watch_engine_stats` are not awaited: iterate over their
+    results with `async for`.
     """
 
     install_model = awaited(ModelCalls.install_model)
@@ -79,14 +80,15 @@ class AsyncModelCalls(AsyncVerbs):
 
 
 class AsyncRequestCalls(AsyncModelCalls):
-    """Starting, following and ending requests: `RequestCalls`, awaited.
+    """Methods to start, follow, stop and release requests.
 
-    `generate` is a plain call, whose text is iterated over with `async for`; that is what starts the request.
+    They are those of `RequestCalls`, awaited. `generate` is not awaited: iterating over its result with `async for`
+    starts the request.
 
-    Cancelling a call ends it; what it asked for goes on where it had begun. Cancelling `start_request` leaves nothing
-    behind: a request that was started all the same is released, unless the caller chose its request_id and so can find
-    it again. Cancelling a step of `generate` releases its request before the cancellation goes on; cancelling the first
-    step, which starts it, soon after: nobody waits for the start of what nobody wants any more.
+    Cancelling a call does not undo what the server has begun, with one exception: if `start_request` is cancelled and
+    the request was started anyway, it is released, unless the caller chose its request_id and so can find it again.
+    Cancelling a step of `generate` releases its request before the cancellation is raised; in the first step, which
+    starts it, soon after.
     """
 
     start_request = awaited_as(RequestCalls.start_request, tuple[str, AsyncResultQueue])
@@ -100,7 +102,7 @@ class AsyncRequestCalls(AsyncModelCalls):
     async def list_requests(
         self, model: str = "", *, running_only: bool = False, timeout: float | None = None
     ) -> list[RequestInfo]:
-        """One's requests that are not released, newest first; as `RequestCalls.list_requests`."""
+        """Return this owner's unreleased requests, newest first; as `RequestCalls.list_requests`."""
         request = calls.list_requests(model, running_only=running_only)
         found: list[RequestInfo] = []
         while True:
@@ -121,8 +123,8 @@ class AsyncRequestCalls(AsyncModelCalls):
     def _started(self, answer: wire.StartRequestResponse) -> tuple[str, AsyncResultQueue]:
         accepted = answer.request
         self._connection.requests.started(accepted.handle)
-        places = calls.indices(accepted)
-        queues = [open_async_queue(self._connection, accepted, index, first=True) for index in places]
+        indices = calls.indices(accepted)
+        queues = [open_async_queue(self._connection, accepted, index, first=True) for index in indices]
         if len(queues) > 1:
             AsyncResultQueue.join(queues)
         return accepted.handle, queues[0]
@@ -135,16 +137,22 @@ class AsyncRequestCalls(AsyncModelCalls):
     async def _start(
         self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool, text: bool = False
     ) -> tuple[str, AsyncResultQueue]:
-        """Starts a request; whoever is cancelled meanwhile does not know whether there is one, so that is seen to.
+        """Start a request; if cancelled, release it in the background, as the caller never learns its handle.
 
-        `text`: it ends with its text, whoever chose its id.
+        A task of the connection owns the call, so that cancelling the caller does not lose the response.
+
+        Args:
+            request: the request.
+            timeout: seconds; None: the client's timeout.
+            drawn: its id was generated here, so the caller cannot find it again.
+            text: it belongs to a text stream, which releases it whoever chose the id.
         """
         starting = self._connection.starts.spawn(self._start_now(request, timeout, drawn=drawn), "headrace-start")
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             if starting.cancelled() and not being_cancelled():
-                # The end of the connection did that, and who waits here must hear of it.
+                # The connection was closed and cancelled the task; this caller was not cancelled.
                 raise error_from_status(client_closed()) from None
             if not (drawn or text) or starting.cancelling() or self._connection.ending:
                 starting.cancel()
@@ -153,7 +161,7 @@ class AsyncRequestCalls(AsyncModelCalls):
             raise
 
     async def _undo(self, starting: asyncio.Task[tuple[str, AsyncResultQueue]]) -> None:
-        """Releases what nobody will ever know the handle of."""
+        """Release a request whose caller was cancelled before it got the handle."""
         done, _ = await asyncio.wait([starting], timeout=GIVE_BACK_TIMEOUT)
         if not done:
             starting.cancel()
@@ -171,12 +179,12 @@ class AsyncRequestCalls(AsyncModelCalls):
         try:
             await self._give_back(handle)
         except UnavailableError:
-            if not drained:  # Otherwise its engine took it along.
+            if not drained:  # Else its drained engine is gone, and so is it.
                 raise
             requests.released(handle)
 
     async def _give_back(self, handle: str) -> None:
-        """Releases a request, without trying for long."""
+        """Release a request with one attempt."""
         request = wire.ReleaseRequestRequest(handle=handle)
 
         def released(answer: wire.ReleaseRequestResponse) -> None:

@@ -1,4 +1,4 @@
-"""Calls with retries over a transport in an event loop: what all methods of an asynchronous client share."""
+"""Calls with retries over a transport in an event loop, for all methods of the asynchronous client."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class AsyncConnection(BaseConnection):
-    """A transport, and what is going on over it.
+    """A transport with its session, its open requests and its tasks.
 
-    The arguments are those of `Connection`.
+    The arguments are those of `Connection`. It owns all tasks of the client: `close` awaits the cleanups, then cancels
+    and awaits the others.
 
     Attributes:
-        home: the loop in which all of this happens.
-        pumps: tasks that fill readers where there are no sessions; they end with the connection.
-        starts: tasks that start requests; they end with the connection.
-        cleanups: tasks that give back what nobody wants any more; the connection is closed after them.
+        home: the client's event loop.
+        pumps: tasks that fill readers without a session.
+        starts: tasks that start requests.
+        cleanups: tasks that release requests which their callers no longer need.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class AsyncConnection(BaseConnection):
         before_retry: Callable[[int], None] | None = None,
         policy: RetryPolicy | None = None,
     ) -> Answer:
-        """The answer to a call, as `Connection.call`. Cancelling it ends the call."""
+        """Return the response to a call, as `Connection.call`. Cancelling it ends the call."""
         self._prepare(request)
         attempts = Attempts(policy or self.policy, self.clock, check_timeout(timeout))
         while True:
@@ -76,17 +77,17 @@ class AsyncConnection(BaseConnection):
                 before_retry(attempts.failures)
 
     def stream(self, method: str, request: Message, *, timeout: float | None = None) -> AsyncMessageStream:
-        """The answers to a streaming call, tried once. Iterating raises CallError."""
+        """Open a streaming call, without retries. Iterating raises CallError."""
         self._prepare(request)
         return self._transport.stream(method, request, timeout=timeout)
 
     @property
     def ending(self) -> bool:
-        """Whether this is over, or its loop is ending: nothing that begins now would be waited for."""
+        """True if it is closed or its loop is ending, so that no new task would be awaited."""
         return self.session.ended or self.closed
 
     async def close(self) -> None:
-        """Ends everything; blocked reads wake."""
+        """Close the connection; blocked reads raise UnavailableError."""
         self.home.enter()
         try:
             await self.cleanups.wait()
@@ -111,7 +112,7 @@ class AsyncConnection(BaseConnection):
 
 
 _abandoned = Tasks()
-"""Closes transports of clients that were dropped."""
+"""Tasks that close the transports of dropped clients; nothing else refers to them."""
 
 
 def _abandon(session: AsyncSessionDriver, transport: AsyncTransport) -> None:

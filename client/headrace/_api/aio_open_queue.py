@@ -1,4 +1,4 @@
-"""Puts a queue of an asynchronous client together: its reader, what fills it, and what it asks the server."""
+"""Opening a queue of the asynchronous client: its reader, the stream that fills it, and its calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_async_queue(
     *,
     first: bool,
 ) -> AsyncResultQueue:
-    """A queue that reads one sequence of a request, as `open_queue`."""
+    """Return a queue that reads one sequence of a request, as `open_queue`."""
     source = _Source(connection, accepted, index)
     feed = source.feed(position)
     introduce(feed, info, position)
@@ -43,7 +43,7 @@ def open_async_queue(
 
 
 class _Source:
-    """Where one sequence comes from. It knows the connection and not the queue, which may be dropped."""
+    """The calls and streams of one sequence. It must not refer to the queue, which the caller may drop."""
 
     def __init__(self, connection: AsyncConnection, accepted: request_pb2.AcceptedRequest, index: int) -> None:
         self._connection = connection
@@ -52,7 +52,7 @@ class _Source:
         self._index = index
 
     def feed(self, position: int) -> AsyncFeed:
-        """A reader that begins at a position."""
+        """Return the feed of a new reader at a position."""
         return AsyncFeed(
             SequenceReader(position, self._request_id),
             self._connection.home,
@@ -63,13 +63,13 @@ class _Source:
         )
 
     def pump(self, feed: AsyncFeed) -> None:
-        """Begins to fill a reader where there are no sessions."""
+        """Start to fill a reader without a session, in a task that the connection owns."""
         policy, clock = self._connection.policy, self._connection.clock
         pump = AsyncPump(feed, Recovery(policy, clock), clock, open_stream=self._open_stream, look=self._glance)
         self._connection.pumps.spawn(pump.run(), "headrace-stream")
 
     async def look(self) -> request_pb2.SequenceInfo | None:
-        """The sequence as it stands; None: it cannot be seen yet."""
+        """Return the state of the sequence; None if it does not exist yet."""
         return await self._ask(self._connection.timeout, None)
 
     async def _glance(self) -> request_pb2.SequenceInfo | None:

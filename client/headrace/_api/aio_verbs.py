@@ -1,7 +1,7 @@
-"""Makes the verbs of the asynchronous client out of those of the other one.
+"""Turning methods of the synchronous client into those of the asynchronous one.
 
-A verb says what is asked and what becomes of the answer, and waits in one place alone, a method of its client: `_ask`.
-There the asynchronous client answers what is to be awaited; so the verb's own function serves both clients.
+A method builds a request and converts the response, and waits in `_ask` only. The asynchronous client's `_ask` returns
+a coroutine, which the method returns in turn; so one function serves both clients.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ R = TypeVar("R")
 
 
 def awaited(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """A verb whose answer is awaited."""
+    """Return the awaited version of a method."""
     return cast(Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], _awaiting(method))
 
 
 def awaited_as(
     method: Callable[Concatenate[Any, P], Any], answer: type[R]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """A verb whose answer is awaited, and is the asynchronous client's own kind."""
+    """Return the awaited version of a method whose result has a type of the asynchronous client."""
     return cast(Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], _answering(_awaiting(method), answer))
 
 
 def answering(method: Callable[Concatenate[Any, P], Any], answer: type[R]) -> Callable[Concatenate[Any, P], R]:
-    """A verb that waits for nothing, and answers the asynchronous client's own kind."""
+    """Return a method that does not wait, and whose result has a type of the asynchronous client."""
 
     @functools.wraps(method)
     def verb(*given: Any, **named: Any) -> Any:
@@ -46,7 +46,7 @@ def _awaiting(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _answering(verb: Callable[..., Any], answer: Any) -> Callable[..., Any]:
-    """Has `help` tell what the verb answers here."""
+    """Set the return annotation that `help` shows."""
     name = answer.__name__ if type(answer) is type else str(answer)
     verb.__signature__ = inspect.signature(verb).replace(return_annotation=name)  # type: ignore[attr-defined]
     return verb

@@ -1,4 +1,4 @@
-"""Calls with retries over a transport: what all methods of a client share."""
+"""Calls with retries over a transport, for all methods of a client."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class BaseConnection:
-    """What there is to know about a connection, whatever waits for its calls.
+    """The part that both clients' connections share: everything but waiting.
 
     Args:
-        timeout: limit of a call that brings none of its own, in seconds; None: none.
-        owner: whose requests they are; set in every message that has the field.
-        policy: how failed calls are tried again.
+        timeout: default timeout of calls in seconds; None: no limit.
+        owner: owner of the requests, set in every message that has the field.
+        policy: policy for retrying failed calls.
     """
 
     _finalizer: weakref.finalize[Any, Any]
-    """Ends everything, once."""
+    """Closes the connection, once."""
 
     def __init__(self, *, timeout: float | None, owner: str, policy: RetryPolicy) -> None:
         self.timeout = timeout
@@ -43,22 +43,22 @@ class BaseConnection:
         self._owner = owner
 
     def limit(self, timeout: float | None, *, waiting: float = 0.0) -> float | None:
-        """The limit of a call that ends by itself: its own, else the connection's; beside what it waits on purpose."""
+        """Return the limit of a call in seconds: its timeout, or else the default one, plus `waiting`; None: none."""
         limit = self.timeout if timeout is None else check_timeout(timeout)
         return None if limit is None else limit + waiting
 
     def sign(self, request: Message) -> None:
-        """Says whose request it is."""
+        """Set the owner of a request message."""
         if self._owner and "owner" in request.DESCRIPTOR.fields_by_name:
             request.owner = self._owner  # type: ignore[attr-defined]
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or is being closed."""
+        """True if it was closed, or is being closed."""
         return not self._finalizer.alive
 
     def failed(self, failure: CallError, *, request_id: str, handle: str) -> HeadraceError:
-        """What the failure of a call means. One that is cut by closing says so, however its transport puts it."""
+        """Return the exception for a failed call: CLIENT_CLOSED if closing ended it, however the transport failed."""
         error = error_from_status(failure.status, request_id=request_id, handle=handle)
         if self.closed and isinstance(error, UnavailableError):
             return error_from_status(client_closed(), request_id=request_id)
@@ -66,14 +66,14 @@ class BaseConnection:
 
 
 class Connection(BaseConnection):
-    """A transport, and what is going on over it.
+    """A transport with its session, its open requests and its janitor, all of which it owns and closes.
 
     Args:
-        transport: carries the calls; closed with the connection.
-        timeout: limit of a call that brings none of its own, in seconds; None: none.
-        owner: whose requests they are; set in every message that has the field.
-        policy: how failed calls are tried again.
-        clock: time.
+        transport: transport of the calls.
+        timeout: default timeout of calls in seconds; None: no limit.
+        owner: owner of the requests, set in every message that has the field.
+        policy: policy for retrying failed calls.
+        clock: source of time.
     """
 
     def __init__(
@@ -99,23 +99,23 @@ class Connection(BaseConnection):
         before_retry: Callable[[int], None] | None = None,
         policy: RetryPolicy | None = None,
     ) -> Answer:
-        """The answer to a call, tried again while that makes sense and time allows. All calls are idempotent.
+        """Return the response to a call, with retries. All calls are idempotent.
 
         Args:
-            method: full name.
-            request: the question.
-            answer: class of the answer.
-            timeout: for all attempts together, in seconds; None: none. Whatever it is, the call fails when nobody
-                answers for as long as the policy says.
-            request_id: the request it is about, for errors.
-            handle: the same; an unknown one is a released one.
-            before_retry: told the number of the attempt that follows, from 1.
-            policy: another one than the connection's.
+            method: full name of the method.
+            request: the request message.
+            answer: class of the response.
+            timeout: seconds for all attempts together; None: no limit. In any case the call fails if no server answers
+                within the policy's `give_up_after`.
+            request_id: id of the request that the call is about, for errors.
+            handle: handle of that request; if it is unknown to the server, it was released.
+            before_retry: called before each retry with its number, from 1.
+            policy: retry policy; None: the connection's.
 
         Raises:
-            InvalidRequestError: the timeout is no number.
+            InvalidRequestError: the timeout is not a number.
             HeadraceError: the failure of the last attempt.
-            RuntimeError: this is a fork of the process that made the connection.
+            RuntimeError: this process is a fork of the one that made the connection.
         """
         self._prepare(request)
         attempts = Attempts(policy or self.policy, self.clock, check_timeout(timeout))
@@ -129,17 +129,17 @@ class Connection(BaseConnection):
                 before_retry(attempts.failures)
 
     def stream(self, method: str, request: Message, *, timeout: float | None = None) -> MessageStream:
-        """The answers to a streaming call, tried once. Iterating raises CallError."""
+        """Open a streaming call, without retries. Iterating raises CallError."""
         self._prepare(request)
         return self._transport.stream(method, request, timeout=timeout)
 
     @property
     def foreign(self) -> bool:
-        """Whether this is a copy of it in a fork."""
+        """True if this is a copy of the connection in a forked process."""
         return self._process != current_process()
 
     def close(self) -> None:
-        """Ends everything; blocked reads wake. Does nothing in a fork."""
+        """Close the connection; blocked reads raise UnavailableError. Do nothing in a fork."""
         if self.foreign:
             return
         for feed in self.requests.feeds():
@@ -154,10 +154,10 @@ class Connection(BaseConnection):
 
 
 def check_timeout(timeout: Any) -> float | None:
-    """The limit of a call, out of what callers give; FOR_EVER and more: none.
+    """Return a caller's timeout in seconds, between 0 and FOR_EVER; None stays None.
 
     Raises:
-        InvalidRequestError: it is no number of seconds.
+        InvalidRequestError: it is not a number of seconds.
     """
     if timeout is None:
         return None
@@ -168,14 +168,14 @@ def check_timeout(timeout: Any) -> float | None:
 
 
 def client_name() -> str:
-    """Name and version, for the server's logs."""
+    """Return name and version of the client, for the server's logs."""
     from headrace import __version__
 
     return f"headrace {__version__}"
 
 
 def _shut_down(janitor: Janitor, session: SessionDriver, transport: Transport, process: int) -> None:
-    # At the exit of a forked child too: what belongs to the parent is left alone.
+    # This runs too when a forked child exits; the threads and connections belong to the parent.
     if process == current_process():
         janitor.stop()
         session.close()

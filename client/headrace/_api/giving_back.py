@@ -1,4 +1,4 @@
-"""Releasing a request where nobody may be there to do it."""
+"""Releasing a request with one attempt, when the server may be unreachable."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headrace._base.retry import ONCE
 from headrace._values.calls import REQUESTS
 
 GIVE_BACK_TIMEOUT = 5.0
-"""Seconds that somebody who is leaving waits for a release; what takes longer is left to the lease."""
+"""Seconds to wait for a release while closing; the lease ends the request if it takes longer."""
 
 
 def give_back(connection: Connection, handle: str) -> None:
-    """Stops and releases a request with one question; what that does not reach is left to its lease.
+    """Stop and release a request with one attempt; if it fails, the lease ends the request.
 
     Raises:
-        HeadraceError: nobody answered.
+        HeadraceError: the call failed.
     """
     request = wire.ReleaseRequestRequest(handle=handle)
     method, answer = f"{REQUESTS}/ReleaseRequest", wire.ReleaseRequestResponse

@@ -1,4 +1,4 @@
-"""Puts a queue together: its reader, what fills it, and what it asks the server."""
+"""Opening a queue: its reader, the stream that fills it, and its calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace._streaming.result_queue import ResultQueue
 from headrace._values.calls import REQUESTS
 from headrace._values.convert import accepted_of
 
-# A look beside the stream is worth little patience: the next one comes within a second.
+# Seconds for a status poll: a short time, since the next poll follows within a second.
 GLANCE_TIMEOUT = 5.0
 
 
@@ -32,15 +32,17 @@ def open_queue(
     *,
     first: bool,
 ) -> ResultQueue:
-    """A queue that reads one sequence of a request, from a position on, and begins at once.
+    """Return a queue that reads one sequence of a request from a position on, and start to fill it.
+
+    The caller owns the queue. The connection keeps weak references only, and a finalizer detaches a dropped queue.
 
     Args:
-        connection: where the request is reached.
+        connection: connection of the client.
         accepted: the request.
-        index: the sequence.
-        position: place of the first token wanted.
-        info: the sequence as it stands, where that is known already.
-        first: it is the queue that the start of the request answers: the request stays attached without it.
+        index: index of the sequence.
+        position: position of the first token to read.
+        info: state of the sequence, if it is known already.
+        first: True for the queue that starting the request returns; the request stays attached if it is dropped.
     """
     source = _Source(connection, accepted.handle, accepted.request_id, index)
     feed = source.feed(position)
@@ -55,14 +57,14 @@ def open_queue(
 
 
 def introduce(feed: BaseFeed, info: request_pb2.SequenceInfo | None, position: int) -> None:
-    """Tells a new reader what is known of its sequence."""
-    # A position beyond the end is for the server to refuse.
+    """Update a new reader with the known state of its sequence."""
+    # The server rejects a position beyond the end.
     if info is not None and position <= info.generated_length:
         feed.observe(info)
 
 
 class _Source:
-    """Where one sequence comes from. It knows the connection and not the queue, which may be dropped."""
+    """The calls and streams of one sequence. It must not refer to the queue, which the caller may drop."""
 
     def __init__(self, connection: Connection, handle: str, request_id: str, index: int) -> None:
         self._connection = connection
@@ -71,7 +73,7 @@ class _Source:
         self._index = index
 
     def feed(self, position: int) -> Feed:
-        """A reader that begins at a position."""
+        """Return the feed of a new reader at a position."""
         return Feed(
             SequenceReader(position, self._request_id),
             self._connection.session.lock,
@@ -82,12 +84,12 @@ class _Source:
         )
 
     def pump(self, feed: Feed) -> Pump:
-        """What fills a reader where there are no sessions."""
+        """Return the pump that fills a reader without a session."""
         recovery = Recovery(self._connection.policy, self._connection.clock)
         return Pump(feed, recovery, self._connection.clock, open_stream=self._open_stream, look=self._glance)
 
     def look(self) -> request_pb2.SequenceInfo | None:
-        """The sequence as it stands; None: it cannot be seen yet."""
+        """Return the state of the sequence; None if it does not exist yet."""
         return self._ask(self._connection.timeout, None)
 
     def _glance(self) -> request_pb2.SequenceInfo | None:
@@ -111,5 +113,5 @@ class _Source:
 
 
 def sequence_in(answer: wire.GetRequestResponse, index: int) -> request_pb2.SequenceInfo | None:
-    """A sequence as it stands; None: it cannot be seen yet."""
+    """Return the state of a sequence in a response; None if it does not exist yet."""
     return next((one for one in answer.request.sequences if one.index == index), None)

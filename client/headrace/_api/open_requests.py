@@ -1,4 +1,4 @@
-"""What a client has started and is reading."""
+"""The requests that a client has started, and the sequences that it reads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace._streaming.reader import SequenceReader
 
 
 class OpenRequests:
-    """The requests that a client started and did not release, and the readers of its queues.
+    """A thread-safe registry of started, unreleased requests and of the feeds of queues.
 
-    A running request stays attached for as long as its client lives, also when its queue was dropped: the caller may
-    have kept the handle, and must not find that the lease ran out.
+    Queues own their feeds. An orphan is a feed whose queue was dropped: it stays attached while the client exists, so
+    that the lease does not expire while the caller may still use the handle.
     """
 
     def __init__(self) -> None:
@@ -27,22 +27,22 @@ class OpenRequests:
         self._lock = threading.Lock()
 
     def started(self, handle: str) -> None:
-        """A request was started here."""
+        """Add a request that this client started."""
         with self._lock:
             self._started[handle] = None
 
     def unreleased(self) -> list[str]:
-        """Handles of what was started here and not released, oldest first."""
+        """Return the handles of started, unreleased requests, oldest first."""
         with self._lock:
             return list(self._started)
 
     def reads(self, feed: BaseFeed) -> None:
-        """A queue reads a sequence."""
+        """Add the feed of a queue."""
         with self._lock:
             self._feeds.add(feed)
 
     def orphaned(self, feed: BaseFeed) -> None:
-        """The first queue of a request was dropped: it stays attached until its end."""
+        """Keep the feed of a request's first queue attached, after the queue was dropped, until the sequence ends."""
         with self._lock:
             keep = self._client_lives and feed.handle in self._started
             if keep:
@@ -53,7 +53,7 @@ class OpenRequests:
             feed.stop()
 
     def client_dropped(self) -> None:
-        """Nobody can ask for a request by its handle any more; queues that somebody has go on."""
+        """Stop orphans, since a dropped client cannot use handles any more; queues that exist go on."""
         with self._lock:
             self._client_lives = False
             orphans = list(self._orphans)
@@ -61,25 +61,25 @@ class OpenRequests:
             feed.stop()
 
     def observe(self, handle: str, sequences: Iterable[request_pb2.SequenceInfo]) -> None:
-        """Tells the queues of a request what a call answered about its sequences."""
+        """Update the queues of a request with the states of its sequences."""
         by_index = {info.index: info for info in sequences}
         for feed in self.feeds(handle):
             if feed.index in by_index:
                 feed.observe(by_index[feed.index])
 
     def drained(self, handle: str) -> bool:
-        """Whether a sequence of a request was ended because its engine goes away, as far as its queues know."""
+        """Return whether a sequence of a request is known to have ended because its engine shuts down."""
         return any(feed.ask(_is_drained) for feed in self.feeds(handle))
 
     def released(self, handle: str) -> None:
-        """A request was released: its queues raise from now on."""
+        """Remove a released request; its queues raise RequestReleasedError from now on."""
         with self._lock:
             self._started.pop(handle, None)
         for feed in self.feeds(handle):
             feed.release()
 
     def feeds(self, handle: str | None = None) -> list[BaseFeed]:
-        """The readers of a request; None: of all."""
+        """Return the feeds of a request; None: all feeds."""
         with self._lock:
             return [feed for feed in self._feeds if handle in (None, feed.handle)]
 

@@ -121,7 +121,7 @@ class RequestCalls(ModelCalls):
 
         def opened(answer: wire.GetRequestResponse) -> ResultQueue:
             state = self._observed(answer).request
-            info, position = calls.place_of(state, index, from_position)
+            info, position = calls.start_of(state, index, from_position)
             return self._queue(state.request, index, position, info)
 
         return self._quick(f"{REQUESTS}/GetRequest", request, wire.GetRequestResponse, opened, timeout, handle=handle)

@@ -1,1 +1,1 @@
-"""What the rest stands on: retries, deadlines, forks, threads and loops."""
+"""Basics for the rest of the client: retries, deadlines, forks, threads and event loops."""

@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for at once."""
+"""Background tasks."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 
 
 class Tasks:
-    """Keeps tasks while they run: a loop by itself would let them be collected."""
+    """Owns background tasks while they run; an event loop itself keeps weak references only."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Begins some work."""
+        """Start a task and keep it."""
         task = asyncio.create_task(work, name=name)
         self.keep(task)
         return task
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Keeps a task too that was begun elsewhere."""
+        """Keep a task that was started elsewhere."""
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     def cancel(self) -> None:
-        """Cancels what runs."""
+        """Cancel all running tasks."""
         for task in self._running:
             task.cancel()
 
     async def wait(self) -> None:
-        """Waits until all have ended, those too that begin meanwhile."""
+        """Wait until all tasks have ended, including those that start while it waits."""
         while self._running:
             await asyncio.wait(self._running)

@@ -1,4 +1,4 @@
-"""Waiting in an event loop: for news, for time to pass, and only in the one loop that a client belongs to."""
+"""Waiting in an event loop: signals, clocks, and the one loop that a client belongs to."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headrace._base.retry import Time
 
 
 class Signal:
-    """Wakes all who wait. In one loop nobody else runs between two awaits, so it guards by itself: entering is free."""
+    """Wakes waiting tasks: a condition without a lock, as nothing else runs in the loop between two awaits."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
 
     async def wait(self) -> None:
-        """Waits for the next `notify_all`."""
+        """Wait for the next `notify_all`."""
         news = asyncio.get_running_loop().create_future()
         self._waiting.add(news)
         try:
@@ -28,7 +28,7 @@ class Signal:
             self._waiting.discard(news)
 
     def notify_all(self) -> None:
-        """Wakes all who wait now."""
+        """Wake all tasks that wait now."""
         for news in self._waiting:
             if not news.done():
                 news.set_result(None)
@@ -43,44 +43,44 @@ class Signal:
 
 
 class AsyncClock(Time, Protocol):
-    """Time, as a client sees it that waits in an event loop."""
+    """The source of time of an asynchronous client."""
 
     async def sleep(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Wait for a number of seconds."""
 
     async def wait(self, signal: Signal, seconds: float | None) -> None:
-        """Waits for news at most this long; None: without a limit."""
+        """Wait for a signal at most this many seconds; None: without limit."""
 
 
 class AsyncSystemClock:
     """Real time."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment."""
+        """Return the seconds since a fixed point in time."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Wait for a number of seconds."""
         await asyncio.sleep(seconds)
 
     async def wait(self, signal: Signal, seconds: float | None) -> None:
-        """Waits for news at most this long; None: without a limit."""
+        """Wait for a signal at most this many seconds; None: without limit."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await signal.wait()
 
 
 class HomeLoop:
-    """The loop that a client belongs to: the one in which it is first used."""
+    """The event loop that owns a client and its queues: the one in which it is first used."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def enter(self) -> None:
-        """Makes sure to be there.
+        """Check that the current event loop is the client's.
 
         Raises:
-            RuntimeError: this is another loop, or none.
+            RuntimeError: it is another loop, or none.
         """
         loop = asyncio.get_running_loop()
         if self._loop is None:
@@ -92,13 +92,13 @@ class HomeLoop:
             )
 
     def ask(self, task: Callable[[], Any]) -> None:
-        """Has something done there soon; not at all where the loop has ended. For finalizers, which run anywhere."""
+        """Run a task in the loop soon, unless the loop has ended. For finalizers, which may run in any thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(task)
 
 
 def being_cancelled() -> bool:
-    """Whether it is this task that is cancelled, where something that it awaited was."""
+    """Return whether the current task is being cancelled, rather than something that it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""The attempts of one call, without any input or output: how long each may take, and what follows a failure."""
+"""The attempts of one call, without I/O: how long each may take, and what follows a failure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ logger = logging.getLogger(__name__)
 
 
 class Attempts:
-    """Counts the failures of a call, and says when to try again. All calls are idempotent.
+    """Counts the failures of a call, and decides when to retry. All calls are idempotent.
 
     Args:
-        policy: how hard to try.
-        clock: time.
-        timeout: for all attempts together, in seconds; None: none. Whatever it is, the call fails when nobody answers
-            for as long as the policy says.
+        policy: retry policy.
+        clock: source of time.
+        timeout: seconds for all attempts together; None: no limit. In any case the call fails if no server answers
+            within the policy's `give_up_after`.
 
     Attributes:
-        failures: how many there were.
+        failures: number of failures.
     """
 
     def __init__(self, policy: RetryPolicy, clock: Time, timeout: float | None) -> None:
@@ -38,14 +38,14 @@ class Attempts:
         return self._deadline.left()
 
     def pause(self, error: HeadraceError, instead: str = "") -> float:
-        """Seconds to wait after a failure, before the next attempt.
+        """Count a failure, and return the seconds to wait before the next attempt.
 
         Args:
             error: the failure.
-            instead: the other address that the next attempt goes to; "": the same.
+            instead: address of the next attempt, if it is another one; else "".
 
         Raises:
-            HeadraceError: the failure itself, where trying again makes no sense or there is no time for it.
+            HeadraceError: the failure itself, if a retry makes no sense or there is no time left for it.
         """
         self.failures += 1
         self._patience = self._patience or Deadline(self._clock, self._policy.give_up_after)

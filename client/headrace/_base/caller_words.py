@@ -1,4 +1,4 @@
-"""What servers say, in the words of Python callers: methods and arguments where the wire has calls and fields."""
+"""Servers' messages in Python terms: methods and arguments instead of the wire's methods and fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CALLS = [call.name for services in _SERVICES for service in services.values() f
 METHODS = {
     call: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", call).lower() for call in _CALLS if re.search("(Model|Request)s?$", call)
 }
-"""The client's method for a call of the wire."""
+"""The client's method for each method of the wire."""
 
 _QUOTED_OR_CALL = re.compile(rf"""(?<!\w)'[^']*'|"[^"]*"|\b({"|".join(METHODS)})\b""")
 _GROUPS = re.compile(r"^(config|chat)\.")
@@ -20,18 +20,18 @@ _IDS = re.compile(r"^token_ids\b")
 
 
 def in_methods(message: str) -> str:
-    """A message whose calls are methods: "start it first (start_model)". What it quotes stays as it is."""
+    """Return a message with the client's method names: "start it first (start_model)". Quoted text is unchanged."""
     return _QUOTED_OR_CALL.sub(lambda found: METHODS[found[1]] if found[1] else found[0], message)
 
 
 def argument(path: str) -> str:
-    """The argument that a field of the wire comes from: "ids[0]" of "token_ids[0]", "top_p" of "config.top_p"."""
+    """Return the argument for a field path: "ids[0]" for "token_ids[0]", "top_p" for "config.top_p"."""
     return _IDS.sub("ids", _GROUPS.sub("", path))
 
 
 def in_arguments(message: str, paths: Iterable[str]) -> str:
-    """A message in which these fields of the wire are arguments."""
+    """Return a message with arguments instead of these field paths."""
     for path in paths:
-        told = argument(path).replace("\\", r"\\")
-        message = re.sub(rf"(^|; ){re.escape(path)}(?!\w)", rf"\g<1>{told}", message)
+        name = argument(path).replace("\\", r"\\")
+        message = re.sub(rf"(^|; ){re.escape(path)}(?!\w)", rf"\g<1>{name}", message)
     return message

@@ -1,19 +1,19 @@
-"""How much of a time span is left."""
+"""Deadlines."""
 
 from __future__ import annotations
 
 from headrace._base.retry import Time
 
 FOR_EVER = 1e9
-"""Seconds (31 years) from which on a limit is none: gRPC's own deadlines overflow somewhere beyond."""
+"""Seconds (31 years) from which on a limit counts as none: gRPC's deadlines overflow beyond."""
 
 
 class Deadline:
-    """A moment after which waiting ends.
+    """A point in time at which waiting ends.
 
     Args:
-        clock: time.
-        seconds: from now; None, or FOR_EVER and more: never.
+        clock: source of time.
+        seconds: seconds from now; None, or at least FOR_EVER: no deadline.
     """
 
     def __init__(self, clock: Time, seconds: float | None) -> None:
@@ -21,10 +21,10 @@ class Deadline:
         self._end = None if seconds is None or seconds >= FOR_EVER else clock.monotonic() + seconds
 
     def left(self) -> float | None:
-        """Seconds left, at least 0; None: no end."""
+        """Return the seconds left, at least 0; None: no deadline."""
         return None if self._end is None else max(0.0, self._end - self._clock.monotonic())
 
     @property
     def passed(self) -> bool:
-        """Whether it is over."""
+        """True if no time is left."""
         return self.left() == 0.0

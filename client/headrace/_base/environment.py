@@ -1,4 +1,4 @@
-"""The environment variables that the command line reads, each here alone. docs/environment.md says what they mean."""
+"""The environment variables of the command line; docs/environment.md describes them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _API_KEY = "HEADRACE_API_KEY"
 
 
 def server_address() -> str:
-    """Return the server, or several separated by commas, that commands talk to where they name none."""
+    """Return the default server address, or several separated by commas."""
     return os.environ.get(_ADDRESS, "localhost:7070")
 
 
 def api_key() -> str | None:
-    """Return the key that is sent with each call; None where it is not set, or empty."""
+    """Return the API key to send with each call; None if it is unset or empty."""
     return os.environ.get(_API_KEY) or None

@@ -1,4 +1,4 @@
-"""What fields are called elsewhere, so that a wrong keyword is answered with the right one."""
+"""Names that other systems use for our fields, so that an error can suggest the right keyword."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ OURS: Mapping[str, tuple[str, ...]] = {
     "retry": ("retries", "max_retries", "retry_policy"),
     "api_key": ("token", "key", "auth"),
 }  # fmt: skip
-"""Names from elsewhere, by ours."""
+"""Names in other systems, by ours."""
 
 _FOREIGN = {foreign: ours for ours, names in OURS.items() for foreign in names}
 
 
 def our_name(foreign: str, known: Iterable[str]) -> str | None:
-    """The name among those known that a name from elsewhere stands for; None: it stands for none of them."""
+    """Return the one of the known names that another system calls `foreign`; None if there is none."""
     ours = _FOREIGN.get(foreign.lower().replace("-", "_"))
     return ours if ours in set(known) else None

@@ -1,4 +1,4 @@
-"""Refuses what a fork breaks: in a child process a client has no threads, and its locks may be held for ever."""
+"""Detecting use in a forked process, where a client has no threads and its locks may be held for ever."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _ADVICE = (
 
 
 def current_process() -> int:
-    """The process that makes something now, for `check_process` later."""
+    """Return the id of this process, for a later `check_process`."""
     return os.getpid()
 
 
 def check_process(maker: int) -> None:
-    """Refuses what was made in another process, before any lock is touched.
+    """Check that an object was made in this process; to be called before any lock is acquired.
 
     Raises:
         RuntimeError: this process is a fork of the one that made it.
@@ -26,17 +26,17 @@ def check_process(maker: int) -> None:
 
 
 class ForkGuard:
-    """Remembers the process that first used a library that does not survive a fork."""
+    """Remembers the process that first used a library which does not work after a fork."""
 
     def __init__(self, library: str) -> None:
         self._library = library
         self._user: int | None = None
 
     def enter(self) -> None:
-        """Uses the library in this process.
+        """Record that this process uses the library.
 
         Raises:
-            RuntimeError: a process that this one was forked from used it before; it would hang here.
+            RuntimeError: a process that this one was forked from has used it, so it would hang here.
         """
         if self._user is None:
             self._user = os.getpid()

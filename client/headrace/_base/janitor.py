@@ -1,4 +1,4 @@
-"""Does what finalizers ask for, in a thread of its own."""
+"""A thread that does the work of finalizers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Task = Callable[[], None]
 
 
 class Janitor:
-    """Runs tasks that come from finalizers.
+    """Runs tasks of finalizers in a thread of its own.
 
-    The garbage collector may run a finalizer at any point, also while the same thread holds a lock of ours or of
-    gRPC's. `SimpleQueue.put` is the one thing that is safe there; so the work itself is done elsewhere.
+    The garbage collector may run a finalizer at any point, even while the same thread holds a lock of ours or of
+    gRPC's. Only `SimpleQueue.put` is safe there, so finalizers queue their work for this thread.
     """
 
     def __init__(self) -> None:
@@ -27,18 +27,18 @@ class Janitor:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Makes sure that the thread runs. Not for finalizers."""
+        """Start the thread, unless it runs. Not safe in finalizers."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=_work, args=(self._tasks,), name="headrace-janitor", daemon=True)
                 self._thread.start()
 
     def ask(self, task: Task) -> None:
-        """Has a task done soon. For finalizers."""
+        """Queue a task. Safe in finalizers."""
         self._tasks.put(task)
 
     def stop(self) -> None:
-        """Does here what is left, and ends the thread."""
+        """Run the queued tasks in the calling thread, and end the janitor's thread."""
         _work_off(self._tasks)
         self._tasks.put(None)
 
@@ -49,7 +49,7 @@ def _work(tasks: SimpleQueue[Task | None]) -> None:
 
 
 def _do_next(tasks: SimpleQueue[Task | None]) -> bool:
-    # In a call of its own, so that what a task holds on to is let go before the next one is waited for.
+    # A separate function, so that a task and its objects are freed before waiting for the next one.
     task = tasks.get()
     if task is not None:
         _do(task)

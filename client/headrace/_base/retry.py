@@ -1,4 +1,4 @@
-"""When a failed call is tried again, and after how long: a policy, a decision, a delay."""
+"""Retries of failed calls: policy, decision and delay."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headrace.errors import HeadraceError, OverloadedError, UnavailableError
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How hard a client tries.
+    """Policy for retrying failed calls and broken streams.
 
     Attributes:
-        first_delay: upper bound of the first pause, in seconds; it doubles with each failure. The pause itself is drawn
-            evenly between 0 and the bound, so that many clients do not come back at the same moment.
-        max_delay: the bound grows no further than this, in seconds. A server that was away is noticed at most about
-            twice this time after its return.
-        give_up_after: a call without a timeout of its own fails when nobody answered for this long, in seconds; a
+        first_delay: upper bound of the first delay, in seconds; it doubles with each failure. The delay is random
+            between 0 and the bound, so that many clients do not retry at the same time.
+        max_delay: maximum of that bound, in seconds. A server that restarts is found again within about twice this
+            time.
+        give_up_after: seconds without an answer from any server after which a call fails, even before its timeout. A
             blocked Get() raises UnavailableError then, and may be called again.
-        retry_overload: try again also after OverloadedError, where the server said when.
+        retry_overload: retry after OverloadedError too, if the server says when.
     """
 
     first_delay: float = 0.1
@@ -32,44 +32,44 @@ class RetryPolicy:
 
 
 ONCE = RetryPolicy(give_up_after=0.0)
-"""A question that is not asked again."""
+"""Policy of a call that is not retried."""
 
 
 class Time(Protocol):
-    """The passing of time."""
+    """A source of time."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment."""
+        """Return the seconds since a fixed point in time."""
 
 
 class Clock(Time, Protocol):
-    """Time, as a client sees it that waits in threads."""
+    """The source of time of a synchronous client."""
 
     def sleep(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Wait for a number of seconds."""
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> None:
-        """Waits for a notification at most this long; None: without a limit. The condition is held."""
+        """Wait for a condition, which is held, at most this many seconds; None: without limit."""
 
 
 class SystemClock:
     """Real time."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment."""
+        """Return the seconds since a fixed point in time."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Wait for a number of seconds."""
         time.sleep(seconds)
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> None:
-        """Waits for a notification at most this long; None: without a limit. The condition is held."""
+        """Wait for a condition, which is held, at most this many seconds; None: without limit."""
         condition.wait(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
 
 def should_retry(error: HeadraceError, policy: RetryPolicy, *, idempotent: bool = True) -> bool:
-    """Whether the same call may succeed if it is sent again, and does no harm if it was carried out before."""
+    """Return whether a call may succeed if it is repeated, without harm if it was carried out before."""
     if not idempotent:
         return False
     if isinstance(error, OverloadedError):
@@ -78,9 +78,9 @@ def should_retry(error: HeadraceError, policy: RetryPolicy, *, idempotent: bool 
 
 
 def retry_delay(error: HeadraceError, policy: RetryPolicy, failures: int) -> float:
-    """Seconds to pause after so many failures in a row; what the server asked for wins."""
+    """Return the seconds to wait after this many failures in a row; a time that the server gave takes precedence."""
     if error.retry_after is not None:
         return error.retry_after
-    # The exponent is capped as well: 2.0 ** 1100 is no float.
+    # The exponent is limited too: 2.0 ** 1100 overflows.
     bound = min(policy.max_delay, policy.first_delay * 2.0 ** min(failures - 1, 30))
     return random.uniform(0.0, bound)

@@ -1,4 +1,4 @@
-"""Runs a client's session in an event loop: one task that reads and one that says what is to be said."""
+"""The tasks of a client's session in an event loop: one reads and one writes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncSessionDriver:
-    """Reads for all queues of a client over one stream; where there are no sessions, lets each read in its own way.
+    """Fills the readers of all queues of a client over one stream, or over a stream for each without sessions.
 
-    The tasks begin with the first queue. The stream stays as long as the client; one that breaks is opened again once
-    there is something to read.
+    The reading task starts with the first queue and ends with `close`. It opens the stream and owns it, and starts a
+    writing task for each stream. A broken stream is opened again while there are queues to fill.
 
     The arguments are those of `SessionDriver`.
     """
@@ -50,11 +50,11 @@ class AsyncSessionDriver:
         self._closed = False
 
     def attach(self, feed: AsyncFeed, instead: Callable[[], None]) -> None:
-        """Begins to fill a reader.
+        """Start to fill a reader.
 
         Args:
-            feed: the reader.
-            instead: called where there are no sessions, now or later.
+            feed: feed of the reader.
+            instead: fills the reader without a session; called, now or later, if the server has none.
         """
         if self._closed:
             feed.stop()
@@ -64,7 +64,7 @@ class AsyncSessionDriver:
             instead()
 
     def close(self) -> None:
-        """Ends the stream and the tasks; whoever reads hears of it."""
+        """End the stream and the tasks; blocked reads raise UnavailableError."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -72,11 +72,11 @@ class AsyncSessionDriver:
 
     @property
     def ended(self) -> bool:
-        """Whether it was closed, or its task was cancelled, as a loop does at its end."""
+        """True if it was closed, or its task was cancelled, as happens when the loop ends."""
         return self._closed or (self._task is not None and (self._task.done() or self._task.cancelling() > 0))
 
     async def wait_closed(self) -> None:
-        """Waits until the tasks have ended."""
+        """Wait until the tasks have ended."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -95,19 +95,19 @@ class AsyncSessionDriver:
 
     async def _run(self) -> None:
         try:
-            # Where there are no sessions it waits on: that it is cancelled tells that the loop ends.
+            # The task keeps waiting without sessions too: its cancellation is how the end of the loop is noticed.
             while True:
                 await self._wait_for_work()
                 await self._attempt()
         except BaseException as bug:
             if not is_fault(bug):
                 raise
-            # Whoever waits in Get() must hear of it; a task that dies silently would leave it there for ever.
+            # Blocked reads must get the error: if the task just died, they would wait for ever.
             logger.exception("the session failed")
             self._session.fail(InternalServerError(f"the session failed: {bug!r}"))
             self._closed = True
         finally:
-            # Also where the loop ends before the client does.
+            # This runs too when the loop ends before the client is closed.
             self._end()
 
     def _end(self) -> None:
@@ -146,7 +146,7 @@ class AsyncSessionDriver:
 
     async def _write(self, channel: AsyncMessageChannel) -> None:
         try:
-            await self._say(channel)
+            await self._send(channel)
             self._verdict = UnavailableError("the server stopped responding")
         except BaseException as bug:
             if not is_fault(bug):
@@ -155,8 +155,8 @@ class AsyncSessionDriver:
             self._verdict = InternalServerError(f"the session failed: {bug!r}")
         channel.cancel(lost=True)
 
-    async def _say(self, channel: AsyncMessageChannel) -> None:
-        """Says what is to be said, until the server is silent for too long."""
+    async def _send(self, channel: AsyncMessageChannel) -> None:
+        """Send the session's messages until the server has been silent for too long."""
         while not self._session.silent:
             if (message := self._session.outgoing()) is not None:
                 channel.send(message)

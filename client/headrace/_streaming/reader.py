@@ -1,4 +1,4 @@
-"""One reader of one sequence, without any input or output: what has arrived, what was read, what that means."""
+"""The state of reading one sequence, without I/O: what has arrived, what was read, and how it ended."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from headrace._values.parts import Part, part_of
 from headrace.errors import EngineLostError, HeadraceError, InternalServerError, RequestReleasedError, UnavailableError
 
 WINDOW = 4096
-"""Tokens that may have arrived without having been read; then the stream is left alone until they are."""
+"""Maximum number of unread tokens; more are fetched only once these are read."""
 
 
 class SequenceReader:
-    """Joins what a stream brings into one sequence, exactly once and in order, and answers a queue's questions.
+    """Joins the messages of streams into one sequence, exactly once and in order, and keeps what was not read.
 
-    `feed`, or `begin`, `append` and `finish`; then `observe`, `fail`, `interrupt`, `release`, `close` and `abandon`
-    tell it what happened; the rest asks. It is not safe for several threads by itself.
+    `feed`, or `begin`, `append` and `finish`, take messages; `observe`, `fail`, `interrupt`, `release`, `close` and
+    `abandon` record other events; the rest are queries. It is not thread-safe: its feed guards it.
 
     Args:
-        position: place of the first token wanted.
-        request_id: the request, for errors.
+        position: position of the first token to read.
+        request_id: id of the request, for errors.
     """
 
     def __init__(self, position: int = 0, request_id: str = "") -> None:
@@ -46,13 +46,13 @@ class SequenceReader:
         self._polled = False
         self._reads = Reads()
 
-    # What happened.
+    # Events.
 
     def feed(self, response: request_service_pb2.GeneratedElementsResponse) -> None:
-        """Takes one message of the stream.
+        """Apply a message of a stream.
 
         Raises:
-            InternalServerError: it does not continue what has arrived: a hole, a repetition, or another checksum.
+            InternalServerError: it does not continue what has arrived: a gap, a repetition, or another checksum.
         """
         self._interruption = None
         if response.HasField("elements"):
@@ -65,10 +65,14 @@ class SequenceReader:
             self._advance(response.status)
 
     def begin(self, position: int, checksum: int) -> None:
-        """Tokens will come from `position` on; `checksum` is that of all ids before.
+        """Check that a stream which resumes at `position` continues this sequence.
+
+        Args:
+            position: position of the stream's first token.
+            checksum: CRC-32 of all ids before it.
 
         Raises:
-            InternalServerError: something else has arrived.
+            InternalServerError: other tokens have arrived.
         """
         self._interruption = None
         if position != self._arrived or self._checksum not in (None, checksum):
@@ -76,14 +80,14 @@ class SequenceReader:
         self._checksum = checksum
 
     def append(self, part: Part) -> None:
-        """Takes tokens. Raises as `feed`."""
+        """Append tokens. Raises as `feed`."""
         self._check(part)
         self._parts.append(part)
         self._arrived += len(part.ids)
         self._checksum = part.after
 
     def finish(self, end: request_pb2.EndRecord) -> None:
-        """Takes the end record; one more of them changes nothing. Raises as `feed`."""
+        """Apply the end record; ignore a second one. Raises as `feed`."""
         if self._end is not None:
             return
         self._check_end(end, self._arrived, self._checksum)
@@ -95,7 +99,7 @@ class SequenceReader:
             self._error = error_of(end, self._request_id)
 
     def observe(self, info: request_pb2.SequenceInfo) -> None:
-        """Takes what a call told about the sequence. Late news change nothing.
+        """Apply the state of the sequence that a call returned; an outdated one changes nothing.
 
         Raises:
             InternalServerError: it contradicts what has arrived.
@@ -109,7 +113,7 @@ class SequenceReader:
             self._advance(info.status)
 
     def fail(self, error: HeadraceError) -> None:
-        """Nothing more can come. What has arrived stays readable; then reading raises the error."""
+        """End the sequence with an error, which reads raise once everything that has arrived is read."""
         if isinstance(error, RequestReleasedError):
             self.release()
         if self.over:
@@ -125,41 +129,41 @@ class SequenceReader:
         self._status = self._end.status
 
     def interrupt(self, error: HeadraceError) -> None:
-        """Nobody can be reached for too long. The next read raises the error once, if nothing is there to be read."""
+        """Have the next read raise an error once, unless there is something to read; results may follow later."""
         self._interruption = error
 
     def release(self) -> None:
-        """The request was released: reading raises RequestReleasedError."""
+        """Have reads raise RequestReleasedError."""
         self._released = True
 
     def close(self) -> None:
-        """No stream will be opened any more: reading raises UnavailableError once nothing is left."""
+        """Have reads raise UnavailableError once nothing is left: no stream will be opened any more."""
         self._closed = True
 
     def abandon(self) -> None:
-        """Nobody will read: nothing is wanted but the end."""
+        """Need nothing but the end record from now on, since there will be no more reads."""
         self._abandoned = True
 
-    # What that means for whoever feeds.
+    # Queries of the stream that fills the reader.
 
     @property
     def position(self) -> int:
-        """Place of the next token wanted from a stream."""
+        """Position of the next token to fetch."""
         return self._arrived
 
     @property
     def complete(self) -> bool:
-        """Whether all of the sequence has arrived."""
+        """True if all of the sequence has arrived."""
         return self._end is not None and self._arrived == self._end.position
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is wanted."""
+        """True if no more results are needed."""
         return self._gone or self.complete
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more is wanted, and all that came was read: there is no need to stay attached."""
+        """True if no more results are needed and all that arrived was read, so that the reader may detach."""
         if self._end is None:
             return self._released or self._closed
         return self._gone or (self.complete and not self.unread)
@@ -170,43 +174,43 @@ class SequenceReader:
 
     @property
     def running_checksum(self) -> int | None:
-        """CRC-32 over all ids before `position`; None: not known yet."""
+        """CRC-32 of all ids before `position`; None: not known yet."""
         return self._checksum
 
     @property
     def window_start(self) -> int:
-        """Position that the window counts from: what was read; an ended sequence being read is taken as it arrives."""
+        """Start of the window: the first unread position. While an ended sequence is being read, the next to arrive."""
         return self._arrived if self._reads.running and self._end is not None else self._taken
 
     @property
     def has_room(self) -> bool:
-        """Whether more should be fetched now: the window is open, or an ended sequence is being read to its end."""
+        """True if more should be fetched: fewer than WINDOW tokens have arrived since `window_start`."""
         return self._arrived - self.window_start < WINDOW
 
-    # What that means for whoever reads.
+    # Queries of the queue.
 
     def reading(self) -> Reads:
-        """Surrounds one read, from its begin to its `take`."""
+        """Return the context manager that surrounds each read up to its `take`."""
         return self._reads
 
     @property
     def ready(self) -> bool:
-        """Whether `take` has its answer."""
+        """True if a read need not wait before `take`."""
         return self.over or self._interruption is not None or (self._end is None and bool(self._parts))
 
     @property
     def fetching(self) -> bool:
-        """Whether the sequence is known to have ended, and part of it has still to arrive."""
+        """True if the sequence has ended and part of it has yet to arrive."""
         return self._end is not None and not self.ready
 
     def take(self) -> types.GeneratedElements | None:
-        """All that has arrived and was not read, as one element; None: nothing.
+        """Return everything unread that has arrived as one element, and mark it as read; None if there is nothing.
 
         Raises:
             RequestReleasedError: the request was released.
             EngineLostError, InternalServerError: it ended with InternalError, and nothing is left to read.
-            UnavailableError: nobody could be reached for too long, or the client was closed.
-            HeadraceError: the stream was refused for another reason.
+            UnavailableError: no server could be reached for too long, or the client was closed.
+            HeadraceError: the server rejected the stream for another reason.
         """
         if self._released:
             raise RequestReleasedError("the request was released: its results are gone", request_id=self._request_id)
@@ -214,7 +218,7 @@ class SequenceReader:
         if self._parts or tail:
             return self._take(tail)
         if self.complete:
-            # Whatever was out of reach for a while, there was nothing more to come from it.
+            # An interruption does not matter any more: nothing was left to fetch.
             self._raise_error()
         elif self._interruption is not None:
             interruption, self._interruption = self._interruption, None
@@ -224,7 +228,7 @@ class SequenceReader:
         return None
 
     def status(self) -> types.GenerateStatus:
-        """The status, in order with the tokens: see `ResultQueue.GenerateStatus`."""
+        """Return the status, in order with the tokens: see `ResultQueue.GenerateStatus`."""
         first, self._polled = not self._polled, True
         if self._end is not None and not self._released and (self._reads.any or first) and self.unread:
             return types.GenerateStatus.Generating
@@ -232,17 +236,17 @@ class SequenceReader:
 
     @property
     def unread(self) -> bool:
-        """Whether an ended sequence has tokens or text that were not read, arrived or not."""
+        """True if the sequence has ended and has unread tokens or text, whether they have arrived or not."""
         return self._end is not None and (self._taken < self._end.position or bool(self._tail))
 
     @property
     def generated_length(self) -> int:
-        """Tokens produced, as far as is known."""
+        """Number of generated tokens, as far as is known."""
         return max(self._produced, self._arrived)
 
     @property
     def released(self) -> bool:
-        """Whether the request was released, as far as is known."""
+        """True if the request is known to be released."""
         return self._released
 
     @property
@@ -268,7 +272,7 @@ class SequenceReader:
             raise self._fault(f"the checksum of all {end.position} tokens does not match")
 
     def _advance(self, status: int) -> None:
-        # Their numbers are in the order of their course; an end comes with its record alone.
+        # The numbers of statuses increase over time; terminal ones come with the end record only.
         if self._end is None and self._status < status < request_pb2.GENERATE_STATUS_FINISHED:
             self._status = status
 
@@ -281,7 +285,7 @@ class SequenceReader:
 
     def _raise_error(self) -> None:
         if self._error is not None:
-            # Raised anew each time: a traceback would grow.
+            # Without this, the traceback would grow each time the error is raised.
             raise self._error.with_traceback(None)
         if self._end is None or self._end.status != request_pb2.GENERATE_STATUS_INTERNAL_ERROR:
             return

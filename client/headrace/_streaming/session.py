@@ -1,4 +1,4 @@
-"""The session of a client, without any input or output: what to say to the server, and what its answers mean."""
+"""The protocol of a client's session, without I/O: which messages to send, and what to do with received ones."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Take = Callable[[Subscription, Any], None]
 
 
 def refuses_sessions(error: HeadraceError) -> bool:
-    """Whether a server says that it has no sessions at all."""
+    """Return whether an error means that the server does not support sessions."""
     return isinstance(error, InvalidRequestError) and error.reason in _REFUSALS
 
 
 class ClientSession:
-    """All sequences that a client reads, over one stream after the other.
+    """The subscriptions of a client, over one stream after the other.
 
-    A driver opens a stream, calls `open`, sends what `outgoing` answers, passes what comes to `receive`, and tells with
-    `broken` that it ended. On the next stream every sequence goes on from where its reader is, so that each gets
-    its tokens once and in order. It is not safe for several threads by itself.
+    A driver opens a stream, calls `open`, sends the messages of `outgoing`, passes received ones to `receive`, and
+    calls `broken` when the stream ends. On the next stream every sequence resumes at its reader's position, so that
+    each gets its tokens once and in order. It is not thread-safe: its driver guards it.
 
     Args:
         recovery: decides when to open a stream again.
-        clock: time.
-        owner: whose requests they are.
-        client: name and version, for the server's logs.
+        clock: source of time.
+        owner: owner of the requests.
+        client: name and version of the client, for the server's logs.
     """
 
     def __init__(self, recovery: Recovery, clock: Time, *, owner: str = "", client: str = "") -> None:
@@ -53,16 +53,16 @@ class ClientSession:
         self._heartbeat: Heartbeat | None = None
         self._last_channel = 0
 
-    # What those who read want.
+    # Calls of readers.
 
     def add(self, subscription: Subscription) -> None:
-        """Reads one more sequence."""
+        """Add a sequence to read."""
         self._subscriptions[subscription] = None
         if self._heartbeat is not None:
             self._attach(subscription)
 
     def moved(self, subscription: Subscription) -> None:
-        """Its reader was read, or wants no more."""
+        """Acknowledge or detach a sequence whose reader was read or needs no more results."""
         if subscription not in self._subscriptions:
             return
         if subscription.reader.settled:
@@ -72,7 +72,7 @@ class ClientSession:
             self._urgent |= gain >= subscription.worthwhile
 
     def remove(self, subscription: Subscription) -> None:
-        """Reads a sequence no more."""
+        """Stop reading a sequence, and detach it."""
         self._refused.pop(subscription, None)
         self._moved.pop(subscription, None)
         self._subscriptions.pop(subscription, None)
@@ -84,13 +84,13 @@ class ClientSession:
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """What is read, oldest first."""
+        """All subscriptions, oldest first."""
         return list(self._subscriptions)
 
-    # What the driver of the stream does.
+    # Calls of the driver.
 
     def open(self) -> None:
-        """A stream begins: everything is attached there."""
+        """Begin a new stream: attach all subscriptions to it."""
         self._heartbeat = Heartbeat(self._clock)
         self._last_channel = 0
         self._pending = session_pb2.SessionRequest(options=session_pb2.SessionOptions(client=self._client))
@@ -100,7 +100,7 @@ class ClientSession:
                 self._attach(subscription)
 
     def outgoing(self) -> session_pb2.SessionRequest | None:
-        """What is to be said now; None: nothing."""
+        """Return the message to send now; None: there is none."""
         if self._heartbeat is None:
             return None
         self._attach_refused()
@@ -117,12 +117,12 @@ class ClientSession:
 
     @property
     def urgent(self) -> bool:
-        """Whether to look at `outgoing` and `wait` now."""
+        """True if the driver should call `outgoing` now."""
         return self._urgent
 
     @property
     def wait(self) -> float | None:
-        """Seconds after which to look at `outgoing` and `silent` again; None: only when something happened."""
+        """Seconds until the driver should check `outgoing` and `silent` again; None: after the next event."""
         if self._heartbeat is None:
             return None
         times = [one.attach_at for one in self._refused if one.attach_at is not None]
@@ -130,14 +130,14 @@ class ClientSession:
 
     @property
     def silent(self) -> bool:
-        """Whether the server said nothing for so long that the stream is to be given up."""
+        """True if the server has been silent for too long, so that the stream is to be given up."""
         return self._heartbeat is not None and self._heartbeat.silent
 
     def receive(self, message: session_pb2.SessionResponse) -> None:
-        """Takes one message.
+        """Apply a received message.
 
         Raises:
-            InternalServerError: it makes no sense as a whole; the stream is to be given up.
+            InternalServerError: it is malformed as a whole; the stream is to be given up.
         """
         if self._heartbeat is None:
             return
@@ -147,7 +147,7 @@ class ClientSession:
             self._urgent = True
         touched: dict[Subscription, None] = {}
         for channel, take, fact in _facts(message):
-            # Unknown channels were detached while this was on its way.
+            # A channel that is unknown was detached while the message was in transit.
             if (subscription := self._by_channel.get(channel)) is not None:
                 touched[subscription] = None
                 self._take(subscription, take, fact)
@@ -162,10 +162,10 @@ class ClientSession:
             subscription.changed()
 
     def broken(self, error: HeadraceError) -> float | None:
-        """The stream ended, or could not be opened.
+        """Detach all subscriptions from a stream that ended or could not be opened.
 
         Returns:
-            Seconds after which to open another; None: the failure is final, and so it is for every reader.
+            Seconds until another one should be opened; None: the failure is final, and all readers have failed.
         """
         self._heartbeat = None
         self._by_channel.clear()
@@ -184,7 +184,7 @@ class ClientSession:
         return delay
 
     def fail(self, error: HeadraceError) -> None:
-        """Nothing more can come for any reader."""
+        """Fail all readers and remove their subscriptions."""
         for subscription in self.subscriptions:
             subscription.fail(error)
             self.remove(subscription)
@@ -223,7 +223,7 @@ class ClientSession:
 
 
 def _facts(message: session_pb2.SessionResponse) -> Iterator[tuple[int, Take, Any]]:
-    """What a message says about channels, in the order in which it is to be applied."""
+    """Yield (channel, method, argument) for what a message says about channels, in the order of application."""
     for attached in message.attached:
         yield attached.channel, Subscription.attached, attached
     if message.HasField("step"):

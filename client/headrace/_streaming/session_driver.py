@@ -1,4 +1,4 @@
-"""Runs a client's session: one thread that reads and one that writes, however many queues there are."""
+"""The threads of a client's session: one reads and one writes, for any number of queues."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ logger = logging.getLogger(__name__)
 
 
 class SessionDriver:
-    """Reads for all queues of a client over one stream; where there are no sessions, lets each read in its own way.
+    """Fills the readers of all queues of a client over one stream, or over a stream for each without sessions.
 
-    The threads begin with the first queue. The stream stays as long as the client; one that breaks is opened again once
-    there is something to read.
+    The threads start with the first queue and end with `close`. The reading thread opens the stream and owns it; the
+    writing thread sends on it, and cancels it when the server is silent. A broken stream is opened again while there
+    are queues to fill.
 
     Args:
-        transport: where streams are opened.
-        owner: whose requests they are.
-        client: name and version, for the server's logs.
-        policy: how broken streams are tried again.
-        clock: time.
+        transport: transport that opens streams.
+        owner: owner of the requests.
+        client: name and version of the client, for the server's logs.
+        policy: policy for opening broken streams again.
+        clock: source of time.
     """
 
     def __init__(self, transport: Transport, *, owner: str, client: str, policy: RetryPolicy, clock: Clock) -> None:
-        # Letting go of the last queue under the lock may finalize the client, which closes this.
+        # Reentrant: dropping the last queue under the lock may finalize the client, which closes this.
         self.lock = threading.RLock()
         self._transport = transport if isinstance(transport, SessionTransport) else None
         self._policy = policy
@@ -55,11 +56,11 @@ class SessionDriver:
         self._closed = False
 
     def attach(self, feed: Feed, instead: Callable[[], None]) -> None:
-        """Begins to fill a reader.
+        """Start to fill a reader.
 
         Args:
-            feed: the reader.
-            instead: called where there are no sessions, now or later.
+            feed: feed of the reader.
+            instead: fills the reader without a session; called, now or later, if the server has none.
         """
         with self.lock:
             if self._closed:
@@ -71,7 +72,7 @@ class SessionDriver:
         instead()
 
     def close(self) -> None:
-        """Ends the stream and the threads; whoever reads hears of it."""
+        """End the stream and the threads; blocked reads raise UnavailableError."""
         with self.lock:
             self._closed = True
             channel = self._channel
@@ -103,13 +104,13 @@ class SessionDriver:
         except BaseException as bug:
             if not is_fault(bug):
                 raise
-            # Whoever waits in Get() must hear of it; a thread that dies silently would leave it there for ever.
+            # Blocked reads must get the error: if the thread just died, they would wait for ever.
             logger.exception("the session failed")
             with self.lock:
                 self._session.fail(InternalServerError(f"the session failed: {bug!r}"))
             self.close()
 
-    # The thread that reads.
+    # The reading thread.
 
     def _read(self) -> None:
         while (transport := self._wait_for_work()) is not None:
@@ -126,7 +127,7 @@ class SessionDriver:
                 subscription.changed()
 
     def _wait_for_work(self) -> SessionTransport | None:
-        """Where to open a stream, once there is something to read; None: never again."""
+        """Wait until there are readers to fill, and return the transport; None when the thread is to end."""
         with self.lock:
             while self._transport is not None and not (self._closed or self._session.subscriptions):
                 self._clock.wait(self._wake, None)
@@ -177,14 +178,14 @@ class SessionDriver:
             subscription.instead()
         self._wake.notify_all()
 
-    # The thread that writes.
+    # The writing thread.
 
     def _write(self) -> None:
         while (act := self._next_act()) is not None:
             act()
 
     def _next_act(self) -> Callable[[], None] | None:
-        """What to do with the stream now, without the lock; waits for it. None: nothing any more."""
+        """Wait for the next action on the stream, to be done without the lock; None when the thread is to end."""
         with self.lock:
             while self._transport is not None and not self._closed:
                 channel = self._channel

@@ -1,4 +1,4 @@
-"""One sequence that is read over a session: where it is attached, and how far its window is open."""
+"""One sequence that is read over a session: its channel and its window."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from headrace.errors import HeadraceError
 
 
 class Subscription:
-    """A reader, and what the server was last told about it.
+    """A reader and its attachment to a stream of the session.
 
-    The server may send up to a limit, which is kept at `window` tokens beyond what was read, also when a new stream
-    begins in the middle of what was not read yet.
+    The server may send up to a limit, which is `window` tokens beyond what was read, also if a new stream resumes
+    amid unread tokens.
 
     Args:
-        reader: takes what comes.
+        reader: the sequence reader; its feed's lock guards the subscription too.
         recovery: decides when to attach again.
-        handle: the request.
-        index: the sequence.
-        request_id: the request, for errors.
-        changed: told that the reader took something.
-        instead: reads the sequence in another way; for servers without sessions.
-        window: tokens that may have arrived without having been read.
+        handle: handle of the request.
+        index: index of the sequence.
+        request_id: id of the request, for errors.
+        changed: called after the reader has changed.
+        instead: fills the reader without a session; for servers that have none.
+        window: maximum number of unread tokens.
 
     Attributes:
-        worthwhile: tokens that an ack must gain to be worth a message.
-        channel: its number in the present stream; None: it is not attached.
-        attach_at: moment of the next attach, after one that failed; None: none is pending.
+        worthwhile: number of tokens by which an ack must open the window to be worth a message.
+        channel: channel number in the current stream; None: not attached.
+        attach_at: time of the next attempt to attach; None: none is pending.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Subscription:
         self._limit = 0
 
     def attach(self, channel: int) -> session_pb2.Attach:
-        """Goes on in a channel from where the reader is."""
+        """Return the message that attaches a channel at the reader's position."""
         self.channel, self.attach_at = channel, None
         self._acked, self._limit = self.reader.position, self._goal
         return session_pb2.Attach(
@@ -75,48 +75,48 @@ class Subscription:
         )
 
     def ack(self) -> session_pb2.Ack:
-        """Opens the window from what was read."""
+        """Return the message that acknowledges what was read and moves the window."""
         self._acked = max(self._acked, self.reader.window_start)
         self._limit = self._goal
         return session_pb2.Ack(channel=self.channel or 0, position=self._acked, window=self._window)
 
     @property
     def gain(self) -> int:
-        """Tokens by which an ack would open the window further; below 1 it is useless."""
+        """Number of tokens by which an ack would open the window; below 1 it is useless."""
         return self.reader.window_start + self._most - self._limit
 
     def attached(self, fact: session_pb2.Attached) -> None:
-        """The server reads. Raises InternalServerError: not from where the reader is."""
+        """Apply the server's confirmation. Raises InternalServerError if it is not at the reader's position."""
         self._recovery.reached()
         self.reader.begin(fact.position, fact.checksum)
         self._learn(fact.generated_length, fact.status, fact.prefix if fact.HasField("prefix") else None)
 
     def take(self, part: Part) -> None:
-        """Takes a row. Raises InternalServerError: it does not go on where the reader is."""
+        """Append a row. Raises InternalServerError if it does not continue at the reader's position."""
         self._recovery.progressed()
         # On a session the checksum before a row is that of the row before it.
         part.before = self.reader.running_checksum or 0
         self.reader.append(part)
 
     def end(self, record: request_pb2.EndRecord) -> None:
-        """Takes the end record. Raises InternalServerError: more than that has come."""
+        """Apply the end record. Raises InternalServerError if more tokens have arrived."""
         self._recovery.progressed()
         self.reader.finish(record)
 
     def hold(self, state: session_pb2.WindowState) -> None:
-        """The server waits at a limit, which may be nearer than it was told."""
+        """Apply a WindowState: the server has stopped at a limit, which may be below ours."""
         self._limit = min(self._limit, state.limit)
         self._learn(state.generated_length)
 
     def turn(self, change: session_pb2.StatusChange) -> None:
-        """Takes a status of the sequence, and what is known with it."""
+        """Apply a change of status, and the prefix-cache use that may come with it."""
         self._learn(status=change.status, prefix=change.prefix if change.HasField("prefix") else None)
 
     def _learn(self, length: int = 0, status: int = 0, prefix: request_pb2.PrefixReuse | None = None) -> None:
         self.reader.observe(request_pb2.SequenceInfo(generated_length=length, status=status, prefix=prefix))  # type: ignore[arg-type]
 
     def refused(self, status: status_pb2.Status, now: float) -> None:
-        """The attach failed, at once or later: it is tried again where that makes sense, else the reader fails."""
+        """Schedule another attempt after a failed attachment, or fail the reader if the error is final."""
         self.channel = None
         error = error_from_status(status, request_id=self.request_id, handle=self.handle)
         delay = self._recovery.delay(error)
@@ -128,7 +128,7 @@ class Subscription:
         self.attach_at = now + delay
 
     def fail(self, error: HeadraceError) -> None:
-        """Nothing more can come."""
+        """Fail the reader."""
         self.reader.fail(error.about(self.request_id))
 
     @property
@@ -137,12 +137,12 @@ class Subscription:
 
     @property
     def _window(self) -> int:
-        # Unread tokens of an earlier stream may lie before the position that this one counts from.
+        # Unread tokens of an earlier stream may precede the position at which this one began.
         return max(0, self._limit - self._acked)
 
 
 def subscription_of(feed: BaseFeed, recovery: Recovery, instead: Callable[[], None]) -> Subscription:
-    """What reads for a feed over a session; the arguments are those of `Subscription`."""
+    """Return the subscription of a feed; the arguments are those of `Subscription`."""
     return Subscription(
         feed.reader,
         recovery,

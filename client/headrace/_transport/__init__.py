@@ -1,1 +1,1 @@
-"""Carriers of calls: gRPC, with threads and in an event loop."""
+"""Transports of calls over gRPC, for threads and for event loops."""

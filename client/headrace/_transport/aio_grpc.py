@@ -1,4 +1,4 @@
-"""Carries calls over gRPC in an event loop."""
+"""The gRPC transport of the asynchronous client."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LOST_STATUS = "Internal error from Core"
 
 
 class AsyncGrpcTransport:
-    """Calls over gRPC to one of several servers; when it cannot be reached, to the next one.
+    """A transport over gRPC to one of several servers; if it cannot be reached, to the next one.
 
-    The arguments and their errors are those of `GrpcTransport`. Channels are made by the first calls, in their loop.
+    Arguments and errors are those of `GrpcTransport`. The first calls create the channels, in their event loop.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class AsyncGrpcTransport:
         self._metadata, self._calls, self._streams = channels.metadata, channels.calls, channels.streams
 
     async def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
-        """One question, one answer. Raises CallError."""
+        """Make a unary call and return its response. Raises CallError."""
         check_size(request)
         channel = self._calls.channel()
         call = _begin(channel, method, request, timeout=timeout, metadata=self._metadata)
@@ -44,24 +44,24 @@ class AsyncGrpcTransport:
             raise _cut() from None
 
     def stream(self, method: str, request: Message, *, timeout: float | None) -> AsyncGrpcStream:
-        """One question, many answers. Does not wait for the first."""
+        """Open a call that streams responses, without waiting for the first."""
         check_size(request)
         channel = self._streams.channel()
         call = _begin(channel, method, request, timeout=timeout, metadata=self._metadata)
         return AsyncGrpcStream(call, channel, self._streams)
 
     def session(self, method: str) -> AsyncGrpcChannel:
-        """Many questions, many answers. Waits for nothing."""
+        """Open a call that streams both ways, without waiting."""
         channel = self._streams.channel()
         return AsyncGrpcChannel(_begin(channel, method, metadata=self._metadata), channel, self._streams)
 
     async def close(self) -> None:
-        """Ends all calls and connections."""
+        """Close all calls and connections."""
         await asyncio.gather(*self._calls.close(), *self._streams.close())
 
 
 class AsyncGrpcStream:
-    """The answers of one streaming call."""
+    """The responses of one streaming call."""
 
     def __init__(self, call: Any, channel: Channel, failover: Failover) -> None:
         self._call = call
@@ -69,7 +69,7 @@ class AsyncGrpcStream:
         self._failover = failover
 
     def __aiter__(self) -> AsyncGrpcStream:
-        """Itself."""
+        """Return the stream itself."""
         return self
 
     async def __anext__(self) -> Message:
@@ -85,12 +85,12 @@ class AsyncGrpcStream:
         return cast(Message, answer)
 
     def cancel(self) -> None:
-        """Ends the call."""
+        """Cancel the call."""
         self._call.cancel()
 
 
 class AsyncGrpcChannel(AsyncGrpcStream):
-    """One call with many questions and many answers."""
+    """One call that streams both ways. A task of its own sends queued messages, since gRPC takes one at a time."""
 
     def __init__(self, call: Any, channel: Channel, failover: Failover) -> None:
         super().__init__(call, channel, failover)
@@ -103,19 +103,19 @@ class AsyncGrpcChannel(AsyncGrpcStream):
         try:
             return await super().__anext__()
         except CallError as failure:
-            # Where a question meets a call that the server has just ended, gRPC puts this in the place of the true
-            # status, which is lost. So nobody knows why; asking again will tell.
+            # If a message is sent on a call that the server has just ended, gRPC reports this instead of the actual
+            # status, which is lost; another call gets it.
             if failure.status.message == _LOST_STATUS:
                 raise broke_off("the session") from None
             raise
 
     def send(self, message: Message) -> None:
-        """Sends a question; does not wait for it to leave."""
+        """Queue a message to be sent."""
         if not self._half_closed:
             self._put(message)
 
     def half_close(self) -> None:
-        """No more questions follow; answers still come."""
+        """End the sending direction; responses still arrive."""
         if not self._half_closed:
             self._half_closed = True
             self._put(None)
@@ -131,11 +131,11 @@ class AsyncGrpcChannel(AsyncGrpcStream):
                 message = self._waiting.popleft()
                 await (self._call.done_writing() if message is None else self._call.write(message))
         except (grpc.RpcError, asyncio.InvalidStateError):
-            # The call has ended, and whoever reads its answers hears why.
+            # The call has ended; reading its responses raises why.
             self._waiting.clear()
 
     def cancel(self, *, lost: bool = False) -> None:
-        """Ends the call; `lost`: the next one goes to another address."""
+        """Cancel the call; `lost`: the next one goes to another address."""
         if lost:
             self._failover.leave(self._channel)
         if self._sending is not None:
@@ -144,7 +144,7 @@ class AsyncGrpcChannel(AsyncGrpcStream):
 
 
 async def _failed(failover: Failover, channel: Channel, error: grpc.RpcError) -> CallError:
-    """What a failed call raises. Where the server may be looked at first, that is in a thread."""
+    """Return the exception of a failed call. A probe of the server, where one is needed, runs in a thread."""
     if not is_doubtful(cast(grpc.Call, error).details() or ""):
         return failover.failed(channel, error)
     return await asyncio.to_thread(failover.failed, channel, error)
@@ -158,5 +158,5 @@ def _begin(channel: Channel, method: str, *questions: Message, **options: Any) -
 
 
 def _cut() -> BaseException:
-    """What a wait for a cancelled call raises: it is ours that is cancelled, or the call alone, as by `close`."""
+    """Return the exception of a cancelled wait: CancelledError if this task was cancelled, else that of `close`."""
     return asyncio.CancelledError() if being_cancelled() else closed()

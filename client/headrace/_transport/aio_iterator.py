@@ -1,4 +1,4 @@
-"""Iterates over the answers of a streaming call in an event loop, converted."""
+"""An iterator over converted responses of a streaming call, for the asynchronous client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 
 class AsyncMessageIterator(Generic[Item]):
-    """An iterator that ends its call when it is closed, left as a context manager, cancelled, or dropped.
+    """An iterator that owns a call, and ends it when closed, left as a context manager, cancelled, or dropped.
 
     Iterating raises `HeadraceError` when the call fails.
     """
@@ -29,11 +29,11 @@ class AsyncMessageIterator(Generic[Item]):
         weakref.finalize(self, home.ask, stream.cancel).atexit = False
 
     def __aiter__(self) -> Self:
-        """Itself."""
+        """Return the iterator itself."""
         return self
 
     async def __anext__(self) -> Item:
-        """The next answer; waits for it."""
+        """Wait for the next result and return it."""
         if self._closed:
             raise StopAsyncIteration
         try:
@@ -44,7 +44,7 @@ class AsyncMessageIterator(Generic[Item]):
             raise error_from_status(failure.status) from None
 
     async def close(self) -> None:
-        """Ends the call; a waiting step ends too."""
+        """End the call, and with it a step that waits."""
         self._closed = True
         self._stream.cancel()
 

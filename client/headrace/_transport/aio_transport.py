@@ -1,4 +1,4 @@
-"""The seam between the asynchronous client and whatever carries its messages."""
+"""The interface of transports of the asynchronous client, and opening one for an address."""
 
 from __future__ import annotations
 
@@ -11,73 +11,73 @@ from headrace._transport.transport import check_options, open_registered, regist
 
 
 class AsyncMessageStream(Protocol):
-    """The answers of a streaming call. Iterating raises CallError when the call fails, also when it is cancelled."""
+    """The responses of a streaming call. Iterating raises CallError when the call fails or is cancelled."""
 
     def __aiter__(self) -> AsyncMessageStream:
-        """Itself."""
+        """Return the stream itself."""
 
     async def __anext__(self) -> Message:
-        """The next answer. Cancelling this wait ends the call."""
+        """Return the next response. Cancelling this wait ends the call."""
 
     def cancel(self) -> None:
-        """Ends the call; more than once is once."""
+        """Cancel the call; do nothing if it has ended."""
 
 
 class AsyncMessageChannel(AsyncMessageStream, Protocol):
-    """A call with many questions and many answers, as they come.
+    """A call that streams both ways.
 
-    Iterating raises CallError when the call fails, also when it is cancelled, and stops when the server ends it.
+    Iterating raises CallError when the call fails or is cancelled, and stops when the server ends it.
     """
 
     def send(self, message: Message) -> None:
-        """Sends a question after those before it; waits for nothing. After the end of the call it is lost."""
+        """Queue a message to be sent, in order. After the end of the call it is dropped."""
 
     def half_close(self) -> None:
-        """No more questions follow; answers still come. More than once is once."""
+        """End the sending direction; responses still arrive. Do nothing if it has ended."""
 
     def cancel(self, *, lost: bool = False) -> None:
-        """Ends the call; more than once is once.
+        """Cancel the call; do nothing if it has ended.
 
         Args:
-            lost: the server is silent and may be gone: where there are several, the next call goes to another.
+            lost: the server does not respond; the next call goes to another address, if there are several.
         """
 
 
 class AsyncTransport(Protocol):
-    """Carries calls, in one event loop.
+    """Makes calls in one event loop.
 
     `method` is a full name such as "headrace.v1.RequestService/StartRequest"; `timeout` is in seconds, None = no limit.
-    Streams wait for nothing before they are iterated over.
+    Opening a stream does not wait; iterating over it does.
     """
 
     async def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
-        """One question, one answer. Raises CallError."""
+        """Make a unary call and return its response. Raises CallError."""
 
     def stream(self, method: str, request: Message, *, timeout: float | None) -> AsyncMessageStream:
-        """One question, many answers. Raises CallError."""
+        """Open a call that streams responses. Raises CallError."""
 
     def session(self, method: str) -> AsyncMessageChannel:
-        """Many questions, many answers. Raises CallError."""
+        """Open a call that streams both ways. Raises CallError."""
 
     async def close(self) -> None:
-        """Ends all calls and gives everything back. Later calls fail with CallError."""
+        """End all calls and free all resources. Later calls raise CallError."""
 
 
 @runtime_checkable
 class AsyncFace(Protocol):
-    """A transport that can be used in an event loop too."""
+    """A synchronous transport that can be used in an event loop too."""
 
     def for_asyncio(self) -> AsyncTransport:
-        """The same transport, for a loop. Closing either closes both."""
+        """Return the same transport for an event loop. Closing either closes both."""
 
 
 def open_async_transport(address: str, options: dict[str, Any]) -> AsyncTransport:
-    """The transport for an address: a registered one for "inprocess:", else gRPC.
+    """Return the transport for an address: a registered one for "inprocess:", else gRPC.
 
     Raises:
-        ValueError: the address cannot be parsed; the message names it.
-        ImportError: the address needs a package that is not installed; the message names it.
-        TypeError: an option that the transport does not know, or a transport that is not for event loops.
+        ValueError: the address cannot be parsed.
+        ImportError: the address needs a package that is not installed.
+        TypeError: the transport does not have an option, or does not support event loops.
     """
     scheme = registered_scheme(address)
     if scheme is not None:
@@ -89,10 +89,10 @@ def open_async_transport(address: str, options: dict[str, Any]) -> AsyncTranspor
 
 
 def for_asyncio(transport: Transport) -> AsyncTransport:
-    """A transport of the other client, for an event loop.
+    """Return a transport of the synchronous client for an event loop.
 
     Raises:
-        TypeError: it has no such face.
+        TypeError: the transport does not support event loops.
     """
     if not isinstance(transport, AsyncFace):
         raise TypeError(f"{type(transport).__name__} cannot be used in an event loop: it has no for_asyncio()")

@@ -1,4 +1,4 @@
-"""Channels to several addresses, for both of gRPC's Python libraries: `grpc` and `grpc.aio`."""
+"""gRPC channels to several addresses, with failover, for both `grpc` and `grpc.aio`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from headrace.errors import InvalidRequestError
 CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.max_send_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
-    # A peer that vanished is noticed within 30 s; reading gives up 30 s later, which makes a minute in all.
+    # A peer that vanished is noticed within 30 s; readers give up 30 s later.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),  # what counts: gRPC waits a minute for the answer to a ping otherwise
+    ("grpc.http2.ping_timeout_ms", 10_000),  # The one that takes effect; its default is a minute.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # A server that comes back is found within 2 s (and a fifth, which gRPC adds at random).
+    # A restarted server is found within 2 s, and up to a fifth more, which gRPC adds at random.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Two clients in one process do not share connections, nor each other's pauses.
+    # Two clients in one process share neither connections nor backoff.
     ("grpc.use_local_subchannel_pool", 1),
-    # gRPC's own retries, beside ours, lose a call now and then that begins just as its connection breaks: its status
-    # comes, its messages never end, and whoever reads them waits for ever.
+    # With gRPC's own retries, in addition to ours, a call that begins just as its connection breaks is sometimes lost:
+    # its status arrives, but reading its messages waits for ever.
     ("grpc.enable_retries", 0),
 )
 
@@ -45,18 +45,17 @@ _fork_guard = ForkGuard("gRPC")
 
 
 class Channels:
-    """The channels of one transport. Streams have their own, so that no number of them keeps a call from going out.
+    """The channels of one transport. Streams have separate ones, so that open streams never hold up a unary call.
 
     Args:
         library: `grpc` or `grpc.aio`.
-        addresses: "host:port", several separated by commas, the preferred one first.
-        api_key: sent with each call; None: none. Without encryption it is for this machine alone: elsewhere there is a
-            warning in the log.
-        credentials: of the connections; None: no encryption.
+        addresses: "host:port", or several separated by commas, in order of preference.
+        api_key: API key sent with each call; None: none. Sending it unencrypted to another machine logs a warning.
+        credentials: credentials of the connections; None: no encryption.
 
     Raises:
         ValueError: an address cannot be parsed.
-        RuntimeError: this process was forked from one that used gRPC, which does not survive that.
+        RuntimeError: this process was forked from one that used gRPC, which does not work after a fork.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Channels:
 
 
 class Channel:
-    """A connection to one address, and its calls."""
+    """A gRPC channel to one address, and its callables."""
 
     def __init__(self, library: Any, target: str, credentials: grpc.ChannelCredentials | None) -> None:
         self.target = target
@@ -85,7 +84,7 @@ class Channel:
         self._callables: dict[str, Any] = {}
 
     def call(self, name: str) -> Any:
-        """What makes calls of this name. After `close` gRPC raises ValueError there."""
+        """Return the callable of a method. After `close` it raises ValueError."""
         if name not in self._callables:
             method = METHODS.get(name) or CONVERSATIONS[name]
             self._callables[name] = self._maker(method)(
@@ -101,12 +100,12 @@ class Channel:
         return self._channel.unary_stream if method.streams else self._channel.unary_unary
 
     def close(self) -> Any:
-        """Ends its calls and the connection; of `grpc.aio` that is to be awaited."""
+        """Close the channel and its calls; with `grpc.aio`, await the result."""
         return self._channel.close()
 
 
 class Failover:
-    """The channel in use among those of several addresses; another one from the first failure to reach it on."""
+    """Selects one of several addresses, and the next one after a failure to reach it. It owns their channels."""
 
     def __init__(self, library: Any, targets: list[str], credentials: grpc.ChannelCredentials | None) -> None:
         self._library = library
@@ -120,7 +119,7 @@ class Failover:
         self._wrong: dict[str, str] = {}
 
     def channel(self) -> Channel:
-        """The channel for the next call; connects when it is first used."""
+        """Return the channel for the next call; it connects when it is first used."""
         with self._lock:
             if self._closed:
                 raise closed()
@@ -131,15 +130,15 @@ class Failover:
             return channel
 
     def failed(self, channel: Channel, error: grpc.RpcError) -> CallError:
-        """What a failed call raises; moves on to the next address if this one cannot serve.
+        """Return the exception of a failed call, and select the next address if this one cannot be reached.
 
-        Where the server cannot be reached it may be looked at for some seconds, to find out whether it ever can.
+        May probe the server for some seconds to find out whether a connection is possible at all.
         """
         call = cast(grpc.Call, error)
         if call.code() is grpc.StatusCode.UNAVAILABLE and not self._closed and not has_status(call.trailing_metadata()):
             self._note(channel.target, self._mismatches[channel.target].reason(call.details() or ""))
         if self._closed:
-            # gRPC says of a call that its own side cut no more than that it was cancelled.
+            # gRPC reports a call that `close` ended as cancelled.
             return closed()
         if call.code() is grpc.StatusCode.UNAVAILABLE:
             self.leave(channel)
@@ -159,14 +158,14 @@ class Failover:
                 self._wrong[target] = reason
 
     def leave(self, channel: Channel) -> None:
-        """Moves on to the next address, if it is still this one that is in use."""
+        """Select the next address, if this one is still selected."""
         with self._lock:
-            # Many calls fail with one connection; only the first of them moves on.
+            # Many calls fail with one connection; only the first of them selects the next address.
             if self._channels[self._current] is channel:
                 self._current = (self._current + 1) % len(self._targets)
 
     def close(self) -> list[Any]:
-        """Ends all; later calls fail. What each channel's `close` answered."""
+        """Close all channels, so that later calls fail; return the results of their `close`."""
         with self._lock:
             self._closed = True
             channels = [channel for channel in self._channels if channel is not None]
@@ -174,7 +173,7 @@ class Failover:
 
 
 def _never(wrong: dict[str, str]) -> Status:
-    """None of the addresses can ever be connected to."""
+    """Return the status for addresses none of which can be connected to."""
     message = "; ".join(f"no connection to {target}: {reason}" for target, reason in wrong.items())
     return failure("UNAUTHENTICATED", "TLS_MISMATCH", message)
 
@@ -191,7 +190,7 @@ def _status_of(call: grpc.Call, target: str) -> Status:
 
 
 def check_size(request: Message) -> None:
-    """Refuses what gRPC would refuse without saying why. Raises InvalidRequestError."""
+    """Raise InvalidRequestError for a message above the size limit, which gRPC rejects without a useful message."""
     size = request.ByteSize()
     if size > MAX_REQUEST_BYTES:
         raise InvalidRequestError(
@@ -200,5 +199,5 @@ def check_size(request: Message) -> None:
 
 
 def closed() -> CallError:
-    """What a call raises after `close`."""
+    """Return the exception of a call after `close`."""
     return CallError(client_closed())

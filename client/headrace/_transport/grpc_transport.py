@@ -1,4 +1,4 @@
-"""Carries calls over gRPC."""
+"""The gRPC transport of the synchronous client."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from headrace._transport.grpc_channels import Channel, Channels, Failover, check
 
 
 class GrpcTransport:
-    """Calls over gRPC to one of several servers; when it cannot be reached, to the next one.
+    """A transport over gRPC to one of several servers; if it cannot be reached, to the next one.
 
-    Streams have connections of their own, so that no number of open streams keeps a call from going out.
+    Streams have separate connections, so that open streams never hold up a unary call.
 
     Args:
-        addresses: "host:port", several separated by commas, the preferred one first.
-        api_key: sent with each call as "authorization: Bearer KEY". Without credentials that is unencrypted: a
-            warning in the log says so, unless the server is on this machine.
-        credentials: of the connection, from `grpc.ssl_channel_credentials`; None: no encryption.
+        addresses: "host:port", or several separated by commas, in order of preference.
+        api_key: API key sent with each call as "authorization: Bearer KEY". Sending it without credentials to another
+            machine logs a warning.
+        credentials: credentials from `grpc.ssl_channel_credentials`; None: no encryption.
 
     Raises:
         ValueError: an address cannot be parsed.
-        RuntimeError: this process was forked from one that used gRPC, which does not survive that.
+        RuntimeError: this process was forked from one that used gRPC, which does not work after a fork.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class GrpcTransport:
         self._metadata, self._calls, self._streams = channels.metadata, channels.calls, channels.streams
 
     def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
-        """One question, one answer. Raises CallError."""
+        """Make a unary call and return its response. Raises CallError."""
         check_size(request)
         channel = self._calls.channel()
         try:
@@ -47,7 +47,7 @@ class GrpcTransport:
         return cast(Message, answer)
 
     def stream(self, method: str, request: Message, *, timeout: float | None) -> GrpcStream:
-        """One question, many answers. Does not wait for the first."""
+        """Open a call that streams responses, without waiting for the first."""
         check_size(request)
         channel = self._streams.channel()
         try:
@@ -57,7 +57,7 @@ class GrpcTransport:
         return GrpcStream(answers, channel, self._streams)
 
     def session(self, method: str, *, timeout: float | None = None) -> GrpcChannel:
-        """Many questions, many answers. Waits for nothing."""
+        """Open a call that streams both ways, without waiting."""
         channel, questions = self._streams.channel(), _Questions()
         try:
             answers = channel.call(method)(questions, timeout=timeout, metadata=self._metadata)
@@ -66,13 +66,13 @@ class GrpcTransport:
         return GrpcChannel(questions, answers, channel, self._streams)
 
     def close(self) -> None:
-        """Ends all calls and connections."""
+        """Close all calls and connections."""
         self._calls.close()
         self._streams.close()
 
 
 class GrpcStream:
-    """The answers of one streaming call."""
+    """The responses of one streaming call."""
 
     def __init__(self, answers: Any, channel: Channel, failover: Failover) -> None:
         self._answers = answers
@@ -80,7 +80,7 @@ class GrpcStream:
         self._failover = failover
 
     def __iter__(self) -> Iterator[Message]:
-        """Itself."""
+        """Return the stream itself."""
         return self
 
     def __next__(self) -> Message:
@@ -91,12 +91,12 @@ class GrpcStream:
             raise self._failover.failed(self._channel, error) from None
 
     def cancel(self) -> None:
-        """Ends the call."""
+        """Cancel the call."""
         self._answers.cancel()
 
 
 class GrpcChannel(GrpcStream):
-    """One call with many questions and many answers."""
+    """One call that streams both ways."""
 
     def __init__(self, questions: _Questions, answers: Any, channel: Channel, failover: Failover) -> None:
         super().__init__(answers, channel, failover)
@@ -111,15 +111,15 @@ class GrpcChannel(GrpcStream):
             raise
 
     def send(self, message: Message) -> None:
-        """Sends a question; does not wait for it to arrive."""
+        """Queue a message to be sent."""
         self._questions.put(message)
 
     def half_close(self) -> None:
-        """No more questions follow; answers still come."""
+        """End the sending direction; responses still arrive."""
         self._questions.close()
 
     def cancel(self, *, lost: bool = False) -> None:
-        """Ends the call; `lost`: the next one goes to another address."""
+        """Cancel the call; `lost`: the next one goes to another address."""
         if lost:
             self._failover.leave(self._channel)
         super().cancel()
@@ -127,7 +127,7 @@ class GrpcChannel(GrpcStream):
 
 
 class _Questions:
-    """What is to be sent, for the thread in which gRPC takes it from here."""
+    """The queue of messages to send. A thread of gRPC iterates over it until it is closed."""
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[Message | None] = SimpleQueue()
@@ -136,7 +136,7 @@ class _Questions:
         self._waiting.put(message)
 
     def close(self) -> None:
-        # What is put after this stays there: the thread has ended.
+        # Messages put after this are never sent: the thread has ended.
         self._waiting.put(None)
 
     def __iter__(self) -> Iterator[Message]:

@@ -1,4 +1,4 @@
-"""Iterates over the answers of a streaming call, converted."""
+"""An iterator over converted responses of a streaming call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 class MessageIterator(Generic[Item]):
-    """An iterator that ends its call when it is closed, left as a context manager, or dropped.
+    """An iterator that owns a call, and ends it when closed, left as a context manager, or dropped.
 
     Iterating raises `HeadraceError` when the call fails.
     """
@@ -29,11 +29,11 @@ class MessageIterator(Generic[Item]):
         weakref.finalize(self, janitor.ask, stream.cancel).atexit = False
 
     def __iter__(self) -> Iterator[Item]:
-        """Itself."""
+        """Return the iterator itself."""
         return self
 
     def __next__(self) -> Item:
-        """The next answer; waits for it."""
+        """Wait for the next result and return it."""
         if self._closed:
             raise StopIteration
         try:
@@ -44,7 +44,7 @@ class MessageIterator(Generic[Item]):
             raise error_from_status(failure.status) from None
 
     def close(self) -> None:
-        """Ends the call; a waiting `next` ends too."""
+        """End the call, and with it a `next` that waits."""
         self._closed = True
         self._stream.cancel()
 

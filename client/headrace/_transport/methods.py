@@ -1,4 +1,4 @@
-"""The calls of the contract, out of its service descriptors: no generated stub is needed."""
+"""The methods of the contract, from its service descriptors; generated stubs are not needed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_ser
 
 @dataclass(frozen=True)
 class Method:
-    """One call.
+    """One method.
 
     Attributes:
         name: full name, such as "headrace.v1.RequestService/StartRequest".
-        request: class of the question.
-        response: class of the answer.
-        streams: the answers are a stream.
-        converses: the questions are one too.
+        request: class of the request message.
+        response: class of the response message.
+        streams: True if responses are streamed.
+        converses: True if requests are streamed too.
     """
 
     name: str
@@ -42,7 +42,7 @@ _ALL = [
 ]
 
 METHODS = {method.name: method for method in _ALL if not method.converses}
-"""All calls with one question, by full name."""
+"""All methods with one request message, by full name."""
 
 CONVERSATIONS = {method.name: method for method in _ALL if method.converses}
-"""All calls with a stream of questions, by full name."""
+"""All methods with a stream of request messages, by full name."""

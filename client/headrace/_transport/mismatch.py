@@ -1,6 +1,6 @@
-"""Connections that can never be made: one side speaks TLS and the other does not, or the certificate is not accepted.
+"""Detecting connections that are impossible: only one side uses TLS, or the certificate is not accepted.
 
-gRPC tells all of these as UNAVAILABLE, in words alone, and of several addresses of a name only the last one.
+gRPC reports all of these as UNAVAILABLE with a text, and of several addresses of a name only the last one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import grpc
 from headrace_proto.pure.tls import any_certificate
 
 _PROBE_SECONDS = 2.0
-"""For each address of a server that is looked at; one that is further away is told as it was before."""
+"""Seconds to probe each address of a server; one that takes longer is reported with gRPC's message."""
 
 _LASTS = 1.0
-"""Seconds for which what was found holds: many calls fail with one connection."""
+"""Seconds for which a result is reused: many calls fail with one connection."""
 
 _UNREACHED = "failed to connect to all addresses"
 _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -35,11 +35,11 @@ _SPEAKS_TLS = "it speaks TLS: pass credentials (credentials=grpc.ssl_channel_cre
 
 
 class Mismatch:
-    """Finds out why a server cannot be reached for good.
+    """Finds out whether a server that cannot be reached never can be, and why.
 
     Args:
         target: "host:port", or another target of gRPC.
-        credentials: of the connection; None: no encryption.
+        credentials: credentials of the connection; None: no encryption.
     """
 
     def __init__(self, target: str, credentials: grpc.ChannelCredentials | None) -> None:
@@ -50,12 +50,12 @@ class Mismatch:
         self._until = 0.0
 
     def reason(self, details: str) -> str:
-        """What is wrong and what to do; "": nothing that would last.
+        """Return what is wrong and what to do; "" if a connection may succeed later.
 
-        May look at the server for some seconds.
+        May probe the server for some seconds.
 
         Args:
-            details: gRPC's words for the failure.
+            details: gRPC's text of the failure.
         """
         host = self._target.rpartition(":")[0]
         if not host or host.startswith("unix"):
@@ -70,28 +70,29 @@ class Mismatch:
             return self._found
 
     def _look(self, details: str) -> str:
-        """What is wrong with the only address."""
+        """Return what is wrong with the only address."""
         doubtful = self._credentials is None and "Socket closed" in details
         return _SPEAKS_TLS if doubtful and speaks_tls(self._target) else ""
 
     def _look_at_all(self, host: str, told: str) -> str:
-        """What is wrong with the addresses of a name, where none of them works: gRPC tells of the last one alone.
+        """Return what is wrong with the addresses of a name if none of them works.
 
         Args:
-            told: what is wrong with that one.
+            host: the name.
+            told: what is wrong with the last one, the only one that gRPC reports.
         """
         failures = []
         for address in _addresses(self._target):
             failure = self._ask(address, host)
             if failure is None:
-                return ""  # What failed there passes, and gRPC comes to this one in time.
+                return ""  # gRPC will come to this address, which works.
             failures.append(failure)
         if self._credentials is None:
             return _SPEAKS_TLS if speaks_tls(self._target) else ""
         return next(filter(None, (_told(failure, host) for failure in failures)), told)
 
     def _ask(self, address: str, host: str) -> str | None:
-        """What gRPC says of one address of the server alone; None: it answers."""
+        """Return gRPC's text of the failure to reach one address; None if it answers."""
         with self._channel(address, host) as channel:
             check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
             try:
@@ -109,12 +110,12 @@ class Mismatch:
 
 
 def is_doubtful(details: str) -> bool:
-    """Whether these words of gRPC leave open why a server was not reached, so that it is worth a look."""
+    """Return whether gRPC's text leaves open why a server was not reached, so that a probe helps."""
     return _UNREACHED in details
 
 
 def speaks_tls(target: str) -> bool:
-    """Whether a server at "host:port" answers a greeting of TLS at one of its addresses."""
+    """Return whether a server at "host:port" completes a TLS handshake at one of its addresses."""
     context = any_certificate()
     for family, place in _places(target):
         with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as plain:
@@ -138,7 +139,7 @@ def _is_address(host: str) -> bool:
 
 
 def _addresses(target: str) -> list[str]:
-    """Each address of a name as a target of its own."""
+    """Return each address of a name as a gRPC target."""
     kinds = {socket.AF_INET: "ipv4:{}:{}", socket.AF_INET6: "ipv6:[{}]:{}"}
     return [kinds[family].format(place[0], place[1]) for family, place in _places(target)]
 

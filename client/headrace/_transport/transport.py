@@ -1,4 +1,4 @@
-"""Opens what carries the client's messages: gRPC, or an engine in the same process."""
+"""Opening the transport for an address: gRPC, or an engine in the same process."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _CLIENT_KEYWORDS = ("address", "timeout", "owner", "retry", "clock")
 
 
 def broke_off(what: str) -> CallError:
-    """The failure of a stream that stopped before it was to."""
+    """Return the exception of a stream that ended early."""
     return CallError(Status(code=CODES["UNAVAILABLE"], message=f"{what} was interrupted"))
 
 
 def open_transport(address: str, options: dict[str, Any]) -> Transport:
-    """The transport for an address: a registered one for "inprocess:", else gRPC.
+    """Return the transport for an address: a registered one for "inprocess:", else gRPC.
 
     Raises:
-        ValueError: the address cannot be parsed; the message names it.
-        ImportError: the address needs a package that is not installed; the message names it.
-        TypeError: an option that the transport does not know.
+        ValueError: the address cannot be parsed.
+        ImportError: the address needs a package that is not installed.
+        TypeError: the transport does not have an option.
     """
     scheme = registered_scheme(address)
     if scheme is not None:
@@ -40,15 +40,15 @@ def open_transport(address: str, options: dict[str, Any]) -> Transport:
 
 
 def check_options(client: str, transport: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Refuses keywords that neither a client nor its transport has.
+    """Check that all keywords are of the client or its transport.
 
     Args:
-        client: name of the client's class, which is what the caller called.
-        transport: what makes the transport; its keywords are the options.
-        options: what the caller gave beside the client's own keywords.
+        client: name of the client's class, for the message.
+        transport: constructor of the transport; its keywords are the options.
+        options: keywords of the caller that the client itself does not have.
 
     Raises:
-        TypeError: one is unknown; close ones are listed.
+        TypeError: a keyword is unknown; similar ones are listed.
     """
     known = [name for name, one in signature(transport).parameters.items() if one.kind is one.KEYWORD_ONLY]
     for name in options:
@@ -57,13 +57,13 @@ def check_options(client: str, transport: Callable[..., Any], options: Mapping[s
 
 
 def registered_scheme(address: str) -> str | None:
-    """The name of a registered transport, as in "inprocess:"; None: it is an address for gRPC."""
+    """Return the name of a registered transport, as in "inprocess:"; None for an address of gRPC."""
     scheme, colon, rest = address.partition(":")
     return scheme if colon and not rest else None
 
 
 def open_registered(scheme: str, options: dict[str, Any]) -> Transport:
-    """A transport that another package registered; raises as `open_transport`."""
+    """Return a transport that another package registered. Raises as `open_transport`."""
     found = list(entry_points(group=ENTRY_POINTS, name=scheme))
     if found:
         return cast(Transport, found[0].load()(**options))

@@ -1,1 +1,1 @@
-"""Values of Python from and into messages of the wire."""
+"""Conversion between Python values and messages of the wire."""

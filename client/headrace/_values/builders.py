@@ -1,4 +1,4 @@
-"""Configs built field by field, under the names that other systems have for the fields."""
+"""Builders of configs with the field names of other systems."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ B_co = TypeVar("B_co", bound="ConfigBuilder", covariant=True)
 
 
 class ConfigBuilder:
-    """Collects the fields of a config; what cannot be sent is refused where it is set.
+    """Collects the fields of a config, and checks each value when it is set.
 
-    A field that is None is as if it had never been set.
+    Setting a field to None unsets it.
     """
 
     message: ClassVar[type[Message]]
-    """The config on the wire: it knows every field and its kind."""
+    """The config's message type, which defines all fields and their types."""
 
     foreign: ClassVar[Mapping[str, str]] = {}
-    """Fields that have another name elsewhere, by that name."""
+    """Our field names, by those of the other system."""
 
     refused: ClassVar[Mapping[str, str]] = {}
-    """Names of fields that there are not here, with what to do instead."""
+    """Fields of the other system that are not supported, with what to do instead."""
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
 
     def update(self, fields: Mapping[str, Any]) -> Self:
-        """Sets several fields; where one of them is wrong, none.
+        """Set several fields; set none of them if one is invalid.
 
         Raises:
-            TypeError: no such field; the nearest one is named.
-            InvalidRequestError: a value of the wrong kind, or out of the range that the wire can carry.
+            TypeError: there is no such field; a similar one is named.
+            InvalidRequestError: a value has the wrong type, or is out of the range of its type.
         """
         changed = dict(self._fields)
         for name, value in fields.items():
@@ -51,11 +51,11 @@ class ConfigBuilder:
         return self
 
     def build(self) -> dict[str, Any]:
-        """The fields that were set, by their names here: keywords for the client's calls."""
+        """Return the fields that are set, by our names: keywords for the client's methods."""
         return dict(self._fields)
 
     def converted(self, field: str, value: Any) -> Any:
-        """A value as it is written here, from how it is written elsewhere."""
+        """Return a value in our form, from that of the other system."""
         return value
 
     def _field(self, name: str) -> str:
@@ -76,18 +76,18 @@ class Set(Protocol[T_contra, B_co]):
     """Sets a field to a value, and returns the builder."""
 
     def __call__(self, value: T_contra | None, /) -> B_co:
-        """None: as if it had never been set."""
+        """Set the field; None unsets it."""
 
 
 class Switch(Protocol[B_co]):
-    """Switches a field on, or off, and returns the builder."""
+    """Switches a field on or off, and returns the builder."""
 
     def __call__(self, value: bool | None = True, /) -> B_co:
-        """None: as if it had never been set."""
+        """Set the field; None unsets it."""
 
 
 class Setter(Generic[T]):
-    """A method that sets the field of its own name. Used as `temperature = Setter[float]("Divides the logits.")`."""
+    """A method that sets the field of the same name, as in `temperature = Setter[float]("Divides the logits.")`."""
 
     def __init__(self, text: str) -> None:
         self.__doc__ = text
@@ -106,7 +106,7 @@ class Setter(Generic[T]):
 
 
 class Flag:
-    """A method that switches the field of its own name, without an argument on."""
+    """A method that sets the field of the same name, by default to True."""
 
     def __init__(self, text: str) -> None:
         self.__doc__ = text

@@ -1,4 +1,4 @@
-"""Questions on the wire, out of what callers give: everything about a call but sending it."""
+"""Building request messages from callers' arguments."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def start_request(
     request_id: str | None,
     fields: Mapping[str, Any],
 ) -> request_service_pb2.StartRequestRequest:
-    """A request to start; its id is drawn where none is given, so that it can be sent again.
+    """Return the message that starts a request, with a random request_id if none is given, so that it can be retried.
 
     Raises:
-        TypeError: an unknown keyword, or not exactly one prompt.
-        InvalidRequestError: a value of the wrong kind.
+        TypeError: unknown keyword, or not exactly one prompt.
+        InvalidRequestError: a value has the wrong type.
     """
     _check_names("start_request", fields, _GENERATION | _CHAT, _PROMPTS)
     request = request_service_pb2.StartRequestRequest()
     fill(request, {"model_name": model, "request_id": _request_id(request_id)})
-    # An id of the caller's may have been sent before, by anybody: so gateways are to look for it as for a retry's.
+    # A caller's id may have been used before, so gateways must look for the request, as they do for a retry.
     request.attempt = 0 if request_id is None else 1
     set_prompt(request, prompt, text=text, ids=ids, messages=messages, options=_only(fields, _CHAT))
     fill(request.config, _only(fields, _GENERATION))
@@ -52,10 +52,10 @@ def start_request(
 
 
 def check_single(request: request_service_pb2.StartRequestRequest) -> None:
-    """Refuses a request for several sequences where only one would be read.
+    """Check that a request has one sequence.
 
     Raises:
-        InvalidRequestError: its n is above 1.
+        InvalidRequestError: n is above 1.
     """
     if request.config.n > 1:
         raise invalid("n", request.config.n, "1 for generate; start_request has a queue for each sequence")
@@ -72,11 +72,11 @@ def _request_id(given: str | None) -> str:
 def tokenize(
     model: str, prompt: Prompt | None, *, text: str | None, messages: ChatMessages | None, fields: Mapping[str, Any]
 ) -> engine_service_pb2.TokenizeRequest:
-    """A prompt whose ids are wanted.
+    """Return the message that tokenizes a prompt.
 
     Raises:
-        TypeError: an unknown keyword, or not exactly one prompt.
-        InvalidRequestError: a value of the wrong kind, or a prompt that is ids already.
+        TypeError: unknown keyword, or not exactly one prompt.
+        InvalidRequestError: a value has the wrong type, or the prompt is token ids.
     """
     _check_names("tokenize", fields, _CHAT)
     request = engine_service_pb2.TokenizeRequest()
@@ -88,11 +88,11 @@ def tokenize(
 def install_model(
     name: str, path: str, *, engine_ids: Sequence[str], no_wait: bool, fields: Mapping[str, Any]
 ) -> model_service_pb2.InstallModelRequest:
-    """A model to install.
+    """Return the message that installs a model.
 
     Raises:
-        TypeError: an unknown keyword.
-        InvalidRequestError: a value of the wrong kind.
+        TypeError: unknown keyword.
+        InvalidRequestError: a value has the wrong type.
     """
     _check_names("install_model", fields, _INSTALL)
     config = runtime_pb2.RuntimeConfig()
@@ -111,11 +111,11 @@ def get_request(
     from_position: int | None = None,
     prompt_logprobs_from: int | None = None,
 ) -> request_service_pb2.GetRequestRequest:
-    """A request whose state is wanted.
+    """Return the message that gets the state of a request.
 
     Raises:
         TypeError: not exactly one of handle and request_id.
-        InvalidRequestError: a value of the wrong kind, or an index without a position.
+        InvalidRequestError: a value has the wrong type, or an index is given without a position.
     """
     if (handle is None) == (request_id is None):
         raise TypeError("give exactly one of handle and request_id")
@@ -128,18 +128,18 @@ def get_request(
 
 
 def open_queue(handle: str, index: int, from_position: int | None) -> request_service_pb2.GetRequestRequest:
-    """A request of which a queue is to read a sequence from a position on.
+    """Return the message that gets the state of a request for a new queue, after checking the queue's arguments.
 
     Raises:
-        InvalidRequestError: a value of the wrong kind, or one that the wire cannot carry.
+        InvalidRequestError: a value has the wrong type, or is out of the range of its type.
     """
-    place = {"handle": handle, "index": index, "from_position": from_position}
-    fill(request_service_pb2.GeneratedElementsRequest(), place)
+    arguments = {"handle": handle, "index": index, "from_position": from_position}
+    fill(request_service_pb2.GeneratedElementsRequest(), arguments)
     return get_request(handle)
 
 
 def sync_request(handle: str | None, model: str | None) -> request_service_pb2.SyncRequestRequest:
-    """Requests whose end is wanted.
+    """Return the message that waits for the end of requests.
 
     Raises:
         TypeError: not exactly one of handle and model.
@@ -152,10 +152,10 @@ def sync_request(handle: str | None, model: str | None) -> request_service_pb2.S
 
 
 def list_requests(model: str, *, running_only: bool) -> request_service_pb2.ListRequestsRequest:
-    """The first page of one's requests.
+    """Return the message that gets the first page of requests.
 
     Raises:
-        InvalidRequestError: a value of the wrong kind.
+        InvalidRequestError: a value has the wrong type.
     """
     request = request_service_pb2.ListRequestsRequest(page_size=1000)
     fill(request, {"model_name": model, "running_only": running_only})
@@ -163,14 +163,14 @@ def list_requests(model: str, *, running_only: bool) -> request_service_pb2.List
 
 
 def indices(accepted: request_pb2.AcceptedRequest) -> range:
-    """The sequences of a request."""
+    """Return the indices of a request's sequences."""
     return range(max(1, accepted.effective_config.n))
 
 
-def place_of(
+def start_of(
     state: request_pb2.RequestState, index: int, from_position: int | None
 ) -> tuple[request_pb2.SequenceInfo | None, int]:
-    """A sequence of a request as it stands, None: not yet; and where a reader of it begins, by default at its first.
+    """Return the state of a sequence, None if it does not exist yet, and the position at which to start reading it.
 
     Raises:
         InvalidRequestError: there is no such sequence.
@@ -186,7 +186,7 @@ def place_of(
 def _check_names(
     function: str, given: Mapping[str, Any], known: frozenset[str], others: frozenset[str] = frozenset()
 ) -> None:
-    """`others`: keywords that the function has besides, for the advice."""
+    """Check that all keywords are known; `others` are keywords of the function that may be suggested too."""
     for name in given:
         if name not in known:
             raise unknown_name(f'{function}() has no keyword "{name}"', name, sorted(known | others))

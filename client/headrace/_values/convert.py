@@ -1,4 +1,4 @@
-"""The wire's answers about requests as the types that callers see."""
+"""Converting messages about requests into the public types."""
 
 from __future__ import annotations
 
@@ -33,43 +33,43 @@ _NO_REUSE = request_pb2.PrefixReuse()
 
 
 def status_of(number: int) -> types.GenerateStatus:
-    """The public name of a status; one that this version does not know is still running."""
+    """Return the public name of a status; Generating for one that is newer than this version."""
     return _STATUS.get(cast(Any, number), types.GenerateStatus.Generating)
 
 
 def finish_reason_of(number: int) -> types.FinishReason:
-    """The public name of a finish reason; UNKNOWN for one that this version has no name for."""
+    """Return the public name of a finish reason; UNKNOWN for one that is newer than this version."""
     name = enum_name(request_pb2.FinishReason.DESCRIPTOR, number)
     return types.FinishReason.__members__.get(name, types.FinishReason.UNKNOWN)
 
 
 def stop_match_of(end: request_pb2.EndRecord) -> types.StopMatch | None:
-    """Which stop ended a sequence; None where none did."""
+    """Return the stop that ended a sequence; None if none did."""
     if not end.HasField("stop"):
         return None
     return types.StopMatch(enum_name(request_pb2.StopKind.DESCRIPTOR, end.stop.kind), end.stop.index, end.stop.text)
 
 
 def error_of(end: request_pb2.EndRecord, request_id: str = "") -> HeadraceError | None:
-    """What went wrong with a sequence; None where nothing did."""
+    """Return the error of a sequence; None if it has none."""
     return error_from_status(end.error, request_id=request_id) if end.HasField("error") else None
 
 
 def top_logprobs(logprobs: request_pb2.Logprobs) -> list[list[tuple[int, float]]]:
-    """[token][top] (id, log-probability) of the wire's flat lists."""
+    """Return [token][top] (id, logprob) from the wire's flat lists."""
     top = logprobs.top_count
     pairs = list(zip(logprobs.top_ids, logprobs.top_logprobs, strict=True))
     return [pairs[i * top : (i + 1) * top] for i in range(len(logprobs.token_logprobs))]
 
 
 def merge_elements(parts: Sequence[Part], position: int, tail: str = "", prefix: Any = None) -> types.GeneratedElements:
-    """Consecutive parts of a sequence as one element.
+    """Return consecutive parts of a sequence as one element.
 
     Args:
-        parts: the parts, in order, without a gap.
-        position: place of the first token.
-        tail: text that belongs to no id, after all others.
-        prefix: the cache use of the prompt (PrefixReuse); None: unknown, which reads as 0.
+        parts: parts in order, without a gap.
+        position: position of the first token.
+        tail: text after that of all ids.
+        prefix: prefix-cache use of the prompt (PrefixReuse); None: unknown, returned as 0.
     """
     reuse = prefix if prefix is not None else _NO_REUSE
     elements = types.GeneratedElements(
@@ -97,18 +97,18 @@ def _tensor_rows(tensors: Iterable[request_pb2.NamedTensor]) -> list[dict[str, T
 
 
 def tensor_of(tensor: generation_pb2.Tensor) -> Tensor:
-    """A tensor of the wire."""
+    """Return a tensor from the wire's form."""
     kind = enum_name(generation_pb2.TensorDtype.DESCRIPTOR, tensor.dtype)
     return Tensor(kind, tuple(tensor.shape), tensor.data)
 
 
 def stat_of(stat: stat_pb2.RequestStatInfo) -> types.RequestStat:
-    """Statistics by name, in milliseconds; None where nothing is known yet."""
+    """Return statistics by name, in milliseconds; a value is None until it is known."""
     return cast(types.RequestStat, {field.name: optional(stat, field.name) for field in stat.DESCRIPTOR.fields})
 
 
 def optional(message: Message, name: str) -> Any:
-    """A field's value, None where it is unset; times and durations in milliseconds."""
+    """Return the value of a field, None if it is unset; times and durations in milliseconds."""
     if not message.HasField(name):
         return None
     value = getattr(message, name)
@@ -118,12 +118,12 @@ def optional(message: Message, name: str) -> Any:
 
 
 def time_of(message: Message, name: str) -> datetime | None:
-    """A time of day; None where it is unset."""
+    """Return a field's time in UTC; None if it is unset."""
     return to_datetime(getattr(message, name)) if message.HasField(name) else None
 
 
 def accepted_of(request: request_pb2.AcceptedRequest) -> types.AcceptedRequest:
-    """What a start answered."""
+    """Return an accepted request."""
     return types.AcceptedRequest(
         handle=request.handle,
         request_id=request.request_id,
@@ -140,7 +140,7 @@ def accepted_of(request: request_pb2.AcceptedRequest) -> types.AcceptedRequest:
 
 
 def sequence_of(info: request_pb2.SequenceInfo, request_id: str = "") -> types.SequenceInfo:
-    """A sequence as it stands."""
+    """Return the state of a sequence."""
     ended = info.HasField("end")
     return types.SequenceInfo(
         index=info.index,
@@ -155,7 +155,7 @@ def sequence_of(info: request_pb2.SequenceInfo, request_id: str = "") -> types.S
 
 
 def request_of(state: request_pb2.RequestState) -> types.RequestInfo:
-    """A request as it stands."""
+    """Return the state of a request."""
     return types.RequestInfo(
         request=accepted_of(state.request),
         sequences=tuple(sequence_of(one, state.request.request_id) for one in state.sequences),
@@ -165,7 +165,7 @@ def request_of(state: request_pb2.RequestState) -> types.RequestInfo:
 
 
 def get_request_answer(answer: request_service_pb2.GetRequestResponse) -> types.RequestInfo:
-    """A request as it stands, with the tokens and prompt log-probabilities asked for."""
+    """Return the state of a request, with the requested tokens and prompt logprobs."""
     info = request_of(answer.request)
     elements = prompt = None
     if answer.HasField("elements"):

@@ -1,4 +1,4 @@
-"""The wire's answers about models and servers as the types that callers see."""
+"""Converting messages about models and servers into the public types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.types import ConfigWarning, ModelState
 
 
 def state_of(number: int) -> ModelState:
-    """The public name of a state; UNKNOWN for none, or one that this version has no name for."""
+    """Return the public name of a state; UNKNOWN for none, or one that is newer than this version."""
     return ModelState.__members__.get(enum_name(model_pb2.ModelState.DESCRIPTOR, number), ModelState.UNKNOWN)
 
 
@@ -30,17 +30,17 @@ def engines_of(
     | model_service_pb2.ReleaseModelResponse
     | model_service_pb2.GetModelResponse,
 ) -> list[model_types.ModelInfo]:
-    """One model, engine by engine."""
+    """Return a model on each engine."""
     return models_of(answer.engines)
 
 
 def models_of(models: Iterable[model_pb2.ModelInfo]) -> list[model_types.ModelInfo]:
-    """Models on engines."""
+    """Return models on engines."""
     return [model_of(one) for one in models]
 
 
 def model_of(info: model_pb2.ModelInfo) -> model_types.ModelInfo:
-    """A model on an engine."""
+    """Return a model on an engine."""
     return model_types.ModelInfo(
         model_name=info.model_name,
         engine=info.engine,
@@ -71,12 +71,12 @@ def _effective_of(effective: runtime_pb2.EffectiveConfig) -> model_types.Effecti
 
 
 def warnings_of(warnings: Iterable[generation_pb2.Warning]) -> tuple[ConfigWarning, ...]:
-    """What was accepted but looks like a mistake."""
+    """Return warnings about values that are probably mistakes."""
     return tuple(ConfigWarning(one.field, one.message) for one in warnings)
 
 
 def _same_names(message: Message, kind: Any, special: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a dataclass whose fields have the names of a message's, but for the special ones."""
+    """Return the arguments of a dataclass: `special`, and all others from the message's fields of the same names."""
     plain = [field.name for field in fields(kind) if field.name not in special]
     return special | {name: _plain(message, name) for name in plain}
 
@@ -87,7 +87,7 @@ def _plain(message: Message, name: str) -> Any:
 
 
 def description_of(answer: model_service_pb2.InspectModelResponse) -> model_types.ModelDescription:
-    """What lies at a path."""
+    """Return the description of a model at a path."""
     found = answer.description
     special = {
         "engine": answer.engine,
@@ -100,13 +100,13 @@ def description_of(answer: model_service_pb2.InspectModelResponse) -> model_type
 
 
 def stats_of(stats: Iterable[stat_pb2.EngineStat]) -> list[model_types.EngineStat]:
-    """Statistics of engines."""
+    """Return statistics of engines."""
     kind = model_types.EngineStat
     return [kind(**_same_names(one, kind, {"state": state_of(one.state)})) for one in stats]
 
 
 def server_of(info: engine_service_pb2.GetServerInfoResponse) -> model_types.ServerInfo:
-    """Who answers."""
+    """Return the information about a server."""
     special = {
         "role": enum_name(engine_service_pb2.ServerRole.DESCRIPTOR, info.role),
         "features": tuple(info.features),
@@ -120,10 +120,10 @@ def server_of(info: engine_service_pb2.GetServerInfoResponse) -> model_types.Ser
 
 
 def tokenized_of(answer: engine_service_pb2.TokenizeResponse) -> model_types.Tokenized:
-    """The ids of a prompt."""
+    """Return the token ids of a prompt."""
     return model_types.Tokenized(list(answer.token_ids), answer.rendered_text, warnings_of(answer.warnings))
 
 
 def detokenized_of(answer: engine_service_pb2.DetokenizeResponse) -> model_types.Detokenized:
-    """The text of ids."""
+    """Return the text of token ids."""
     return model_types.Detokenized(answer.text, list(answer.pieces))

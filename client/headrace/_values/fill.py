@@ -1,15 +1,15 @@
-"""Python values into protobuf messages and back, by the messages' own descriptors.
+"""Filling protobuf messages with Python values, guided by the messages' descriptors.
 
 | field | value |
 |---|---|
-| number, text, flag | the Python kind; None leaves the field unset, 0 and False are sent as they are |
-| enum | the name of the value without its prefix, in any case: "INT8" |
+| number, text, flag | the Python type; None leaves the field unset, 0 and False are sent |
+| enum | name of the value without its prefix, case-insensitive: "INT8" |
 | Duration | seconds, or a timedelta |
 | repeated | any iterable but a string |
 | map | a mapping |
-| message | a mapping of its fields, or the message itself; where its only field is a list, the list |
-| oneof message | also {"type": NAME, …}, with the fields of that alternative beside it |
-| name ends with "_json" or "json_schema" | JSON text, or what is to be written as JSON |
+| message | a mapping of its fields, or the message itself; if its only field is a list, also the list |
+| oneof message | also {"type": NAME, …} with the fields of that alternative |
+| name ends with "_json" or "json_schema" | JSON text, or a value to serialize as JSON |
 """
 
 from __future__ import annotations
@@ -39,25 +39,24 @@ _INTEGERS = {
     FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
 }
 _MOST_DIGITS = 20
-"""Of a number of 64 bits."""
+"""Maximum number of digits of a 64-bit integer."""
 
 _REALS = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
 _DURATION = Duration.DESCRIPTOR.full_name
-_MOST_SECONDS = 315_576_000_000  # what a protobuf Duration may hold
+_MOST_SECONDS = 315_576_000_000  # Maximum of a protobuf Duration.
 
 
 def fill(message: Message, fields: Mapping[str, Any], path: str = "") -> None:
-    """Sets fields of a message.
+    """Set fields of a message.
 
     Args:
-        message: what to set them in.
-        fields: values by name, as the table above says.
-        path: what stands before the names in complaints.
+        message: the message.
+        fields: values by name, as in the table above.
+        path: prefix of field names in errors.
 
     Raises:
-        TypeError: a name that is no field; close ones are listed.
-        InvalidRequestError: a value of the wrong kind, or out of the range that the wire can carry; also one with a
-            key that it may not have.
+        TypeError: there is no such field; similar names are listed.
+        InvalidRequestError: a value has the wrong type or an unknown key, or is out of the range of its type.
     """
     names: Mapping[str, Any] = message.DESCRIPTOR.fields_by_name
     given = {name: value for name, value in fields.items() if value is not None}
@@ -72,12 +71,12 @@ def fill(message: Message, fields: Mapping[str, Any], path: str = "") -> None:
 
 
 def unknown_name(complaint: str, name: str, known: Iterable[str]) -> TypeError:
-    """The error for a name that nobody knows, with the names that come close."""
+    """Return the error for an unknown name, with similar names."""
     return TypeError(complaint + _advice(name, known))
 
 
 def _unknown_key(path: str, name: object, known: Iterable[str]) -> InvalidRequestError:
-    """The error for a mapping with a key that it may not have."""
+    """Return the error for a mapping with an unknown key."""
     names = list(known)
     text = f"unknown key {name!r}; the keys are {', '.join(names)}" if names else f"unknown key {name!r}; it takes none"
     text += _advice(name, names) if isinstance(name, str) else ""
@@ -92,7 +91,7 @@ def _advice(name: str, known: Iterable[str]) -> str:
 
 
 def invalid(path: str, value: object, allowed: str) -> InvalidRequestError:
-    """The error for a wrong value: the field, the value, and what is allowed."""
+    """Return the error for an invalid value: it names the field, the value, and what is allowed."""
     shown = reprlib.repr(value)
     violation = {"field": path, "description": f"{shown}: must be {allowed}"}
     message = f"{argument(path)} = {shown}: must be {allowed}"
@@ -119,7 +118,7 @@ def _set(message: Message, field: FieldDescriptor, value: Any, path: str) -> Non
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Whether a field is a map (which the wire carries as a list of entries)."""
+    """Return whether a field is a map, which is a list of entries on the wire."""
     return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
 
 
@@ -129,15 +128,15 @@ def _set_map(message: Message, field: FieldDescriptor, value: Any, path: str) ->
     entry: Any = field.message_type and field.message_type.fields_by_name
     target = getattr(message, field.name)
     for key, item in value.items():
-        place = f"{path}[{key!r}]"
-        whole = _scalar(entry["key"], _number(entry["key"], key), place)
+        item_path = f"{path}[{key!r}]"
+        whole = _scalar(entry["key"], _number(entry["key"], key), item_path)
         if whole in target:
-            raise invalid(place, item, "given once, as a number or as its digits")
-        target[whole] = _scalar(entry["value"], item, place)
+            raise invalid(item_path, item, "given once, as a number or as its digits")
+        target[whole] = _scalar(entry["value"], item, item_path)
 
 
 def _number(field: FieldDescriptor, key: Any) -> Any:
-    """A key that is a number; JSON, and so other systems' configs, have it as its digits."""
+    """Return an integer key as a number; in JSON, and so in other systems' configs, it is a string of digits."""
     digits = isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= _MOST_DIGITS
     return int(key) if digits and field.cpp_type in _INTEGERS else key
 
@@ -147,14 +146,14 @@ def _set_list(target: Any, field: FieldDescriptor, value: Any, path: str) -> Non
         raise invalid(path, value, "a list")
     items = list(value)
     if field.message_type is not None:
-        for place, item in enumerate(items):
-            fill_one(target.add(), item, f"{path}[{place}]")
+        for index, item in enumerate(items):
+            fill_one(target.add(), item, f"{path}[{index}]")
     elif not _extended(target, field, items):
-        target.extend([_scalar(field, item, f"{path}[{place}]") for place, item in enumerate(items)])
+        target.extend([_scalar(field, item, f"{path}[{index}]") for index, item in enumerate(items)])
 
 
 def _extended(target: Any, field: FieldDescriptor, items: list[Any]) -> bool:
-    """Long lists of ids go in at once; False where one of them needs a closer look."""
+    """Append integers at once, which is fast for long lists of ids; return False if one must be checked by itself."""
     if field.cpp_type not in _INTEGERS or not set(map(type, items)) <= {int}:
         return False
     least, most = _INTEGERS[field.cpp_type]
@@ -165,11 +164,10 @@ def _extended(target: Any, field: FieldDescriptor, items: list[Any]) -> bool:
 
 
 def fill_one(target: Message, value: Any, path: str) -> None:
-    """Sets a whole message, as the table above says of fields that are messages.
+    """Set a whole message, as the table above describes for fields that are messages.
 
     Raises:
-        InvalidRequestError: a value of the wrong kind, out of the range that the wire can carry, or with a key that it
-            may not have.
+        InvalidRequestError: a value has the wrong type or an unknown key, or is out of the range of its type.
     """
     descriptor: Any = target.DESCRIPTOR
     if isinstance(value, Message) and value.DESCRIPTOR is descriptor:
@@ -207,7 +205,7 @@ def _fill_tagged(target: Message, value: Mapping[str, Any], path: str) -> None:
 
 
 def _is_choice(descriptor: Any) -> bool:
-    # An optional scalar is a oneof too, for the wire; its name begins with an underscore.
+    # On the wire an optional scalar is a oneof too, whose name begins with an underscore.
     return any(not oneof.name.startswith("_") for oneof in descriptor.oneofs)
 
 
@@ -282,10 +280,10 @@ def _text(name: str, value: Any, path: str) -> str:
 
 
 def to_json(value: Any, path: str) -> str:
-    """JSON text of a value.
+    """Return a value as JSON text.
 
     Raises:
-        InvalidRequestError: JSON cannot hold it.
+        InvalidRequestError: the value cannot be serialized.
     """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -304,9 +302,9 @@ def _enum(kind: EnumDescriptor, value: Any, path: str) -> int:
 
 
 def enum_name(kind: EnumDescriptor, number: int) -> str:
-    """Name of an enum value without its prefix; the number as text where this version has no name for it."""
+    """Return the name of an enum value without its prefix; for one newer than this version, the number as text."""
     value = kind.values_by_number.get(number)
     if value is None:
         return str(number)
-    # Every enum has its zero value, whose name is the prefix and UNSPECIFIED.
+    # The name of every enum's zero value is the prefix followed by UNSPECIFIED.
     return value.name.removeprefix(kind.values_by_number[0].name.removesuffix("UNSPECIFIED"))

@@ -1,4 +1,4 @@
-"""Whether tokens arrived whole."""
+"""Checking that tokens arrived unchanged."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from headrace._values.parts import Details
 
 
 def checksum(ids: Sequence[int], before: int = 0) -> int:
-    """CRC-32 over ids, each as 4 bytes little-endian, going on from the checksum of those before."""
-    # One id is what nearly every step brings.
+    """Return the CRC-32 of ids, each as 4 bytes little-endian, continued from the checksum of those before."""
+    # Almost every step delivers one id.
     data = ids[0].to_bytes(4, "little") if len(ids) == 1 else struct.pack(f"<{len(ids)}I", *ids)
     return zlib.crc32(data, before)
 
 
 def columns_fit(details: Details, count: int) -> bool:
-    """Whether what comes by token has an entry for each of `count` tokens."""
+    """Return whether per-token lists and tensors have an entry for each of `count` tokens."""
     logprobs = details.logprobs
     entries = len(logprobs.token_logprobs) * logprobs.top_count
     return (

@@ -1,4 +1,4 @@
-"""Tokens of one sequence as they arrive, from a session's row or from a message of a stream of its own."""
+"""Consecutive tokens as they arrive, from a row of a session or a message of a stream."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from headrace_proto.v1 import request_pb2, session_pb2
 
 Details = request_pb2.GeneratedElements | session_pb2.RowDetails
-"""What carries `logprobs` and `tensors`."""
+"""Messages that carry `logprobs` and `tensors`."""
 
 
 @dataclass(slots=True)
 class Part:
-    """Consecutive tokens of one sequence. Plain, since there is one for nearly every token.
+    """Consecutive tokens of one sequence. Not frozen, as that is slow to construct and there is one per step.
 
     Attributes:
-        position: place of the first token.
-        ids: at least one, but for a message that only tells something else.
-        text: theirs.
-        before: CRC-32 over all ids before them.
-        after: CRC-32 over all ids up to the last of them.
-        details: log-probabilities and tensors; None: neither.
+        position: position of the first token.
+        ids: token ids; empty for a message that carries only other information.
+        text: text of the tokens.
+        before: CRC-32 of all ids before them.
+        after: CRC-32 of all ids up to and including them.
+        details: logprobs and tensors; None: neither.
     """
 
     position: int
@@ -32,7 +32,7 @@ class Part:
 
 
 def part_of(elements: request_pb2.GeneratedElements) -> Part:
-    """The tokens of a message."""
+    """Return the tokens of a message."""
     return Part(
         elements.position,
         list(elements.token_ids),

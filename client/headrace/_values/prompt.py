@@ -1,4 +1,4 @@
-"""Prompts: text, ids, or messages, into the three messages that carry one."""
+"""Setting prompts (text, token ids or messages) in request messages."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def set_prompt(
     messages: ChatMessages | None,
     options: Mapping[str, Any],
 ) -> None:
-    """Sets the prompt of a request that has the fields text, chat, add_special_tokens, and maybe token_ids.
+    """Set the prompt of a request that has the fields text, chat, add_special_tokens, and maybe token_ids.
 
     Args:
-        request: the message to set it in.
-        prompt: text, ids or messages, told by its kind.
-        text: a text, used as it is.
-        ids: token ids, used as they are.
-        messages: a conversation for the chat template.
-        options: the keywords of `ChatFields`.
+        request: the request message.
+        prompt: text, token ids or messages, distinguished by type.
+        text: text, without a chat template.
+        ids: token ids, used unchanged.
+        messages: conversation for the chat template.
+        options: keywords of `ChatFields`.
 
     Raises:
-        TypeError: not exactly one prompt was given.
-        InvalidRequestError: a prompt of the wrong kind, or an option that it does not take.
+        TypeError: not exactly one prompt is given.
+        InvalidRequestError: the prompt has the wrong type, or does not take an option.
     """
     given = {"prompt": prompt, "text": text, "ids": ids, "messages": messages}
     named = [name for name, value in given.items() if value is not None]
     if len(named) != 1:
         raise TypeError(f"give exactly one of prompt, text, ids and messages, not {' and '.join(named) or 'none'}")
-    # What can be iterated over only once is looked at twice here.
+    # An iterator is made a list, since it is examined twice.
     value = _listed(given[named[0]])
     kind = named[0] if prompt is None else _kind_of(value)
     if kind == "ids" and "token_ids" not in request.DESCRIPTOR.fields_by_name:
@@ -70,14 +70,14 @@ def _kind_of(prompt: Any) -> str:
 
 
 def _listed(value: Any) -> Any:
-    """Anything that can be iterated over as a list; text, bytes, mappings and what cannot as they are."""
+    """Return an iterable as a list; text, bytes, mappings and other values unchanged."""
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         return value
     return list(value)
 
 
 def _list(path: str, value: Any, what: str) -> list[Any]:
-    """A list that callers may leave out."""
+    """Return an optional list; [] for None."""
     items = [] if value is None else _listed(value)
     if not isinstance(items, list):
         raise invalid(path, value, f"a list of {what}")
@@ -92,16 +92,16 @@ def _check_options(kind: str, options: Mapping[str, Any]) -> None:
 
 
 def build_chat(messages: Any, options: Mapping[str, Any]) -> generation_pb2.Chat:
-    """The wire's Chat for a list of messages and the keywords of `ChatFields`.
+    """Return the wire's Chat for a list of messages and the keywords of `ChatFields`.
 
     Raises:
-        InvalidRequestError: the message that is wrong, by its place in the list.
+        InvalidRequestError: a message is invalid; the error names its index.
     """
     if isinstance(messages, str | Mapping) or not hasattr(messages, "__iter__"):
         raise invalid("messages", messages, "a list of messages")
     chat = generation_pb2.Chat()
-    for place, message in enumerate(messages):
-        _add_message(chat.messages.add(), message, f"messages[{place}]")
+    for index, message in enumerate(messages):
+        _add_message(chat.messages.add(), message, f"messages[{index}]")
     flags = {name: options.get(name) for name in ("add_generation_prompt", "continue_final_message")}
     variables = _variables(options.get("template_variables"))
     fill(chat, {**flags, "template_variables": variables, "tools": _tools(options.get("tools"))})
@@ -118,7 +118,7 @@ def _variables(given: Any) -> dict[Any, str]:
 
 def _tools(given: Any) -> list[str]:
     tools = enumerate(_list("tools", given, "functions, as mappings or as JSON text"))
-    return [tool if isinstance(tool, str) else to_json(tool, f"tools[{place}]") for place, tool in tools]
+    return [tool if isinstance(tool, str) else to_json(tool, f"tools[{index}]") for index, tool in tools]
 
 
 def _add_message(target: generation_pb2.ChatMessage, message: Any, path: str) -> None:
@@ -127,7 +127,7 @@ def _add_message(target: generation_pb2.ChatMessage, message: Any, path: str) ->
     if not isinstance(message.get("role"), str):
         raise invalid(f"{path}.role", message.get("role"), '"system", "user", "assistant", "tool" or another role')
     listed = _list(f"{path}.tool_calls", message.get("tool_calls"), "tool calls")
-    calls = [_tool_call(call, f"{path}.tool_calls[{place}]") for place, call in enumerate(listed)]
+    calls = [_tool_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(listed)]
     extra = {key: value for key, value in message.items() if key not in _MESSAGE_KEYS}
     fields = {
         "role": message["role"],
@@ -141,7 +141,7 @@ def _add_message(target: generation_pb2.ChatMessage, message: Any, path: str) ->
 
 
 def _set_content(target: generation_pb2.ChatMessage, content: Any, path: str) -> None:
-    """The wire has two fields for what is one key here; complaints name the key."""
+    """Set the content: one key here, two fields on the wire; errors name the key."""
     if content is None and target.role == "user":
         raise invalid(f"{path}.content", content, "a string, or a list of parts")
     if content is None or isinstance(content, str):
@@ -149,12 +149,12 @@ def _set_content(target: generation_pb2.ChatMessage, content: Any, path: str) ->
         return
     if isinstance(content, bytes | Mapping) or not isinstance(content, Iterable):
         raise invalid(f"{path}.content", content, 'a string, or a list of parts such as {"type": "text", "text": …}')
-    for place, part in enumerate(content):
-        fill_one(target.parts.add(), part, f"{path}.content[{place}]")
+    for index, part in enumerate(content):
+        fill_one(target.parts.add(), part, f"{path}.content[{index}]")
 
 
 def _tool_call(call: Any, path: str) -> dict[str, Any]:
-    """Both forms in use: {"id", "type": "function", "function": {"name", "arguments"}}, or the same without nesting."""
+    """Return a tool call, given as {"id", "type": "function", "function": {"name", "arguments"}} or without nesting."""
     if not isinstance(call, Mapping):
         raise invalid(path, call, 'a mapping such as {"id": …, "function": {"name": …, "arguments": …}}')
     function = call.get("function", call)

@@ -1,4 +1,4 @@
-"""Tensors that come with tokens, without any numeric library."""
+"""Tensors, without a numeric library."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _TYPES = {  # struct code, numpy type string
 
 @dataclass(frozen=True)
 class Tensor:
-    """An array as raw bytes. `numpy.asarray(tensor)` works without a copy, bfloat16 excepted.
+    """An array as raw bytes. `numpy.asarray(tensor)` makes no copy; it does not support bfloat16.
 
     Attributes:
         dtype: "FLOAT32", "BFLOAT16", "FLOAT16", "UINT8", "INT32" or "INT64".
-        shape: extents, slowest first.
-        data: the numbers, little-endian, last extent fastest.
+        shape: size of each dimension.
+        data: the elements in row-major order, little-endian.
 
     Raises:
-        ValueError: the bytes do not fit type and shape.
+        ValueError: the number of bytes does not match type and shape.
     """
 
     dtype: str
@@ -42,7 +42,7 @@ class Tensor:
             raise ValueError(f"a {self.dtype} tensor of shape {self.shape} has {size} bytes, not {len(self.data)}")
 
     def tolist(self) -> list[Any]:
-        """All numbers as one flat list, last extent fastest."""
+        """Return all elements as one flat list, in row-major order."""
         code = _TYPES[self.dtype][0]
         numbers = struct.unpack(f"<{math.prod(self.shape)}{code}", self.data)
         if self.dtype != "BFLOAT16":
@@ -52,10 +52,10 @@ class Tensor:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """The buffer as numpy reads it.
+        """The array interface of numpy.
 
         Raises:
-            AttributeError: numpy has no bfloat16; take `tolist()`.
+            AttributeError: the type is bfloat16, which numpy lacks; use `tolist()`.
         """
         kind = _TYPES[self.dtype][1]
         if not kind:
@@ -63,10 +63,10 @@ class Tensor:
         return {"version": 3, "shape": self.shape, "typestr": kind, "data": self.data}
 
     def rows(self) -> list[Tensor]:
-        """One tensor for each step of the slowest extent.
+        """Return the tensors along the first dimension.
 
         Raises:
-            ValueError: the tensor is one number, without extents.
+            ValueError: the tensor is a scalar.
         """
         if not self.shape:
             raise ValueError("a scalar tensor has no rows")

@@ -1,4 +1,4 @@
-"""Protobuf messages into plain Python values: what `fill` takes, `to_fields` gives."""
+"""Converting protobuf messages into Python values: the reverse of `fill`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from headrace._values.fill import enum_name, is_map
 
 
 def to_fields(message: Message) -> dict[str, Any]:
-    """The fields that are set, by name.
+    """Return the fields that are set, by name.
 
-    Enums are names without their prefix, Durations seconds, Timestamps datetimes in UTC; a message whose only field is
-    a list is that list; other messages are dicts.
+    Enums become names without their prefix, Durations seconds, Timestamps datetimes in UTC, messages whose only field
+    is a list that list, and other messages dicts.
     """
     return {field.name: _value(field, value) for field, value in message.ListFields()}
 
 
 def to_datetime(time: Timestamp) -> datetime:
-    """A time in UTC."""
+    """Return a time in UTC."""
     return datetime.fromtimestamp(time.seconds + time.nanos / 1e9, tz=UTC)
 
 

@@ -1,4 +1,4 @@
-"""Turns the wire's Status into an exception that speaks the caller's language."""
+"""Converting the wire's Status into an exception."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ _CLASSES: dict[str, type[HeadraceError]] = {
 
 
 def error_from_status(status: status_pb2.Status, *, request_id: str = "", handle: str = "") -> HeadraceError:
-    """The exception for a failure on the wire.
+    """Return the exception for a failure on the wire.
 
     Args:
-        status: the failure; details of unknown type are left out, and without an ErrorInfo the reason is the name of
+        status: the failure; details of unknown type are ignored, and without an ErrorInfo the reason is the name of
             the code.
-        request_id: the request that the call was about, where the details name none.
-        handle: the handle that the call was about; an unknown request is then a released one.
+        request_id: id of the request that the call was about, used if the details name none.
+        handle: handle of that request; if it is unknown to the server, it was released.
     """
     facts = _facts(status)
     code = CODE_NAMES.get(status.code, "UNKNOWN")
     reason = facts.pop("reason", "") or code
     metadata = facts.get("metadata", {})
     named = facts.pop("request_id", "") or metadata.get("request_id", "")
-    released = bool(handle) or "handover" in metadata  # Which is told of a request_id whose request was released.
+    released = bool(handle) or "handover" in metadata  # The server sends it for a request_id.
     return _class_of(code, reason, released)(
         _sentence(status.message, facts) or f"the call failed with {code}",
         reason=reason,
@@ -67,7 +67,7 @@ def error_from_status(status: status_pb2.Status, *, request_id: str = "", handle
 
 
 def _sentence(message: str, facts: dict[str, Any]) -> str:
-    """The message in the caller's words; the details keep the paths of fields on the wire."""
+    """Return the message with the client's names; details keep the wire's."""
     return in_arguments(
         in_methods(message), [one["field"] for one in facts.get("field_violations", ()) if one["field"]]
     )
