@@ -164,8 +164,8 @@ def test_preemption_changes_nothing(client: Client) -> None:
 @pytest.mark.parametrize(
     ("calls", "words"),
     [
-        ([{"name": "adn"}], r'logits_processors\[0\].name = "adn" is no logits processor.*allowed: add, no-repeat'),
-        ([{"arguments": [1.0]}], r'logits_processors\[0\].name = "" is no logits processor'),
+        ([{"name": "adn"}], r'logits_processors\[0\].name = "adn" is not a logits processor.*allowed: add, no-repeat'),
+        ([{"arguments": [1.0]}], r'logits_processors\[0\].name = "" is not a logits processor'),
         ([_call("add"), {"name": "x"}], r"logits_processors\[1\].name"),
         ([_call("add", 1.0, math.nan)], r"logits_processors\[0\].arguments holds nan; allowed: finite"),
         ([_call("add", 1e39)], r"logits_processors\[0\].arguments holds 1e\+39"),

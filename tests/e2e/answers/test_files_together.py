@@ -150,7 +150,8 @@ def test_a4_rows_beyond_the_tokenizer_are_refused(
     client: Client, run: Any, padded: Path, field: str, value: Any
 ) -> None:
     run(padded)
-    with pytest.raises(InvalidRequestError, match=f"{VOCAB_SIZE}, which is no id: ids are 0 to {VOCAB_SIZE - 1}"):
+    refusal = f"{VOCAB_SIZE}, which is not a valid token id; allowed: 0 to {VOCAB_SIZE - 1}"
+    with pytest.raises(InvalidRequestError, match=refusal):
         client.start_request("m", **{"ids": [5], field: value})
 
 
@@ -184,7 +185,7 @@ def test_an_added_token_beyond_the_rows_is_told_and_refused(client: Client, run:
     assert len(ids_of(client, ids=None, text="Hello", max_new_tokens=4, ignore_eos=True)) == 4
     with pytest.raises(InvalidRequestError, match="holds '<pad>', which is token 384 of the tokenizer alone"):
         client.start_request("m", text="Hello <pad>")
-    with pytest.raises(InvalidRequestError, match="384, which is no id"):
+    with pytest.raises(InvalidRequestError, match="384, which is not a valid token id"):
         client.start_request("m", ids=[384])
     answer = ids_of(client, max_new_tokens=12, response_format={"type": "choice", "choices": ["abc"]})
     assert answer[-1] in (ENDOFTEXT, IM_END)
@@ -204,7 +205,7 @@ def test_a4_holes_of_a_tokenizer_are_not_drawn_and_refused(
     run(folder)
     ids = ids_of(client, max_new_tokens=100, temperature=5.0, top_k=0, ignore_eos=True)
     assert not any(350 <= token_id < 380 for token_id in ids)
-    with pytest.raises(InvalidRequestError, match="360, which stands for nothing in the model's tokenizer"):
+    with pytest.raises(InvalidRequestError, match="360, which the model's tokenizer does not define"):
         client.start_request("m", ids=[360])
 
 

@@ -132,7 +132,7 @@ class Renderer:
         except (OSError, EOFError):
             answer = None
         except UnicodeEncodeError as error:
-            text = f"holds half of a surrogate pair, which is no text: {error.object[error.start]!r}"
+            text = f"holds half of a surrogate pair, which is not valid text: {error.object[error.start]!r}"
             raise InvalidArgument.field(blamed, text) from error
         if answer is None:
             status = None if self._closed else process.status
@@ -144,7 +144,7 @@ class Renderer:
 
 
 def _closed() -> Unavailable:
-    return Unavailable("the chat is not rendered any more: its model goes away", retry_after=1.0)
+    return Unavailable("the chat cannot be rendered: its model is being removed", retry_after=1.0)
 
 
 class _Ended(Exception):

@@ -65,7 +65,7 @@ class _Namespace(Namespace):
 def _named(attributes: Mapping[Any, Any]) -> dict[Any, Any]:
     wrong = [name for name in attributes if isinstance(name, str) and name.startswith("_")]
     if wrong:
-        raise jinja2.exceptions.SecurityError(f"a namespace has no {wrong[0]!r}: names begin with no underscore")
+        raise jinja2.exceptions.SecurityError(f"a namespace has no {wrong[0]!r}: names must not begin with '_'")
     return dict(attributes)
 
 

@@ -1,4 +1,4 @@
-"""Which backend a model's config will meet, as far as that is known before its core is there."""
+"""Checks of a config against its backend, as far as that is known before the core starts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _AUTO: Mapping[ComputeUnit | None, str] = {
 }
 _ON_CUDA = ("auto", "cuda", "torch")
 _NUMBERS = frozenset({"F64", "F32", "F16", "BF16"})
-"""Storage of weights that are no codes."""
+"""Storage types of weights that are not quantized."""
 
 
 def check_backend(config: RuntimeConfig, backend: str) -> None:
-    """Refuse what the backend will not honour. Where the core chooses it by what it finds, the core refuses.
+    """Refuse fields that the backend does not support. Where the core chooses the backend, the core refuses them.
 
     Args:
-        backend: its name, or "auto".
+        backend: name of the backend, or "auto".
 
     Raises:
-        InvalidArgument: NOT_SUPPORTED, naming every such field; or compute_unit, of which there is none here.
+        InvalidArgument: NOT_SUPPORTED, naming every such field; or this host has no such compute_unit.
     """
     check_choices(config, _known(config, backend))
     if config.compute_unit is ComputeUnit.CUDA and backend in _ON_CUDA and not has_driver():
@@ -36,10 +36,10 @@ def check_backend(config: RuntimeConfig, backend: str) -> None:
 
 
 def check_storage(config: RuntimeConfig, files: ModelFiles, backend: str) -> None:
-    """Refuse what the backend cannot do with weights as the files have them.
+    """Refuse quantization that the backend does not support for weights as stored in the files.
 
     Raises:
-        InvalidArgument: names the field.
+        InvalidArgument: naming the field.
     """
     if config.activation_quant is not ActivationQuant.INT8 or config.weight_quant not in (None, WeightQuant.NONE):
         return
@@ -49,7 +49,7 @@ def check_storage(config: RuntimeConfig, files: ModelFiles, backend: str) -> Non
 
 
 def _known(config: RuntimeConfig, backend: str) -> str:
-    """The backend's name; "" where it is not known yet."""
+    """Return the backend's name; "" if it is not known yet."""
     if backend != "auto":
         return backend
     return "cpu" if config.compute_unit is None and not has_driver() else _AUTO.get(config.compute_unit, "")

@@ -1,4 +1,4 @@
-"""What a field may be, and how a config is checked against a table of fields."""
+"""Constraints on fields, and checks of a config against a table of fields."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from headrace_engine.errors import FieldViolation, InvalidArgument
 UINT32 = 2**32 - 1
 UINT64 = 2**64 - 1
 MAX_SYMBOLS = 65_536
-"""Characters or ids of all words of one field together."""
+"""Maximum number of characters or ids of all words of one field together."""
 
 NOT_YET = "is not supported by this engine yet"
-"""How every refusal of what is not built yet reads."""
+"""Text of every refusal of a feature that is not implemented yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a field may be.
+    """The constraints on a field.
 
     Attributes:
-        low, high: smallest and largest value; None where there is no such limit.
-        above_low: low itself is not allowed.
-        default: the value of an unset field; None where it depends on more than the field.
-        honoured: the values that this build honours; None: all in range.
-        longest: most bytes of a text.
-        most: most entries of a list.
+        low, high: smallest and largest value; None: no limit.
+        above_low: `low` itself is not allowed.
+        default: value of an unset field; None where it depends on more than the field.
+        honoured: values that this build supports; None: all in range.
+        longest: maximum number of bytes of a text.
+        most: maximum number of entries of a list.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Field:
     most: int | None = None
 
     def violation(self, value: Any) -> str | None:
-        """What is wrong with a value, in words; None: it is in range."""
+        """Return a description of why a value is out of range; None: it is in range."""
         if isinstance(value, str):
             return _too_many(len(value.encode(errors="surrogatepass")), self.longest, "bytes")
         if isinstance(value, tuple):
@@ -56,12 +56,12 @@ class Field:
         return None
 
     def too_many(self, entries: int) -> str | None:
-        """What is wrong with a list of so many entries, in words; None: nothing."""
+        """Return a description of why a list of this length is too long; None: it is not."""
         return _too_many(entries, self.most, "entries")
 
     @property
     def range_text(self) -> str:
-        """The range in words, such as "above 0, at most 2"."""
+        """Range as text, such as "above 0, at most 2"."""
         words = []
         if self.low is not None:
             words.append(f"{'above' if self.above_low else 'at least'} {_number(self.low)}")
@@ -71,26 +71,26 @@ class Field:
 
 
 def table(*fields: Field) -> Mapping[str, Field]:
-    """Fields by name."""
+    """Return the fields by name."""
     return {field.name: field for field in fields}
 
 
 def is_set(value: Any) -> bool:
-    """A caller set this: it is neither None nor an empty list or mapping."""
+    """True if a caller set this value: it is neither None nor an empty list or mapping."""
     if value is None:
         return False
     return not (isinstance(value, tuple | dict) and not value)
 
 
 def check(config: Any, fields: Mapping[str, Field], prefix: str) -> None:
-    """Refuse values out of range, and values in range that this build does not honour, all of them by name.
+    """Refuse values that are out of range or not supported by this build, naming all of them.
 
     Args:
         config: a dataclass with the table's fields.
         prefix: path of the config in the request, such as "config.".
 
     Raises:
-        InvalidArgument: INVALID_FIELD, or NOT_SUPPORTED where every violation is of that kind.
+        InvalidArgument: INVALID_FIELD; or NOT_SUPPORTED where all values are in range.
     """
     given = {name: getattr(config, name) for name in fields}
     given = {name: value for name, value in given.items() if is_set(value)}
@@ -107,10 +107,10 @@ def check(config: Any, fields: Mapping[str, Field], prefix: str) -> None:
 
 
 def check_symbols(config: Any, *names: str) -> None:
-    """Refuse words, texts or lists of ids, that are together longer than can be looked for.
+    """Refuse words (texts or lists of ids) that are together longer than MAX_SYMBOLS.
 
     Args:
-        names: of the fields that list them.
+        names: the fields that list them.
 
     Raises:
         InvalidArgument: naming the field.
@@ -124,30 +124,30 @@ def check_symbols(config: Any, *names: str) -> None:
 
 
 def check_ids(field: str, ids: Iterable[int], vocab_size: int, holes: Collection[int] = ()) -> None:
-    """Refuse ids that the model does not have.
+    """Refuse ids that are not in the model's vocabulary.
 
     Args:
-        vocab_size: ids are below it.
-        holes: those below it that stand for nothing.
+        vocab_size: number of ids of the model.
+        holes: ids below it that the tokenizer does not define.
 
     Raises:
         InvalidArgument: naming the first such id and the range.
     """
     for token_id in ids:
         if token_id in holes:
-            raise InvalidArgument.field(field, f"holds {token_id}, which stands for nothing in the model's tokenizer")
+            raise InvalidArgument.field(field, f"holds {token_id}, which the model's tokenizer does not define")
         if not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
-            text = f"holds {token_id!r}, which is no id: ids are 0 to {vocab_size - 1}"
+            text = f"holds {token_id!r}, which is not a valid token id; allowed: 0 to {vocab_size - 1}"
             raise InvalidArgument.field(field, text)
 
 
 def honoured(field: Field, value: Any) -> bool:
-    """This build does what the value asks."""
+    """True if this build supports the value."""
     return field.honoured is None or value in field.honoured
 
 
 def refuse(violations: Iterable[FieldViolation], reason: str = "INVALID_FIELD") -> None:
-    """Raise InvalidArgument naming every violation, if there is one."""
+    """Raise InvalidArgument naming every violation, if there is any."""
     found = list(violations)
     if found:
         raise InvalidArgument.fields(found, reason=reason)
@@ -162,7 +162,7 @@ def _number(value: float) -> str:
 
 
 def _not_yet(field: Field, value: Any) -> str:
-    """Such as "= 4 is not supported by this engine yet; allowed: 1"."""
+    """Return text such as "= 4 is not supported by this engine yet; allowed: 1"."""
     shown = f"= {value} " if isinstance(value, int | float | str) and value != "" else ""
     allowed = ", ".join(str(one) for one in field.honoured or () if one != "")
     return f"{shown}{NOT_YET}" + (f"; allowed: {allowed}" if allowed else "")

@@ -1,7 +1,7 @@
 """Which model hubs callers may name.
 
-The engine itself asks a hub, from within its network and with its operator's token. So callers choose among the hubs
-that the operator has named, and name no address of their own.
+The engine itself contacts the hub, from within its network and with its operator's token. So callers may only choose
+among the hubs that the operator has named.
 """
 
 from __future__ import annotations
@@ -17,23 +17,21 @@ def check_hub(hub: str, options: EngineOptions, field: str = "config.hub") -> No
     """Refuse a hub that the engine's operator did not name.
 
     Args:
-        hub: its address; "" is the engine's own.
+        hub: address of the hub; "" is the engine's own.
         field: path of the field that gave it.
 
     Raises:
-        InvalidArgument: it is none of the engine's.
+        InvalidArgument: the hub is not allowed.
     """
     if hub and not options.allow_hub:
-        raise InvalidArgument.field(field, f"= {shown(hub)}: this engine uses no hub")
+        raise InvalidArgument.field(field, f"= {shown(hub)}: hub access is disabled (--no-hub)")
     if hub and options.hubs is not None and _plain(hub) not in map(_plain, (own_hub(), *options.hubs)):
-        text = (
-            "is no hub of this engine; leave it out to ask the engine's own; its operator allows others with --hub URL"
-        )
+        text = "is not an allowed hub; leave it out to use the engine's own; its operator allows others with --hub URL"
         raise InvalidArgument.field(field, f"= {shown(hub)} {text}")
 
 
 def own_hub() -> str:
-    """The hub that is asked where none is named: that of HF_ENDPOINT, as huggingface_hub reads it."""
+    """Return the default hub: that of HF_ENDPOINT, as huggingface_hub reads it."""
     return hub_endpoint() or _PUBLIC
 
 

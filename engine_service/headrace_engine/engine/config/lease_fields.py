@@ -1,4 +1,4 @@
-"""The lease of a request: ranges, defaults, and the one that holds."""
+"""The lease of a request: ranges, defaults, and the effective lease."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from headrace_engine.config import Lease
 from headrace_engine.errors import FieldViolation
 
 DEFAULT_LEASE = Lease(running=60.0, ended=600.0)
-"""Lease of requests to a model that sets none."""
+"""Lease of requests to a model without a default_lease."""
 
 
 def lease_violations(lease: Lease | None, max_lease: float, path: str) -> list[FieldViolation]:
-    """The parts of a lease that are out of range.
+    """Return the violations of a lease.
 
     Args:
-        max_lease: seconds that no part may exceed.
+        max_lease: maximum of each part, in seconds.
         path: path of the lease in the request, such as "config.lease".
     """
     parts = {} if lease is None else {"running": lease.running, "ended": lease.ended}
@@ -25,11 +25,11 @@ def lease_violations(lease: Lease | None, max_lease: float, path: str) -> list[F
 
 
 def resolved_lease(lease: Lease | None, default: Lease | None, max_lease: float) -> Lease:
-    """A lease with both parts set; "for ever" (0) is `max_lease`.
+    """Return a lease with both parts set; "for ever" (0) becomes `max_lease`.
 
     Args:
-        lease: what was sent, in range.
-        default: what holds for parts that were not sent; parts that it leaves open are ours.
+        lease: lease of the request, in range.
+        default: lease of the model, for parts that were not sent; DEFAULT_LEASE fills the rest.
     """
     sent, default = lease or Lease(), default or Lease()
     running = _first(sent.running, default.running, DEFAULT_LEASE.running)

@@ -1,4 +1,4 @@
-"""The fields of a generation config that change logits: what is wrong with them, and what the core is told of them."""
+"""The fields of a generation config that change logits: checks, and the rules that are sent to the core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_RULES = LogitRules()
 
 
 def check_logit_fields(sent: GenerationConfig, vocab_size: int, holes: Collection[int] = ()) -> None:
-    """Refuse empty bad words and too many, ids that the model does not have, and biases that are no numbers.
+    """Refuse empty or too many bad words, ids that the model does not have, and biases that are not finite.
 
     Raises:
         InvalidArgument: naming the field.
@@ -39,11 +39,11 @@ def check_logit_fields(sent: GenerationConfig, vocab_size: int, holes: Collectio
 def rules_of(
     effective: GenerationConfig, spelled: Sequence[tuple[int, ...]], vocab_size: int, holes: Collection[int] = ()
 ) -> LogitRules | None:
-    """What the core is told; None: nothing changes the logits.
+    """Return the rules for the core; None: no field changes the logits.
 
     Args:
         spelled: the ids that spell the config's bad_words.
-        holes: ids that stand for nothing, and are never drawn.
+        holes: ids that the tokenizer does not define; they are never sampled.
     """
     words = (word for word in (*effective.bad_words_ids, *spelled) if _may_come(word, vocab_size))
     suppressed = effective.suppress_repetition_in_generation
@@ -60,5 +60,5 @@ def rules_of(
 
 
 def _may_come(word: tuple[int, ...], vocab_size: int) -> bool:
-    """A model's own files may name words with ids that it does not have."""
+    """False for words with ids that the model does not have, which its own files may name."""
     return bool(word) and min(word) >= 0 and max(word) < vocab_size

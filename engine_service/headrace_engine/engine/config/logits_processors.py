@@ -1,4 +1,4 @@
-"""The logits processors of an engine: what its operator names, and what requests choose of them."""
+"""The logits processors of an engine: named by its operator, chosen by requests."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Process = Callable[[Any, Any, Any], None]
 """A processor without a file, for cores in this process: `process(logits, ids, arguments)`, as in a file."""
 
 MAX_ARGUMENTS = 4096
-"""Numbers that a request passes to all its processors: they are kept with it, and told with its effective config."""
+"""Maximum number of arguments of all processors of a request; they are kept, and returned in its effective config."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-_NAMES = '1 to 64 of letters, digits, "_", ".", "-", the first none of the last two'
+_NAMES = '1 to 64 of letters, digits, "_", ".", "-", the first a letter, digit or "_"'
 _KINDS = (".py", ".cu")
 _MOST = (2 - 2.0**-23) * 2.0**127
-"""Of float32."""
+"""Largest finite float32."""
 
 
 def read_sources(entries: Iterable[str]) -> dict[str, Path]:
-    """Processors written NAME=PATH.
+    """Parse processors written NAME=PATH.
 
     Raises:
-        ValueError: one is not, or is given twice, or as `check_sources`.
+        ValueError: an entry is malformed or given twice, or as `check_sources`.
     """
     sources: dict[str, Path] = {}
     for entry in entries:
@@ -45,31 +45,31 @@ def read_sources(entries: Iterable[str]) -> dict[str, Path]:
 
 
 def check_sources(sources: Mapping[str, Path | str | Process]) -> None:
-    """Refuse names that no request could send, and files that no core could read.
+    """Refuse invalid names, and files that a core could not read.
 
     Raises:
-        ValueError: names the first of them.
+        ValueError: naming the first of them.
     """
     for name, source in sources.items():
         if not _NAME.fullmatch(name):
-            raise ValueError(f'"{name}" is no name of a logits processor; allowed: {_NAMES}')
+            raise ValueError(f'"{name}" is not a valid name of a logits processor; allowed: {_NAMES}')
         if callable(source):
             continue
         path = Path(source)
         if path.suffix not in _KINDS:
-            raise ValueError(f'"{path}" is no logits processor: its name has to end with {" or ".join(_KINDS)}')
+            raise ValueError(f'"{path}" is not a logits processor: its name must end with {" or ".join(_KINDS)}')
         if not path.is_file():
             raise ValueError(f'"{path}": no such file')
 
 
 def processor_files(sources: Mapping[str, Path | str | Process]) -> tuple[ProcessorFile, ...]:
-    """What cores are told of the processors."""
+    """Return the processors as sent to cores."""
     pairs = sources.items()
     return tuple(ProcessorFile(name, "" if callable(each) else str(Path(each).resolve())) for name, each in pairs)
 
 
 def check_processors(chosen: tuple[LogitsProcessor, ...], effective: EffectiveConfig) -> None:
-    """Refuse processors that the model does not have, and arguments that they cannot be given.
+    """Refuse processors that the model does not have, and invalid arguments.
 
     Raises:
         InvalidArgument: naming every such field.
@@ -86,7 +86,7 @@ def _unknown(name: str, effective: EffectiveConfig) -> str:
         return ""
     if name in effective.idle_processors:
         return f'= "{name}": {effective.idle_processors[name]}; {_known(effective)}'
-    return f'= "{name}" is no logits processor of this engine; {_known(effective)}'
+    return f'= "{name}" is not a logits processor of this engine; {_known(effective)}'
 
 
 def _known(effective: EffectiveConfig) -> str:

@@ -1,4 +1,4 @@
-"""What a model's own generation_config.json sets."""
+"""Generation defaults from a model's own generation_config.json."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace_engine.request_types import ConfigWarning
 _NOT_TAKEN = frozenset({
     "early_stopping", "num_beams", "length_penalty", "eos_token_id", "lease", "interrupt_policy", "response_format",
 })  # fmt: skip
-"""Fields that speak of beam search, the one that is read with the tokenizer, and those that are no model's affair."""
+"""Fields of beam search, the one that is read with the tokenizer, and those that a model does not decide."""
 
 _UNKNOWN = {
     "begin_suppress_tokens": None,
@@ -44,20 +44,20 @@ _UNKNOWN = {
     "typical_p": 1.0,
     "watermarking_config": None,
 }
-"""Other fields that such files have and that change what is generated, with the value that changes nothing."""
+"""Other fields of such files that change what is generated, with their neutral values."""
 
 
 def model_defaults(
     raw: Mapping[str, Any], eos_ids: tuple[int, ...]
 ) -> tuple[GenerationConfig, tuple[ConfigWarning, ...]]:
-    """The defaults that a model's files set, and what of them this build does not honour.
+    """Return the defaults that a model's files set, and warnings about those that this build does not support.
 
     Args:
-        raw: the generation config as the files give it.
+        raw: contents of generation_config.json.
         eos_ids: ids that end a sequence.
 
     Raises:
-        BadModel: a value is of the wrong kind or out of range; names the field.
+        BadModel: a value is of the wrong type or out of range; names the field.
     """
     taken: dict[str, Any] = {}
     left = {name: raw[name] for name, neutral in _UNKNOWN.items() if raw.get(name) not in (None, neutral)}
@@ -74,7 +74,7 @@ def model_defaults(
 
 
 def check_default_ids(defaults: GenerationConfig, vocab_size: int, holes: Collection[int] = ()) -> None:
-    """Refuse defaults about ids that the model does not have, and stops that are none.
+    """Refuse defaults with ids that the model does not have, and empty stops.
 
     Raises:
         BadModel: naming the field.
@@ -88,7 +88,7 @@ def check_default_ids(defaults: GenerationConfig, vocab_size: int, holes: Collec
 
 
 def _renamed(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With what transformers calls otherwise under our names, beside what is there under them."""
+    """Add the values of fields that have another name in transformers to ours."""
     strings, suppressed = raw.get("stop_strings"), raw.get("suppress_tokens")
     strings = [strings] if isinstance(strings, str) else strings
     suppressed = [[token] for token in suppressed] if isinstance(suppressed, list) else suppressed
@@ -114,7 +114,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def _typed(name: str, value: Any) -> Any:
-    """A value of JSON in the type of its field; what no scalar is only serves to be refused or shown."""
+    """Convert a JSON value to the type of its field."""
     kind = _KINDS[name]
     if kind is float and type(value) is int:
         return float(value)

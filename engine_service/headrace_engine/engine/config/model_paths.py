@@ -1,7 +1,7 @@
-"""Which model paths of callers are opened: those inside the engine's model roots.
+"""Restricts callers' model paths to the engine's model roots.
 
-Of what lies outside callers learn nothing, whether it is there or not: it is refused by the text of the path alone.
-Inside, links are followed, as long as they lead nowhere else.
+A path outside is refused by its text alone, so callers cannot learn whether it exists. Inside, links are followed as
+long as they do not lead out of the roots.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headrace_engine.models.loaders.hub import is_name
 from headrace_engine.regular_files import is_there
 
 _NESTED = "additional_chat_templates"
-"""The one folder inside a model's from which something is read."""
+"""The only subfolder of a model's folder that is read."""
 
 _READ = (".safetensors", ".gguf", ".json", ".jinja", ".model", ".txt")
-"""How names of files end that are read of a model's folder."""
+"""Suffixes of the files that are read in a model's folder."""
 
 _LINK_OUT = (
     "leads through a link outside this engine's model roots; "
@@ -30,12 +30,12 @@ _LINK_OUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a model path means.
+class ModelLocation:
+    """A resolved model path.
 
     Attributes:
-        path: what to open: of this host, or a name on a hub.
-        is_hub_name: it is that name, whatever lies here under it.
+        path: path on this host, or name on a hub.
+        is_hub_name: `path` is a name on a hub, even if a local path of that name exists.
     """
 
     path: str
@@ -43,19 +43,19 @@ class Place:
 
 
 def check_path(path: str, options: EngineOptions, field: str = "config.model_path") -> None:
-    """Refuse a path outside the engine's model roots, without a look at any file.
+    """Refuse a path outside the engine's model roots, without accessing any file.
 
     Args:
         field: path of the field that gave it.
 
     Raises:
-        InvalidArgument: the path lies outside, or is none.
+        InvalidArgument: the path lies outside, or is not a valid path.
     """
     roots = options.model_roots
     if roots is None or (options.allow_hub and is_name(path)):
         return
     if "\0" in path or not _is_encodable(path):
-        raise InvalidArgument.field(field, f"= {path!r} is no path")
+        raise InvalidArgument.field(field, f"= {path!r} is not a valid path")
     if not roots:
         text = "this engine opens no paths that callers name; its operator allows that with --model-root DIR"
         raise InvalidArgument.field(field, f"= {path!r}: {text}")
@@ -64,39 +64,39 @@ def check_path(path: str, options: EngineOptions, field: str = "config.model_pat
 
 
 def check_prefix(prefix: str, field: str = "config.file_prefix") -> None:
-    """Refuse a beginning of names that would lead out of the directory.
+    """Refuse a file prefix that would lead out of the directory.
 
     Raises:
-        InvalidArgument: it names a folder.
+        InvalidArgument: it contains a folder.
     """
     if "/" in prefix or "\0" in prefix:
-        raise InvalidArgument.field(field, f"= {prefix!r} must be the beginning of a file's name, without a folder")
+        raise InvalidArgument.field(field, f"= {prefix!r} must be the beginning of a file name, without a folder")
 
 
-def locate(path: str, options: EngineOptions) -> Place:
-    """Find what a path means. Relative paths are relative to a root; the first root that has something there counts.
+def locate(path: str, options: EngineOptions) -> ModelLocation:
+    """Resolve a model path. Relative paths are resolved against the roots; the first root where the path exists wins.
 
     Raises:
         InvalidArgument: it leads outside the engine's model roots.
-        BadModel: nothing is there, or that cannot be known.
+        BadModel: the path does not exist, or that cannot be determined.
     """
     roots = options.model_roots
     if roots is None:
-        return Place(path)
+        return ModelLocation(path)
     check_path(path, options)
     for candidate in _candidates(path, roots):
         if not _leads_inside(candidate, roots):
             raise InvalidArgument.field("config.model_path", f"= {path!r} {_LINK_OUT}")
         if _is_there(candidate, path):
             _check_links(candidate, roots)
-            return Place(str(candidate))
+            return ModelLocation(str(candidate))
     if options.allow_hub and is_name(path):
-        return Place(path, is_hub_name=True)
+        return ModelLocation(path, is_hub_name=True)
     raise BadModel(f"{path}: no such file or directory in this engine's model roots")
 
 
 def _candidates(path: str, roots: tuple[Path, ...]) -> Iterator[Path]:
-    """The places inside roots that a path may name, by its text."""
+    """Yield the paths inside the roots that a path may refer to, by its text."""
     for root, real in zip(roots, _real(roots), strict=True):
         joined = Path(os.path.normpath(os.path.join(real, path)))
         given = Path(os.path.normpath(path))
@@ -107,7 +107,7 @@ def _candidates(path: str, roots: tuple[Path, ...]) -> Iterator[Path]:
 
 
 def resolve_roots(options: EngineOptions) -> None:
-    """Look where the roots lead, before anybody is served."""
+    """Resolve the roots at startup: a hung file system then blocks no request."""
     roots = options.model_roots or ()
     _real(roots)
     absent_roots(roots)
@@ -121,7 +121,7 @@ def absent_roots(roots: tuple[Path, ...]) -> tuple[Path, ...]:
 
 @cache
 def _real(roots: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Where the roots lead; asked once, since a file system that hangs must hold up nobody."""
+    """Return the resolved roots; cached, since a file system that hangs must not block requests."""
     return tuple(Path(os.path.realpath(root)) for root in roots)
 
 
@@ -129,11 +129,11 @@ def _is_there(candidate: Path, path: str) -> bool:
     try:
         return is_there(candidate)
     except OSError as error:
-        raise BadModel(f"{error.strerror or error}: {path}") from error  # A long path is cut where it is told.
+        raise BadModel(f"{error.strerror or error}: {path}") from error  # Errors shorten a long path themselves.
 
 
 def _check_links(candidate: Path, roots: tuple[Path, ...]) -> None:
-    """Refuse links out of the roots in the place of what is read of a model beside the path itself."""
+    """Refuse links that lead out of the roots among the files that are read along with the path itself."""
     folder = candidate if candidate.is_dir() else candidate.parent
     if candidate != folder and candidate.suffix != ".safetensors":
         return
@@ -146,7 +146,7 @@ def _links(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             return [Path(entry.path) for entry in entries if entry.is_symlink() and _is_read(entry.name)]
-    except OSError:  # Not there, or not to be read: then nothing of it is.
+    except OSError:  # Missing or unreadable: then no file in it is read.
         return []
 
 
@@ -154,8 +154,8 @@ def _is_read(name: str) -> bool:
     return name == _NESTED or name.endswith(_READ)
 
 
-def _leads_inside(place: Path, roots: tuple[Path, ...]) -> bool:
-    real = Path(os.path.realpath(place))
+def _leads_inside(path: Path, roots: tuple[Path, ...]) -> bool:
+    real = Path(os.path.realpath(path))
     return any(real.is_relative_to(root) for root in _real(roots))
 
 

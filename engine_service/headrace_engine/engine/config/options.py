@@ -1,4 +1,4 @@
-"""What an engine is, and how it is set up, apart from its models."""
+"""Settings and constants of an engine, apart from its models."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from headrace_engine.engine.config.logits_processors import Process, check_sources
 
 API_VERSION = "1.0"
-"""Of the wire contract: a new minor adds, a new major breaks."""
+"""Version of the wire contract: minor versions add, major versions break compatibility."""
 
 FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs", "session")
 """Parts of the contract that this build honours."""
 
 STREAM_INTERVAL = 0.016
-"""Seconds: a frame of a screen, which shows nothing sooner."""
+"""Seconds between two messages of tokens: one frame of a screen, which shows nothing sooner."""
 
 FILE_LIMIT = 120.0
-"""Seconds: then a file system counts as stuck."""
+"""Seconds after which a file system counts as stuck."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -31,25 +31,25 @@ class EngineOptions:
 
     Attributes:
         name: names the engine in handles, statistics and logs.
-        model_roots: folders that model paths of callers must lie in, and that relative ones are relative to; empty:
-            callers name no paths; None: they are the caller's own, any path of this host.
+        model_roots: folders that callers' model paths must lie in, and that relative paths are resolved against; empty:
+            callers may name no paths; None: any path of this host.
         state_dir: folder that keeps the installed configs and wanted states over restarts; None keeps nothing.
-        backend: name of the runner that cores use: "cpu", "torch", "cuda", or "auto": torch on CUDA devices, else cpu.
-        allow_hub: resolve model paths that are no local path as names on a model hub.
-        hubs: addresses that callers may name beside the engine's own hub; None: any.
+        backend: backend of the cores: "cpu", "torch", "cuda", or "auto": torch on CUDA devices, else cpu.
+        allow_hub: resolve model paths that do not exist locally as names on a model hub.
+        hubs: addresses that callers may name in addition to the engine's own hub; None: any.
         core_ping_limit: seconds after which a core that makes no progress, not even inside a step, is killed.
-        file_limit: seconds that reading what an install needs of a model's files may take.
-        stream_interval: seconds after a core's last word in which further tokens wait for those of the next step; the
-            first token of a sequence and the end never wait. 0: every step is told.
-        step_target: seconds that a step beside running streams may take: a core computes as many ids of prompts in it
-            as that allows by what its steps have taken. 0: as many as the model's max_prefill_tokens. None: four times
-            what the streams take without prompts, at least 0.025 and at most 0.1.
-        logits_processors: those that requests may choose, by name: a .py or .cu file, or, for cores that are threads
-            of this process, a Python function.
-        build: version and commit of the program, for answers.
+        file_limit: seconds that an install may spend reading a model's files.
+        stream_interval: minimum seconds between two messages of tokens from a core; faster steps are coalesced. The
+            first token of a sequence and its end are never delayed. 0: send every step.
+        step_target: target seconds of a step while sequences stream: a core fits prompt tokens into the step according
+            to the measured durations of its steps. 0: always max_prefill_tokens. None: four times the duration of a
+            step without prompt tokens, at least 0.025 and at most 0.1.
+        logits_processors: processors that requests may choose, by name: a .py or .cu file, or, for cores that are
+            threads of this process, a Python function.
+        build: version and commit of the program, reported by GetServerInfo.
 
     Raises:
-        ValueError: handles cannot carry the name, a time is none, or a logits processor cannot be one.
+        ValueError: the name, a number of seconds or a logits processor is not valid.
     """
 
     name: str = "engine"
@@ -68,8 +68,8 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             allowed = '1 to 64 of letters, digits, ".", "_", "-", the first a letter or digit'
-            raise ValueError(f'"{self.name}" is no name that handles can carry; allowed: {allowed}')
+            raise ValueError(f'"{self.name}" is not a valid engine name; allowed: {allowed}')
         for name in ("stream_interval", "step_target"):
             if (seconds := getattr(self, name)) is not None and not 0 <= seconds < math.inf:
-                raise ValueError(f"{name} = {seconds} is no time; allowed: seconds, at least 0")
+                raise ValueError(f"{name} = {seconds} must be a non-negative number of seconds")
         check_sources(self.logits_processors)

@@ -1,4 +1,4 @@
-"""From the runtime config that a caller sent to the one that holds, and to the plan of a core."""
+"""Checks a runtime config, fills in its defaults, and derives the plan of a core from it."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _NAME = re.compile(r"[A-Za-z0-9._/:-]{1,128}")
 
 
 def check_config(config: RuntimeConfig, backend: str = "auto") -> None:
-    """Refuse a config that no model could be installed with.
+    """Refuse an invalid config.
 
     Args:
-        backend: what will compute the model.
+        backend: name of the backend that will compute the model, or "auto".
 
     Raises:
         InvalidArgument: naming every wrong field.
     """
     if not _NAME.fullmatch(config.model_name):
         allowed = 'allowed: 1 to 128 of letters, digits, ".", "_", "-", "/", ":"'
-        raise InvalidArgument.field("config.model_name", f"= {config.model_name!r} is no name; {allowed}")
+        raise InvalidArgument.field("config.model_name", f"= {config.model_name!r} is not a valid name; {allowed}")
     if not config.model_path:
         raise InvalidArgument.field("config.model_path", "is not set: give a directory, file or hub name")
     check_prefix(config.file_prefix)
@@ -59,7 +59,7 @@ def _check_block_size(config: RuntimeConfig) -> None:
 
 def _check_host_blocks(config: RuntimeConfig) -> None:
     if config.num_host_blocks and not _effective(config, "enable_prefix_cache"):
-        text = f"= {config.num_host_blocks} is set, but enable_prefix_cache is false: they would hold nothing"
+        text = f"= {config.num_host_blocks} is set, but enable_prefix_cache is false: they have no effect"
         raise InvalidArgument.field("config.num_host_blocks", text)
 
 
@@ -97,7 +97,7 @@ def _effective(config: RuntimeConfig, name: str) -> Any:
 
 
 def effective_config(config: RuntimeConfig) -> RuntimeConfig:
-    """The config with every default filled in."""
+    """Return the config with every default filled in."""
     values = {name: _effective(config, name) for name in RUNTIME}
     if config.weight_quant_group_size is None:
         values["weight_quant_group_size"] = WEIGHT_GROUPS.get(values["weight_quant"])
@@ -106,7 +106,7 @@ def effective_config(config: RuntimeConfig) -> RuntimeConfig:
 
 
 def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) -> CorePlan:
-    """What a core is told to run."""
+    """Return the plan for a core."""
     return CorePlan(
         path=str(files.path),
         format=files.format,
@@ -138,7 +138,7 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
 
 
 def ready_config(config: RuntimeConfig, ready: CoreReady) -> RuntimeConfig:
-    """The config with what the core chose."""
+    """Return the config with the values that the core chose."""
     return effective_config(
         replace(
             config,
@@ -153,7 +153,7 @@ def ready_config(config: RuntimeConfig, ready: CoreReady) -> RuntimeConfig:
 
 
 def ready_effective(effective: EffectiveConfig, plan: CorePlan, ready: CoreReady) -> EffectiveConfig:
-    """What holds once a core is ready: what it chose, and its sizes."""
+    """Return the effective config once a core is ready, with the values it chose and its sizes."""
     config = ready_config(effective.config, ready)
     return replace(
         effective,

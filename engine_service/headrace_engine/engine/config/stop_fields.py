@@ -1,4 +1,4 @@
-"""The stops of a request: what is wrong with them, and how much work they ask for."""
+"""The stops of a request: checks, and the cost of preparing them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace_engine.generation_config import GenerationConfig
 
 
 def check_stop_fields(sent: GenerationConfig, vocab_size: int, holes: Collection[int] = ()) -> None:
-    """Refuse empty stops, ids that the model does not have, and more than can be looked for.
+    """Refuse empty stops, ids that the model does not have, and more than MAX_SYMBOLS.
 
     Raises:
         InvalidArgument: naming the field.
@@ -28,5 +28,5 @@ def check_stop_fields(sent: GenerationConfig, vocab_size: int, holes: Collection
 
 
 def stop_size(config: GenerationConfig) -> int:
-    """Characters and ids of all stops: how much work it is to prepare for them."""
+    """Return the number of characters and ids of all stops: the cost of preparing them."""
     return sum(map(len, config.stop_words)) + sum(map(len, config.stop_words_ids)) + len(config.stop_token_ids)

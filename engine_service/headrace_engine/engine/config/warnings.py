@@ -1,4 +1,4 @@
-"""What is allowed and looks like a mistake: fields that were sent, ask for something, and change nothing."""
+"""Warnings about valid fields that look like mistakes: they were sent and have no effect."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from headrace_engine.request_types import ConfigWarning
 from headrace_engine.sampling_params import RANDOM
 
 _NEUTRAL = {"temperature": 0, "top_k": 1}
-"""Values that ask for the most likely token as well, whatever else asks for it."""
+"""Values that select the most likely token too: with them, another cause is not worth a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A config as it was sent and as it holds, and what of the model decides about its effect.
+    """A config as sent and as in effect, with the properties of the model that decide whether fields have an effect.
 
     Attributes:
-        room: tokens that `max_length` leaves after the prompt.
+        room: tokens that `max_length` leaves for generation after the prompt.
         caching: the model has a prefix cache.
     """
 
@@ -31,23 +31,23 @@ class Asked:
 
     @property
     def stops(self) -> bool:
-        """Something other than EOS and a limit may end the request."""
+        """True if a stop word or stop id may end the request."""
         config = self.effective
         return bool(config.stop_words or config.stop_words_ids or config.stop_token_ids)
 
     def asks(self, name: str) -> bool:
-        """The caller set this field to something else than its default."""
+        """True if the caller set this field to a value other than its default."""
         value = getattr(self.sent, name)
         return value not in (None, (), GENERATION[name].default)
 
 
 def suspicions(asked: Asked) -> tuple[ConfigWarning, ...]:
-    """Everything suspicious, in one sentence each."""
+    """Return a warning of one sentence for each field that has no effect."""
     return tuple(ConfigWarning(f"config.{name}", f"{name} {text}") for rule in _RULES for name, text in rule(asked))
 
 
 def greedy_by(config: GenerationConfig) -> str | None:
-    """The field by which the most likely token is taken; None: tokens are drawn."""
+    """Return the field that makes decoding greedy; None: tokens are sampled."""
     causes = {"do_sample": False, **_NEUTRAL}
     return next((name for name, value in causes.items() if getattr(config, name) == value), None)
 
@@ -60,7 +60,7 @@ def _sampling(asked: Asked) -> _Found:
     cause = greedy_by(config)
     if cause is None:
         if asked.asks("top_k") and (config.top_k or 0) >= asked.vocab_size:
-            yield "top_k", f"= {config.top_k} keeps all: the model has {asked.vocab_size} ids"
+            yield "top_k", f"= {config.top_k} has no effect: the model has {asked.vocab_size} ids"
         return
     why = f"with {cause} = {getattr(config, cause)}: the most likely token is taken"
     for name in RANDOM:
@@ -68,9 +68,9 @@ def _sampling(asked: Asked) -> _Found:
         if name != cause and asked.asks(name) and value != _NEUTRAL.get(name):
             yield name, f"= {value} has no effect {why}"
     if asked.asks("best_of") and (config.best_of or 1) > (config.n or 1):
-        yield "best_of", f"= {config.best_of} generates as many equal candidates {why}"
+        yield "best_of", f"= {config.best_of} generates identical candidates {why}"
     if asked.asks("n"):
-        yield "n", f"= {config.n} returns as many equal sequences {why}"
+        yield "n", f"= {config.n} returns identical sequences {why}"
 
 
 def _lengths(asked: Asked) -> _Found:
@@ -102,7 +102,7 @@ def _penalties(asked: Asked) -> _Found:
         text = f"= {config.repetition_penalty} has no effect with suppress_repetition_in_generation = True"
         yield "repetition_penalty", f"{text}: presence_penalty is used instead"
     elif asked.asks("suppress_repetition_in_generation") and not config.presence_penalty:
-        text = "= True suppresses nothing: set presence_penalty, which is used instead of repetition_penalty"
+        text = "= True has no effect: set presence_penalty, which is used instead of repetition_penalty"
         yield "suppress_repetition_in_generation", text
 
 
@@ -125,7 +125,7 @@ def _prefixes(asked: Asked) -> _Found:
 def _prompts(asked: Asked) -> _Found:
     length = (asked.effective.max_length or 0) - asked.room
     if asked.asks("prompt_logprobs") and length == 1:
-        text = "tells nothing: the prompt has one token, and the first has no log-probability"
+        text = "has no effect: the prompt has one token, and the first has no log-probability"
         yield "prompt_logprobs", f"= {asked.sent.prompt_logprobs} {text}"
 
 

@@ -71,12 +71,12 @@ class FormatChecker:
             process = self._begun()
             return process.ask(Order(wanted), Verdict)
         except UnicodeEncodeError as error:
-            text = f"holds half of a surrogate pair, which is no text: {error.object[error.start]!r}"
+            text = f"holds half of a surrogate pair, which is not valid text: {error.object[error.start]!r}"
             raise InvalidArgument.field(_FIELD, text, reason="BAD_RESPONSE_FORMAT") from error
         except (OSError, EOFError):
             status = self._ended()
         if process is None and status != -signal.SIGKILL:
-            raise Internal(f"the process that checks response formats ended with status {status} before it had one")
+            raise Internal(f"the process that checks response formats ended with status {status} at its start")
         return status
 
     def _begun(self) -> SideProcess:
@@ -105,11 +105,11 @@ class FormatChecker:
 
 
 def _closed() -> Unavailable:
-    return Unavailable("the response format is not checked any more: its model goes away", retry_after=1.0)
+    return Unavailable("the response format cannot be checked: its model is being removed", retry_after=1.0)
 
 
 def _killed() -> ResourceExhausted:
-    text = "the process that checks response formats was killed twice, as where the engine's host is out of memory"
+    text = "the process that checks response formats was killed twice: the engine's host may be out of memory"
     return ResourceExhausted(f"{text}. Try again in 1 s", retry_after=1.0)
 
 

@@ -1,4 +1,4 @@
-"""What InstallModel reads of a model: its files' headers, its tokenizer, its generation defaults. Blocking."""
+"""Reads a model for InstallModel: its files' headers, its tokenizer, its generation defaults. Blocking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace_engine.engine.config.backend_fields import check_storage
 from headrace_engine.engine.config.generation import filled
 from headrace_engine.engine.config.hubs import check_hub
 from headrace_engine.engine.config.model_defaults import check_default_ids, model_defaults
-from headrace_engine.engine.config.model_paths import Place, check_prefix, locate
+from headrace_engine.engine.config.model_paths import ModelLocation, check_prefix, locate
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.config.runtime import check_config, effective_config
 from headrace_engine.engine.formats.formats import Guiding
@@ -35,8 +35,8 @@ class Prepared:
     """A model that can be started.
 
     Attributes:
-        holes: ids below those of the model that stand for nothing.
-        not_applied: what the model's own generation config asks and this build does not do.
+        holes: ids below vocab_size that the tokenizer does not define.
+        not_applied: warnings about fields of the model's generation_config.json that this build does not support.
     """
 
     files: ModelFiles
@@ -47,27 +47,27 @@ class Prepared:
     holes: frozenset[int] = frozenset()
 
     def close(self) -> None:
-        """End the processes that render its chats and check its formats."""
+        """End the side processes that render chats and check response formats."""
         self.text.close()
         self.guiding.close()
 
     @property
     def max_length(self) -> int:
-        """Tokens that no sequence exceeds: as configured, else the model's own limit."""
+        """Maximum length of a sequence, in tokens: as configured, else the model's own limit."""
         return self.effective.config.max_length or self.files.spec.max_length
 
 
 def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | None = None) -> Prepared:
-    """Read and check everything that can be known without loading weights.
+    """Read and check everything that is possible without loading weights.
 
     Args:
-        pools: where the model's texts and formats are worked on; None: pools of its own.
+        pools: thread pools for the model's texts and formats; None: pools of its own.
 
     Raises:
         BadModel: the files are missing, damaged or of an unsupported kind.
         InvalidArgument: the config does not fit the model, or this engine.
     """
-    # A config that was kept over a restart may be older than this build and its options.
+    # A config kept over a restart may have been accepted by another build or with other options.
     check_config(config, options.backend)
     files = _open(config, options)
     _check_files(config, files, options)
@@ -79,9 +79,9 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
     defaults, not_applied = model_defaults(files.generation, bundle.eos_ids)
     check_default_ids(defaults, files.spec.vocab_size, bundle.holes)
     effective_runtime = effective_config(replace(config, format=files.format))
-    told = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
-    told += _kv_warnings(config, files)
-    for warning in told:
+    warnings = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
+    warnings += _kv_warnings(config, files)
+    for warning in warnings:
         _log.warning("model_suspicious: %s: %s", config.model_name, warning.message)
     effective = EffectiveConfig(
         config=effective_runtime,
@@ -91,7 +91,7 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
         vocab_size=files.spec.vocab_size,
         model_max_length=files.spec.max_length,
         generation_defaults=replace(filled(defaults), lease=effective_runtime.default_lease),
-        warnings=(*not_applied, *told),
+        warnings=(*not_applied, *warnings),
     )
     guiding = Guiding(bundle, files.spec.vocab_size, pools)
     return Prepared(files, processor, effective, guiding, not_applied, bundle.holes)
@@ -103,10 +103,10 @@ def _kv_warnings(config: RuntimeConfig, files: ModelFiles) -> tuple[ConfigWarnin
 
 
 def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
-    """Refuse early what could not be installed, by its config and, where it lies on this host, its files' headers.
+    """Refuse a model that could not be installed, by its config and, if it is on this host, its files' headers.
 
     Raises:
-        BadModel: there is no such path and no such name on a hub, or no loader reads what is there.
+        BadModel: there is no such path or hub name, or no loader reads its files.
         InvalidArgument: the config is wrong.
     """
     check_config(config, options.backend)
@@ -115,10 +115,10 @@ def check_model(config: RuntimeConfig, options: EngineOptions) -> None:
 
 
 def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:
-    """What lies at a path.
+    """Describe the model at a path.
 
     Raises:
-        BadModel: nothing that could be described.
+        BadModel: there is no readable model.
         InvalidArgument: a field of InspectModel is wrong.
     """
     try:
@@ -144,7 +144,7 @@ def describe(config: RuntimeConfig, options: EngineOptions) -> ModelDescription:
 
 
 def _install_check(files: ModelFiles) -> tuple[GenerationConfig, int, HeadraceError | None]:
-    """The generation defaults and number of ids as far as they can be read, and why an install would be refused."""
+    """Return generation defaults and vocabulary size, as far as readable, and the error an install would raise."""
     defaults, vocab_size = GenerationConfig(), files.spec.vocab_size
     try:
         defaults, _ = model_defaults(files.generation, files.eos_ids)
@@ -159,7 +159,7 @@ def _install_check(files: ModelFiles) -> tuple[GenerationConfig, int, HeadraceEr
 
 
 def _as_inspection(error: InvalidArgument) -> InvalidArgument:
-    """The same error for InspectModel, whose request has the fields themselves and no config."""
+    """Return the same error for InspectModel, whose request has the fields at top level."""
     violations = [FieldViolation(v.field.removeprefix("config."), v.description) for v in error.violations]
     return InvalidArgument(error.message.removeprefix("config."), reason=error.reason, violations=violations)
 
@@ -167,17 +167,17 @@ def _as_inspection(error: InvalidArgument) -> InvalidArgument:
 def _open(config: RuntimeConfig, options: EngineOptions) -> ModelFiles:
     check_hub(config.hub, options)
     check_prefix(config.file_prefix)
-    place = locate(config.model_path, options)
-    if not options.allow_hub and not _exists(place.path):
-        raise BadModel(f"{config.model_path}: no such file or directory, and this engine uses no hub")
-    return _open_place(place, config)
+    location = locate(config.model_path, options)
+    if not options.allow_hub and not _exists(location.path):
+        raise BadModel(f"{config.model_path}: no such file or directory, and hub access is disabled (--no-hub)")
+    return _open_location(location, config)
 
 
-def _open_place(place: Place, config: RuntimeConfig) -> ModelFiles:
+def _open_location(location: ModelLocation, config: RuntimeConfig) -> ModelFiles:
     try:
         return open_model(
-            place.path,
-            hub_only=place.is_hub_name,
+            location.path,
+            hub_only=location.is_hub_name,
             format=config.format or ModelFormat.AUTO,
             file_prefix=config.file_prefix,
             revision=config.revision,
@@ -191,12 +191,12 @@ def _open_place(place: Place, config: RuntimeConfig) -> ModelFiles:
 def _exists(path: str) -> bool:
     try:
         return Path(path).expanduser().exists()
-    except OSError as error:  # a name that is too long, or a directory that may not be looked into
+    except OSError as error:  # the name is too long, or a directory is not readable
         raise _unreadable(path, error) from error
 
 
 def _unreadable(path: str, error: OSError) -> BadModel:
-    return BadModel(f"{error.strerror or error}: {path}")  # A long path is cut where it is told.
+    return BadModel(f"{error.strerror or error}: {path}")  # Errors shorten a long path themselves.
 
 
 def _check_files(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) -> None:
@@ -209,5 +209,5 @@ def _check_length(config: RuntimeConfig, files: ModelFiles) -> None:
     if limit < 2:
         raise BadModel(f"{files.path.name}: the model takes sequences of {limit} token(s); at least 2 are needed")
     if config.max_length is not None and config.max_length > limit:
-        text = f"= {config.max_length} is more than the model was made for ({limit} tokens)"
-        raise InvalidArgument.field("config.max_length", f"{text}; set rope_scaling to stretch it further")
+        text = f"= {config.max_length} exceeds the model's maximum of {limit} tokens"
+        raise InvalidArgument.field("config.max_length", f"{text}; set rope_scaling to extend it")

@@ -1,4 +1,4 @@
-"""Keeps installed configs and wanted states over restarts of the engine."""
+"""Persists installed configs and wanted states over restarts of the engine."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from headrace_engine.regular_files import create_regular, is_there, read_regular
 
 FILE = "models.json"
 _LONGEST = 2**30
-"""Bytes that it may have; a config has one MiB at most."""
+"""Maximum size of the file, in bytes; a config has at most 1 MiB."""
 
 LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A model that the engine returns to.
+    """A model that the engine restores after a restart.
 
     Attributes:
-        by_operator: its path is the operator's, who may name any, and not a caller's.
+        by_operator: the operator chose its path, which need not lie in a model root.
     """
 
     config: RuntimeConfig
@@ -36,10 +36,10 @@ class SavedModel:
 
 
 class StateStore:
-    """One JSON file in a folder, replaced as a whole at every change, while the folder is this store's alone.
+    """One JSON file in a folder, replaced atomically at every change. A lock makes the folder this engine's alone.
 
     Args:
-        folder: made if it is not there; None keeps nothing.
+        folder: created if missing; None: nothing is stored.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -47,10 +47,10 @@ class StateStore:
         self._lock: int | None = None
 
     def open(self) -> list[SavedModel]:
-        """Take the folder, until `close` or the end of the process, and return the models saved last.
+        """Lock the folder, until `close` or the end of the process, and return the models saved last.
 
         Raises:
-            FailedPrecondition: the folder cannot be used, another engine uses it, or its file is damaged; names it.
+            FailedPrecondition: the folder cannot be used, another engine uses it, or its file is damaged.
         """
         if self._folder is None:
             return []
@@ -62,7 +62,7 @@ class StateStore:
             raise
 
     def save(self, models: Iterable[SavedModel]) -> None:
-        """Replace what was saved. A folder that is not open is left as it is: it may be another engine's."""
+        """Replace the saved models. Does nothing unless the folder is locked: it may be another engine's."""
         if self._folder is None or self._lock is None:
             return
         path = self._folder / FILE
@@ -75,20 +75,20 @@ class StateStore:
         draft.replace(path)
 
     def close(self) -> None:
-        """Leave the folder to whoever comes next."""
+        """Unlock the folder for the next engine."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
 def _lock(folder: Path) -> int:
-    """The descriptor that holds the folder: no child process inherits it, and the system lets go of it in any case."""
+    """Return the locked descriptor: no child process inherits it, and the kernel releases it even after a crash."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     except OSError as error:
         text = f"state directory {folder} cannot be used ({error.strerror})"
-        raise _unusable(f"{text}: name a directory that this program may write to") from error
+        raise _unusable(f"{text}: name a directory that the engine may write to") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -109,7 +109,7 @@ def _load(path: Path) -> list[SavedModel]:
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise _unusable(
-            f"{path} cannot be read ({reason}): mend or remove it; it lists the models to return to"
+            f"{path} cannot be read ({reason}): repair or remove it; it lists the models to restore"
         ) from error
 
 

@@ -89,7 +89,7 @@ def check_attach(place: Place, path: str, numbers: UsedNumbers, channels: int) -
         text = f"= {place.channel} was used before or is 0; allowed: each number from 1 once in a stream"
         raise InvalidArgument.field(f"{path}.channel", text)
     if channels == MAX_CHANNELS:
-        raise InvalidArgument.field(path, f"is one too many; allowed: {MAX_CHANNELS} channels in one session")
+        raise InvalidArgument.field(path, f"exceeds the limit of {MAX_CHANNELS} channels in one session")
     length = len(place.handle.encode())
     if length > MAX_HANDLE_BYTES:
         raise InvalidArgument.field(f"{path}.handle", f"has {length} bytes; allowed: {MAX_HANDLE_BYTES}")

@@ -57,7 +57,7 @@ class Reader:
         self._log = request.sequence(place.index).log
         self._log.check_position(from_position)
         if self._log.followers >= MAX_FOLLOWERS:
-            text = f"{MAX_FOLLOWERS} readers of sessions read this sequence, as many as may"
+            text = f"this sequence has {MAX_FOLLOWERS} readers in sessions, the maximum"
             raise ResourceExhausted(f"{text}: detach some, or try again later", retry_after=1.0)
         self.place, self._channel, self._request = place, place.channel, request
         self._position = self._acked = from_position

@@ -1,1 +1,1 @@
-"""Blocking work: thread pools by kind, side processes, and what is shared fairly."""
+"""Blocking work: thread pools by kind, side processes, and fair queues."""

@@ -1,4 +1,4 @@
-"""What waits for a turn, by whose it is."""
+"""A queue that serves its owners in turn."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 
-class Waiting(Protocol):
-    """What stands in a line.
+class Entry(Protocol):
+    """An entry of a queue.
 
     Attributes:
-        owner: whose it is.
-        size: how large it is, in any unit.
+        owner: the owner it belongs to.
+        size: its size, in any unit.
     """
 
     owner: str
     size: int
 
 
-T = TypeVar("T", bound=Waiting)
+T = TypeVar("T", bound=Entry)
 
 
-class FairLine(Generic[T]):
-    """Gives owners their turns one after the other, and each owner's entries in the order in which they came.
+class FairQueue(Generic[T]):
+    """Serves owners round robin, and each owner's entries in order of arrival.
 
-    An owner may hold half of the line, or as much as is left to others: whoever comes next finds a place, however
-    much one of them sends.
+    An owner may occupy at most as much as is still free afterwards, so no owner can fill the queue alone.
 
     Args:
-        max_count: entries that may wait.
-        max_size: what they may measure together; one that is larger by itself may still wait alone.
+        max_count: maximum number of entries.
+        max_size: maximum total size; a larger entry may still wait alone.
     """
 
     def __init__(self, max_count: int, max_size: int) -> None:
@@ -42,30 +41,30 @@ class FairLine(Generic[T]):
     def __len__(self) -> int:
         return self._count
 
-    def why_not(self, entry: T) -> str:
-        """Why an entry may not wait, beside what its owner has in the line; "": it may."""
+    def refusal(self, entry: T) -> str:
+        """Return why an entry may not be added, given what its owner has in the queue; "": it may."""
         count, size = len(self._by_owner.get(entry.owner, ())), self._sizes.get(entry.owner, 0)
         if count >= self.max_count - self._count:
-            return f"{self._count} wait already, {count} of them of this owner; allowed: {self.max_count} of all"
+            return f"{self._count} are queued already, {count} of this owner; allowed: {self.max_count} in all"
         if self._size and size + entry.size > self._max_size - self._size:
-            text = f"what waits already measures {self._size}, {size} of it of this owner"
-            return f"{text}, and this one {entry.size}; allowed: {self._max_size} of all"
+            text = f"the queued work has size {self._size}, {size} of this owner"
+            return f"{text}, and this one {entry.size}; allowed: {self._max_size} in all"
         return ""
 
     def add(self, entry: T) -> None:
-        """Let an entry wait, as its owner's last."""
+        """Add an entry, as its owner's last."""
         self._by_owner.setdefault(entry.owner, OrderedDict())[entry] = None
         self._note(entry, 1)
 
     def discard(self, entry: T) -> bool:
-        """Let an entry wait no more; False: it did not."""
+        """Remove an entry; False: it was not queued."""
         if entry not in self._by_owner.get(entry.owner, ()):
             return False
         self._remove(entry)
         return True
 
     def take(self, may: Callable[[str], bool]) -> T | None:
-        """The first entry of the first owner who may have a turn; that owner is the last one from now on."""
+        """Remove and return the first entry of the next owner that `may` have a turn; move that owner to the back."""
         owner = next(filter(may, self._by_owner), None)
         if owner is None:
             return None

@@ -1,4 +1,4 @@
-"""One work of a pool: what is left of it, and who waits for it."""
+"""One job of a pool: its remaining pieces, and the caller that awaits its result."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ _Result = TypeVar("_Result")
 
 
 class Job(Generic[_Result]):
-    """Work in pieces. Made by its caller, in whose event loop it answers; done in threads, one piece at a time.
+    """Work in pieces, a generator that is run up to each `yield`.
+
+    The caller creates it and awaits `answer` in its own event loop; pool threads run its pieces one at a time, and set
+    the result through that loop. Only one thread at a time holds the job; the pool's lock guards its flags.
 
     Attributes:
-        since: when it came.
-        begun: when the piece that is being done began; None: none is.
-        pieces_done: pieces that were done.
-        wanted: somebody waits for it.
-        ended: nothing of it will be done any more.
-        stuck: a piece took too long.
-        watch: looks whether it waits or lasts too long.
+        since: time of arrival.
+        begun: start time of the piece that is running; None: none is.
+        pieces_done: number of completed pieces.
+        wanted: the caller still awaits the result.
+        ended: no further piece will run.
+        stuck: a piece exceeded the time limit.
+        timer: checks whether it waits or runs for too long.
     """
 
     def __init__(self, owner: str, pieces: Generator[None, None, _Result], size: int, since: float) -> None:
@@ -32,36 +35,36 @@ class Job(Generic[_Result]):
         self.pieces_done = 0
         self.wanted, self.ended, self.stuck = True, False, False
         self._pieces = pieces
-        self._context = copy_context()  # Names the engine in logs.
+        self._context = copy_context()  # Carries the engine's name for logs.
         self._loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[_Result] = self._loop.create_future()
-        self.watch: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
 
     def step(self) -> bool:
-        """Do the next piece; whether there are more."""
+        """Run the next piece; True: there are more."""
         try:
             self._context.run(next, self._pieces)
         except StopIteration as end:
-            self._tell(self._succeed, end.value)
+            self._call_in_loop(self._succeed, end.value)
         except Exception as error:
-            self._tell(self.fail, error)
-        except BaseException as error:  # A panic of native code, or code of others that exits: it ends this work alone.
+            self._call_in_loop(self.fail, error)
+        except BaseException as error:  # A panic in native code, or a library that exits: it ends this job alone.
             failure = Internal(in_words(error))
             failure.__cause__ = error
-            self._tell(self.fail, failure)
+            self._call_in_loop(self.fail, failure)
         else:
             self.pieces_done += 1
             return True
         return False
 
     def drop(self) -> None:
-        """Let go of what is left; nobody waits for it."""
+        """Discard the remaining pieces, whose result is not awaited."""
         self.ended = True
         self._pieces.close()
-        self._tell(self._settle, None)
+        self._call_in_loop(self._settle, None)
 
     def fail(self, error: BaseException) -> None:
-        """Answer with an error; in the event loop."""
+        """Set an error as the result. Called in the event loop."""
         self._settle()
         if not self.answer.done():
             self.answer.set_exception(error)
@@ -72,11 +75,11 @@ class Job(Generic[_Result]):
             self.answer.set_result(result)
 
     def _settle(self, _: None = None) -> None:
-        """It needs no watch any more."""
-        if self.watch is not None:
-            self.watch.cancel()
-            self.watch = None
+        """Cancel the timer."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
-    def _tell(self, how: Callable[[Any], None], what: Any) -> None:
-        with suppress(RuntimeError):  # The event loop is closed, and with it everyone who could be told.
-            self._loop.call_soon_threadsafe(how, what)
+    def _call_in_loop(self, function: Callable[[Any], None], argument: Any) -> None:
+        with suppress(RuntimeError):  # The event loop is closed: no caller is left.
+            self._loop.call_soon_threadsafe(function, argument)

@@ -1,4 +1,4 @@
-"""Verbs in progress: a repeated call joins, and a call that is cut leaves the work going."""
+"""Verbs in progress: repeated calls join them, and a cancelled call does not cancel the work."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from headrace_engine.errors import HeadraceError
 
 
 class Verbs:
-    """The work of each verb of one model, while it lasts.
+    """The tasks of one model's verbs that are in progress.
 
     Args:
-        given_up: the error for those who had joined a verb that another call gave up.
+        given_up: returns the error for callers of a verb that another call cancelled.
     """
 
     def __init__(self, given_up: Callable[[], HeadraceError]) -> None:
@@ -21,11 +21,11 @@ class Verbs:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def busy(self, verb: str) -> bool:
-        """The verb is in progress."""
+        """True if the verb is in progress."""
         return verb in self._tasks
 
     def begin(self, verb: str, work: Coroutine[Any, Any, None]) -> None:
-        """Do a verb's work; it is not in progress yet."""
+        """Start a verb's work. The verb must not be in progress."""
         task = asyncio.create_task(work)
         task.add_done_callback(lambda done: self._settle(verb, done))
         self._tasks[verb] = task
@@ -34,7 +34,7 @@ class Verbs:
         """Wait until the verb is done, if it is in progress.
 
         Raises:
-            HeadraceError: why it failed, or that it was given up.
+            HeadraceError: the verb failed or was cancelled.
         """
         task = self._tasks.get(verb)
         if task is None:
@@ -45,7 +45,7 @@ class Verbs:
         task.result()
 
     def cancel(self, *verbs: str) -> None:
-        """Give the verbs up that are in progress."""
+        """Cancel those of the verbs that are in progress."""
         for verb in verbs:
             task = self._tasks.pop(verb, None)
             if task is not None:
@@ -55,4 +55,4 @@ class Verbs:
         if self._tasks.get(verb) is task:
             del self._tasks[verb]
         if not task.cancelled():
-            task.exception()  # Nobody may have joined; the failure is in the model's state.
+            task.exception()  # Mark it as retrieved: no call may have joined, and the model's state has the failure.

@@ -1,4 +1,4 @@
-"""Writes the newest state of something in a thread of its own: a file system that hangs holds up nobody else."""
+"""Writes the newest state of something in a thread of its own, so that a hanging file system blocks nothing else."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Generic, TypeVar
 _State = TypeVar("_State")
 
 IDLE = 5.0
-"""Seconds after which a thread without anything to write ends."""
+"""Seconds after which an idle thread ends."""
 
 
 class LatestWriter(Generic[_State]):
-    """States in the order in which they came; of those that came while one was written, the newest alone.
+    """Writes states in order; of those put while one is being written, only the newest.
+
+    The thread is a daemon, started by `put` and ended when idle; it alone calls `write`.
 
     Args:
-        write: writes a state; blocking, and it raises nothing.
+        write: writes a state; blocking; must not raise.
     """
 
     def __init__(self, write: Callable[[_State], None]) -> None:
@@ -27,11 +29,11 @@ class LatestWriter(Generic[_State]):
 
     @property
     def done(self) -> bool:
-        """Whether everything is written."""
+        """True if everything is written."""
         return not self._writes and not self._states
 
     def put(self, state: _State) -> None:
-        """Have a state written, in the place of one that still waits."""
+        """Have a state written, instead of one that still waits."""
         with self._changed:
             self._states = [state]
             if not self._has_thread:
@@ -40,7 +42,7 @@ class LatestWriter(Generic[_State]):
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until everything is written, for so long at most; whether it is. Blocking."""
+        """Wait until everything is written; False: not within `seconds`. Blocking."""
         with self._changed:
             return self._changed.wait_for(lambda: self.done, seconds)
 

@@ -1,4 +1,4 @@
-"""Blocking work in threads: bounded in threads, in what waits and in time, and shared fairly by its owners."""
+"""A thread pool for blocking work: bounded in threads, queue and time, and shared fairly among owners."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headrace_engine.engine.work.fair_queue import FairLine
+from headrace_engine.engine.work.fair_queue import FairQueue
 from headrace_engine.engine.work.job import Job
 from headrace_engine.errors import HeadraceError, ResourceExhausted
 
 _Result = TypeVar("_Result")
 
 IDLE = 5.0
-"""Seconds after which a thread without work ends."""
+"""Seconds after which an idle thread ends."""
 
 MAX_STUCK = 16
-"""Threads whose work took too long that are replaced by others; a quarter of them for one owner."""
+"""Maximum number of stuck threads that are replaced; one owner may have a quarter of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """What a pool bears.
+    """Limits of a pool.
 
     Attributes:
-        threads: works that are done at once; one owner has all but one of them.
-        waiting: works that may wait.
-        size: what those may measure together, in the unit of `WorkPool.run`.
-        patience: seconds that work may wait until it begins.
-        seconds: that work, or a piece of it, may take.
-        too_long: makes the failure of work that takes longer, out of what happened. It is of the work, whatever engine
-            does it.
+        threads: number of threads; one owner may use all but one of them.
+        waiting: maximum number of queued jobs.
+        size: maximum total size of the queued jobs, in the unit of `WorkPool.run`.
+        patience: seconds that a job may wait until it starts.
+        seconds: seconds that a job, or a piece of it, may take.
+        too_long: builds the error of a job that takes longer from a description; one that another engine would return
+            as well.
     """
 
     threads: int
@@ -47,20 +47,22 @@ class PoolLimits:
 
 
 class WorkPool:
-    """Does work of one kind. Its threads are daemons: nothing waits for them when the process ends.
+    """Runs work of one kind in threads.
 
-    A thread cannot be stopped. Where work takes too long its caller is told so, and another thread goes on in the
-    place of its own, until too many are stuck.
+    The pool owns its threads: they start when work is queued, end when idle, and are daemons, so the process does not
+    wait for them at its end. A thread cannot be stopped: when a job exceeds its time, the caller gets an error and the
+    thread counts as stuck; a new thread replaces it, up to MAX_STUCK. A stuck thread that ends its job after all
+    rejoins the pool if there is a vacancy. One condition guards all state; jobs run without it.
 
     Args:
-        name: the kind of work, for messages and for the names of threads.
-        clock: seconds that never go back.
+        name: the kind of work, for messages and names of threads.
+        clock: monotonic time, in seconds.
     """
 
     def __init__(self, name: str, limits: PoolLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.name, self.limits = name, limits
         self._clock = clock
-        self._line: FairLine[Job[Any]] = FairLine(limits.waiting, limits.size)
+        self._queue: FairQueue[Job[Any]] = FairQueue(limits.waiting, limits.size)
         self._changed = threading.Condition()
         self._threads = self._idle = self._stuck = 0
         self._busy: Counter[str] = Counter()
@@ -69,84 +71,84 @@ class WorkPool:
 
     @property
     def waiting(self) -> int:
-        """Works that have not begun, or wait for the turn of their next piece."""
-        return len(self._line)
+        """Number of queued jobs: not started, or waiting for the turn of their next piece."""
+        return len(self._queue)
 
     @property
     def stuck(self) -> int:
-        """Threads whose work took too long and has not ended."""
+        """Number of threads whose job exceeded its time and has not ended."""
         return self._stuck
 
     async def run(self, owner: str, work: Callable[..., _Result], *arguments: Any, size: int = 0) -> _Result:
-        """The result of work, which is done in a thread.
+        """Return the result of work that is run in a thread.
 
         Args:
-            owner: for whom it is; owners have turns.
-            size: how large it is, for the bound of what waits.
+            owner: owner of the work; owners are served in turn.
+            size: its size, for the limit on queued work.
 
         Raises:
-            ResourceExhausted: QUEUE_FULL, too much waits, it waited too long, or threads of its owner are stuck.
-            HeadraceError: it took too long; which one the limits say.
+            ResourceExhausted: QUEUE_FULL, the queue is full, it waited too long, or threads of its owner are stuck.
+            HeadraceError: it took too long; see `PoolLimits.too_long`.
         """
         return await self.run_pieces(owner, _whole(work, arguments), size)
 
     async def run_pieces(self, owner: str, pieces: Generator[None, None, _Result], size: int = 0) -> _Result:
-        """The result of work that is done piece by piece, each up to a `yield`; others have turns in between.
+        """Return the result of work that is run piece by piece, each up to a `yield`; others have turns in between.
 
         Raises:
-            ResourceExhausted, HeadraceError: as `run`; the time holds for each piece.
+            ResourceExhausted, HeadraceError: as `run`; the time limit applies to each piece.
         """
         job = Job(owner, pieces, size, self._clock())
-        self._enter(job)
+        self._enqueue(job)
         self._watch(job)
         try:
             return await job.answer
         finally:
-            self._leave(job)
+            self._abandon(job)
 
-    def _enter(self, job: Job[Any]) -> None:
+    def _enqueue(self, job: Job[Any]) -> None:
         with self._changed:
             if self._stuck_of[job.owner] >= MAX_STUCK // 4:
-                raise self._full(f"{self.name}: work of this owner took too long several times, and has not ended")
-            if refusal := self._line.why_not(job):
+                raise self._full(f"{self.name}: several jobs of this owner took too long and are still running")
+            if refusal := self._queue.refusal(job):
                 raise self._full(f"{self.name}: {refusal}")
-            self._line.add(job)
+            self._queue.add(job)
             try:
                 self._find_thread()
             except RuntimeError:
-                self._line.discard(job)
+                self._queue.discard(job)
                 raise
 
     def _find_thread(self) -> None:
-        """Have somebody do what waits; the lock is held.
+        """Wake or start a thread for queued work. The lock is held.
 
         Raises:
-            RuntimeError: the system gives no thread, and there is none.
+            RuntimeError: no thread can be started, and there is none.
         """
         spare = self.limits.threads - max(0, self._stuck - MAX_STUCK)
-        if len(self._line) > self._idle and self._threads < spare:
+        if len(self._queue) > self._idle and self._threads < spare:
             try:
                 threading.Thread(target=self._serve, name=f"headrace-{self.name}", daemon=True).start()
-                self._threads += 1  # The lock keeps it from its first work until it is counted.
-            except RuntimeError:  # Those that are there will come to it.
+                self._threads += 1  # The new thread needs the lock, so it is counted before its first job.
+            except RuntimeError:  # The existing threads will do it.
                 if not self._threads:
                     raise
         self._changed.notify()
 
-    def _leave(self, job: Job[Any]) -> None:
-        """Nobody waits for it any more: what has not begun is not begun."""
+    def _abandon(self, job: Job[Any]) -> None:
+        """The caller does not await the result any more: drop the job unless a piece is running."""
         with self._changed:
             job.wanted = False
-            if self._line.discard(job):
+            if self._queue.discard(job):
                 job.drop()
 
     def _watch(self, job: Job[Any]) -> None:
-        """Look at it again when its time may be over: it may begin at any moment."""
+        """Check the job again when its time may be over: it may start at any moment."""
         delay = min(self._time_left(job), self.limits.seconds)
-        job.watch = asyncio.get_running_loop().call_later(delay, self._look, job)
+        job.timer = asyncio.get_running_loop().call_later(delay, self._check, job)
 
-    def _look(self, job: Job[Any]) -> None:
-        """Whether work waits or lasts too long; called in the event loop until it has ended."""
+    def _check(self, job: Job[Any]) -> None:
+        """Fail a job that waits or runs for too long. Called in the event loop until the job has ended."""
         with self._changed:
             if job.ended:
                 return
@@ -154,9 +156,9 @@ class WorkPool:
                 self._watch(job)
                 return
             if job.begun is None:
-                self._line.discard(job)
+                self._queue.discard(job)
                 job.drop()
-                job.fail(self._full(f"{self.name}: it waited for its turn for {self.limits.patience:g} s"))
+                job.fail(self._full(f"{self.name}: it waited in the queue for {self.limits.patience:g} s"))
                 return
             self._note_stuck(job)
         job.fail(self.limits.too_long(f"it took more than {self.limits.seconds:g} s"))
@@ -173,23 +175,23 @@ class WorkPool:
         self._stuck_of[job.owner] += 1
         self._threads -= 1
         self._busy[job.owner] -= 1
-        with suppress(RuntimeError):  # What waits is refused in its time, or done by the thread of who comes next.
+        with suppress(RuntimeError):  # Queued jobs time out, or run on the next job's thread.
             self._find_thread()
 
     def _serve(self) -> None:
-        """Do what waits, for as long as something does."""
+        """Run queued work until this thread is idle or surplus."""
         while self._serve_one():
             pass
 
     def _serve_one(self) -> bool:
-        """Do the next piece of work; whether its thread is needed for more."""
+        """Run the next piece; True: this thread is needed for more."""
         job = self._next()
         return job is not None and self._done(job, more=job.step())
 
     def _next(self) -> Job[Any] | None:
         with self._changed:
             came = True
-            while (job := self._line.take(self._may)) is None:
+            while (job := self._queue.take(self._may)) is None:
                 if not came:
                     self._threads -= 1
                     return None
@@ -204,14 +206,14 @@ class WorkPool:
         return self._busy[owner] < max(1, self.limits.threads - 1)
 
     def _done(self, job: Job[Any], *, more: bool) -> bool:
-        """A piece is done; whether its thread is still needed."""
+        """Record the end of a piece; True: its thread is still needed."""
         with self._changed:
-            assert job.begun is not None, "what was done was begun"
+            assert job.begun is not None, "a piece that ended was started"
             self._mean += ((self._clock() - job.begun) - self._mean) / 8
             job.begun = None
             job.ended = not (more and job.wanted)
             if not job.ended:
-                self._line.add(job)
+                self._queue.add(job)
             stays = not job.stuck or self._recover(job)
             if not job.stuck:
                 self._busy[job.owner] -= 1
@@ -222,7 +224,7 @@ class WorkPool:
         return stays
 
     def _recover(self, job: Job[Any]) -> bool:
-        """Work that took too long has ended after all; whether its thread has a place again."""
+        """Record that a stuck job has ended after all; True: its thread rejoins the pool."""
         self._stuck -= 1
         self._stuck_of[job.owner] -= 1
         self._stuck_of += Counter()
@@ -231,7 +233,7 @@ class WorkPool:
         return stays
 
     def _full(self, text: str) -> ResourceExhausted:
-        waiting = len(self._line)
+        waiting = len(self._queue)
         delay = min(60.0, max(0.5, waiting * self._mean / self.limits.threads))
         return ResourceExhausted(
             f"{text}. Try again in {delay:.1f} s",
@@ -242,6 +244,6 @@ class WorkPool:
 
 
 def _whole(work: Callable[..., _Result], arguments: tuple[Any, ...]) -> Generator[None, None, _Result]:
-    """Work as its only piece."""
+    """Wrap work as a generator of one piece."""
     yield from ()
     return work(*arguments)

@@ -1,4 +1,4 @@
-"""The pools of one engine, by the kind of work: what one kind waits for costs no other."""
+"""The thread pools of one engine, one for each kind of work, so that no kind delays another."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from headrace_engine.models.loaders.hub import is_name
 _Result = TypeVar("_Result")
 
 INLINE_SIZE = 2_000
-"""Characters, ids or bytes up to which work is done at once: it takes about a millisecond."""
+"""Characters, ids or bytes up to which work is done inline: it takes about a millisecond."""
 
 LONG_SIZE = 100_000
-"""Larger works have threads of their own, one for each owner."""
+"""Characters, ids or bytes beyond which work has a pool of its own, with one thread for each owner."""
 
 _DAY = 86_400.0
 
 
 class WorkPools:
-    """What blocks is done here, each kind in threads of its own.
+    """The pools for blocking work. They belong to the engine; models share them.
 
     Args:
-        file_seconds: that reading the files of a model may take before its file system counts as stuck.
+        file_seconds: seconds that reading a model's files may take before the file system counts as stuck.
 
     Attributes:
-        files: looking at models and reading what they need before a core loads their weights.
-        downloads: the same where a hub is asked first, whose client bounds its own waits.
-        texts: tokenising, stop words, spellings, and turning large messages.
-        long_texts: those of more than LONG_SIZE.
+        files: reading a model's files, except its weights, which the core loads.
+        downloads: the same for models on a hub, whose client has timeouts of its own.
+        texts: tokenizing, stop words, spellings, and converting large messages.
+        long_texts: the same for texts of more than LONG_SIZE.
         formats: checking response formats.
     """
 
@@ -45,23 +45,23 @@ class WorkPools:
         self.formats = WorkPool("checking response formats", PoolLimits(2, 256, 30.0, 150.0, _slow_format))
 
     async def on_files(self, path: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
-        """The result of work on the files of a model. Models of one folder have turns with those of others."""
+        """Return the result of work on a model's files. The parent folders of models are served in turn."""
         pool = self.downloads if is_name(path) else self.files
         return await pool.run(os.path.dirname(path), work, *arguments)
 
     async def on_text(
         self, owner: str, size: int, work: Callable[..., _Result], *arguments: Any, inline: int = INLINE_SIZE
     ) -> _Result:
-        """The result of work on a text: at once where it is small, else in a thread."""
+        """Return the result of work on a text: done inline if it is small, else in a thread."""
         if size <= inline:
             return work(*arguments)
         return await self._texts(size).run(owner, work, *arguments, size=size)
 
     async def on_pieces(self, owner: str, size: int, largest: int, pieces: Generator[None, None, _Result]) -> _Result:
-        """The result of work on many texts in pieces, between which others have turns.
+        """Return the result of work on many texts in pieces, between which other owners have turns.
 
         Args:
-            largest: the size of the largest piece.
+            largest: size of the largest piece.
         """
         return await self._texts(largest).run_pieces(owner, pieces, size)
 
@@ -71,7 +71,7 @@ class WorkPools:
 
 def _stuck_files(text: str) -> BadModel:
     return BadModel(
-        f"reading the model: {text}. Look on the engine's host whether its file system answers, then try again"
+        f"reading the model: {text}. Check that its file system responds on the engine's host, then try again"
     )
 
 

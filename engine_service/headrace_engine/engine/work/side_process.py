@@ -1,4 +1,4 @@
-"""Processes beside the engine, for work that may loop, fill the memory or crash: there it costs who asked for it."""
+"""Side processes, for work that may loop, exhaust memory or crash: the failure then affects only the request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace_engine import child_logs
 from headrace_engine.errors import Internal
 
 ANSWER_SECONDS = 60.0
-"""Seconds for an answer, by the clock of the wall: beyond what the process bounds itself, it was stopped or hangs."""
+"""Seconds of wall time for an answer. The process limits its CPU time itself; past this it is stopped or hangs."""
 
 _STDERR = 2
 _LENGTH = struct.Struct("<I")
@@ -34,7 +34,7 @@ def write(stream: BinaryIO, message: Any) -> None:
 
     Raises:
         OSError: the other side is gone.
-        UnicodeEncodeError: it holds a text that is none.
+        UnicodeEncodeError: it contains half of a surrogate pair.
     """
     data = _ENCODER.encode(message)
     stream.write(_LENGTH.pack(len(data)) + data)
@@ -59,18 +59,19 @@ def _exactly(stream: BinaryIO, count: int) -> bytes:
 
 
 class SideProcess:
-    """A process that runs a program of ours, and the socket to it. It ends with this object.
+    """A child process that runs a program of ours, and the socket to it.
 
     Args:
-        program: the command; it is given the number of a descriptor besides.
-        task: what the process does, in words.
+        program: the command; the number of the socket's descriptor is appended.
+        task: description of what the process does, for errors.
     """
 
     def __init__(self, program: tuple[str, ...], task: str) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                # A session of its own keeps the terminal's signals from it. What it prints is no answer.
+                # A session of its own shields it from the terminal's signals. Its stdout is not used for answers.
+                # This object owns the process: `end`, or its finalizer, kills and reaps it.
                 self._process = subprocess.Popen(
                     [*program, str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
@@ -88,20 +89,20 @@ class SideProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is gone: where memory runs out, the system ends it before others."""
+        """True if it is gone: when memory runs out, the kernel kills it before others."""
         return self._process.poll() is not None
 
     @property
     def status(self) -> int:
-        """Its exit status, once it has ended."""
+        """Exit status. Waits for the end of the process."""
         return self._process.wait()
 
     def ask(self, message: Any, kind: type[_Message]) -> _Message:
-        """Return its answer.
+        """Send a message and return the answer.
 
         Raises:
-            OSError, EOFError: it ended, or was ended since its answer did not come.
-            UnicodeEncodeError: the message holds a text that is none.
+            OSError, EOFError: the process ended, or was killed since its answer did not come.
+                UnicodeEncodeError: the message contains half of a surrogate pair.
         """
         self._socket.settimeout(ANSWER_SECONDS)
         try:
@@ -112,35 +113,35 @@ class SideProcess:
             raise
 
     def kill(self) -> None:
-        """Let it end, whatever it does; from any thread."""
+        """Kill the process. Safe to call from any thread."""
         if os.getpid() == self._owner:
             self._process.kill()
 
 
 def _end(owner: int, process: subprocess.Popen[bytes], connection: socket.socket, stream: BinaryIO) -> None:
-    """Let go of a process. A fork of the one that started it has nothing to end."""
+    """Kill and reap a process. A fork of the process that started it does nothing."""
     if os.getpid() == owner:
         process.kill()
         process.wait()
-    with connection, suppress(OSError):  # What was not sent cannot be sent any more.
+    with connection, suppress(OSError):  # Unsent data is lost.
         stream.close()
 
 
 def serve(name: str, descriptor: int, max_memory: int, answers: Callable[[BinaryIO], None]) -> None:
-    """Answer in such a process until the engine hangs up, within bounds that the system keeps.
+    """Run a side process until the engine hangs up, within limits that the kernel enforces.
 
     Args:
-        name: what the process is, for the log.
-        max_memory: bytes of address space.
-        answers: reads and writes messages, for ever.
+        name: name of the process, for the log.
+        max_memory: maximum address space, in bytes.
+        answers: reads and writes messages until the stream ends.
     """
     child_logs.configure(name)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # The engine ends it.
     resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(5)  # Streams go first.
-    with suppress(OSError):  # Where memory runs out, this process goes before others.
+    os.nice(5)  # Streaming has priority.
+    with suppress(OSError):  # When memory runs out, this process is killed first.
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     with (
         socket.socket(fileno=descriptor) as connection,
@@ -152,7 +153,7 @@ def serve(name: str, descriptor: int, max_memory: int, answers: Callable[[Binary
 
 @contextmanager
 def clock(seconds: float) -> Iterator[None]:
-    """Let the system end the process with SIGPROF where what is within takes more processor time."""
+    """Have the kernel end the process with SIGPROF if the block takes more than `seconds` of CPU time."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield

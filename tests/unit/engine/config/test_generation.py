@@ -264,7 +264,7 @@ class TestEos:
         error = refused({"eos_token_id": (2, wrong)})
         assert error.violations[0].field == "config.eos_token_id"
         assert f"holds {wrong}" in error.message
-        assert "ids are 0 to 383" in error.message
+        assert "allowed: 0 to 383" in error.message
 
 
 class TestPrompt:
@@ -281,7 +281,7 @@ class TestPrompt:
     def test_bc064_what_is_no_id_is_refused(self, wrong: Any) -> None:
         error = self.check((1, wrong, 2))
         assert error.reason == "INVALID_FIELD"
-        assert f"holds {wrong!r}, which is no id: ids are 0 to 383" in error.message
+        assert f"holds {wrong!r}, which is not a valid token id; allowed: 0 to 383" in error.message
 
     @pytest.mark.parametrize("length", [ENGINE_MAX, ENGINE_MAX + 1, 5000])
     def test_bc028_a_prompt_that_leaves_no_tokens_is_refused(self, length: int) -> None:

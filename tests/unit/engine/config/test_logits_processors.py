@@ -51,13 +51,13 @@ def test_files_are_named_by_name_and_path(file: Path) -> None:
     ("entry", "words"),
     [
         ("boost", '"boost" is not NAME=PATH'),
-        ("=FILE", '"" is no name of a logits processor; allowed: 1 to 64 of letters'),
-        ("-a=FILE", '"-a" is no name'),
-        ("a b=FILE", '"a b" is no name'),
-        (f"{'x' * 65}=FILE", "is no name"),
+        ("=FILE", '"" is not a valid name of a logits processor; allowed: 1 to 64 of letters'),
+        ("-a=FILE", '"-a" is not a valid name'),
+        ("a b=FILE", '"a b" is not a valid name'),
+        (f"{'x' * 65}=FILE", "is not a valid name"),
         ("a=/no/such/boost.py", '"/no/such/boost.py": no such file'),
-        ("a=/etc/hostname", "has to end with .py or .cu"),
-        ("a=", "has to end with .py or .cu"),
+        ("a=/etc/hostname", "must end with .py or .cu"),
+        ("a=", "must end with .py or .cu"),
     ],
 )
 def test_what_can_be_no_processor_is_refused(file: Path, entry: str, words: str) -> None:
@@ -94,7 +94,7 @@ def test_an_unknown_name_is_told_with_those_there_are() -> None:
         "config.logits_processors[1].name",
         "config.logits_processors[2].name",
     ]
-    assert '= "c" is no logits processor of this engine; allowed: a, b' in error.message
+    assert '= "c" is not a logits processor of this engine; allowed: a, b' in error.message
 
 
 def test_an_engine_without_any_says_how_to_start_one_with_some() -> None:

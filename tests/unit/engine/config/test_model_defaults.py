@@ -160,7 +160,7 @@ def test_malformed_suppressed_tokens_are_an_error(suppressed: object) -> None:
 @pytest.mark.parametrize("raw", [{"allowed_token_ids": [5, 384]}, {"logit_bias": {"384": 1.0}}])
 def test_defaults_about_ids_outside_the_model_are_refused(raw: dict[str, Any]) -> None:
     defaults, _ = model_defaults(raw, EOS)
-    with pytest.raises(BadModel, match="holds 384, which is no id: ids are 0 to 383") as caught:
+    with pytest.raises(BadModel, match="holds 384, which is not a valid token id; allowed: 0 to 383") as caught:
         check_default_ids(defaults, 384)
     assert next(iter(raw)) in caught.value.message
     check_default_ids(defaults, 385)

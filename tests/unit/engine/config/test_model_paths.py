@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.engine.config.model_paths import Place, check_path, locate
+from headrace_engine.engine.config.model_paths import ModelLocation, check_path, locate
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.models.prepare import describe, prepare
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
@@ -55,7 +55,7 @@ def refusal(ask: Callable[[], object], kind: type[HeadraceError] = InvalidArgume
 def test_f9_an_absolute_path_inside_a_root_is_found(
     tmp_path: Path, options: EngineOptions, path: str, found: str
 ) -> None:
-    assert locate(f"{tmp_path}/{path}", options) == Place(str(tmp_path / found))
+    assert locate(f"{tmp_path}/{path}", options) == ModelLocation(str(tmp_path / found))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_f9_a_relative_path_is_relative_to_a_root(
     tmp_path: Path, options: EngineOptions, path: str, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path / "models-too")
-    assert locate(path, options) == Place(str(tmp_path / found))
+    assert locate(path, options) == ModelLocation(str(tmp_path / found))
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,12 @@ def test_f9_a_home_directory_is_nobodys(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "models"))
     assert "no such file or directory" in refusal(lambda: locate("~/smol", options), BadModel)
-    assert locate("~/smol", EngineOptions()) == Place("~/smol")
+    assert locate("~/smol", EngineOptions()) == ModelLocation("~/smol")
 
 
 @pytest.mark.parametrize("path", ["/models/a\0b", "a\0b", "\ud800"])
 def test_f9_what_is_no_path_is_refused(options: EngineOptions, path: str) -> None:
-    assert "is no path" in refusal(lambda: check_path(path, options, "model_path"))
+    assert "is not a valid path" in refusal(lambda: check_path(path, options, "model_path"))
 
 
 def test_f9_a_hub_name_is_one_whatever_the_working_directory_has(
@@ -113,7 +113,7 @@ def test_f9_a_hub_name_is_one_whatever_the_working_directory_has(
     """In a container that would be the root of the host: "etc/shadow" is a name, too."""
     shutil.copytree(model_path, tmp_path / "owner" / "model")
     monkeypatch.chdir(tmp_path)
-    assert locate("owner/model", options) == Place("owner/model", is_hub_name=True)
+    assert locate("owner/model", options) == ModelLocation("owner/model", is_hub_name=True)
     fetched: list[str] = []
 
     def fetch(name: str, *_: object) -> Path:
@@ -132,7 +132,7 @@ def test_f9_without_a_root_callers_name_no_paths(model_path: Path) -> None:
     for path in (str(model_path), "/absent", "smol", "../x"):
         message = refusal(lambda: check_path(path, options))  # noqa: B023
         assert message.endswith("its operator allows that with --model-root DIR")
-    assert locate("owner/model", options) == Place("owner/model", is_hub_name=True)
+    assert locate("owner/model", options) == ModelLocation("owner/model", is_hub_name=True)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "additional_chat_templates"])
@@ -158,7 +158,7 @@ def test_f9_a_prefix_of_names_leads_into_no_other_folder(
     shutil.copytree(model_path, tmp_path / "models" / "m")
     config = RuntimeConfig(model_name="m", model_path="m", file_prefix=prefix)
     for ask in (prepare, describe):
-        assert "must be the beginning of a file's name" in refusal(lambda: ask(config, options))  # noqa: B023
+        assert "must be the beginning of a file name" in refusal(lambda: ask(config, options))  # noqa: B023
 
 
 def test_f9_messages_name_what_is_inside_by_the_given_path(options: EngineOptions, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_warning_names_the_value_and_the_cause() -> None:
     assert told({"max_new_tokens": 91}, max_length=100) == {
         "max_new_tokens": "max_new_tokens = 91 has no effect: max_length 100 leaves 90 new tokens"
     }
-    assert told({"top_k": 500})["top_k"] == "top_k = 500 keeps all: the model has 384 ids"
+    assert told({"top_k": 500})["top_k"] == "top_k = 500 has no effect: the model has 384 ids"
 
 
 def test_many_ids_in_vain_are_cut_in_the_sentence() -> None:

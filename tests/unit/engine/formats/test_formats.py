@@ -171,7 +171,7 @@ class TestChecker:
     ) -> None:
         monkeypatch.setattr(checker_module, "_PROGRAM", (sys.executable, "-c", "raise SystemExit(3)"))
         checker = FormatChecker(Words(bundle.pieces, bundle.special_ids, VOCAB_SIZE))
-        with pytest.raises(Internal, match="ended with status 3 before it had one"):
+        with pytest.raises(Internal, match="ended with status 3 at its start"):
             checker.check(YES_OR_NO)
         checker.close()
 

@@ -66,7 +66,7 @@ class TestInstall:
         assert "nowhere" in view.failure.message
 
     async def test_any_config_replaces_a_failed_model(self, rig: Rig) -> None:
-        with pytest.raises(InvalidArgument, match="more than the model was made for"):
+        with pytest.raises(InvalidArgument, match="exceeds the model's maximum"):
             await rig.install(max_length=513)
         assert rig.state is ModelState.FAILED
         await rig.install(max_length=512)

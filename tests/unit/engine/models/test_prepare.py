@@ -101,7 +101,7 @@ class TestPrepare:
 
     def test_more_than_the_model_was_made_for_is_refused(self, model_path: Path) -> None:
         error = refused(model_path, InvalidArgument, max_length=513)
-        assert "max_length = 513 is more than the model was made for (512 tokens)" in error.message
+        assert "max_length = 513 exceeds the model's maximum of 512 tokens" in error.message
         assert "rope_scaling" in error.message
 
     def test_rope_scaling_stretches_it_as_far_as_its_factor(self, model_path: Path) -> None:

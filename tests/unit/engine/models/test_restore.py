@@ -189,7 +189,7 @@ async def test_a_saved_config_that_this_build_refuses_says_so(rig: Rig, tmp_path
 
 async def test_a_damaged_file_stops_the_engine_from_starting(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("{", encoding="utf-8")
-    with pytest.raises(FailedPrecondition, match="mend or remove it"):
+    with pytest.raises(FailedPrecondition, match="repair or remove it"):
         await rig.new_engine(state_dir=tmp_path).start()
     assert (tmp_path / FILE).read_text(encoding="utf-8") == "{"
 
@@ -297,7 +297,7 @@ class TestDeclared:
         ("changes", "said"),
         [
             ({"model_path": "/nowhere/at/all"}, "/nowhere/at/all: no such file or directory"),
-            ({"max_length": 10**6}, "more than the model was made for"),
+            ({"max_length": 10**6}, "exceeds the model's maximum"),
             ({"max_batch": 0}, "max_batch = 0 is out of range"),
         ],
     )

@@ -115,7 +115,7 @@ def test_a_damaged_file_is_an_error_of_one_line_that_names_it(tmp_path: Path, da
     (tmp_path / FILE).write_bytes(damage)
     said = refusal(tmp_path)
     assert said.startswith(f"{tmp_path / FILE} cannot be read (")
-    assert "mend or remove it" in said
+    assert "repair or remove it" in said
     (tmp_path / FILE).unlink()
     assert kept(tmp_path) == [], "a refused folder is not held"
 

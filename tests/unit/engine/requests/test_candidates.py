@@ -295,4 +295,4 @@ async def test_equal_candidates_are_suspicious(rig: Rig) -> None:
     accepted = await rig.start(config={"best_of": 3, "do_sample": False})
     (warning,) = accepted.warnings
     assert warning.field == "config.best_of"
-    assert "3 generates as many equal candidates" in warning.message
+    assert "3 generates identical candidates" in warning.message

@@ -50,7 +50,7 @@ async def test_f13_one_sequence_has_so_many_readers(rig: SessionRig, monkeypatch
         rig.attach(number)
     update = await rig.update()
     assert [failure.channel for failure in update.errors] == [3]
-    assert "2 readers of sessions read this sequence" in update.errors[0].error.message
+    assert "this sequence has 2 readers in sessions" in update.errors[0].error.message
     assert story.readers == 2
 
 

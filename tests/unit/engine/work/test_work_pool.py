@@ -151,7 +151,7 @@ async def test_f8_a_full_line_is_refused_with_a_time(gate: Gate) -> None:
     gate.wait_for(1)
     works += [start(texts.run("a", gate.work, f"{number}")) for number in range(4)]
     await asyncio.sleep(0)
-    with pytest.raises(ResourceExhausted, match=r"texts: 4 wait already, 4 of them of this owner; allowed: 8") as full:
+    with pytest.raises(ResourceExhausted, match=r"texts: 4 are queued already, 4 of this owner; allowed: 8") as full:
         await texts.run("a", gate.work, "too many")
     assert full.value.reason == "QUEUE_FULL"
     assert full.value.retry_after
@@ -169,7 +169,7 @@ async def test_f8_what_waits_is_bounded_in_size_too(gate: Gate) -> None:
     gate.wait_for(1)
     works.append(start(texts.run("a", gate.work, "alone", size=60)))
     await asyncio.sleep(0)
-    with pytest.raises(ResourceExhausted, match=r"what waits already measures 60, .* and this one 41; allowed: 100"):
+    with pytest.raises(ResourceExhausted, match=r"the queued work has size 60, .* and this one 41; allowed: 100"):
         await texts.run("b", gate.work, "too large", size=41)
     works.append(start(texts.run("b", gate.work, "fits", size=40)))
     gate.open()
@@ -181,7 +181,7 @@ async def test_f8_work_that_waits_too_long_is_refused_with_a_time(gate: Gate) ->
     first = start(texts.run("a", gate.work, "first"))
     await asyncio.sleep(0)
     gate.wait_for(1)
-    with pytest.raises(ResourceExhausted, match=r"waited for its turn for 0.01 s") as late:
+    with pytest.raises(ResourceExhausted, match=r"waited in the queue for 0.01 s") as late:
         await texts.run("b", gate.work, "late")
     assert late.value.reason == "QUEUE_FULL"
     assert texts.waiting == 0
@@ -212,7 +212,7 @@ async def test_f1_an_owner_s_stuck_work_is_bounded(gate: Gate) -> None:
     for _ in range(MAX_STUCK // 4):
         with pytest.raises(InvalidArgument):
             await files.run("nfs", gate.work, "stuck")
-    with pytest.raises(ResourceExhausted, match="several times, and has not ended"):
+    with pytest.raises(ResourceExhausted, match="took too long and are still running"):
         await files.run("nfs", gate.work, "one more")
     assert len(gate.begun) == files.stuck == MAX_STUCK // 4
 

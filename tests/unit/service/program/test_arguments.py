@@ -148,12 +148,12 @@ def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--name a/b", '--name: "a/b" is no name that handles can carry; allowed: 1 to 64 of letters, digits'),
-        ("--name=", '--name: "" is no name'),
+        ("--name a/b", '--name: "a/b" is not a valid engine name; allowed: 1 to 64 of letters, digits'),
+        ("--name=", '--name: "" is not a valid engine name'),
         ("--model smol", '--model: "smol" is not NAME=PATH, such as smol=/models/smol.gguf'),
         ("--model =/m", '--model: "=/m" is not NAME=PATH'),
         ("--model a=", '--model: "a=" is not NAME=PATH'),
-        ("--model a,b=/m", "--model a,b=/m: model_name = 'a,b' is no name; allowed"),
+        ("--model a,b=/m", "--model a,b=/m: model_name = 'a,b' is not a valid name; allowed"),
         ("--model a=/m --model a=/n", '--model: "a" is given twice'),
         ("--model a=/m --max-batch many", '--max-batch: "many" is not a whole number in range; allowed: at least 1'),
         ("--model a=/m --max-batch 1.5", '--max-batch: "1.5" is not a whole number in range; allowed: at least 1'),

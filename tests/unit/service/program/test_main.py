@@ -212,7 +212,7 @@ def test_a_path_without_a_model_ends_the_program_with_one_line(run, tmp_path):
     assert "m.gguf" in refused(run(REAL, *listen, "--model", f"a={tmp_path / 'm.gguf'}"))
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "cannot be used (File exists)"), ("{", "mend or remove it")])
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot be used (File exists)"), ("{", "repair or remove it")])
 def test_an_unusable_state_directory_ends_the_program(run, tmp_path, content, said):
     folder = tmp_path / "state"
     if content is None:
