@@ -31,7 +31,6 @@ _ADVICE = {
     "STOPPING": _LOOK,
     "INITIAL": "headrace start {model} starts it",
     "STOPPED": "headrace start {model} starts it",
-    "RUNNING": "headrace stop {model} stops it",
     "NO_ENGINE": "headrace models lists the models of each engine",
     "TLS_MISMATCH": "the command line does not support TLS; the Python client does",
     "MODEL_STARTING": _LOOK,
@@ -59,7 +58,7 @@ def advice(error: HeadraceError, model: str, state: str = "") -> str | None:
 
 
 def sentence(error: HeadraceError, model: str, state: str = "") -> str:
-    """Return a failure as one line: `model "smol" is RUNNING. [WRONG_STATE] (headrace stop smol stops it)`."""
+    """Return a failure as one line: `model "smol" is INITIAL. [WRONG_STATE] (headrace start smol starts it)`."""
     command = advice(error, model, state)
     line = " ".join(in_commands(_without_call(str(error)), model).splitlines())
     return line if command is None else f"{line} ({command})"

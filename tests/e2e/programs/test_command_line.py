@@ -67,7 +67,7 @@ def test_a_model_from_install_to_release(address: str, folder: Path) -> None:
     assert headrace(address, "models").stdout.startswith("mine\te1\tRUNNING\t")
     done = headrace(address, "release", "mine")
     assert done.returncode == 1
-    assert "(headrace stop mine stops it)" in done.stderr
+    assert 'model "mine" is RUNNING: stop it first (headrace stop mine). ' in done.stderr
     assert headrace(address, "stop", "mine").stderr.endswith("STOPPED mine on e1\n")
     assert headrace(address, "release", "mine").stderr.endswith("RELEASED mine on e1\n")
 

@@ -47,8 +47,17 @@ def test_a_line_on_a_pipe_is_never_wrapped(server: ScriptedServer, capsys: pytes
             'model "smol" is INITIAL: start it first (headrace start smol). [MODEL_NOT_RUNNING]',
         ),
         (
-            StateError('release_model: model "smol" is RUNNING', reason="WRONG_STATE", details={"state": "RUNNING"}),
-            'model "smol" is RUNNING. [WRONG_STATE] (headrace stop smol stops it)',
+            StateError(
+                'release_model: model "smol" is RUNNING: stop it first (stop_model). The call is possible from INITIAL',
+                reason="WRONG_STATE",
+                details={"state": "RUNNING"},
+            ),
+            'model "smol" is RUNNING: stop it first (headrace stop smol). The call is possible from INITIAL. '
+            "[WRONG_STATE]",
+        ),
+        (
+            StateError('stop_model: model "smol" is STOPPED', reason="WRONG_STATE", details={"state": "STOPPED"}),
+            'model "smol" is STOPPED. [WRONG_STATE] (headrace start smol starts it)',
         ),
         (
             NotFoundError('no model "smol" on any engine: install it first (install_model)', reason="UNKNOWN_MODEL"),
