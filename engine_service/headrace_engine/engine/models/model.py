@@ -43,7 +43,8 @@ class Model:
         self._core = CoreClient(
             surroundings.launcher, self.outputs, self._report, lambda loss: self._recovery.begin(loss), limit
         )
-        self._recovery = Recovery(self._core, self.outputs, self, surroundings.clock)
+        calls = self._launch, self._core_changed, self._core_given_up
+        self._recovery = Recovery(self._core, self.outputs, surroundings.clock, *calls)
         self._progress: ModelProgress | None = None
         self._state_time = surroundings.clock()
         self._verbs = Verbs(lambda: given_up(self.name, self.state))
@@ -200,10 +201,10 @@ class Model:
         if self.state is ModelState.INSTALLING:
             await self._verbs.join("install")
             self._enter(ModelState.STARTING)
-        await self.launch()
+        await self._launch()
         self._enter(ModelState.RUNNING)
 
-    async def launch(self) -> None:
+    async def _launch(self) -> None:
         """Start a core, and return when it is warm."""
         assert self.prepared is not None, "a model that starts was installed"
         plan = core_plan(self.config, self.prepared.files, self._around.options)
@@ -221,14 +222,14 @@ class Model:
         self.effective = self.prepared.effective
         self._enter(ModelState.STOPPED)
 
-    def core_changed(self) -> None:
+    def _core_changed(self) -> None:
         """A core was lost, or the next one is at work. Until it is, there is a progress, so that callers can tell."""
         if self.state is ModelState.STOPPING:
             self._report(ModelProgress(ModelPhase.DRAINING))
         else:
             self._report(None if self._recovery.loss is None else ModelProgress(ModelPhase.LOADING))
 
-    def core_given_up(self, error: HeadraceError) -> None:
+    def _core_given_up(self, error: HeadraceError) -> None:
         """There will be no other core. A stop in progress goes on, now that nothing runs."""
         self.outputs.finish_all(FinishReason.ERROR, error.message)
         if self.state is ModelState.RUNNING:

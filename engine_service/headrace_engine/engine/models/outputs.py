@@ -174,7 +174,7 @@ class Outputs:
         sequence.times.cached_length = scheduled.cached_tokens
         self._reused.append(scheduled.cached_tokens / sequence.times.prompt_length)
         from_pool = scheduled.cached_tokens - scheduled.host_tokens
-        sequence.log.prefix = PrefixReuse(from_pool, scheduled.host_tokens)
+        sequence.log.contents.prefix = PrefixReuse(from_pool, scheduled.host_tokens)
         sequence.log.wake()
 
     def _tell_prompts(self, pieces: Iterable[PromptPiece]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 from weakref import WeakSet
 
 from headrace_proto.pure.faults import is_fault
@@ -30,34 +30,36 @@ PROOF = 2
 """Tokens that clear a suspect: one of a step that computes all ids anew, one of a step for a single id."""
 
 
-class Recovering(Protocol):
-    """What a recovery needs of the model that lost its core."""
-
-    async def launch(self) -> None:
-        """Start a core with the plan of the one before, and return when it is warm."""
-
-    def core_changed(self) -> None:
-        """A core was lost, or its successor is at work."""
-
-    def core_given_up(self, error: HeadraceError) -> None:
-        """There will be no successor, and why."""
-
-
 class Recovery:
     """Replaces a lost core, and hands its sequences to the next one, those that may have caused the loss one by one.
 
     Whoever was in the step that ended the core is a suspect. A suspect is alone in the new core until it has gone on,
     and steps aside for the next one. So a request that brings a core down a second time does so alone, and is ended.
 
+    Args:
+        launch: starts a core with the plan of the one before, and returns when it is warm.
+        changed: is called when a core was lost, and when its successor is at work.
+        given_up: is called when there will be no successor, with why.
+
     Attributes:
         loss: the core that was lost and has no successor at work yet; None: all is well.
     """
 
-    def __init__(self, core: CoreClient, outputs: Outputs, model: Recovering, clock: Clock) -> None:
+    def __init__(
+        self,
+        core: CoreClient,
+        outputs: Outputs,
+        clock: Clock,
+        launch: Callable[[], Awaitable[None]],
+        changed: Callable[[], None],
+        given_up: Callable[[HeadraceError], None],
+    ) -> None:
         self._core = core
         self._outputs = outputs
-        self._model = model
         self._clock = clock
+        self._launch = launch
+        self._changed = changed
+        self._given_up = given_up
         self._crashes: deque[float] = deque()
         self._suspects: list[Sequence] = []
         self._crashed: WeakSet[Sequence] = WeakSet()
@@ -84,15 +86,15 @@ class Recovery:
         try:
             self._note(error)
         except Internal as too_many:
-            self._model.core_given_up(too_many)
+            self._given_up(too_many)
             return
-        self._model.core_changed()
+        self._changed()
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         try:
             await self._core.close()
-            await self._model.launch()
+            await self._launch()
             await self._hand_over()
         except BaseException as error:
             if not is_fault(error):
@@ -101,17 +103,17 @@ class Recovery:
             self._judge(error)
         else:
             self._task = None
-            self._model.core_changed()
+            self._changed()
 
     def _judge(self, error: BaseException) -> None:
         """A core did not become ready: one that crashed is another loss, one that told why would tell it again."""
         if isinstance(error, Internal):
             self._replace(error)
         elif isinstance(error, HeadraceError):
-            self._model.core_given_up(error)
+            self._given_up(error)
         else:
             text = f"the core cannot be started again: {in_words(error)}"
-            self._model.core_given_up(Internal(text))
+            self._given_up(Internal(text))
 
     def _note(self, error: HeadraceError) -> None:
         """Nothing that the lost core may still say reaches a log from here on.

@@ -82,7 +82,7 @@ class Reading:
         elements = found.elements if found else None
         view = request.view(with_config=True)
         if prompt_from is not None:
-            left = MAX_READ_BYTES - (log.told_bytes(elements) if elements else 0)  # One answer, one limit.
+            left = MAX_READ_BYTES - (log.message_bytes(elements) if elements else 0)  # One answer, one limit.
             view = replace(view, prompt_logprobs=asked_log(request.prompt).read(prompt_from, left))
         return view, elements
 

@@ -12,7 +12,7 @@ from headrace_engine.engine.requests.leases import Leases
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.requests.start_keys import Key, StartKeys, was_released
 from headrace_engine.engine.requests.timer_queue import Alarms
-from headrace_engine.engine.results.budget import ResultRoom
+from headrace_engine.engine.results.budget import ResultBudget
 from headrace_engine.engine.results.statistics import Clock
 from headrace_engine.errors import NotFound
 from headrace_engine.result_types import FinishReason
@@ -36,7 +36,7 @@ class RequestBook:
         keys: of the starts that had a request_id.
         leases: end and release requests that nobody is there for.
         deadlines: end requests whose time is over.
-        room: what the logs take.
+        budget: what the logs may take.
     """
 
     def __init__(self, engine: str, instance_id: str, clock: Clock) -> None:
@@ -45,7 +45,7 @@ class RequestBook:
         self.keys = StartKeys(clock)
         self.leases = Leases(clock, self._expire)
         self.deadlines: Alarms[Request] = Alarms(clock, _end_late)
-        self.room = ResultRoom()
+        self.budget = ResultBudget()
         self._requests: dict[str, Request] = {}
         self._owned: dict[str, dict[str, Request]] = {}
         self._by_id: dict[tuple[str, str], dict[int, Request]] = {}
@@ -142,11 +142,7 @@ class RequestBook:
         if request.prompt is not None:
             request.prompt.release()
         for sequence in request.sequences:
-            sequence.log.release()
-            if sequence.room is not None:
-                sequence.room.give_back()
-            if sequence.luggage is not None:
-                sequence.luggage.give_back()
+            sequence.release()
 
     def _forget(self, request: Request) -> None:
         accepted, handle = request.accepted, _id(request.accepted.handle)

@@ -36,11 +36,11 @@ PLAIN_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
-    """Bytes of what a request brought.
+class PayloadSize:
+    """Bytes of what a request sent, and of what was made of it.
 
     Attributes:
-        config: of the config, which is told until the request is released.
+        config: of the config, which answers show until the request is released.
         made: of the prompt, the finders of stops, the rules and the grammar, which go with its last token.
         largest: path of the field that takes most of both.
     """
@@ -60,8 +60,8 @@ class Brought:
         return max(0, self.config - PLAIN_BYTES)
 
 
-def brought(config: GenerationConfig, prompt_length: int, max_new: int, sequences: int) -> Brought:
-    """What a request with this effective config keeps.
+def payload_size(config: GenerationConfig, prompt_length: int, max_new: int, sequences: int) -> PayloadSize:
+    """Return what a request with this effective config keeps.
 
     Args:
         prompt_length: ids of its prompt.
@@ -79,11 +79,11 @@ def brought(config: GenerationConfig, prompt_length: int, max_new: int, sequence
     prompt = prompt_length * ID_BYTES
     parts = {**sizes, "prompt": prompt, _stop_field(config): finders}
     made = prompt + finders + 4 * rules + grammar
-    return Brought(_OBJECT_BYTES + sum(sizes.values()), made, max(parts, key=lambda part: parts[part]))
+    return PayloadSize(_OBJECT_BYTES + sum(sizes.values()), made, max(parts, key=lambda part: parts[part]))
 
 
 def held_bytes(value: Any) -> int:
-    """Bytes that a value of a config takes, with all that it holds."""
+    """Return the bytes that a value of a config takes, with all that it holds."""
     if isinstance(value, int | float) or not value:
         return 0
     if isinstance(value, str | bytes):

@@ -16,7 +16,7 @@ from headrace_engine.result_types import FinishReason
 
 if TYPE_CHECKING:
     from headrace_engine.engine.models.model import Model
-    from headrace_engine.engine.results.best_of import Contest
+    from headrace_engine.engine.results.best_of import BestOf
 
 
 class Request:
@@ -25,7 +25,7 @@ class Request:
     Args:
         serial: a number that orders requests by arrival.
         leases: watch over it while nobody is there.
-        contest: chooses its sequences among candidates, which are computed instead; None: they are themselves.
+        best_of: selects its sequences among candidates, which are computed instead; None: they are themselves.
 
     Attributes:
         readers: who is there for it: those that arrived and have not left.
@@ -41,7 +41,7 @@ class Request:
         accepted: AcceptedRequest,
         sequences: list[Sequence],
         leases: Leases,
-        contest: Contest | None = None,
+        best_of: BestOf | None = None,
     ) -> None:
         self.owner = owner
         self.serial = serial
@@ -52,12 +52,12 @@ class Request:
         self.left = leases.clock()
         self.released = False
         self._leases = leases
-        self._contest = contest
+        self._best_of = best_of
 
     @property
-    def _undecided(self) -> list[Sequence]:
+    def _candidates(self) -> list[Sequence]:
         """Candidates for its sequences, until they have been chosen."""
-        return [] if self._contest is None else list(self._contest.candidates)
+        return [] if self._best_of is None else list(self._best_of.candidates)
 
     @property
     def prompt(self) -> PromptLog | None:
@@ -123,7 +123,7 @@ class Request:
 
     def end(self, reason: FinishReason) -> None:
         """End the sequences that may still run; their end records are there afterwards."""
-        for sequence in self._undecided or self.sequences:
+        for sequence in self._candidates or self.sequences:
             self.model.end(sequence, reason)
 
     def sequence(self, index: int) -> Sequence:
@@ -139,7 +139,7 @@ class Request:
     def view(self, *, with_config: bool) -> RequestView:
         """The request as it stands; without its sequences, until they have been chosen among candidates."""
         accepted = self.accepted if with_config else replace(self.accepted, effective_config=None)
-        sequences = () if self._undecided else tuple(sequence.view() for sequence in self.sequences)
+        sequences = () if self._candidates else tuple(sequence.view() for sequence in self.sequences)
         return RequestView(accepted, sequences, self.readers, self.lease_expires)
 
     async def wait_end(self) -> None:

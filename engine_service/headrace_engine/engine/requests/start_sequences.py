@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Sequence as Ids
 from dataclasses import dataclass, replace
 
 from headrace_engine.commands import AddSequence
@@ -12,16 +11,35 @@ from headrace_engine.engine.formats.frames import Verdict
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.models.prepare import Prepared
 from headrace_engine.engine.requests.resume import read_delivered, reason_of_end, resumed_times
-from headrace_engine.engine.results.best_of import Candidate, Contest, ShownLog
+from headrace_engine.engine.results.best_of import BestOf, Candidate
+from headrace_engine.engine.results.budget import PayloadReservation, Reservation, Reservations
 from headrace_engine.engine.results.prompt_log import PromptLog
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes
 from headrace_engine.engine.results.token_details import Asked
 from headrace_engine.engine.text.stopping import Decoder
-from headrace_engine.generation_config import InterruptPolicy
+from headrace_engine.generation_config import GenerationConfig, InterruptPolicy
 from headrace_engine.request_types import ResumedSequence, StartRequest
 from headrace_engine.sampling_params import LogitRules
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a sequence begins with.
+
+    Attributes:
+        resumed: what another engine delivered of it.
+        decoder: of its text, which has read that.
+    """
+
+    resumed: ResumedSequence
+    decoder: Decoder
+
+    @property
+    def open(self) -> bool:
+        """It has not ended elsewhere: something is left to compute."""
+        return not self.resumed.ended and self.decoder.stop is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,92 +48,128 @@ class NewSequences:
 
     Attributes:
         shown: what readers read, by index.
-        resumed: what was delivered of each before.
-        contest: whose candidates are computed instead; None: they are computed themselves.
+        openings: what each of them begins with.
+        best_of: whose candidates are computed instead; None: they are computed themselves.
     """
 
     shown: list[Sequence]
-    resumed: list[ResumedSequence]
-    contest: Contest | None = None
+    openings: list[Opening]
+    best_of: BestOf | None = None
 
     @property
     def computed(self) -> list[Sequence]:
         """What the core computes, by its index there."""
-        return self.shown if self.contest is None else self.contest.candidates
-
-    @property
-    def count_field(self) -> str:
-        """Field of the config that says how many are computed."""
-        return "n" if self.contest is None else "best_of"
-
-    @property
-    def left(self) -> list[ResumedSequence]:
-        """Those that have not ended elsewhere."""
-        pairs = zip(self.shown, self.resumed, strict=True)
-        return [one for sequence, one in pairs if not one.ended and sequence.decoder.stop is None]
-
-    @property
-    def prompt(self) -> PromptLog | None:
-        """What is told of the prompt; None: the config does not ask."""
-        return self.shown[0].prompt
-
-    def share(self, prompt: PromptLog | None) -> None:
-        """Let whichever computes the prompt tell of it."""
-        for sequence in (*self.shown, *self.computed):
-            sequence.prompt = prompt
+        return self.shown if self.best_of is None else self.best_of.candidates
 
 
 def asked_of(generation: Generation, prepared: Prepared) -> Asked:
-    """What readers are told about each token."""
+    """Return which details readers get of each token."""
     config, spec = generation.effective, prepared.files.spec
     top_count = min(config.top_logprobs or 0, spec.vocab_size)
     return Asked(bool(config.logprobs), top_count, spec.hidden_size * bool(config.enable_tensors_from_model_inference))
 
 
-def prompt_log(ids: Ids[int], generation: Generation, vocab_size: int) -> PromptLog | None:
-    """For what is told of the prompt; None: the config does not ask."""
-    top_count = generation.effective.prompt_logprobs
-    return None if top_count is None else PromptLog(ids, min(top_count, vocab_size))
-
-
-def new_sequences(
-    model: Model,
-    asked: Asked,
-    decoding: Callable[[], Decoder],
-    generation: Generation,
-    new_times: Callable[[], SequenceTimes],
-    request: StartRequest,
-    resumed: list[ResumedSequence],
-) -> NewSequences:
-    """One for each index, with what was delivered of it in its log.
+def open_sequences(
+    decoding: Callable[[], Decoder], request: StartRequest, resumed: list[ResumedSequence]
+) -> list[Opening]:
+    """Return what each sequence begins with, with what was delivered of it read.
 
     Args:
-        asked: what readers are told about each token.
         decoding: makes a decoder.
-        new_times: makes the times of a sequence that begins here.
 
     Raises:
         InvalidArgument: ids were delivered that go on after a stop.
     """
-    config, shown = generation.effective, []
-    kind = ShownLog if has_candidates(config) else ResultLog
-    for one in resumed:
-        log = kind(asked, delivered=one.delivered_ids)
-        decoder, times = decoding(), resumed_times(new_times(), request, one)
-        read_delivered(decoder, one, request)
-        shown.append(Sequence(one.index, model.outputs.new_key(), log, decoder, times))
-    found = NewSequences(shown, resumed)
-    if not has_candidates(config) or not found.left:
-        return found
-    contest = Contest(shown, 1.0 if config.length_penalty is None else config.length_penalty)
-    for index in range(config.best_of or 1):
-        log = ResultLog(replace(asked, logprobs=True))
-        contest.enter(Candidate(index, model.outputs.new_key(), log, decoding(), new_times(), contest))
-    return replace(found, contest=contest)
+    found = [Opening(one, decoding()) for one in resumed]
+    for opening in found:
+        read_delivered(opening.decoder, opening.resumed, request)
+    return found
+
+
+def prompt_tops(generation: Generation, vocab_size: int) -> int | None:
+    """Return how many most likely ids come with each token of the prompt; None: the config does not ask for its log."""
+    count = generation.effective.prompt_logprobs
+    return None if count is None else min(count, vocab_size)
+
+
+@dataclass(frozen=True, slots=True)
+class SequencePlan:
+    """What the sequences of a request are made of.
+
+    Attributes:
+        asked: the details that readers get of each token.
+        openings: what each sequence that readers see begins with.
+        decoding: makes a decoder.
+        new_times: makes the times of a sequence that begins here.
+    """
+
+    request: StartRequest
+    config: GenerationConfig
+    asked: Asked
+    openings: list[Opening]
+    decoding: Callable[[], Decoder]
+    new_times: Callable[[], SequenceTimes]
+
+    @property
+    def selects(self) -> bool:
+        """Candidates are computed, in the place of the sequences that readers see."""
+        return has_candidates(self.config) and any(opening.open for opening in self.openings)
+
+    @property
+    def computed_asked(self) -> Asked:
+        """The details that are kept of each token that is computed: candidates are ranked by log-probabilities."""
+        return replace(self.asked, logprobs=True) if self.selects else self.asked
+
+    @property
+    def count(self) -> int:
+        """How many sequences are computed."""
+        return self.config.best_of or 1 if self.selects else len(self.openings)
+
+    @property
+    def count_field(self) -> str:
+        """Field of the config that says how many are computed."""
+        return "best_of" if self.selects else "n"
+
+
+def new_sequences(model: Model, plan: SequencePlan, prompt: PromptLog | None, reserved: Reservations) -> NewSequences:
+    """Make the sequences of a request, which own what is reserved for it from here on."""
+    if not plan.selects:
+        pairs = zip(plan.openings, reserved.logs, strict=True)
+        owned = [_shown(model, plan, one, prompt, log, reserved.payload) for one, log in pairs]
+        return NewSequences(owned, plan.openings)
+    shown = [_shown(model, plan, opening, prompt) for opening in plan.openings]
+    best_of = BestOf(shown, 1.0 if plan.config.length_penalty is None else plan.config.length_penalty)
+    for index, reservation in enumerate(reserved.logs):
+        key, log = model.outputs.new_key(), ResultLog(plan.computed_asked)
+        decoder, times = plan.decoding(), plan.new_times()
+        best_of.add(Candidate(index, key, log, decoder, times, best_of, prompt, reservation, reserved.payload))
+    return NewSequences(shown, plan.openings, best_of)
+
+
+def _shown(
+    model: Model,
+    plan: SequencePlan,
+    opening: Opening,
+    prompt: PromptLog | None,
+    reservation: Reservation | None = None,
+    payload: PayloadReservation | None = None,
+) -> Sequence:
+    """Make a sequence that readers see, with what was delivered of it in its log."""
+    one = opening.resumed
+    return Sequence(
+        one.index,
+        model.outputs.new_key(),
+        ResultLog(plan.asked, delivered=one.delivered_ids),
+        opening.decoder,
+        resumed_times(plan.new_times(), plan.request, one),
+        prompt=prompt,
+        reservation=reservation,
+        payload=payload,
+    )
 
 
 def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules | None, guided: Verdict) -> AddSequence:
-    """What all sequences of a request have in common."""
+    """Return what all sequences of a request have in common."""
     config = generation.effective
     return AddSequence(
         key=0,
@@ -140,12 +194,13 @@ def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules |
 
 
 def begin(model: Model, sequences: NewSequences, generation: Generation, common: AddSequence) -> None:
-    """Have computed what has not ended elsewhere, from one prompt."""
-    left = sequences.left
-    for sequence, one in zip(sequences.shown, sequences.resumed, strict=True):
-        if one not in left:
-            sequence.finish(reason_of_end(one, generation, sequence.decoder.stop), sequence.times.arrival)
-    delivered = {one.index: tuple(one.delivered_ids) for one in left} if sequences.contest is None else {}
+    """Give the core what has not ended elsewhere, all from one prompt."""
+    left = [opening.resumed for opening in sequences.openings if opening.open]
+    for sequence, opening in zip(sequences.shown, sequences.openings, strict=True):
+        if not opening.open:
+            reason = reason_of_end(opening.resumed, generation, opening.decoder.stop)
+            sequence.finish(reason, sequence.times.arrival)
+    delivered = {one.index: tuple(one.delivered_ids) for one in left} if sequences.best_of is None else {}
     running = [each for each in sequences.computed if each.log.end is None]
     group = running[0].key if len(running) > 1 else 0
     for sequence in running:

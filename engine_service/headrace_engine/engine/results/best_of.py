@@ -1,10 +1,12 @@
-"""Candidates: sequences that nobody reads before all of them have ended, of which a request returns the best."""
+"""Best-of: sequences that nobody reads before all of them have ended, of which a request returns the best."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
+from headrace_engine.engine.results.budget import PayloadReservation, Reservation
+from headrace_engine.engine.results.prompt_log import PromptLog
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes
@@ -15,29 +17,16 @@ from headrace_engine.result_types import FinishReason, GenerateStatus
 _CUT_SHORT = frozenset({FinishReason.STOPPED, FinishReason.DEADLINE})
 """Reasons that are no failure, and did not come from the text."""
 
-_OF_READERS = frozenset({"_waiters", "_followers", "released", "first_position", "asked", "_read_tokens"})
-"""Attributes of a log that are not about what it holds."""
 
-
-class ShownLog(ResultLog):
-    """The log of a sequence that readers know; it has nothing of its own before a contest is over."""
-
-    def take(self, log: ResultLog) -> None:
-        """Hold all that another log holds; readers, and where it begins for them, stay."""
-        vars(self).update({name: value for name, value in vars(log).items() if name not in _OF_READERS})
-        if self._details is not None and not self.asked.logprobs:  # Candidates need them for their rank.
-            self._details = self._details.without_logprobs()
-
-
-class Contest:
+class BestOf:
     """Ranks candidates once all of them have ended, and shows the best in the sequences that readers know.
 
     Args:
-        shown: what readers read, by index, each with a ShownLog; those with an end stay as they are.
+        shown: what readers read, by index; nothing is computed for them, and those with an end stay as they are.
         length_penalty: exponent of the length, in the score.
 
     Attributes:
-        candidates: what is computed; none once it is over.
+        candidates: what is computed; none once the best are selected.
     """
 
     def __init__(self, shown: list[Sequence], length_penalty: float) -> None:
@@ -45,51 +34,63 @@ class Contest:
         self._length_penalty = length_penalty
         self.candidates: list[Sequence] = []
 
-    def enter(self, candidate: Candidate) -> None:
-        """Let one more take part, before any has ended."""
+    def add(self, candidate: Candidate) -> None:
+        """Add a candidate, before any has ended."""
         self.candidates.append(candidate)
 
-    def judge(self, now: float) -> None:
-        """A candidate has ended; the last one ends it all."""
+    def select(self, now: float) -> None:
+        """Show the best, if the candidate that has just ended was the last one."""
         if any(candidate.log.end is None for candidate in self.candidates):
             return
         ranked = sorted(self.candidates, key=self._rank)
         self.candidates = []
         for shown, candidate in zip(self._shown, ranked, strict=False):
-            shown.room, candidate.room, shown.luggage = candidate.room, None, candidate.luggage
+            shown.adopt(candidate)
             if shown.log.end is None:
                 _show(shown, candidate, now)
-        for candidate in ranked:
-            if candidate.room is not None:
-                candidate.room.give_back()
+        for loser in ranked[len(self._shown) :]:
+            loser.give_back()
 
     def _rank(self, candidate: Sequence) -> tuple[int, float, int]:
-        """Less is better: those that ended by themselves, those that were ended, those that failed; then by score."""
+        """Sort those that ended by themselves first, then those that were ended, those that failed last; by score."""
         assert candidate.log.end is not None, "candidates are ranked when all have ended"
         length = len(candidate.log)
-        details = candidate.log.details(0, length)
+        details = candidate.log.contents.details(0, length)
         logprobs = details and details.token_logprobs
         score = cost(math.fsum(logprobs or ()), length, self._length_penalty)
         return _tier(candidate.log.end.finish_reason), score, candidate.index
 
 
 class Candidate(Sequence):
-    """A sequence of a contest. Its index is its own, for the random numbers; where it is shown tells its rank."""
+    """A sequence that may be shown. Its index is its own, for the random numbers; where it is shown is its rank.
+
+    Args:
+        best_of: selects among this one and others.
+    """
 
     def __init__(
-        self, index: int, key: int, log: ResultLog, decoder: Decoder, times: SequenceTimes, contest: Contest
+        self,
+        index: int,
+        key: int,
+        log: ResultLog,
+        decoder: Decoder,
+        times: SequenceTimes,
+        best_of: BestOf,
+        prompt: PromptLog | None,
+        reservation: Reservation,
+        payload: PayloadReservation,
     ) -> None:
-        super().__init__(index, key, log, decoder, times)
-        self._contest = contest
+        super().__init__(index, key, log, decoder, times, prompt=prompt, reservation=reservation, payload=payload)
+        self._best_of = best_of
 
     def finish(self, reason: FinishReason, now: float, error: HeadraceError | None = None) -> None:
         """Write the end record. With that of the last candidate, readers see the best."""
         super().finish(reason, now, error)
-        self._contest.judge(now)
+        self._best_of.select(now)
 
 
 def cost(logprob_sum: float, length: int, length_penalty: float) -> float:
-    """A number that grows as logprob_sum / length ^ length_penalty falls, for any penalty; most without a token."""
+    """Return a number that grows as logprob_sum / length ^ length_penalty falls; the greatest without a token."""
     if not length:
         return math.inf
     if logprob_sum >= 0:
@@ -106,7 +107,6 @@ def _tier(reason: FinishReason) -> int:
 def _show(shown: Sequence, candidate: Sequence, now: float) -> None:
     """Let readers see a candidate, from where they are on. For them it ends now."""
     log, end = shown.log, candidate.log.end
-    assert isinstance(log, ShownLog), "a contest shows its best where nothing was computed"
     assert end is not None, "a candidate is shown after its end"
     given = log.first_position
     if len(candidate.log) < given or candidate.log.checksum_before(given) != log.checksum:
@@ -116,5 +116,5 @@ def _show(shown: Sequence, candidate: Sequence, now: float) -> None:
     times = candidate.times
     times.kept, times.handovers, times.finished = shown.times.kept, shown.times.handovers, now
     shown.times, shown.decoder = times, candidate.decoder
-    log.take(candidate.log)
+    log.show(candidate.log.contents)  # Readers own them now; the candidate is forgotten.
     log.finish(replace(end, stat=times.stat(end.position)))

@@ -1,4 +1,4 @@
-"""How much room the requests of one owner may take on one model: their logs, and what they brought."""
+"""How many bytes the requests of one owner may take on one model: their logs, and what they sent."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from headrace_engine.engine.results.token_details import NOTHING, Asked
 from headrace_engine.errors import InvalidArgument, ResourceExhausted, quoted
 
 TOKEN_BYTES = 128
-"""Bytes reserved for a token: 28 of numbers (id, checksum, end of its text, place of its text, time, log-probability),
+"""Bytes reserved for a token: 28 of numbers (id, checksum, end and address of its text, time, log-probability),
 and 100 for its text, which is 50 characters of ASCII as Python keeps them. Few tokens have any longer text."""
 
 SEQUENCE_BYTES = 2048
-"""Bytes of a log without tokens: statistics, end record, readers' places."""
+"""Bytes of a log without tokens: statistics, end record, readers' positions."""
 
 Tenant = tuple[str, str]
 """Owner and model."""
 
 
 def log_bytes(tokens: int, asked: Asked = NOTHING) -> int:
-    """Bytes that a log of so many tokens takes at most, with what is asked for about each."""
+    """Return the bytes that a log of so many tokens takes at most, with what is asked for about each."""
     return SEQUENCE_BYTES + tokens * (TOKEN_BYTES + asked.kept_bytes)
 
 
@@ -33,10 +33,11 @@ class Need:
         tokens: of the longest log.
         count: logs.
         asked: about each token.
-        brought: by the request: config, prompt, stops, rules.
-        brought_field: what takes most of that.
+        payload: bytes of what the request sent, and of what was made of it: config, prompt, stops, rules.
+        payload_ended: of these, bytes that stay after its end.
+        payload_field: what takes most of that.
         prompt_bytes: of the log of the prompt; 0: there is none.
-        prompt_tops: most likely ids that are told with each token of it.
+        prompt_tops: most likely ids that come with each token of it.
         count_field: field of the config that says how many logs there are.
     """
 
@@ -46,13 +47,14 @@ class Need:
     prompt_bytes: int = 0
     prompt_tops: int = 0
     count_field: str = "n"
-    brought: int = 0
-    brought_field: str = "config"
+    payload: int = 0
+    payload_ended: int = 0
+    payload_field: str = "config"
 
     @property
     def bytes(self) -> int:
         """Of all of them."""
-        return self.count * log_bytes(self.tokens, self.asked) + self.prompt_bytes + self.brought
+        return self.count * log_bytes(self.tokens, self.asked) + self.prompt_bytes + self.payload
 
     @property
     def text(self) -> str:
@@ -71,7 +73,7 @@ class Need:
         return sorted((extra for extra in found if extra[0]), key=lambda extra: extra[0], reverse=True)
 
     def most(self, limit: int) -> int:
-        """Tokens of each log that so many bytes have room for, at most."""
+        """Return how many tokens of each log so many bytes hold, at most."""
         left = (limit - replace(self, tokens=0).bytes) // self.count
         return max(0, left // (log_bytes(1, self.asked) - SEQUENCE_BYTES))
 
@@ -81,9 +83,9 @@ class Need:
         That is what takes most of what could be left out, where nothing else needs to change or no token would fit.
         """
         text = f"may need {self.bytes} bytes for {self.text}, and max_result_bytes is {limit}"
-        if self.brought and self.brought > limit - Need(1, self.count).bytes:
-            why = f"takes most of {self.brought} bytes that the request brings: it {text}; send less of it"
-            return InvalidArgument.field(self.brought_field, why)
+        if self.payload and self.payload > limit - Need(1, self.count).bytes:
+            why = f"takes most of {self.payload} bytes that the request brings: it {text}; send less of it"
+            return InvalidArgument.field(self.payload_field, why)
         most, plain = self.most(limit), Need(self.tokens, self.count)
         if self.extras and (plain.bytes <= limit or not most):
             size, name, value = self.extras[0]
@@ -101,57 +103,85 @@ class Need:
 
 
 class Reservation:
-    """Room that a log may take, until it is given back."""
+    """Bytes that a log may take, until they are given back."""
 
-    def __init__(self, room: ResultRoom, tenant: Tenant, size: int, asked: Asked = NOTHING) -> None:
-        self._room = room
+    def __init__(self, budget: ResultBudget, tenant: Tenant, size: int, asked: Asked = NOTHING) -> None:
+        self._budget = budget
         self._asked = asked
         self._tenant = tenant
         self._size = 0
         self._resize(size)
 
     def settle(self, tokens: int) -> None:
-        """The log of a sequence has ended with so many tokens: what it did not need is free."""
+        """Free what the log of a sequence did not need, which has ended with so many tokens."""
         self.shrink(log_bytes(tokens, self._asked))
 
     def shrink(self, size: int) -> None:
-        """No more than this is needed from now on."""
+        """Keep no more than this from now on."""
         self._resize(min(self._size, size))
 
     def give_back(self) -> None:
-        """The log is gone. Giving back twice is once."""
+        """Give all of it back: the log is gone. Giving back twice is once."""
         self._resize(0)
 
     def _resize(self, size: int) -> None:
-        self._room.change(self._tenant, size - self._size)
+        self._budget.change(self._tenant, size - self._size)
         self._size = size
 
 
+class PayloadReservation:
+    """Bytes reserved for what a request sent: most of them go with the end of its last sequence.
+
+    Args:
+        running: sequences that have not ended.
+        ended_bytes: what stays until the request is released.
+    """
+
+    def __init__(self, reservation: Reservation, running: int, ended_bytes: int) -> None:
+        self._reservation, self._running, self._ended_bytes = reservation, running, ended_bytes
+
+    def sequence_ended(self) -> None:
+        """Count one more sequence that has ended."""
+        self._running -= 1
+        if not self._running:
+            self._reservation.shrink(self._ended_bytes)
+
+    def give_back(self) -> None:
+        """Give all of it back: the request is gone. Giving back twice is once."""
+        self._reservation.give_back()
+
+
 @dataclass(frozen=True, slots=True)
-class Rooms:
-    """What is reserved for one request: for each log, for that of the prompt, and for what it brings."""
+class Reservations:
+    """What is reserved for one request: for each log, for that of the prompt, and for what it sent."""
 
     logs: list[Reservation]
     prompt: Reservation
-    brought: Reservation
+    payload: PayloadReservation
+
+    def give_back(self) -> None:
+        """Give all of it back: the request was not accepted after all."""
+        for reservation in (*self.logs, self.prompt):
+            reservation.give_back()
+        self.payload.give_back()
 
 
-class ResultRoom:
-    """The room that is taken, by owner and model."""
+class ResultBudget:
+    """The bytes that are reserved, by owner and model."""
 
     def __init__(self) -> None:
         self._taken: defaultdict[Tenant, int] = defaultdict(int)
 
     def taken(self, tenant: Tenant) -> int:
-        """Bytes that are reserved."""
+        """Return how many bytes are reserved."""
         return self._taken.get(tenant, 0)
 
-    def reserve(self, tenant: Tenant, need: Need, limit: int, retry_after: Callable[[], float]) -> Rooms:
-        """Room for all logs of a request and for what it brings, or for none.
+    def reserve(self, tenant: Tenant, need: Need, limit: int, retry_after: Callable[[], float]) -> Reservations:
+        """Reserve bytes for all logs of a request and for what it sent, or for nothing.
 
         Args:
             limit: bytes that the owner's logs on the model may take in all.
-            retry_after: tells the seconds in which an end or a release should free some.
+            retry_after: seconds in which an end or a release should free some.
 
         Raises:
             InvalidArgument: it is more than the limit alone, so that waiting helps nothing.
@@ -171,10 +201,11 @@ class ResultRoom:
             )
         log_size = log_bytes(need.tokens, need.asked)
         logs = [Reservation(self, tenant, log_size, need.asked) for _ in range(need.count)]
-        return Rooms(logs, Reservation(self, tenant, need.prompt_bytes), Reservation(self, tenant, need.brought))
+        payload = PayloadReservation(Reservation(self, tenant, need.payload), need.count, need.payload_ended)
+        return Reservations(logs, Reservation(self, tenant, need.prompt_bytes), payload)
 
     def change(self, tenant: Tenant, size: int) -> None:
-        """Take so many bytes more, or fewer."""
+        """Reserve so many bytes more, or fewer."""
         self._taken[tenant] += size
         if not self._taken[tenant]:
             del self._taken[tenant]

@@ -19,46 +19,41 @@ _FIRST = 1
 
 
 class PromptLog:
-    """What was told of the tokens of a prompt, from token 1 on. Any number of readers.
+    """Log-probabilities of the tokens of a prompt, from token 1 on. Any number of readers.
 
     Args:
         ids: the prompt.
         top_count: most likely ids that come with each.
+        reservation: for it, until it is released; None: for nobody.
 
     Attributes:
         top_count: the same.
-        room: what is reserved for it, until it is released.
     """
 
-    def __init__(self, ids: Sequence[int], top_count: int) -> None:
+    def __init__(self, ids: Sequence[int], top_count: int, reservation: Reservation | None = None) -> None:
         self._ids = array("I", ids)
         self.top_count = top_count
         self._logprobs = array("f")
         self._top_ids = array("I")
         self._top_logprobs = array("f")
-        self.room: Reservation | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it takes at most: an id takes 4, a number 4."""
-        return len(self._ids) * 8 * (1 + self.top_count)
+        self._reservation = reservation
 
     @property
     def position(self) -> int:
-        """Place in the prompt of the token that is told next."""
+        """Index in the prompt of the next token to append."""
         return _FIRST + len(self._logprobs)
 
     def add(self, piece: PromptPiece) -> None:
-        """Append what is not known yet: another sequence of the request may have told the beginning."""
+        """Append what is not known yet: another sequence of the request may have sent the beginning."""
         known = self.position - piece.position
         if known < 0:
-            raise ValueError(f"the prompt is known up to token {self.position}, and {piece.position} was told")
+            raise ValueError(f"the prompt is known up to token {self.position}, and {piece.position} came")
         self._logprobs.extend(piece.logprobs[known:])
         self._top_ids.extend(piece.top_ids[known * self.top_count :])
         self._top_logprobs.extend(piece.top_logprobs[known * self.top_count :])
 
     def check_position(self, position: int) -> None:
-        """Refuse a place that the prompt does not have.
+        """Refuse a position that the prompt does not have.
 
         Raises:
             OutOfRange: with the numbers.
@@ -68,14 +63,14 @@ class PromptLog:
             text = f"prompt_logprobs_from = {position} is outside the prompt of {length} tokens; allowed: 0 to {length}"
             raise OutOfRange(text, metadata={"prompt_length": str(length)})
 
-    def read(self, position: int, room: int = MAX_READ_BYTES) -> PromptLogprobs | None:
-        """What is known from a place on, as far as one read goes. None: nothing yet, or no more.
+    def read(self, position: int, limit: int = MAX_READ_BYTES) -> PromptLogprobs | None:
+        """Return what is known from a position on, as far as one read goes. None: nothing yet, or no more.
 
         Args:
-            room: bytes that it may take; a token is told in any case.
+            limit: bytes that it may take; one token is returned in any case.
         """
         start = max(_FIRST, position)
-        fitting = room // (TOKEN_BYTES * (1 + self.top_count))
+        fitting = limit // (TOKEN_BYTES * (1 + self.top_count))
         stop = min(self.position, start + max(1, fitting))
         if stop <= start:
             return None
@@ -90,20 +85,25 @@ class PromptLog:
         )
 
     def pieces(self, position: int = _FIRST) -> Iterator[PromptLogprobs]:
-        """All that is known from a place on, piece by piece."""
+        """Return all that is known from a position on, piece by piece."""
         piece = self.read(position)
         while piece is not None:
             yield piece
             piece = self.read(piece.position + len(piece.token_ids))
 
     def release(self) -> None:
-        """Nobody reads it any more."""
-        if self.room is not None:
-            self.room.give_back()
+        """Give back what is reserved for it: nobody reads it any more."""
+        if self._reservation is not None:
+            self._reservation.give_back()
+
+
+def prompt_log_bytes(length: int, top_count: int) -> int:
+    """Return the bytes that the log of a prompt takes at most: an id takes 4, a number 4."""
+    return length * 8 * (1 + top_count)
 
 
 def asked_log(log: PromptLog | None) -> PromptLog:
-    """The log of a request that has one.
+    """Return the log of a request that has one.
 
     Raises:
         InvalidArgument: it did not ask for one.

@@ -1,17 +1,16 @@
-"""The one truth of what a sequence generated: its tokens by position, and its end."""
+"""The log of a sequence: the one truth of what it generated, and those who read it."""
 
 from __future__ import annotations
 
 import asyncio
 from array import array
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Protocol
-from zlib import crc32
 
-from headrace_engine.engine.results.token_details import NOTHING, TOKEN_BYTES, Asked, DetailLog, Top
+from headrace_engine.engine.results.log_contents import LogContents
+from headrace_engine.engine.results.token_details import NOTHING, TOKEN_BYTES, Asked, Top
 from headrace_engine.errors import NotFound, OutOfRange
-from headrace_engine.result_types import Elements, EndRecord, GenerateStatus, PrefixReuse, ReadResult, TokenDetails
+from headrace_engine.result_types import Elements, EndRecord, GenerateStatus, PrefixReuse, ReadResult
 
 MAX_READ_TOKENS = 4096
 """Tokens that one read returns at most."""
@@ -24,56 +23,55 @@ _MAX_READ_DETAILS = 432 * 1024
 
 
 class Follower(Protocol):
-    """Someone who is told that a log changed, and reads it later."""
+    """Someone who is notified that a log changed, and reads it later."""
 
     def touch(self) -> None:
         """The log changed. Called once a step and log; it must cost nothing and touch no other log."""
 
 
 class ResultLog:
-    """Tokens 0, 1, 2 … of one sequence, and then its end record. Any number of readers, each with its own position.
-
-    Text belongs to the token that completed it, so what a reader sees depends on its position and on nothing else.
+    """What one sequence generated, and any number of readers of it, each with its own position.
 
     Args:
-        asked: what is told about each token beside its id and text.
+        asked: what readers get of each token beside its id and text.
         delivered: ids that another engine gave to the readers. They count, and cannot be read here.
 
     Attributes:
         asked: the same.
-        end: the end record, once there is one.
-        prefix: cache use of the prompt, once known.
+        contents: what the sequence generated.
         released: its request was released; nobody may read it any more.
         first_position: where the log begins: the number of ids delivered elsewhere.
     """
 
     def __init__(self, asked: Asked = NOTHING, *, delivered: Sequence[int] = ()) -> None:
-        self._ids = array("I")
-        self._checksums = array("I")
-        self._texts: list[str] = []
-        self._text_ends = array("Q")  # bytes of all text up to a token, itself included
         self.asked = asked
-        self._details = DetailLog(asked) if asked else None
-        fitting = _MAX_READ_DETAILS // max(1, asked.told_bytes - TOKEN_BYTES)
+        self.contents = LogContents(asked)
+        for token_id in delivered:
+            self.contents.append_delivered(token_id)
+        self.first_position = len(delivered)
+        self.released = False
+        fitting = _MAX_READ_DETAILS // max(1, asked.message_bytes - TOKEN_BYTES)
         self._read_tokens = max(1, min(MAX_READ_TOKENS, fitting))
         self._waiters: set[asyncio.Future[None]] = set()
         self._followers: dict[Follower, None] = {}
-        self.released = False
-        self.end: EndRecord | None = None
-        self.prefix: PrefixReuse | None = None
-        for token_id in delivered:
-            self._append(token_id, "")
-            if self._details is not None:
-                self._details.skip()
-        self.first_position = len(delivered)
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self.contents)
 
     @property
     def ids(self) -> array[int]:
         """The ids in the log, from first_position on; not to be changed."""
-        return self._ids[self.first_position :] if self.first_position else self._ids
+        return self.contents.ids(self.first_position)
+
+    @property
+    def end(self) -> EndRecord | None:
+        """The end record, once there is one."""
+        return self.contents.end
+
+    @property
+    def prefix(self) -> PrefixReuse | None:
+        """Cache use of the prompt, once known."""
+        return self.contents.prefix
 
     @property
     def checksum(self) -> int:
@@ -94,20 +92,17 @@ class ResultLog:
         self, token_id: int, text: str, logprob: float | None = None, top: Top | None = None, vectors: bytes = b""
     ) -> None:
         """Add the next token and the text that it completed, and of the rest what is asked for."""
-        self._append(token_id, text)
-        if self._details is not None:
-            self._details.add(logprob, top, vectors)
+        self.contents.append(token_id, text, logprob, top, vectors)
 
-    def _append(self, token_id: int, text: str) -> None:
-        checksums, ends = self._checksums, self._text_ends
-        checksums.append(crc32(token_id.to_bytes(4, "little"), checksums[-1] if checksums else 0))
-        ends.append((ends[-1] if ends else 0) + (len(text) if text.isascii() else len(text.encode())))
-        self._ids.append(token_id)
-        self._texts.append(text)
+    def show(self, contents: LogContents) -> None:
+        """Let readers go on in what another sequence generated, whose log hands it over."""
+        if not self.asked.logprobs:  # Kept to rank the sequence, and for no reader.
+            contents.drop_logprobs()
+        self.contents = contents
 
     def finish(self, record: EndRecord) -> None:
         """Add the end record, after the last token, and wake every reader."""
-        self.end = record
+        self.contents.end = record
         self.wake()
 
     def release(self) -> None:
@@ -116,7 +111,7 @@ class ResultLog:
         self.wake()
 
     def wake(self) -> None:
-        """Let waiting readers look again, and tell those who follow."""
+        """Let waiting readers look again, and notify those who follow."""
         for follower in self._followers:
             follower.touch()
         if self._waiters:
@@ -129,16 +124,16 @@ class ResultLog:
         self._waiters.clear()
 
     def follow(self, follower: Follower) -> None:
-        """Tell someone of every change from now on."""
+        """Notify someone of every change from now on."""
         self._followers[follower] = None
 
     @property
     def followers(self) -> int:
-        """Those who are told of every change."""
+        """How many are notified of every change."""
         return len(self._followers)
 
     def unfollow(self, follower: Follower) -> None:
-        """Tell them no more."""
+        """Notify someone no more."""
         self._followers.pop(follower, None)
 
     def check_position(self, position: int) -> None:
@@ -153,7 +148,7 @@ class ResultLog:
             raise OutOfRange(text, metadata={"first_position": str(first), "generated_length": str(length)})
 
     def read(self, position: int) -> ReadResult | None:
-        """What is unread at a position, as far as one read goes, with the end if nothing follows.
+        """Return what is unread at a position, as far as one read goes, with the end if nothing follows.
 
         None: nothing is unread yet.
         """
@@ -165,45 +160,12 @@ class ResultLog:
         return ReadResult(end.status if end else self._status_after(stop), elements, end)
 
     def elements(self, start: int, stop: int) -> Elements:
-        """Tokens start to stop as one element."""
-        return Elements(
-            position=start,
-            token_ids=self._ids[start:stop].tolist(),
-            text="".join(self._texts[start:stop]),
-            checksum_before=self.checksum_before(start),
-            checksum_after=self.checksum_before(stop),
-            details=self.details(start, stop),
-            prefix=self.prefix,
-        )
+        """Return tokens start to stop as one element."""
+        return self.contents.elements(start, stop)
 
-    def columns(self, start: int, stop: int) -> tuple[array[int], str, int, TokenDetails | None]:
-        """Tokens start to stop: ids, text, checksum after the last, and details where the config asked for any."""
-        text = self._texts[start] if stop - start == 1 else "".join(self._texts[start:stop])
-        return self._ids[start:stop], text, self._checksums[stop - 1], self.details(start, stop)
-
-    def details(self, start: int, stop: int) -> TokenDetails | None:
-        """What is told about tokens start to stop beside ids and text; None where the config asked for nothing."""
-        return None if self._details is None else self._details.cut(start, stop)
-
-    def told_bytes(self, elements: Elements) -> int:
-        """Bytes of some of its tokens in a message, at most."""
-        return len(elements.text.encode()) + len(elements.token_ids) * self.asked.told_bytes
-
-    def fitting(self, start: int, stop: int, room: int, token_bytes: int) -> tuple[int, int]:
-        """Where a piece from start ends that is no longer than to stop and has at most `room` bytes; and its bytes.
-
-        Args:
-            stop: beyond start.
-            token_bytes: what a token takes beside its text.
-        """
-        ends = self._text_ends
-        before = ends[start - 1] if start else 0
-        size = ends[stop - 1] - before + (stop - start) * token_bytes
-        if size > room:
-            tokens = range(1, stop - start + 1)
-            fit = bisect_right(tokens, room, key=lambda n: ends[start + n - 1] - before + n * token_bytes)
-            return start + fit, ends[start + fit - 1] - before + fit * token_bytes if fit else 0
-        return stop, size
+    def message_bytes(self, elements: Elements) -> int:
+        """Return the bytes of some of its tokens in a message, at most."""
+        return len(elements.text.encode()) + len(elements.token_ids) * self.asked.message_bytes
 
     async def wait(self, position: int) -> None:
         """Wait until something is unread at a position.
@@ -230,11 +192,8 @@ class ResultLog:
 
     def _stop(self, position: int) -> int:
         """Where a read from a position ends."""
-        by_text = bisect_right(self._text_ends, self._text_before(position) + MAX_READ_TEXT)
+        by_text = self.contents.stop_of_text(position, MAX_READ_TEXT)
         return min(len(self), position + self._read_tokens, max(by_text, position + 1))
-
-    def _text_before(self, position: int) -> int:
-        return self._text_ends[position - 1] if position else 0
 
     def _raise_if_released(self) -> bool:
         if self.released:
@@ -242,8 +201,8 @@ class ResultLog:
         return False
 
     def checksum_before(self, position: int) -> int:
-        """CRC-32 over all ids before a position."""
-        return self._checksums[position - 1] if position else 0
+        """Return the CRC-32 over all ids before a position."""
+        return self.contents.checksum_before(position)
 
     def _status_after(self, length: int) -> GenerateStatus:
         if length == 0:

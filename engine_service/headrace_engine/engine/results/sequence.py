@@ -1,10 +1,10 @@
-"""One sequence of a request: what it generated, and what is reserved for it."""
+"""One sequence of a request: what it generates, and what is reserved for it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace_engine.engine.results.budget import Reservation
+from headrace_engine.engine.results.budget import PayloadReservation, Reservation
 from headrace_engine.engine.results.prompt_log import PromptLog
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.statistics import SequenceTimes
@@ -18,22 +18,31 @@ class Sequence:
 
     Args:
         key: the number that the core knows it by.
-
-    Attributes:
-        room: what is reserved for its log, until it is released.
-        prompt: what is told of the request's prompt; None: it did not ask.
-        luggage: what its request brought; None: it is in nobody's room.
+        prompt: the log of its request's prompt; None: it did not ask for one.
+        reservation: for its log; None: nothing is computed for it, before it shows what another one generated.
+        payload: the reservation for what its request sent, which all of its sequences share.
     """
 
-    def __init__(self, index: int, key: int, log: ResultLog, decoder: Decoder, times: SequenceTimes) -> None:
+    def __init__(
+        self,
+        index: int,
+        key: int,
+        log: ResultLog,
+        decoder: Decoder,
+        times: SequenceTimes,
+        *,
+        prompt: PromptLog | None = None,
+        reservation: Reservation | None = None,
+        payload: PayloadReservation | None = None,
+    ) -> None:
         self.index = index
         self.key = key
         self.log = log
         self.decoder = decoder
         self.times = times
-        self.room: Reservation | None = None
-        self.prompt: PromptLog | None = None
-        self.luggage: Luggage | None = None
+        self.prompt = prompt
+        self._reservation = reservation
+        self._payload = payload
 
     @property
     def stat(self) -> RequestStat:
@@ -49,13 +58,30 @@ class Sequence:
         stop = self.decoder.stop if reason is FinishReason.STOP_WORD else None
         self.log.finish(replace(record, stop=stop, error=error))
         self.decoder = Spent(self.decoder.stop)
-        if self.room is not None:
-            self.room.settle(length)
-        if self.luggage is not None:
-            self.luggage.one_ended()
+        if self._reservation is not None:
+            self._reservation.settle(length)
+        if self._payload is not None:
+            self._payload.sequence_ended()
+
+    def adopt(self, other: Sequence) -> None:
+        """Take over what is reserved for another sequence: from here on this one gives it back."""
+        self._reservation, self._payload = other._reservation, other._payload
+        other._reservation = other._payload = None
+
+    def give_back(self) -> None:
+        """Give back what is reserved for its log, which nobody will read."""
+        if self._reservation is not None:
+            self._reservation.give_back()
+
+    def release(self) -> None:
+        """Let readers raise NotFound, and give back what is reserved for its request."""
+        self.log.release()
+        self.give_back()
+        if self._payload is not None:
+            self._payload.give_back()
 
     def view(self) -> SequenceView:
-        """The sequence as it stands."""
+        """Return the sequence as it stands."""
         return SequenceView(
             index=self.index,
             status=self.log.status,
@@ -66,26 +92,3 @@ class Sequence:
             prefix=self.log.prefix,
             first_position=self.log.first_position,
         )
-
-
-class Luggage:
-    """What a request brought, in its owner's room: most of it goes with the end of its last sequence.
-
-    Args:
-        room: what is reserved.
-        running: sequences that have not ended.
-        ended_bytes: what stays until the request is released.
-    """
-
-    def __init__(self, room: Reservation, running: int, ended_bytes: int) -> None:
-        self._room, self._running, self._ended_bytes = room, running, ended_bytes
-
-    def one_ended(self) -> None:
-        """One more sequence has ended."""
-        self._running -= 1
-        if not self._running:
-            self._room.shrink(self._ended_bytes)
-
-    def give_back(self) -> None:
-        """The request is gone."""
-        self._room.give_back()

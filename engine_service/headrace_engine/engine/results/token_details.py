@@ -54,7 +54,7 @@ class Asked:
         return self.top_bytes + self.vector_bytes
 
     @property
-    def told_bytes(self) -> int:
+    def message_bytes(self) -> int:
         """Bytes of a token in a message, beside its text, at most."""
         vectors = self.vector_bytes and self.vector_bytes + _HEADER_BYTES
         return TOKEN_BYTES * (1 + self.top_count) + vectors

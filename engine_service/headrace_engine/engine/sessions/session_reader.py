@@ -147,14 +147,14 @@ class Reader:
 
     def _tell_tokens(self, update: SessionUpdate, stop: int) -> None:
         start, rows = self._position, update.rows
-        token_bytes = self._log.asked.told_bytes
-        stop, size = self._log.fitting(start, stop, update.limit - update.size - ROW_BYTES, token_bytes)
+        token_bytes = self._log.asked.message_bytes
+        stop, size = self._log.contents.fitting(start, stop, update.limit - update.size - ROW_BYTES, token_bytes)
         if stop == start:
             if rows.channels:
                 return
             # A token that is larger than an update goes alone.
-            stop, size = self._log.fitting(start, start + 1, sys.maxsize, token_bytes)
-        ids, text, checksum, details = self._log.columns(start, stop)
+            stop, size = self._log.contents.fitting(start, start + 1, sys.maxsize, token_bytes)
+        ids, text, checksum, details = self._log.contents.columns(start, stop)
         if details is not None:
             rows.details[len(rows.channels)] = details
         rows.channels.append(self._channel)

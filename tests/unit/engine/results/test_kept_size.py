@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.engine.requests.request_size import PLAIN_BYTES, brought, held_bytes
+from headrace_engine.engine.requests.request_size import PLAIN_BYTES, held_bytes, payload_size
 from headrace_engine.engine.results.budget import log_bytes
 from headrace_engine.engine.text.stopping import StoppingDetokenizer
 from headrace_engine.engine.text.word_finder import WordFinder
@@ -31,7 +31,7 @@ CHARACTERS = 1000 * 30
 
 
 def taken(rig: Rig) -> int:
-    return rig.engine._book.room.taken(("", NAME))
+    return rig.engine._book.budget.taken(("", NAME))
 
 
 async def alive(kind: type) -> int:
@@ -64,7 +64,7 @@ async def test_f7_what_a_request_brings_is_in_its_owners_room(rig: Rig) -> None:
     assert await alive(WordFinder) == 0
     await rig.engine.release_request(accepted.handle, "")
     assert taken(rig) == 0
-    assert not rig.engine._book.room._taken
+    assert not rig.engine._book.budget._taken
 
 
 async def test_f7_it_goes_with_the_last_of_several_sequences(rig: Rig) -> None:
@@ -123,13 +123,13 @@ async def test_f7_what_never_fits_is_refused_by_its_field(rig: Rig) -> None:
     ],
 )
 def test_f7_the_largest_part_is_named(config: GenerationConfig, prompt: int, largest: str) -> None:
-    found = brought(config, prompt, 16, 1)
+    found = payload_size(config, prompt, 16, 1)
     assert found.largest == largest
     assert found.bytes > found.ended_bytes
 
 
 def test_f7_a_plain_request_has_room_in_its_log() -> None:
-    assert brought(GenerationConfig(temperature=0.5, max_new_tokens=9, stop_words=("a", "b")), 5, 9, 1).bytes == 0
+    assert payload_size(GenerationConfig(temperature=0.5, max_new_tokens=9, stop_words=("a", "b")), 5, 9, 1).bytes == 0
 
 
 HOSTILE = """
@@ -177,4 +177,4 @@ def test_long_lists_are_measured_as_one_by_one() -> None:
     assert held_bytes(texts) == sys.getsizeof(texts) + sum(map(held_bytes, texts))
     assert held_bytes(lists) == sys.getsizeof(lists) + sum(map(held_bytes, lists))
     config = GenerationConfig(stop_words=texts, stop_words_ids=lists, bad_words=texts, eos_token_id=(1, 2))
-    assert brought(config, 5, 10, 1).config == held_bytes(config)
+    assert payload_size(config, 5, 10, 1).config == held_bytes(config)

@@ -47,7 +47,7 @@ def test_what_is_told_again_is_known() -> None:
     for begin, end in ((1, 3), (1, 2), (2, 4), (1, 5), (3, 5)):
         log.add(piece(1, begin, end))
     assert log.read(0) == told(1, 5)
-    with pytest.raises(ValueError, match="known up to token 5, and 6 was told"):
+    with pytest.raises(ValueError, match="known up to token 5, and 6 came"):
         log.add(piece(1, 6, 7))
 
 
@@ -184,7 +184,7 @@ async def test_tokens_and_prompt_come_in_at_most_a_mebibyte(rig: Rig) -> None:
 async def test_a_prompt_takes_room_until_it_is_released(rig: Rig) -> None:
     await rig.run()
     accepted = await rig.start(PROMPT, config={**ASKED, "enable_tensors_from_model_inference": True})
-    room, tenant = rig.engine._book.room, ("", NAME)
+    room, tenant = rig.engine._book.budget, ("", NAME)
     prompt = 5 * (8 + 2 * 8)
     assert room.taken(tenant) == log_bytes(4, Asked(hidden_size=64)) + prompt
     await rig.engine.stop_request(accepted.handle, "")

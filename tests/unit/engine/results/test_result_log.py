@@ -171,7 +171,7 @@ class TestRead:
 
     def test_the_use_of_the_prefix_cache_is_in_every_element(self) -> None:
         log = filled()
-        log.prefix = PrefixReuse(prefix_len_gpu=48)
+        log.contents.prefix = PrefixReuse(prefix_len_gpu=48)
         for position in (0, 3):
             elements = log.elements(position, len(IDS))
             assert elements.prefix is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.results.budget import SEQUENCE_BYTES, TOKEN_BYTES, Need, ResultRoom, log_bytes
+from headrace_engine.engine.results.budget import SEQUENCE_BYTES, TOKEN_BYTES, Need, ResultBudget, log_bytes
 from headrace_engine.engine.results.token_details import Asked
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.result_types import FinishReason
@@ -14,7 +14,7 @@ SIZE = log_bytes(10)
 
 
 def taken(rig: Rig, owner: str = "") -> int:
-    return rig.engine._book.room.taken((owner, NAME))
+    return rig.engine._book.budget.taken((owner, NAME))
 
 
 async def test_a_start_reserves_the_worst_case_and_the_end_returns_it(rig: Rig) -> None:
@@ -29,7 +29,7 @@ async def test_a_start_reserves_the_worst_case_and_the_end_returns_it(rig: Rig) 
     await rig.engine.release_request(accepted.handle, "")
     await rig.engine.release_request(accepted.handle, "")
     assert taken(rig) == 0
-    assert not rig.engine._book.room._taken
+    assert not rig.engine._book.budget._taken
 
 
 async def test_a_request_released_while_it_runs_gives_all_back(rig: Rig) -> None:
@@ -86,37 +86,37 @@ async def test_what_never_fits_is_no_matter_of_waiting(rig: Rig) -> None:
 
 
 def test_what_was_settled_grows_no_more() -> None:
-    room = ResultRoom()
-    (reservation,) = room.reserve(("", "m"), Need(5), 10_000, lambda: 1.0).logs
+    budget = ResultBudget()
+    (reservation,) = budget.reserve(("", "m"), Need(5), 10_000, lambda: 1.0).logs
     reservation.settle(7)
-    assert room.taken(("", "m")) == log_bytes(5)
+    assert budget.taken(("", "m")) == log_bytes(5)
     reservation.settle(1)
     reservation.settle(5)
-    assert room.taken(("", "m")) == log_bytes(1)
+    assert budget.taken(("", "m")) == log_bytes(1)
 
 
 def test_most_likely_ids_take_room_of_their_own() -> None:
-    room = ResultRoom()
+    budget = ResultBudget()
     asked = Asked(True, top_count=20)
-    (reservation,) = room.reserve(("", "m"), Need(5, asked=asked), 10_000, lambda: 1.0).logs
-    assert room.taken(("", "m")) == log_bytes(5, asked) == log_bytes(5) + 5 * 20 * 8
+    (reservation,) = budget.reserve(("", "m"), Need(5, asked=asked), 10_000, lambda: 1.0).logs
+    assert budget.taken(("", "m")) == log_bytes(5, asked) == log_bytes(5) + 5 * 20 * 8
     reservation.settle(1)
-    assert room.taken(("", "m")) == log_bytes(1, asked)
+    assert budget.taken(("", "m")) == log_bytes(1, asked)
     with pytest.raises(InvalidArgument, match="ask for at most 3 tokens"):
-        room.reserve(("", "m"), Need(100, asked=asked), log_bytes(3, asked), lambda: 1.0)
+        budget.reserve(("", "m"), Need(100, asked=asked), log_bytes(3, asked), lambda: 1.0)
 
 
 def test_vectors_and_the_prompt_take_room_of_their_own() -> None:
-    room, asked = ResultRoom(), Asked(hidden_size=64)
-    rooms = room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 20_000, lambda: 1.0)
+    budget, asked = ResultBudget(), Asked(hidden_size=64)
+    reserved = budget.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 20_000, lambda: 1.0)
     assert log_bytes(5, asked) == log_bytes(5) + 5 * 2 * 64 * 4
-    assert room.taken(("", "m")) == 2 * log_bytes(5, asked) + 96
-    for log in rooms.logs:
+    assert budget.taken(("", "m")) == 2 * log_bytes(5, asked) + 96
+    for log in reserved.logs:
         log.give_back()
-    assert room.taken(("", "m")) == 96
-    rooms.prompt.give_back()
+    assert budget.taken(("", "m")) == 96
+    reserved.prompt.give_back()
     with pytest.raises(InvalidArgument, match="ask for at most 4 tokens"):
-        room.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 2 * log_bytes(5, asked) + 95, lambda: 1.0)
+        budget.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 2 * log_bytes(5, asked) + 95, lambda: 1.0)
 
 
 class TestWhatIsToBlame:
@@ -127,7 +127,7 @@ class TestWhatIsToBlame:
     @staticmethod
     def refusal(need: Need, limit: int) -> tuple[str, str]:
         with pytest.raises(InvalidArgument) as caught:
-            ResultRoom().reserve(("", "m"), need, limit, lambda: 1.0)
+            ResultBudget().reserve(("", "m"), need, limit, lambda: 1.0)
         (violation,) = caught.value.violations
         assert f"may need {need.bytes} bytes" in violation.description
         assert f"max_result_bytes is {limit}" in violation.description
@@ -188,3 +188,14 @@ class TestWhatIsToBlame:
                 await rig.start(config={**OF, **config})
             assert caught.value.violations[0].field == f"config.{blamed}"
         assert taken(rig) == 0
+
+
+async def test_a_start_that_fails_once_all_is_reserved_gives_it_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no sequence can be made")
+
+    await rig.run()
+    monkeypatch.setattr("headrace_engine.engine.requests.admission.new_sequences", fail)
+    with pytest.raises(RuntimeError):
+        await rig.start()
+    assert not rig.engine._book.budget._taken

@@ -214,7 +214,7 @@ class TestStatus:
         story = rig.story()
         rig.attach()
         await rig.update()
-        story.log.prefix = PrefixReuse(32)
+        story.log.contents.prefix = PrefixReuse(32)
         story.log.wake()
         assert (await rig.update()).statuses == [StatusChange(1, GenerateStatus.INIT, PrefixReuse(32))]
 
@@ -222,7 +222,7 @@ class TestStatus:
         story = rig.story()
         rig.attach()
         await rig.update()
-        story.log.prefix = PrefixReuse(32)
+        story.log.contents.prefix = PrefixReuse(32)
         story.say("a")
         story.end(FinishReason.MAX_LENGTH)
         update = await rig.update()

@@ -73,7 +73,7 @@ class World:
     def schedule(self) -> None:
         story = self.some_story()
         if story.log.end is None:
-            story.log.prefix = PrefixReuse(self.random.randrange(3))
+            story.log.contents.prefix = PrefixReuse(self.random.randrange(3))
             story.log.wake()
 
     def end(self) -> None:
@@ -170,7 +170,7 @@ class World:
         assert client.attached
         assert row.position == client.position
         stop = client.position + len(row.ids)
-        ids, text, checksum, _ = client.log.columns(client.position, stop)
+        ids, text, checksum, _ = client.log.contents.columns(client.position, stop)
         assert (tuple(ids), text, checksum) == (row.ids, row.text, row.checksum)
         assert client.position < stop <= client.limit
         client.position = stop

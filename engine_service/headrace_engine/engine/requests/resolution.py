@@ -1,0 +1,132 @@
+"""The first phases of a start: a prompt becomes ids, and a config a resolved generation; nothing is taken yet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headrace_engine.engine.config.field_checks import is_set
+from headrace_engine.engine.config.generation import Generation, Limits, check_prompt, resolve
+from headrace_engine.engine.config.logit_rules import rules_of
+from headrace_engine.engine.config.logits_processors import check_processors
+from headrace_engine.engine.formats.frames import Verdict
+from headrace_engine.engine.models.model import Model
+from headrace_engine.engine.models.prepare import Prepared
+from headrace_engine.engine.requests.resume import check_delivered
+from headrace_engine.engine.requests.start_sequences import asked_of
+from headrace_engine.engine.results.token_details import Asked
+from headrace_engine.engine.text.stopping import Decoder
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.generation_config import GenerationConfig
+from headrace_engine.model_types import EffectiveConfig
+from headrace_engine.request_types import Chat, ConfigWarning, ResumedSequence, StartRequest
+from headrace_engine.sampling_params import LogitRules
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A StartRequest on its way, to one model.
+
+    Attributes:
+        arrival: when it came.
+    """
+
+    request: StartRequest
+    model: Model
+    arrival: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The ids of a prompt."""
+
+    ids: tuple[int, ...]
+    warnings: tuple[ConfigWarning, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a start asks for, with every choice made and every field checked.
+
+    Attributes:
+        rules: what its fields change about logits.
+        guided: its grammar, and what it costs.
+        decoding: makes a decoder of a sequence's text.
+        resumed: what another engine delivered, for each sequence.
+        asked: the details that readers get of each token.
+        warnings: all of them.
+    """
+
+    prompt: Prompt
+    generation: Generation
+    rules: LogitRules | None
+    guided: Verdict
+    decoding: Callable[[], Decoder]
+    resumed: list[ResumedSequence]
+    asked: Asked
+    warnings: tuple[ConfigWarning, ...]
+
+
+async def tokenize(start: Start, prepared: Prepared) -> Prompt:
+    """Return the ids of a start's prompt.
+
+    Raises:
+        InvalidArgument: naming field, value and range.
+    """
+    request, model = start.request, start.model
+    asked, special = request.prompt, request.add_special_tokens
+    vocab_size, max_length = model.effective.vocab_size, model.effective.config.max_length or 0
+    if isinstance(asked, str | Chat):
+        found = await prepared.text.tokenize(asked, special, max_length, request.party)
+        ids = found.token_ids
+        prepared.text.check_known(ids)
+        check_prompt(ids, vocab_size, max_length, model.name)
+        return Prompt(tuple(ids), found.warnings)
+    if special is not None:
+        raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
+    check_prompt(asked, vocab_size, max_length, model.name, prepared.holes)
+    return Prompt(tuple(asked), ())
+
+
+async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Resolved:
+    """Join a start's config with the model's defaults, and check all of it.
+
+    Raises:
+        InvalidArgument: naming field, value and range.
+    """
+    request, effective, length, holes = start.request, start.model.effective, len(prompt.ids), prepared.holes
+    limits = replace(_limits(effective, length), holes=holes)
+    generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
+    check_processors(generation.effective.logits_processors, effective)
+    bad_words = await prepared.text.spell(generation.effective.bad_words, request.party)
+    guided, suspicious = await prepared.guiding.check(generation.effective.response_format, request.party)
+    decoding = await prepared.text.decoding(generation, prompt.ids, request.party)
+    return Resolved(
+        prompt,
+        generation,
+        rules_of(generation.effective, bad_words, effective.vocab_size, holes),
+        guided,
+        decoding,
+        check_delivered(request, generation, effective.vocab_size, length, holes),
+        asked_of(generation, prepared),
+        (*prompt.warnings, *generation.warnings, *suspicious, *_not_applied(prepared, request.config)),
+    )
+
+
+def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:
+    config = effective.config
+    return Limits(
+        model_name=config.model_name,
+        vocab_size=effective.vocab_size,
+        max_length=config.max_length or 0,
+        prompt_length=prompt_length,
+        max_lease=config.max_lease or math.inf,
+        caching=config.enable_prefix_cache is not False,
+    )
+
+
+def _not_applied(prepared: Prepared, sent: GenerationConfig) -> tuple[ConfigWarning, ...]:
+    """Return warnings of fields that the model's own generation config sets in vain and this request does not set."""
+    name_of = {warning: warning.field.removeprefix("config.") for warning in prepared.not_applied}
+    return tuple(warning for warning, name in name_of.items() if not is_set(getattr(sent, name, None)))
