@@ -76,7 +76,7 @@ class Core:
         Raises:
             LinkClosed: the front half is gone.
             StepFailed: the runner can compute nothing any more.
-            BooksError: a defect of the scheduler.
+            IntegrityError: a defect of the scheduler.
         """
         try:
             while not self._stopped:
@@ -105,13 +105,13 @@ class Core:
         else:
             launched.expect()
 
-    def check_books(self) -> None:
-        """Compare the books of the KV pool with all block tables.
+    def check_integrity(self) -> None:
+        """Check that KV pool and prefix cache agree with all block tables.
 
         Raises:
-            BooksError: they differ.
+            IntegrityError: they differ.
         """
-        self._scheduler.check_books()
+        self._scheduler.check_integrity()
 
     def _take_commands(self) -> None:
         if not self.busy:
@@ -133,8 +133,8 @@ class Core:
                 self._enter(request, guide)
 
     def _rest(self) -> None:
-        """Nothing to do: check the books, and do not leave gauges of a moment that has passed standing."""
-        self._scheduler.check_books()
+        """Nothing to do: check integrity, and publish the current gauges."""
+        self._scheduler.check_integrity()
         self._outcome.publish(Schedule(0), 0.0)
 
     def _obey(self, command: CoreCommand) -> None:
@@ -191,7 +191,7 @@ class Core:
                 self._link.send(StepBegun(list(keys)))
 
     def _land(self, ahead: Launched | None = None) -> None:
-        """Wait for the step under way, if there is one; book and publish what it brought.
+        """Wait for the step under way, if there is one; apply and publish what it brought.
 
         Args:
             ahead: the step that was launched after it.
@@ -205,7 +205,7 @@ class Core:
             results = self._compute_apart(step, ahead)
         now = self._clock()
         seconds, self._landed = now - max(step.started, self._landed), now
-        self._outcome.book(step.schedule.rows, results)
+        self._outcome.apply(step.schedule.rows, results)
         self._outcome.publish(step.schedule, seconds)
         if not failed:
             self._pace.note(len(step.steps) - len(step.schedule.prompts), step.schedule.prompts, seconds)

@@ -16,7 +16,7 @@ from headrace_engine.engine.models.registry import ModelRegistry
 from headrace_engine.engine.models.statistics_view import devices_of, engine_stat
 from headrace_engine.engine.requests.admission import Admission
 from headrace_engine.engine.requests.reading import Reading, page_of
-from headrace_engine.engine.requests.registry import RequestBook
+from headrace_engine.engine.requests.registry import RequestRegistry
 from headrace_engine.engine.results.statistics import Clock
 from headrace_engine.engine.sessions.load import model_loads
 from headrace_engine.engine.sessions.session_update import ModelLoad
@@ -47,11 +47,11 @@ class Engine:
         self._draining = False
         self.pools = WorkPools(options.file_limit)
         self._models = ModelRegistry(options, launcher, self.pools, clock)
-        self._book = RequestBook(options.name, self.instance_id, clock)
-        self.arriving = self._book.keys.arriving
-        self._admission = Admission(self._book, self._models.get, self._refuse_while_draining, clock)
-        self.sessions = Sessions(self._book.find, self._loads)
-        self._reading = Reading(self.sessions.deliveries)
+        self._registry = RequestRegistry(options.name, self.instance_id, clock)
+        self.arriving = self._registry.keys.arriving
+        self._admission = Admission(self._registry, self._models.get, self._refuse_while_draining, clock)
+        self.sessions = Sessions(self._registry.find, self._loads)
+        self._reading = Reading(self.sessions.streams)
 
     def _loads(self) -> list[ModelLoad]:
         return model_loads(self._models.all(), draining=self._draining)
@@ -85,13 +85,13 @@ class Engine:
     async def close(self) -> None:
         """End every core, and every process that renders chats."""
         self._draining = True
-        self._book.close()
+        self._registry.close()
         await self._models.close()
 
     @property
     def live_requests(self) -> int:
         """Requests that have not ended."""
-        return sum(not request.ended for request in self._book)
+        return sum(not request.ended for request in self._registry)
 
     async def install_model(self, config: RuntimeConfig, *, no_wait: bool = False) -> ModelView:
         """Check a config and read the model's files, to INITIAL.
@@ -147,25 +147,25 @@ class Engine:
 
     async def stop_request(self, handle: str, owner: str) -> tuple[SequenceView, ...]:
         """End a request with STOPPED; an ended one stays as it is."""
-        request = self._book.find(handle, owner)
+        request = self._registry.find(handle, owner)
         request.end(FinishReason.STOPPED)
         return tuple(sequence.view() for sequence in request.sequences)
 
     async def release_request(self, handle: str, owner: str) -> None:
         """End a request and free its logs. A released, lost or unknown one: nothing."""
-        request = self._book.find_or_none(handle, owner)
+        request = self._registry.find_or_none(handle, owner)
         if request is not None:
             request.end(FinishReason.STOPPED)
-            self._book.release(request)
+            self._registry.release(request)
 
     async def sync_request(
         self, *, handle: str | None = None, model_name: str | None = None, owner: str = ""
     ) -> list[RequestView]:
         """Wait for a request, or for all of the owner's to a model that were started before, to end."""
         if handle is not None:
-            return await self._reading.sync([self._book.find(handle, owner)])
+            return await self._reading.sync([self._registry.find(handle, owner)])
         self._models.get(model_name or "")
-        return await self._reading.sync_all(self._book.of_owner(owner, model_name or ""))
+        return await self._reading.sync_all(self._registry.of_owner(owner, model_name or ""))
 
     async def get_request(
         self,
@@ -179,14 +179,14 @@ class Engine:
         prompt_logprobs_from: int | None = None,
     ) -> tuple[RequestView, Elements | None]:
         """A request as it stands; waits up to `wait` seconds for something unread, without a position for the end."""
-        request = await self._book.find_either(handle, request_id, owner)
+        request = await self._registry.find_either(handle, request_id, owner)
         return await self._reading.get(request, index, from_position, prompt_logprobs_from, wait)
 
     def list_requests(
         self, owner: str, *, model_name: str = "", running_only: bool = False, page_size: int = 0, page_token: str = ""
     ) -> tuple[list[RequestView], str]:
         """A page of the owner's requests, newest first, and the token of the next page ("" after the last)."""
-        mine = self._book.of_owner(owner, model_name)
+        mine = self._registry.of_owner(owner, model_name)
         return page_of([each for each in mine if not (running_only and each.ended)], page_size, page_token)
 
     def read(self, handle: str, index: int, from_position: int, owner: str) -> AsyncGenerator[ReadResult, None]:
@@ -195,7 +195,7 @@ class Engine:
         Raises:
             NotFound, OutOfRange: at the call.
         """
-        return self._reading.follow(self._book.find(handle, owner), index, from_position)
+        return self._reading.follow(self._registry.find(handle, owner), index, from_position)
 
     async def generate(
         self, request: StartRequest
@@ -204,7 +204,7 @@ class Engine:
         accepted = await self._admission.accept(request)
         try:
             yield accepted, 0, None
-            found = self._book.find(accepted.handle, request.owner)
+            found = self._registry.find(accepted.handle, request.owner)
             async with aclosing(self._reading.generated(found)) as results:
                 async for index, result in results:
                     yield None, index, result

@@ -143,7 +143,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "unit/engine/requests/test_start_keys.py::test_an_empty_id_starts_anew_each_time",
         ),
         "of several hand-overs the highest answers GetRequest": (
-            "unit/engine/requests/test_request_book.py::test_of_several_hand_overs_the_highest_answers",
+            "unit/engine/requests/test_registry.py::test_of_several_hand_overs_the_highest_answers",
             "unit/gateway/calls/test_requests_by_key.py::test_the_highest_handover_answers",
         ),
         "same key, other content: ALREADY_EXISTS": (f"{REQUESTS}::test_the_same_key_with_other_content_is_a_conflict",),

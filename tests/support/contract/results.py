@@ -156,7 +156,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "RESULTS_FULL: the bytes of one owner's logs are capped": (
             f"{FAILURE}::test_results_that_nobody_releases_are_bounded",
-            "unit/engine/results/test_result_room.py::*",
+            "unit/engine/results/test_budget.py::*",
         ),
         "DRAINING, ENGINE_UNREACHABLE, NO_ENGINE": (
             f"{PROCESSES}::test_a_draining_engine_takes_no_requests",

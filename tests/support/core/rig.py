@@ -133,7 +133,7 @@ class Rig:
         for key in self.requests:
             self.end(key)
         self.run()
-        self.core.check_books()
+        self.core.check_integrity()
         assert (self.stat.running, self.stat.waiting, self.stat.pool.blocks_used) == (0, 0, 0)
         assert self.stat.pool.blocks_cached + self.stat.pool.blocks_free == self.plan.num_blocks
         assert self.stat.pool.host_blocks_used <= self.stat.pool.host_blocks_total == self.plan.num_host_blocks

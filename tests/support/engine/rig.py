@@ -42,8 +42,8 @@ class Rig:
     def pass_time(self, seconds: float) -> None:
         """Move the clock, and let leases run out and deadlines pass."""
         self.clock.advance(seconds)
-        self.engine._book.leases.sweep()
-        self.engine._book.deadlines.sweep()
+        self.engine._registry.leases.sweep()
+        self.engine._registry.deadlines.sweep()
 
     def config(self, name: str = NAME, **changes: Any) -> RuntimeConfig:
         return RuntimeConfig(**{"model_name": name, "model_path": str(self.model_path), **changes})

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.results.result_log import ResultLog
-from headrace_engine.engine.results.token_details import Asked
+from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.engine.sessions.load import LoadWatch
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Place
@@ -27,7 +27,7 @@ class Story:
     def __init__(
         self, sequences: int = 1, *, with_logprobs: bool = False, top_count: int = 0, hidden_size: int = 0
     ) -> None:
-        self.logs = [ResultLog(Asked(with_logprobs, top_count, hidden_size)) for _ in range(sequences)]
+        self.logs = [ResultLog(DetailOptions(with_logprobs, top_count, hidden_size)) for _ in range(sequences)]
         self.readers = 0
 
     @property

@@ -1,4 +1,4 @@
-"""Every rig of a test must be idle, with its books right, when the test ends; and every core of a front half gone."""
+"""Every rig of a test must be idle, with its state right, when the test ends; and every core of a front half gone."""
 
 from __future__ import annotations
 

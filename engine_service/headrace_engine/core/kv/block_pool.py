@@ -6,8 +6,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
 
-class BooksError(RuntimeError):
-    """The books of the KV pool contradict themselves: a defect of the engine."""
+class IntegrityError(RuntimeError):
+    """The state of the KV pool contradicts itself: a defect of the engine."""
 
 
 class BlockPool:
@@ -70,10 +70,10 @@ class BlockPool:
         """Count blocks with one reference each; ask `can_allocate` first.
 
         Raises:
-            BooksError: there are not that many.
+            IntegrityError: there are not that many.
         """
         if count > self.available:
-            raise BooksError(f"{count} blocks were taken where {self.available} are available")
+            raise IntegrityError(f"{count} blocks were taken where {self.available} are available")
         return [self._take() for _ in range(count)]
 
     def share(self, blocks: Iterable[int]) -> None:
@@ -114,24 +114,24 @@ class BlockPool:
             while line and next(iter(line.values())) < date:
                 self._free.append(self._evict(line))
 
-    def check_books(self, tables: Iterable[Sequence[int]]) -> None:
-        """Compare the books with themselves and with all block tables there are.
+    def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
+        """Check that every block is counted once, and that references match all block tables there are.
 
         Raises:
-            BooksError: a block is lost, counted twice, or has another number of references than tables hold it.
+            IntegrityError: a block is lost, counted twice, or has another number of references than tables hold it.
         """
         counts = Counter(block for table in tables for block in table)
         unused = {*self._free, *self._cached, *self._passing}
         if len(unused) != self.available or len(unused) + len(counts) != self.total or unused & counts.keys():
-            raise BooksError(
+            raise IntegrityError(
                 f"{len(counts)} used + {self.cached} cached + {self.free} free blocks are not {self.total}, each once"
             )
         if any(self._references[block] != count for block, count in counts.items()):
-            raise BooksError("a block has another number of references than block tables that hold it")
+            raise IntegrityError("a block has another number of references than block tables that hold it")
         if sum(self._references) != counts.total() or not self._kept.issuperset((*self._cached, *self._passing)):
-            raise BooksError("an unused block is referenced, or is cached without contents to keep")
+            raise IntegrityError("an unused block is referenced, or is cached without contents to keep")
         if not self._kept.isdisjoint(self._free) or not self._kept.issuperset(self._brief):
-            raise BooksError("a free block has contents to keep")
+            raise IntegrityError("a free block has contents to keep")
 
     def _take(self) -> int:
         block = self._free.pop() if self._free else self._evict(self._passing or self._cached)

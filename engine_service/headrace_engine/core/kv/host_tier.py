@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
-from headrace_engine.core.kv.block_pool import BooksError
+from headrace_engine.core.kv.block_pool import IntegrityError
 from headrace_engine.core.runner import NO_COPIES, BlockCopies
 
 
@@ -80,18 +80,20 @@ class HostTier:
         self._arriving, self._leaving = {}, {}
         return copies
 
-    def check_books(self, known: Sequence[int]) -> None:
-        """Compare the books with themselves, and with the blocks whose contents somebody knows.
+    def check_integrity(self, known: Sequence[int]) -> None:
+        """Check that every block is counted once, and that those with contents match the prefix cache.
 
         Raises:
-            BooksError: a block is lost or counted twice, or holds what nobody can find; or copies were forgotten.
+            IntegrityError: a block is lost or counted twice, or holds what nobody can find; or copies were forgotten.
         """
         if sorted([*self._free, *self._holding]) != list(range(self.total)):
-            raise BooksError(f"{self.used} used + {len(self._free)} free host blocks are not {self.total}, each once")
+            raise IntegrityError(
+                f"{self.used} used + {len(self._free)} free host blocks are not {self.total}, each once"
+            )
         if sorted(known) != sorted(self._holding):
-            raise BooksError("a host block holds what nobody knows, or somebody knows what none holds")
+            raise IntegrityError("a host block holds what nobody knows, or somebody knows what none holds")
         if self._arriving or self._leaving:
-            raise BooksError(f"{len(self._arriving)} + {len(self._leaving)} blocks were never copied")
+            raise IntegrityError(f"{len(self._arriving)} + {len(self._leaving)} blocks were never copied")
 
     def _evict(self) -> int:
         block, _ = self._holding.popitem(last=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count, islice
 
-from headrace_engine.core.kv.block_pool import BlockPool, BooksError
+from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
 
 
@@ -172,15 +172,15 @@ class PrefixCache:
         self._pool.drop_before(date)  # What that moves to host memory is dropped there: what lies there is no younger.
         self._host.drop_before(date)
 
-    def check_books(self) -> None:
-        """Compare the two indexes, and what they say of host memory with its books.
+    def check_integrity(self) -> None:
+        """Check that the two indexes agree with each other, and with the host tier.
 
         Raises:
-            BooksError: they differ.
+            IntegrityError: they differ.
         """
         if {entry.place: entry for entry in self._entries.values()} != self._by_place:
-            raise BooksError("the prefix cache knows a block by one index and not by the other")
-        self._host.check_books([place - self._pool.total for place in self._by_place if place >= self._pool.total])
+            raise IntegrityError("the prefix cache knows a block by one index and not by the other")
+        self._host.check_integrity([place - self._pool.total for place in self._by_place if place >= self._pool.total])
 
     def _register(self, key: bytes, content: bytes, parent: int | Scope, block: int, *, brief: bool) -> int:
         """Serial number of the entry that stands for this content from now on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from headrace_engine.commands import AddSequence
-from headrace_engine.core.kv.block_pool import BlockPool, BooksError
+from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
 from headrace_engine.core.kv.prefix_cache import Scope
 from headrace_engine.core.scheduling.groups import Groups
@@ -109,7 +109,7 @@ class Scheduler:
         While a step is under way, ask `can_look_ahead` first.
 
         Raises:
-            BooksError: there is work and none of it can be done.
+            IntegrityError: there is work and none of it can be done.
         """
         self._steps += 1
         schedule = Schedule(self._limits.max_tokens)
@@ -120,7 +120,7 @@ class Scheduler:
             self._compute_prompts(schedule)
         schedule.copies = self._tables.take_copies()
         if self.busy and not (schedule.rows or any(sequence.under_way for sequence in self._running)):
-            raise BooksError(f"{len(self._waiting)} sequences wait and none can start")
+            raise IntegrityError(f"{len(self._waiting)} sequences wait and none can start")
         return schedule
 
     def advance(self, row: Row) -> None:
@@ -152,13 +152,13 @@ class Scheduler:
         self._tables.distrust(sequence)
         self.end(sequence)
 
-    def check_books(self) -> None:
-        """Compare the books of pool and cache with the block tables of all sequences.
+    def check_integrity(self) -> None:
+        """Check that pool and cache agree with the block tables of all sequences.
 
         Raises:
-            BooksError: they differ.
+            IntegrityError: they differ.
         """
-        self._tables.check_books(self._sequences.values())
+        self._tables.check_integrity(self._sequences.values())
 
     def _generate(self, schedule: Schedule) -> None:
         """Rows of one token. They go by rank, so whoever gives way has no row yet, and more than one id to do."""

@@ -105,14 +105,14 @@ class BlockTables:
         sequence.blocks = []
         sequence.computed = 0
 
-    def check_books(self, sequences: Iterable[Sequence]) -> None:
-        """Compare the books of pool and cache with the tables of all sequences.
+    def check_integrity(self, sequences: Iterable[Sequence]) -> None:
+        """Check that pool and cache agree with the tables of all sequences.
 
         Raises:
-            BooksError: they differ.
+            IntegrityError: they differ.
         """
-        self._pool.check_books(sequence.blocks for sequence in sequences)
-        self._cache.check_books()
+        self._pool.check_integrity(sequence.blocks for sequence in sequences)
+        self._cache.check_integrity()
 
     def _hold_found(self, leader: Sequence, cursor: Cursor) -> None:
         """Have the leader of a group go on with the blocks that the others will find, whoever filled those."""

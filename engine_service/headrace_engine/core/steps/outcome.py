@@ -1,4 +1,4 @@
-"""What steps bring: booked with the scheduler, and told to the front half."""
+"""What steps bring: applied to their sequences, and sent to the front half."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Outcome:
         """Tell that the scheduler has ended these."""
         self._ended += [Ended(key, FinishReason.INTERRUPTED) for key in keys]
 
-    def book(self, rows: list[Row], results: list[Sampled | None]) -> None:
-        """Book what the rows of a step brought."""
+    def apply(self, rows: list[Row], results: list[Sampled | None]) -> None:
+        """Apply what the rows of a step brought to their sequences."""
         for row, result in zip(rows, results, strict=True):
             if row.sequence.status is SequenceStatus.ENDED:
                 continue  # While its row was under way: what that drew is thrown away.
@@ -73,7 +73,7 @@ class Outcome:
         """Tell the front half everything at once, if there is anything to tell.
 
         Args:
-            schedule: of the step whose rows were booked.
+            schedule: of the step whose rows were applied.
             seconds: that it took.
         """
         stat = self._scheduler.stat

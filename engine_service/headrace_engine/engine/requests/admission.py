@@ -16,8 +16,8 @@ from headrace_engine.engine.models.prepare import Prepared
 from headrace_engine.engine.models.state_errors import starting, why_not_running
 from headrace_engine.engine.requests.awaited_starts import AwaitedStarts
 from headrace_engine.engine.requests.forecast import check_deadline, work_of
-from headrace_engine.engine.requests.overload import Arrival, check_queue, time_of_room
-from headrace_engine.engine.requests.registry import RequestBook
+from headrace_engine.engine.requests.overload import Arrival, check_queue, time_to_budget
+from headrace_engine.engine.requests.registry import RequestRegistry
 from headrace_engine.engine.requests.request_size import payload_size
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.requests.resolution import Resolved, Start, resolve_config, tokenize
@@ -61,7 +61,7 @@ class _Reserved:
 
 
 class Admission:
-    """Accepts requests into a book.
+    """Accepts requests into a registry of requests.
 
     Args:
         find_model: a model by its name, or NotFound.
@@ -69,9 +69,13 @@ class Admission:
     """
 
     def __init__(
-        self, book: RequestBook, find_model: Callable[[str], Model], check_open: Callable[[], None], clock: Clock
+        self,
+        registry: RequestRegistry,
+        find_model: Callable[[str], Model],
+        check_open: Callable[[], None],
+        clock: Clock,
     ) -> None:
-        self._book = book
+        self._registry = registry
         self._find_model = find_model
         self._check_open = check_open
         self._clock = clock
@@ -88,13 +92,13 @@ class Admission:
         if not request.request_id:
             return await self.accept(request)
         key = Key(request.owner, request.request_id, request.handover)
-        while (earlier := self._book.keys.begun(key, request.content)) is not None:
+        while (earlier := self._registry.keys.begun(key, request.content)) is not None:
             if await self._awaited.left(earlier):
                 continue
             return replace(await self._awaited.wait(earlier), joined=True)
         # A task of its own: a call that is cut leaves the start going for a while, so that its retry finds it.
         start = asyncio.create_task(self.accept(request))
-        self._book.keys.begin(key, request.content, start)
+        self._registry.keys.begin(key, request.content, start)
         return await self._awaited.wait(start)
 
     async def accept(self, request: StartRequest) -> AcceptedRequest:
@@ -123,7 +127,7 @@ class Admission:
         return _prepared(model)
 
     def _reserve(self, start: Start, resolved: Resolved) -> _Reserved:
-        """Take a place in the queue, and the bytes that the results and the request itself may come to."""
+        """Check queue and deadline, and reserve the bytes that the results and the request itself may come to."""
         model, generation, length = start.model, resolved.generation, len(resolved.prompt.ids)
         left = [len(one.delivered_ids) for one in resolved.resumed if not one.ended]
         ahead = check_queue(model, Arrival(start.request.party, generation.effective, len(left)))
@@ -132,13 +136,13 @@ class Admission:
             check_deadline(model, generation.effective.deadline, self._clock() - start.arrival, work)
         openings = open_sequences(resolved.decoding, start.request, resolved.resumed)
         times = partial(SequenceTimes, start.arrival, length)
-        plan = SequencePlan(start.request, generation.effective, resolved.asked, openings, resolved.decoding, times)
+        plan = SequencePlan(start.request, generation.effective, resolved.options, openings, resolved.decoding, times)
         tops = prompt_tops(generation, model.effective.vocab_size)
-        reserved = self._book.budget.reserve(
+        reserved = self._registry.budget.reserve(
             (start.request.owner, model.name),
             _need(plan, generation, length, tops),
             model.effective.config.max_result_bytes or 0,
-            partial(time_of_room, model, self._book.of_owner(start.request.owner, model.name), self._clock()),
+            partial(time_to_budget, model, self._registry.of_owner(start.request.owner, model.name), self._clock()),
         )
         log = None if tops is None else PromptLog(resolved.prompt.ids, tops, reserved.prompt)
         return _Reserved(ahead, plan, log, reserved)
@@ -152,15 +156,15 @@ class Admission:
             reserved.bytes.give_back()
             raise
         accepted = self._accepted(start.request, resolved, reserved.ahead)
-        serial, leases = self._book.new_serial(), self._book.leases
-        self._book.add(Request(owner, serial, model, accepted, sequences.shown, leases, sequences.best_of))
+        serial, leases = self._registry.new_serial(), self._registry.leases
+        self._registry.add(Request(owner, serial, model, accepted, sequences.shown, leases, sequences.best_of))
         common = message(resolved.prompt.ids, generation, resolved.rules, resolved.guided)
         begin(model, sequences, generation, replace(common, owner=start.request.party))
         return accepted
 
     def _accepted(self, request: StartRequest, resolved: Resolved, ahead: int) -> AcceptedRequest:
         return AcceptedRequest(
-            handle=self._book.new_handle(),
+            handle=self._registry.new_handle(),
             request_id=request.request_id or secrets.token_hex(16),
             model_name=request.model_name,
             effective_config=resolved.generation.effective,
@@ -179,7 +183,7 @@ def _need(plan: SequencePlan, generation: Generation, prompt_length: int, tops: 
     need = Need(
         generation.max_new,
         plan.count,
-        plan.computed_asked,
+        plan.computed_options,
         count_field=plan.count_field,
         payload=payload.bytes,
         payload_ended=payload.ended_bytes,

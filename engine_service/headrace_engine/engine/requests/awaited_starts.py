@@ -18,7 +18,7 @@ class AwaitedStarts:
         self._callers: Counter[asyncio.Future[AcceptedRequest]] = Counter()
 
     async def wait(self, start: asyncio.Future[AcceptedRequest]) -> AcceptedRequest:
-        """The answer of a start. A caller that is cut leaves it to others, and to a retry for a while."""
+        """Return the answer of a start. A caller that is cut leaves it to others, and to a retry for a while."""
         self._callers[start] += 1
         try:
             return await asyncio.shield(start)
@@ -30,7 +30,7 @@ class AwaitedStarts:
                     asyncio.get_running_loop().call_later(RETRY_TIME, self._give_up, start)
 
     async def left(self, start: asyncio.Future[AcceptedRequest]) -> bool:
-        """Whether a start was given up; waits until its key is free then."""
+        """Return whether a start was given up; waits until its key is free then."""
         if not (isinstance(start, asyncio.Task) and start.cancelling()) or (start.done() and not start.cancelled()):
             return False
         await asyncio.wait([start])

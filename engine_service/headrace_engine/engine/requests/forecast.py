@@ -52,7 +52,7 @@ class Forecast:
 
 
 def work_of(generation: Generation, prompt_length: int, delivered: int) -> Work:
-    """What a request asks for, of which so many tokens were delivered before; candidates start again."""
+    """Return what a request asks for, of which so many tokens were delivered before; candidates start again."""
     config = generation.effective
     delivered = 0 if has_candidates(config) else delivered
     stops = config.stop_words or config.stop_words_ids or config.stop_token_ids or config.response_format
@@ -67,7 +67,7 @@ def work_of(generation: Generation, prompt_length: int, delivered: int) -> Work:
 
 
 def forecast(model: Model, work: Work) -> Forecast:
-    """The soonest end of a request that would start now."""
+    """Return the soonest end of a request that would start now."""
     config, outputs, steps = model.effective.config, model.outputs, model.outputs.history.step_times
     most, batch = config.max_prefill_tokens or 1, config.max_batch or 1
     running = outputs.live - outputs.waiting
@@ -75,7 +75,7 @@ def forecast(model: Model, work: Work) -> Forecast:
     missing = running + len(ahead) + work.sequences - batch
     new = 1 - outputs.best_reuse
     own = max(1, math.floor(work.known * new)) if work.reuses else work.known
-    # Who waits for a place in the batch waits for others to end: their prompts are in that time.
+    # Who waits for a slot in the batch waits for others to end: their prompts are in that time.
     prompts = 0 if missing > 0 else _before(ahead, work, new, own, most)
     return Forecast(
         queue=max(0, missing) * (outputs.mean_service or 0.0) / batch,
@@ -85,7 +85,7 @@ def forecast(model: Model, work: Work) -> Forecast:
 
 
 def _is_ahead(other: AddSequence, work: Work) -> bool:
-    """Whether a sequence that waits is served before a request that arrives now: of its priority, what is no longer."""
+    """Return whether a waiting sequence is served before a new request: of its priority, one that is no longer."""
     length = len(other.prompt) + len(other.generated)
     return other.priority > work.priority or (other.priority == work.priority and length <= work.known)
 

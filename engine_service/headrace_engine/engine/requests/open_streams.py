@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 
-class Deliveries:
+class OpenStreams:
     """Counts the streams of results that are open, so that an engine that goes away can wait for them."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Refusing what there is no place for now, with a time to come back."""
+"""Refuses what the queue or the budget cannot take now, with a time to come back."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Arrival:
 
     @property
     def count(self) -> int:
-        """Sequences that wait: candidates are computed in the place of those that readers see."""
+        """Sequences that wait: candidates are computed instead of those that readers see."""
         candidates = bool(self.sequences) and has_candidates(self.config)
         return self.config.best_of or 1 if candidates else self.sequences
 
 
 def check_queue(model: Model, arrival: Arrival) -> int:
-    """Sequences that are served before those of a request that arrives.
+    """Return how many sequences are served before those of a request that arrives.
 
-    Of max_waiting one party may hold three times as many places as it leaves free, and always one; those that find a
-    place in the batch at once need none.
+    Of max_waiting one party may hold three times as many slots as it leaves free, and always one; those that
+    start in the batch at once need none.
 
     Raises:
         ResourceExhausted: QUEUE_FULL, too many wait already, or too many of this party.
@@ -51,9 +51,9 @@ def check_queue(model: Model, arrival: Arrival) -> int:
     config, outputs = model.effective.config, model.outputs
     batch, most, line = config.max_batch or 0, config.max_waiting or 0, outputs.line
     _check_fits(arrival, batch, most)
-    places = max(0, batch - (outputs.live - len(line)))
-    free = most - max(0, len(line) + arrival.count - places)
-    held = max(0, line.of(arrival.party) + arrival.count - places)
+    slots = max(0, batch - (outputs.live - len(line)))
+    free = most - max(0, len(line) + arrival.count - slots)
+    held = max(0, line.of(arrival.party) + arrival.count - slots)
     ahead = outputs.ahead_of(arrival.config.priority or 0)
     if arrival.count and not within_share(held, free):
         delay = time_to_come_back(model)
@@ -66,7 +66,7 @@ def _check_fits(arrival: Arrival, batch: int, most: int) -> None:
     beyond = max(0, arrival.count - batch)
     if beyond and not within_share(beyond, most - beyond):
         name = "best_of" if has_candidates(arrival.config) else "n"
-        text = f"= {arrival.count} never finds a place: {batch} sequences are computed at once (max_batch)"
+        text = f"= {arrival.count} never starts: {batch} sequences are computed at once (max_batch)"
         raise InvalidArgument.field(
             f"config.{name}", f"{text}, and of the {most} that may wait (max_waiting) one caller has three quarters"
         )
@@ -87,21 +87,21 @@ def _counted(sequences: int, requests: int) -> str:
 
 
 def time_to_come_back(model: Model) -> float:
-    """Seconds in which a place should be free: the time that a running request takes, shared by all of the batch."""
+    """Return seconds until a slot should be free: what a running request takes, shared by all of the batch."""
     outputs = model.outputs
     running = max(1, outputs.live - outputs.waiting)
     seconds = outputs.mean_duration if outputs.mean_service is None else outputs.mean_service
     return min(60.0, max(0.1, seconds / running))
 
 
-def time_of_room(model: Model, requests: Iterable[Request], now: float) -> float:
-    """Seconds in which an owner should have room again: when the first of the requests ends, or its lease does."""
+def time_to_budget(model: Model, requests: Iterable[Request], now: float) -> float:
+    """Return seconds until an owner should have budget again: until the first request, or its lease, ends."""
     times = [time for each in islice(requests, _LOOKED_AT) if (time := _time_left(model, each, now)) is not None]
     return min(60.0, max(0.1, min(times, default=time_to_come_back(model))))
 
 
 def _time_left(model: Model, request: Request, now: float) -> float | None:
-    """Until it gives back room: one that runs at its pace, one that ended with its lease; None: nobody knows."""
+    """Until it gives back budget: one that runs at its pace, one that ended with its lease; None: nobody knows."""
     if request.ended:
         return None if request.lease_expires is None else request.lease_expires - now
     config, sequence = request.accepted.effective_config, request.sequences[0]

@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 
-from headrace_engine.engine.requests.open_streams import Deliveries
+from headrace_engine.engine.requests.open_streams import OpenStreams
 from headrace_engine.engine.requests.requests import Request
-from headrace_engine.engine.results.prompt_log import MAX_READ_BYTES, asked_log
+from headrace_engine.engine.results.prompt_log import MAX_READ_BYTES, require_prompt_log
 from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.request_types import RequestView
 from headrace_engine.result_types import Elements, GenerateStatus, ReadResult
@@ -26,11 +26,11 @@ class Reading:
     """Calls that look at requests and change nothing; each counts as a reader while it lasts.
 
     Args:
-        deliveries: counts those that bring results as a stream.
+        streams: counts those that bring results as a stream.
     """
 
-    def __init__(self, deliveries: Deliveries) -> None:
-        self._deliveries = deliveries
+    def __init__(self, streams: OpenStreams) -> None:
+        self._streams = streams
 
     async def sync(self, requests: Sequence[Request]) -> list[RequestView]:
         """Wait until these requests have ended.
@@ -44,7 +44,7 @@ class Reading:
         return [request.view(with_config=False) for request in requests]
 
     async def sync_all(self, requests: Sequence[Request]) -> list[RequestView]:
-        """The same; a request that is released meanwhile has ended, too."""
+        """Wait until these requests have ended or were released."""
         with _readers(requests):
             for request in requests:
                 with suppress(NotFound):
@@ -54,15 +54,15 @@ class Reading:
     async def get(
         self, request: Request, index: int, from_position: int | None, prompt_from: int | None, wait: float
     ) -> tuple[RequestView, Elements | None]:
-        """The request, after at most `wait` seconds for something unread at a position or for the end; and that.
+        """Return a request, after at most `wait` seconds for something unread at a position or for the end; and that.
 
         Args:
-            prompt_from: place in the prompt from which what is told of it is in the view; None: it is not.
+            prompt_from: index in the prompt from which its log-probabilities are in the view; None: they are not.
 
         Raises:
             NotFound: no such sequence, or the request was released meanwhile.
             OutOfRange: a position is outside the log, or the prompt.
-            InvalidArgument: an index without a position, a wait that is no time, or a prompt of which nothing is told.
+            InvalidArgument: an index without a position, a wait that is no time, or a prompt that has no log.
         """
         if from_position is None and index:
             raise InvalidArgument.field("index", f"= {index} needs from_position")
@@ -72,7 +72,7 @@ class Reading:
         if from_position is not None:
             log.check_position(from_position)
         if prompt_from is not None:
-            asked_log(request.prompt).check_position(prompt_from)
+            require_prompt_log(request.prompt).check_position(prompt_from)
         with _readers([request]):  # One that does not wait was there, too: the lease begins anew.
             if wait > 0:
                 waited = request.wait_end() if from_position is None else log.wait(from_position)
@@ -83,7 +83,7 @@ class Reading:
         view = request.view(with_config=True)
         if prompt_from is not None:
             left = MAX_READ_BYTES - (log.message_bytes(elements) if elements else 0)  # One answer, one limit.
-            view = replace(view, prompt_logprobs=asked_log(request.prompt).read(prompt_from, left))
+            view = replace(view, prompt_logprobs=require_prompt_log(request.prompt).read(prompt_from, left))
         return view, elements
 
     def follow(self, request: Request, index: int, from_position: int) -> AsyncGenerator[ReadResult, None]:
@@ -96,20 +96,20 @@ class Reading:
         return self._follow(request, index, from_position)
 
     async def generated(self, request: Request) -> AsyncGenerator[tuple[int, ReadResult], None]:
-        """As `follow_all`, and before each result what is told of the prompt since the one before.
+        """Yield as `follow_all`, and before each result what is new in the log of the prompt.
 
         That is all of it before the first token; a sequence may end while the prompt is still being computed.
         """
-        told = 0
+        sent = 0
         async with aclosing(self.follow_all(request)) as results:
             async for index, result in results:
-                for piece in () if request.prompt is None else request.prompt.pieces(told):
-                    told = piece.position + len(piece.token_ids)
+                for piece in () if request.prompt is None else request.prompt.pieces(sent):
+                    sent = piece.position + len(piece.token_ids)
                     yield index, ReadResult(GenerateStatus.INIT, prompt=piece)
                 yield index, result
 
     async def follow_all(self, request: Request) -> AsyncGenerator[tuple[int, ReadResult], None]:
-        """Everything of all sequences, as it comes, each with its index."""
+        """Yield everything of all sequences, as it comes, each with its index."""
         streams = [self._follow(request, sequence.index, 0) for sequence in request.sequences]
         waiting = {asyncio.ensure_future(anext(stream)): index for index, stream in enumerate(streams)}
         try:
@@ -128,7 +128,7 @@ class Reading:
 
     async def _follow(self, request: Request, index: int, position: int) -> AsyncGenerator[ReadResult, None]:
         log = request.sequence(index).log
-        self._deliveries.begin()
+        self._streams.begin()
         try:
             with _readers([request]):
                 while True:
@@ -142,36 +142,36 @@ class Reading:
                     if result.elements is not None:
                         position += len(result.elements.token_ids)
         finally:
-            self._deliveries.end()
+            self._streams.end()
 
 
 def page_of(requests: Sequence[Request], page_size: int, page_token: str) -> tuple[list[RequestView], str]:
-    """A page of requests, those that arrived last first, and the token of the next page ("" after the last).
+    """Return a page of requests, those that arrived last first, and the token of the next page ("" after the last).
 
     Raises:
         InvalidArgument: the size is out of range, or the token was never given.
     """
     if not 0 <= page_size <= MAX_PAGE:
         raise InvalidArgument.field("page_size", f"= {page_size} is out of range; allowed: 0 to {MAX_PAGE}")
-    left = sorted(_after(requests, page_token), key=_place, reverse=True)
+    left = sorted(_after(requests, page_token), key=_order, reverse=True)
     page = left[: page_size or DEFAULT_PAGE]
-    following = "{}-{}".format(*page[-1].place) if len(left) > len(page) else ""
+    following = "{}-{}".format(*page[-1].order) if len(left) > len(page) else ""
     return [request.view(with_config=False) for request in page], following
 
 
 def _after(requests: Sequence[Request], page_token: str) -> Sequence[Request]:
-    """Those that come after a page."""
+    """Return those that come after a page."""
     if not page_token:
         return requests
     parts = _TOKEN.fullmatch(page_token)
     if parts is None:
         raise InvalidArgument.field("page_token", f"= {page_token!r} is no token of an earlier page")
     last = int(parts["arrival"]), int(parts["serial"])
-    return [request for request in requests if request.place < last]
+    return [request for request in requests if request.order < last]
 
 
-def _place(request: Request) -> tuple[int, int]:
-    return request.place
+def _order(request: Request) -> tuple[int, int]:
+    return request.order
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Requests by handle and by the id that their client chose."""
+"""The requests of an engine, by handle and by the id that their client chose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 from headrace_engine.engine.requests.leases import Leases
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.requests.start_keys import Key, StartKeys, was_released
-from headrace_engine.engine.requests.timer_queue import Alarms
+from headrace_engine.engine.requests.timer_queue import TimerQueue
 from headrace_engine.engine.results.budget import ResultBudget
 from headrace_engine.engine.results.statistics import Clock
 from headrace_engine.errors import NotFound
@@ -25,12 +25,12 @@ _log = logging.getLogger(__name__)
 _HANDLE = re.compile(r".*/(?P<instance>[0-9a-f]{16})/(?P<request>[0-9a-f]{32})", re.DOTALL)
 
 
-class RequestBook:
+class RequestRegistry:
     """All requests of one engine instance.
 
     Args:
         engine: the engine's name, first part of its handles.
-        instance_id: second part, 16 hexadecimal digits; tells handles of an earlier start of the engine apart.
+        instance_id: second part, 16 hexadecimal digits; differs in handles of an earlier start of the engine.
 
     Attributes:
         keys: of the starts that had a request_id.
@@ -44,7 +44,7 @@ class RequestBook:
         self._instance_id = instance_id
         self.keys = StartKeys(clock)
         self.leases = Leases(clock, self._expire)
-        self.deadlines: Alarms[Request] = Alarms(clock, _end_late)
+        self.deadlines: TimerQueue[Request] = TimerQueue(clock, _end_late)
         self.budget = ResultBudget()
         self._requests: dict[str, Request] = {}
         self._owned: dict[str, dict[str, Request]] = {}
@@ -55,11 +55,11 @@ class RequestBook:
         return iter(list(self._requests.values()))
 
     def new_handle(self) -> str:
-        """A handle that nobody can guess."""
+        """Return a handle that nobody can guess."""
         return self._prefix + secrets.token_hex(16)
 
     def new_serial(self) -> int:
-        """A number that orders requests by arrival."""
+        """Return a number that orders requests by arrival."""
         self._serial += 1
         return self._serial
 
@@ -79,7 +79,7 @@ class RequestBook:
         self.deadlines.close()
 
     def find(self, handle: str, owner: str) -> Request:
-        """The request of a handle; the first part of the handle is not looked at.
+        """Return the request of a handle; the first part of the handle is not looked at.
 
         Raises:
             NotFound: ENGINE_LOST if another instance gave the handle; UNKNOWN_REQUEST if it is unknown, released, or
@@ -97,7 +97,7 @@ class RequestBook:
         raise NotFound(text, metadata={"handle": handle})
 
     def find_or_none(self, handle: str, owner: str) -> Request | None:
-        """The request of a handle, or None where `find` would raise."""
+        """Return the request of a handle, or None where `find` would raise."""
         parts = _HANDLE.fullmatch(handle)
         if parts is None or parts["instance"] != self._instance_id:
             return None
@@ -105,7 +105,7 @@ class RequestBook:
         return request if request is not None and request.owner == owner else None
 
     def find_by_id(self, request_id: str, owner: str) -> Request:
-        """The request that a client gave this id; of several hand-overs the highest.
+        """Return the request that a client gave this id; of several hand-overs the highest.
 
         Raises:
             NotFound: there is none. Where one was released and its key is remembered, the metadata has its "handle" and
@@ -117,7 +117,7 @@ class RequestBook:
         return found[max(found)]
 
     async def find_either(self, handle: str | None, request_id: str | None, owner: str) -> Request:
-        """The request of a handle, or without one that of the id that its client gave it, once its start is over.
+        """Return the request of a handle, or without one that of its client's id, once its start is over.
 
         Raises:
             NotFound: as `find` and `find_by_id`.
@@ -128,7 +128,7 @@ class RequestBook:
         return self.find_by_id(request_id or "", owner)
 
     def of_owner(self, owner: str, model_name: str = "") -> list[Request]:
-        """The owner's requests, to one model or ("") to all, in order of arrival."""
+        """Return the owner's requests, to one model or ("") to all, in order of arrival."""
         owned = self._owned.get(owner, {}).values()
         return [request for request in owned if model_name in ("", request.accepted.model_name)]
 

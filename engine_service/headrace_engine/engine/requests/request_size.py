@@ -12,7 +12,7 @@ from headrace_engine.engine.config.stop_fields import stop_size
 from headrace_engine.generation_config import GenerationConfig
 
 ID_BYTES = 40
-"""Bytes of an id in a tuple: its place, and the number."""
+"""Bytes of an id in a tuple: its pointer, and the number."""
 
 _SYMBOL_BYTES = 48
 """Bytes of a character or id of a stop in the finders: 20 in each of two, and a margin."""
@@ -32,7 +32,7 @@ _ENTRY_BYTES = 130
 """Bytes of an entry of a mapping of numbers."""
 
 PLAIN_BYTES = 1024
-"""What every request has: a short prompt, and a config of numbers. Its logs' SEQUENCE_BYTES have room for it."""
+"""What every request has: a short prompt, and a config of numbers. Its logs' SEQUENCE_BYTES cover it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def held_bytes(value: Any) -> int:
 
 
 def _entry_bytes(value: Sequence[Any]) -> int:
-    """Bytes of what a sequence holds. Texts and lists of numbers are many: they are measured as one."""
+    """Return the bytes of what a sequence holds. Texts and lists of numbers are many: they are measured as one."""
     kinds = set(map(type, value))
     if kinds <= {int, float, bool}:
         return _NUMBER_BYTES * len(value)

@@ -1,4 +1,4 @@
-"""Requests and their sequences: what happened to them, what they brought, and who is there for them."""
+"""Requests and their sequences: what happened to them, what is reserved for them, and who is there for them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Request:
 
     @property
     def prompt(self) -> PromptLog | None:
-        """What is told of its prompt; None: it did not ask."""
+        """The log of its prompt; None: it did not ask for one."""
         return self.sequences[0].prompt
 
     @property
@@ -70,8 +70,8 @@ class Request:
         return all(sequence.log.end is not None for sequence in self.sequences)
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Its place in lists: by arrival in nanoseconds, a hand-over by that of its first start; then by number.
+    def order(self) -> tuple[int, int]:
+        """Its order in lists: by arrival in nanoseconds, a hand-over by that of its first start; then by number.
 
         Whoever joins the lists of several engines sees the arrivals alone, so nothing else may come first.
         """
@@ -127,7 +127,7 @@ class Request:
             self.model.end(sequence, reason)
 
     def sequence(self, index: int) -> Sequence:
-        """A sequence by its number.
+        """Return a sequence by its number.
 
         Raises:
             NotFound: the request has no such sequence.
@@ -137,7 +137,7 @@ class Request:
         return self.sequences[index]
 
     def view(self, *, with_config: bool) -> RequestView:
-        """The request as it stands; without its sequences, until they have been chosen among candidates."""
+        """Return the request as it stands; without its sequences, until they have been chosen among candidates."""
         accepted = self.accepted if with_config else replace(self.accepted, effective_config=None)
         sequences = () if self._candidates else tuple(sequence.view() for sequence in self.sequences)
         return RequestView(accepted, sequences, self.readers, self.lease_expires)

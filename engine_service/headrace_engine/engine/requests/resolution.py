@@ -14,8 +14,8 @@ from headrace_engine.engine.formats.frames import Verdict
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.models.prepare import Prepared
 from headrace_engine.engine.requests.resume import check_delivered
-from headrace_engine.engine.requests.start_sequences import asked_of
-from headrace_engine.engine.results.token_details import Asked
+from headrace_engine.engine.requests.start_sequences import detail_options
+from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.engine.text.stopping import Decoder
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
@@ -54,7 +54,7 @@ class Resolved:
         guided: its grammar, and what it costs.
         decoding: makes a decoder of a sequence's text.
         resumed: what another engine delivered, for each sequence.
-        asked: the details that readers get of each token.
+        options: the details that readers get of each token.
         warnings: all of them.
     """
 
@@ -64,7 +64,7 @@ class Resolved:
     guided: Verdict
     decoding: Callable[[], Decoder]
     resumed: list[ResumedSequence]
-    asked: Asked
+    options: DetailOptions
     warnings: tuple[ConfigWarning, ...]
 
 
@@ -75,18 +75,18 @@ async def tokenize(start: Start, prepared: Prepared) -> Prompt:
         InvalidArgument: naming field, value and range.
     """
     request, model = start.request, start.model
-    asked, special = request.prompt, request.add_special_tokens
+    prompt, special = request.prompt, request.add_special_tokens
     vocab_size, max_length = model.effective.vocab_size, model.effective.config.max_length or 0
-    if isinstance(asked, str | Chat):
-        found = await prepared.text.tokenize(asked, special, max_length, request.party)
+    if isinstance(prompt, str | Chat):
+        found = await prepared.text.tokenize(prompt, special, max_length, request.party)
         ids = found.token_ids
         prepared.text.check_known(ids)
         check_prompt(ids, vocab_size, max_length, model.name)
         return Prompt(tuple(ids), found.warnings)
     if special is not None:
         raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
-    check_prompt(asked, vocab_size, max_length, model.name, prepared.holes)
-    return Prompt(tuple(asked), ())
+    check_prompt(prompt, vocab_size, max_length, model.name, prepared.holes)
+    return Prompt(tuple(prompt), ())
 
 
 async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Resolved:
@@ -109,7 +109,7 @@ async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Re
         guided,
         decoding,
         check_delivered(request, generation, effective.vocab_size, length, holes),
-        asked_of(generation, prepared),
+        detail_options(generation, prepared),
         (*prompt.warnings, *generation.warnings, *suspicious, *_not_applied(prepared, request.config)),
     )
 

@@ -60,23 +60,23 @@ def check_handover(request: StartRequest) -> None:
     if not indices or len(set(indices)) < len(indices):
         text = f"are those of {indices or 'no sequence'}; allowed: at least one, and each sequence once"
         raise InvalidArgument.field("resume.sequences", text)
-    for place, resumed in enumerate(request.resume):
+    for number, resumed in enumerate(request.resume):
         if resumed.stat is not None:
-            check(resumed.stat, _STAT, f"resume.sequences[{place}].stat.")
+            check(resumed.stat, _STAT, f"resume.sequences[{number}].stat.")
 
 
 def check_delivered(
     request: StartRequest, generation: Generation, vocab_size: int, prompt_length: int, holes: Collection[int] = ()
 ) -> list[ResumedSequence]:
-    """What was delivered of each sequence, by index; nothing where the request is no hand-over.
+    """Return what was delivered of each sequence, by index; nothing where the request is no hand-over.
 
     Raises:
         InvalidArgument: no engine can have delivered that.
     """
     count = generation.effective.n or 1
     found = [ResumedSequence(index) for index in range(count)]
-    for place, resumed in enumerate(request.resume or ()):
-        path = f"resume.sequences[{place}]"
+    for number, resumed in enumerate(request.resume or ()):
+        path = f"resume.sequences[{number}]"
         if resumed.index >= count:
             text = f"= {resumed.index} is out of range; the request has {count} sequence(s), from index 0 on"
             raise InvalidArgument.field(f"{path}.index", text)
@@ -86,18 +86,18 @@ def check_delivered(
     return found
 
 
-def _check_one(resumed: ResumedSequence, place: str, generation: Generation, prompt_length: int) -> None:
-    path, ids = f"{place}.delivered_ids", resumed.delivered_ids
+def _check_one(resumed: ResumedSequence, field: str, generation: Generation, prompt_length: int) -> None:
+    path, ids = f"{field}.delivered_ids", resumed.delivered_ids
     if len(ids) > generation.max_new:
         raise InvalidArgument.field(path, f"has {len(ids)} ids; the request generates at most {generation.max_new}")
-    ends = [place for place, token_id in enumerate(ids[:-1]) if token_id in generation.eos_ids]
+    ends = [position for position, token_id in enumerate(ids[:-1]) if token_id in generation.eos_ids]
     if ends:
         text = f"goes on after id {ids[ends[0]]} at position {ends[0]}, which ends the sequence"
         raise InvalidArgument.field(path, text)
     cached = resumed.stat.context_cached_length if resumed.stat is not None else None
     if cached is not None and cached > prompt_length:
         text = f"= {cached} is out of range; the prompt has {prompt_length} tokens"
-        raise InvalidArgument.field(f"{place}.stat.context_cached_length", text)
+        raise InvalidArgument.field(f"{field}.stat.context_cached_length", text)
 
 
 def read_delivered(decoder: Decoder, resumed: ResumedSequence, request: StartRequest) -> None:
@@ -108,14 +108,14 @@ def read_delivered(decoder: Decoder, resumed: ResumedSequence, request: StartReq
     """
     for position, token_id in enumerate(resumed.delivered_ids):
         if decoder.stop is not None:
-            place = [each.index for each in request.resume or ()].index(resumed.index)
+            number = [each.index for each in request.resume or ()].index(resumed.index)
             text = f"goes on after position {position - 1}, where {decoder.stop.text!r} stops the sequence"
-            raise InvalidArgument.field(f"resume.sequences[{place}].delivered_ids", text)
+            raise InvalidArgument.field(f"resume.sequences[{number}].delivered_ids", text)
         decoder.push(token_id)
 
 
 def resumed_times(times: SequenceTimes, request: StartRequest, resumed: ResumedSequence) -> SequenceTimes:
-    """The same times, with the first ones of a hand-over kept and its counts going on."""
+    """Return the same times, with the first ones of a hand-over kept and its counts going on."""
     if request.resume is not None:
         kept = resumed.stat or RequestStat()
         # One whose end was not delivered ends here, and not when it did elsewhere.
@@ -126,7 +126,7 @@ def resumed_times(times: SequenceTimes, request: StartRequest, resumed: ResumedS
 
 
 def reason_of_end(resumed: ResumedSequence, generation: Generation, stop: StopMatch | None) -> FinishReason:
-    """Why a sequence whose end was delivered had ended, as far as its ids tell: else it counts as stopped."""
+    """Return why a sequence whose end was delivered had ended, as far as its ids tell: else it counts as stopped."""
     ids = resumed.delivered_ids
     if stop is not None:
         return FinishReason.STOP_WORD

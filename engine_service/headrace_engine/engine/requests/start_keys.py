@@ -22,11 +22,11 @@ KEY_MEMORY = 600.0
 
 
 SMALL = 4096
-"""Bytes of a config that is told again after the release. Of a larger one the digest of the content must do."""
+"""Bytes of a config that still answers a retry after the release. Of a larger one the digest of the content must do."""
 
 
 class Key(NamedTuple):
-    """What a start is told by when it comes again."""
+    """What identifies a start when it comes again."""
 
     owner: str
     request_id: str
@@ -66,7 +66,7 @@ class StartKeys:
         return sum(map(len, self._starts.values())) + len(self._by_age)
 
     def begun(self, key: Key, content: bytes) -> asyncio.Future[AcceptedRequest] | None:
-        """The answer of an earlier start with this key, or the one in progress; None: there was none.
+        """Return the answer of an earlier start with this key, or the one in progress; None: there was none.
 
         Raises:
             AlreadyExists: the earlier start had other content.
@@ -98,7 +98,7 @@ class StartKeys:
         self._by_age.append(owned)
 
     def latest(self, owner: str, request_id: str) -> AcceptedRequest | None:
-        """What the start with this id was answered, of several hand-overs the highest, whether released or not."""
+        """Return the answer of the start with this id, released or not; of several hand-overs the highest."""
         self._forget()
         starts = self._starts.get((owner, request_id), {}).values()
         answers = [start.answer.result() for start in starts if _was_accepted(start.answer)]
@@ -155,13 +155,13 @@ class StartKeys:
 
 
 def was_released(answer: AcceptedRequest, request_id: str) -> NotFound:
-    """What is told of a request whose key is remembered after its release."""
+    """Return the error for a request whose key is remembered after its release."""
     metadata = {"handle": answer.handle, "handover": str(answer.handover)}
     return NotFound(f"the request with the id {request_id!r} was released", metadata=metadata)
 
 
 def _short(answer: asyncio.Future[AcceptedRequest]) -> AcceptedRequest:
-    """An answer without a long config: its request is gone, and nobody's room has place for it."""
+    """Return an answer without a long config: its request is gone, and it counts to nobody's budget."""
     accepted = answer.result()
     if accepted.effective_config is None or held_bytes(accepted.effective_config) <= SMALL:
         return accepted

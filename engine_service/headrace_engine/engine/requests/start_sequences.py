@@ -17,7 +17,7 @@ from headrace_engine.engine.results.prompt_log import PromptLog
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes
-from headrace_engine.engine.results.token_details import Asked
+from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.engine.text.stopping import Decoder
 from headrace_engine.generation_config import GenerationConfig, InterruptPolicy
 from headrace_engine.request_types import ResumedSequence, StartRequest
@@ -62,11 +62,13 @@ class NewSequences:
         return self.shown if self.best_of is None else self.best_of.candidates
 
 
-def asked_of(generation: Generation, prepared: Prepared) -> Asked:
+def detail_options(generation: Generation, prepared: Prepared) -> DetailOptions:
     """Return which details readers get of each token."""
     config, spec = generation.effective, prepared.files.spec
     top_count = min(config.top_logprobs or 0, spec.vocab_size)
-    return Asked(bool(config.logprobs), top_count, spec.hidden_size * bool(config.enable_tensors_from_model_inference))
+    return DetailOptions(
+        bool(config.logprobs), top_count, spec.hidden_size * bool(config.enable_tensors_from_model_inference)
+    )
 
 
 def open_sequences(
@@ -97,7 +99,7 @@ class SequencePlan:
     """What the sequences of a request are made of.
 
     Attributes:
-        asked: the details that readers get of each token.
+        options: the details that readers get of each token.
         openings: what each sequence that readers see begins with.
         decoding: makes a decoder.
         new_times: makes the times of a sequence that begins here.
@@ -105,20 +107,20 @@ class SequencePlan:
 
     request: StartRequest
     config: GenerationConfig
-    asked: Asked
+    options: DetailOptions
     openings: list[Opening]
     decoding: Callable[[], Decoder]
     new_times: Callable[[], SequenceTimes]
 
     @property
     def selects(self) -> bool:
-        """Candidates are computed, in the place of the sequences that readers see."""
+        """Candidates are computed instead of the sequences that readers see."""
         return has_candidates(self.config) and any(opening.open for opening in self.openings)
 
     @property
-    def computed_asked(self) -> Asked:
+    def computed_options(self) -> DetailOptions:
         """The details that are kept of each token that is computed: candidates are ranked by log-probabilities."""
-        return replace(self.asked, logprobs=True) if self.selects else self.asked
+        return replace(self.options, logprobs=True) if self.selects else self.options
 
     @property
     def count(self) -> int:
@@ -140,7 +142,7 @@ def new_sequences(model: Model, plan: SequencePlan, prompt: PromptLog | None, re
     shown = [_shown(model, plan, opening, prompt) for opening in plan.openings]
     best_of = BestOf(shown, 1.0 if plan.config.length_penalty is None else plan.config.length_penalty)
     for index, reservation in enumerate(reserved.logs):
-        key, log = model.outputs.new_key(), ResultLog(plan.computed_asked)
+        key, log = model.outputs.new_key(), ResultLog(plan.computed_options)
         decoder, times = plan.decoding(), plan.new_times()
         best_of.add(Candidate(index, key, log, decoder, times, best_of, prompt, reservation, reserved.payload))
     return NewSequences(shown, plan.openings, best_of)
@@ -159,7 +161,7 @@ def _shown(
     return Sequence(
         one.index,
         model.outputs.new_key(),
-        ResultLog(plan.asked, delivered=one.delivered_ids),
+        ResultLog(plan.options, delivered=one.delivered_ids),
         opening.decoder,
         resumed_times(plan.new_times(), plan.request, one),
         prompt=prompt,

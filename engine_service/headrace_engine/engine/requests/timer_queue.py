@@ -1,4 +1,4 @@
-"""Looking at things when their time has come."""
+"""A timer queue."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _LONGEST_LOOK = 1.0
 """Seconds between two looks at least and at most: the clock may be set meanwhile."""
 
 
-class Alarms(Generic[Item]):
-    """Keeps items with the times at which they are due, each once, and rings for those whose time has come.
+class TimerQueue(Generic[Item]):
+    """Items with the times at which they are due, each once.
 
     Args:
-        ring: called with an item that is due; it is kept no more, and may be set anew.
+        on_due: called with an item that is due and the time; it is kept no more, and may be set anew.
     """
 
-    def __init__(self, clock: Clock, ring: Callable[[Item, float], None]) -> None:
+    def __init__(self, clock: Clock, on_due: Callable[[Item, float], None]) -> None:
         self._clock = clock
-        self._ring = ring
+        self._on_due = on_due
         self._heap: list[tuple[float, int]] = []
         self._due: dict[int, tuple[float, Item]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -35,7 +35,7 @@ class Alarms(Generic[Item]):
         return len(self._due)
 
     def set(self, key: int, due: float, item: Item) -> None:
-        """Ring for an item at a time, if it is not to ring earlier already."""
+        """Keep an item until a time, unless it is due earlier already."""
         known = self._due.get(key)
         if known is not None and known[0] <= due:
             return
@@ -45,21 +45,21 @@ class Alarms(Generic[Item]):
             self._arm()
 
     def drop(self, key: int) -> None:
-        """Do not ring for this item, and let it be freed."""
+        """Forget an item, and let it be freed."""
         self._due.pop(key, None)
         if len(self._heap) > 2 * len(self._due) + 64:  # Far times of items that are long gone.
             self._heap = [(due, key) for key, (due, _) in self._due.items()]
             heapq.heapify(self._heap)
 
     def sweep(self) -> None:
-        """Ring for everything that is due."""
+        """Call on_due with everything that is due."""
         now = self._clock()
         for item in self._take(now):
-            self._ring(item, now)
+            self._on_due(item, now)
         self._arm()
 
     def close(self) -> None:
-        """Ring no more."""
+        """Stop: nothing is due any more."""
         self._closed = True
         self._disarm()
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from headrace_engine.engine.results.token_details import NOTHING, Asked
+from headrace_engine.engine.results.token_details import NOTHING, DetailOptions
 from headrace_engine.errors import InvalidArgument, ResourceExhausted, quoted
 
 TOKEN_BYTES = 128
@@ -20,9 +20,9 @@ Tenant = tuple[str, str]
 """Owner and model."""
 
 
-def log_bytes(tokens: int, asked: Asked = NOTHING) -> int:
+def log_bytes(tokens: int, options: DetailOptions = NOTHING) -> int:
     """Return the bytes that a log of so many tokens takes at most, with what is asked for about each."""
-    return SEQUENCE_BYTES + tokens * (TOKEN_BYTES + asked.kept_bytes)
+    return SEQUENCE_BYTES + tokens * (TOKEN_BYTES + options.kept_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Need:
     Attributes:
         tokens: of the longest log.
         count: logs.
-        asked: about each token.
+        options: about each token.
         payload: bytes of what the request sent, and of what was made of it: config, prompt, stops, rules.
         payload_ended: of these, bytes that stay after its end.
         payload_field: what takes most of that.
@@ -43,7 +43,7 @@ class Need:
 
     tokens: int
     count: int = 1
-    asked: Asked = NOTHING
+    options: DetailOptions = NOTHING
     prompt_bytes: int = 0
     prompt_tops: int = 0
     count_field: str = "n"
@@ -54,7 +54,7 @@ class Need:
     @property
     def bytes(self) -> int:
         """Of all of them."""
-        return self.count * log_bytes(self.tokens, self.asked) + self.prompt_bytes + self.payload
+        return self.count * log_bytes(self.tokens, self.options) + self.prompt_bytes + self.payload
 
     @property
     def text(self) -> str:
@@ -64,21 +64,21 @@ class Need:
     @property
     def extras(self) -> list[tuple[int, str, object]]:
         """What it would do without, most bytes first: bytes, field of the config, value."""
-        tokens, asked = self.count * self.tokens, self.asked
+        tokens, options = self.count * self.tokens, self.options
         found: list[tuple[int, str, object]] = [
             (self.prompt_bytes, "prompt_logprobs", self.prompt_tops),
-            (tokens * asked.top_bytes, "top_logprobs", asked.top_count),
-            (tokens * asked.vector_bytes, "enable_tensors_from_model_inference", True),
+            (tokens * options.top_bytes, "top_logprobs", options.top_count),
+            (tokens * options.vector_bytes, "enable_tensors_from_model_inference", True),
         ]
         return sorted((extra for extra in found if extra[0]), key=lambda extra: extra[0], reverse=True)
 
     def most(self, limit: int) -> int:
         """Return how many tokens of each log so many bytes hold, at most."""
         left = (limit - replace(self, tokens=0).bytes) // self.count
-        return max(0, left // (log_bytes(1, self.asked) - SEQUENCE_BYTES))
+        return max(0, left // (log_bytes(1, self.options) - SEQUENCE_BYTES))
 
     def refusal(self, limit: int) -> InvalidArgument:
-        """Why that is too much for so many bytes, by the field that is to blame.
+        """Return why that is too much for so many bytes, by the field that is to blame.
 
         That is what takes most of what could be left out, where nothing else needs to change or no token would fit.
         """
@@ -105,16 +105,16 @@ class Need:
 class Reservation:
     """Bytes that a log may take, until they are given back."""
 
-    def __init__(self, budget: ResultBudget, tenant: Tenant, size: int, asked: Asked = NOTHING) -> None:
+    def __init__(self, budget: ResultBudget, tenant: Tenant, size: int, options: DetailOptions = NOTHING) -> None:
         self._budget = budget
-        self._asked = asked
+        self._options = options
         self._tenant = tenant
         self._size = 0
         self._resize(size)
 
     def settle(self, tokens: int) -> None:
         """Free what the log of a sequence did not need, which has ended with so many tokens."""
-        self.shrink(log_bytes(tokens, self._asked))
+        self.shrink(log_bytes(tokens, self._options))
 
     def shrink(self, size: int) -> None:
         """Keep no more than this from now on."""
@@ -199,8 +199,8 @@ class ResultBudget:
                 reason="RESULTS_FULL",
                 retry_after=delay,
             )
-        log_size = log_bytes(need.tokens, need.asked)
-        logs = [Reservation(self, tenant, log_size, need.asked) for _ in range(need.count)]
+        log_size = log_bytes(need.tokens, need.options)
+        logs = [Reservation(self, tenant, log_size, need.options) for _ in range(need.count)]
         payload = PayloadReservation(Reservation(self, tenant, need.payload), need.count, need.payload_ended)
         return Reservations(logs, Reservation(self, tenant, need.prompt_bytes), payload)
 

@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_right
 from zlib import crc32
 
-from headrace_engine.engine.results.token_details import Asked, DetailLog, Top
+from headrace_engine.engine.results.token_details import DetailLog, DetailOptions, Top
 from headrace_engine.result_types import Elements, EndRecord, PrefixReuse, TokenDetails
 
 
@@ -16,19 +16,19 @@ class LogContents:
     Text belongs to the token that completed it, so what a reader sees depends on its position and on nothing else.
 
     Args:
-        asked: the details to keep of each token.
+        options: the details to keep of each token.
 
     Attributes:
         end: the end record, once there is one.
         prefix: cache use of the prompt, once known.
     """
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, options: DetailOptions) -> None:
         self._ids = array("I")
         self._checksums = array("I")
         self._texts: list[str] = []
         self._text_ends = array("Q")  # bytes of all text up to a token, itself included
-        self._details = DetailLog(asked) if asked else None
+        self._details = DetailLog(options) if options else None
         self.end: EndRecord | None = None
         self.prefix: PrefixReuse | None = None
 

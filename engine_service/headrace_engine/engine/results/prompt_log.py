@@ -102,7 +102,7 @@ def prompt_log_bytes(length: int, top_count: int) -> int:
     return length * 8 * (1 + top_count)
 
 
-def asked_log(log: PromptLog | None) -> PromptLog:
+def require_prompt_log(log: PromptLog | None) -> PromptLog:
     """Return the log of a request that has one.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headrace_engine.engine.results.log_contents import LogContents
-from headrace_engine.engine.results.token_details import NOTHING, TOKEN_BYTES, Asked, Top
+from headrace_engine.engine.results.token_details import NOTHING, TOKEN_BYTES, DetailOptions, Top
 from headrace_engine.errors import NotFound, OutOfRange
 from headrace_engine.result_types import Elements, EndRecord, GenerateStatus, PrefixReuse, ReadResult
 
@@ -33,24 +33,24 @@ class ResultLog:
     """What one sequence generated, and any number of readers of it, each with its own position.
 
     Args:
-        asked: what readers get of each token beside its id and text.
+        options: what readers get of each token beside its id and text.
         delivered: ids that another engine gave to the readers. They count, and cannot be read here.
 
     Attributes:
-        asked: the same.
+        options: the same.
         contents: what the sequence generated.
         released: its request was released; nobody may read it any more.
         first_position: where the log begins: the number of ids delivered elsewhere.
     """
 
-    def __init__(self, asked: Asked = NOTHING, *, delivered: Sequence[int] = ()) -> None:
-        self.asked = asked
-        self.contents = LogContents(asked)
+    def __init__(self, options: DetailOptions = NOTHING, *, delivered: Sequence[int] = ()) -> None:
+        self.options = options
+        self.contents = LogContents(options)
         for token_id in delivered:
             self.contents.append_delivered(token_id)
         self.first_position = len(delivered)
         self.released = False
-        fitting = _MAX_READ_DETAILS // max(1, asked.message_bytes - TOKEN_BYTES)
+        fitting = _MAX_READ_DETAILS // max(1, options.message_bytes - TOKEN_BYTES)
         self._read_tokens = max(1, min(MAX_READ_TOKENS, fitting))
         self._waiters: set[asyncio.Future[None]] = set()
         self._followers: dict[Follower, None] = {}
@@ -96,7 +96,7 @@ class ResultLog:
 
     def show(self, contents: LogContents) -> None:
         """Let readers go on in what another sequence generated, whose log hands it over."""
-        if not self.asked.logprobs:  # Kept to rank the sequence, and for no reader.
+        if not self.options.logprobs:  # Kept to rank the sequence, and for no reader.
             contents.drop_logprobs()
         self.contents = contents
 
@@ -165,7 +165,7 @@ class ResultLog:
 
     def message_bytes(self, elements: Elements) -> int:
         """Return the bytes of some of its tokens in a message, at most."""
-        return len(elements.text.encode()) + len(elements.token_ids) * self.asked.message_bytes
+        return len(elements.text.encode()) + len(elements.token_ids) * self.options.message_bytes
 
     async def wait(self, position: int) -> None:
         """Wait until something is unread at a position.
@@ -191,7 +191,7 @@ class ResultLog:
             await self.wait(len(self))
 
     def _stop(self, position: int) -> int:
-        """Where a read from a position ends."""
+        """Return where a read from a position ends."""
         by_text = self.contents.stop_of_text(position, MAX_READ_TEXT)
         return min(len(self), position + self._read_tokens, max(by_text, position + 1))
 

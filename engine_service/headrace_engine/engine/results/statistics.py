@@ -21,7 +21,7 @@ WINDOW = 10.0
 
 
 def percentile(values: list[float], share: float) -> float | None:
-    """The smallest value that `share` of all values do not exceed; None of no values."""
+    """Return the smallest value that `share` of all values do not exceed; None of no values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -33,7 +33,7 @@ class SequenceTimes:
     """What happened to one sequence, and when.
 
     Attributes:
-        kept: what an engine before this one told of it: first times are kept, counts go on.
+        kept: what an engine before this one reported of it: first times are kept, counts go on.
     """
 
     arrival: float
@@ -57,7 +57,7 @@ class SequenceTimes:
         self.last_token = now
 
     def stat(self, generated: int) -> RequestStat:
-        """The statistics so far."""
+        """Return the statistics so far."""
         kept, gaps = self.kept, self.gaps.tolist()
         arrival = self.arrival if kept.arrival_time is None else kept.arrival_time
         scheduled = _first(kept.scheduled_time, self.scheduled)

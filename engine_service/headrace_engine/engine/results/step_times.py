@@ -47,7 +47,7 @@ class StepTimes:
         known.time = now
 
     def time_of(self, tokens: int) -> float:
-        """Seconds that a step of so many tokens takes at least; 0 where no such step, and no smaller one, was seen."""
+        """Return seconds that a step of so many tokens takes at least; 0 where none that small was seen."""
         size, oldest = tokens.bit_length(), self._clock() - MEMORY
         fresh = (each for each, known in self._classes.items() if each <= size and known.time >= oldest)
         nearest = max(fresh, default=None)
@@ -57,6 +57,6 @@ class StepTimes:
         return known.seconds * min(1.0, tokens / known.tokens)
 
     def time_of_all(self, tokens: int, most: int) -> float:
-        """Seconds that so many tokens take at least, in steps of at most `most`."""
+        """Return seconds that so many tokens take at least, in steps of at most `most`."""
         whole, rest = divmod(tokens, most)
         return whole * self.time_of(most) + (self.time_of(rest) if rest else 0.0)

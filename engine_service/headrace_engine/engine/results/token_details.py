@@ -1,4 +1,4 @@
-"""What is told about each token beside its id and text, for the requests that ask."""
+"""Details of each token beside its id and text, for the requests that ask for them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Top = tuple[list[int], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request asks about each token.
+class DetailOptions:
+    """The details of each token that a request asks for.
 
     Attributes:
         top_count: most likely ids.
@@ -60,14 +60,14 @@ class Asked:
         return TOKEN_BYTES * (1 + self.top_count) + vectors
 
 
-NOTHING = Asked()
+NOTHING = DetailOptions()
 
 
 class DetailLog:
     """Details of a sequence's tokens, from the first on."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, options: DetailOptions) -> None:
+        self.options = options
         self._logprobs = array("f")
         self._top_ids = array("I")
         self._top_logprobs = array("f")
@@ -75,36 +75,36 @@ class DetailLog:
 
     def add(self, logprob: float | None, top: Top | None, vectors: bytes) -> None:
         """Those of the next token, as far as they are asked for."""
-        if self.asked.logprobs:
+        if self.options.logprobs:
             self._logprobs.append(math.nan if logprob is None else logprob)
-        if self.asked.top_count and top is not None:
+        if self.options.top_count and top is not None:
             self._top_ids.extend(top[0])
             self._top_logprobs.extend(top[1])
-        if self.asked.hidden_size:
+        if self.options.hidden_size:
             self._vectors.append(vectors)
 
     def skip(self) -> None:
         """The next token is known elsewhere; nobody reads its details here."""
-        count = self.asked.top_count
+        count = self.options.top_count
         self.add(0.0, ([0] * count, [0.0] * count), b"")
 
     def without_logprobs(self) -> Self | None:
-        """The same, where nobody but the engine asked for log-probabilities. None: nothing is left."""
-        asked = Asked(hidden_size=self.asked.hidden_size)
-        if not asked:
+        """Return the details without log-probabilities, which the engine alone asked for. None: nothing is left."""
+        options = DetailOptions(hidden_size=self.options.hidden_size)
+        if not options:
             return None
-        rest = type(self)(asked)
+        rest = type(self)(options)
         rest._vectors = self._vectors
         return rest
 
     def cut(self, start: int, stop: int) -> TokenDetails:
-        """Those of tokens start to stop."""
-        asked, count = self.asked, self.asked.top_count
+        """Return the details of tokens start to stop."""
+        options, count = self.options, self.options.top_count
         span = slice(start * count, stop * count)
         return TokenDetails(
-            token_logprobs=self._logprobs[start:stop].tolist() if asked.logprobs else None,
+            token_logprobs=self._logprobs[start:stop].tolist() if options.logprobs else None,
             top_logprobs=_tops(count, self._top_ids[span], self._top_logprobs[span]) if count else None,
-            tensors=_tensors(asked, self._vectors[start:stop]) if asked.hidden_size else None,
+            tensors=_tensors(options, self._vectors[start:stop]) if options.hidden_size else None,
         )
 
 
@@ -112,7 +112,7 @@ def _tops(count: int, ids: array[int], logprobs: array[float]) -> TopLogprobs:
     return TopLogprobs(count, ids.tolist(), logprobs.tolist())
 
 
-def _tensors(asked: Asked, vectors: list[bytes]) -> TokenTensors:
-    half = asked.vector_bytes // 2
+def _tensors(options: DetailOptions, vectors: list[bytes]) -> TokenTensors:
+    half = options.vector_bytes // 2
     embeddings = b"".join([both[:half] for both in vectors])
-    return TokenTensors(asked.hidden_size, embeddings, b"".join([both[half:] for both in vectors]))
+    return TokenTensors(options.hidden_size, embeddings, b"".join([both[half:] for both in vectors]))

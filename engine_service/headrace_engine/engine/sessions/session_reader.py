@@ -147,7 +147,7 @@ class Reader:
 
     def _tell_tokens(self, update: SessionUpdate, stop: int) -> None:
         start, rows = self._position, update.rows
-        token_bytes = self._log.asked.message_bytes
+        token_bytes = self._log.options.message_bytes
         stop, size = self._log.contents.fitting(start, stop, update.limit - update.size - ROW_BYTES, token_bytes)
         if stop == start:
             if rows.channels:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from headrace_proto.pure.shares import Shares
 
-from headrace_engine.engine.requests.open_streams import Deliveries
+from headrace_engine.engine.requests.open_streams import OpenStreams
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.sessions.load import LoadWatch
 from headrace_engine.engine.sessions.session import EngineSession
@@ -27,7 +27,7 @@ class Sessions:
         timers: None: the event loop's.
 
     Attributes:
-        deliveries: counts the open ones, and other streams of results.
+        streams: counts the open ones, and other streams of results.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Sessions:
         timers: Timers | None = None,
     ) -> None:
         self._find, self._loads, self._timers = find, loads, timers
-        self.deliveries = Deliveries()
+        self.streams = OpenStreams()
         self._open: set[EngineSession] = set()
         self._shares: Shares[EngineSession] = Shares(MAX_READERS)
         self._drained = False
@@ -50,7 +50,7 @@ class Sessions:
         timers = self._timers or asyncio.get_running_loop()
         session = EngineSession(self._find, LoadWatch(self._loads), timers, self._closed, self._shares)
         self._open.add(session)
-        self.deliveries.begin()
+        self.streams.begin()
         if self._drained:
             session.drain()
         return session
@@ -64,4 +64,4 @@ class Sessions:
     def _closed(self, session: EngineSession) -> None:
         if session in self._open:
             self._open.remove(session)
-            self.deliveries.end()
+            self.streams.end()

@@ -144,7 +144,7 @@ class Service:
         clock = asyncio.get_running_loop().time
         end = clock() + limit
         await self._engine.drain(limit)
-        await self._engine.sessions.deliveries.ended(max(0.0, end - clock()))
+        await self._engine.sessions.streams.ended(max(0.0, end - clock()))
 
     def _say_what_is_awaited(self) -> None:
         requests = self._engine.live_requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from headrace_engine.core.kv.block_pool import BlockPool, BooksError
+from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 
 
 def test_blocks_are_handed_out_once() -> None:
@@ -14,12 +14,12 @@ def test_blocks_are_handed_out_once() -> None:
     assert (pool.used, pool.cached, pool.free) == (2, 0, 1)
     assert pool.can_allocate(1)
     assert not pool.can_allocate(2)
-    pool.check_books([[0, 1]])
+    pool.check_integrity([[0, 1]])
 
 
 def test_taking_more_than_there_are_is_a_defect() -> None:
     pool = BlockPool(1, 16)
-    with pytest.raises(BooksError, match="2 blocks were taken where 1 are available"):
+    with pytest.raises(IntegrityError, match="2 blocks were taken where 1 are available"):
         pool.allocate(2)
 
 
@@ -33,10 +33,10 @@ def test_a_shared_block_is_freed_with_its_last_reference() -> None:
     [block] = pool.allocate(1)
     pool.share([block])
     pool.release([block])
-    pool.check_books([[block]])
+    pool.check_integrity([[block]])
     pool.release([block])
     assert pool.free == 2
-    pool.check_books([])
+    pool.check_integrity([])
 
 
 def test_a_kept_block_is_cached_until_evicted_and_reported() -> None:
@@ -51,7 +51,7 @@ def test_a_kept_block_is_cached_until_evicted_and_reported() -> None:
     assert evicted == []
     assert pool.allocate(1) == [first]
     assert evicted == [first]
-    pool.check_books([[first, second]])
+    pool.check_integrity([[first, second]])
 
 
 def test_cached_blocks_expire_by_age_and_used_ones_never() -> None:
@@ -74,7 +74,7 @@ def test_cached_blocks_expire_by_age_and_used_ones_never() -> None:
     pool.drop_before(3.0)
     assert evicted == [(old, 1.0), (new, 2.0)]
     assert (pool.used, pool.cached, pool.free) == (1, 1, 2)
-    pool.check_books([[used]])
+    pool.check_integrity([[used]])
 
 
 def test_eviction_is_by_last_use_and_from_the_tail_of_a_table() -> None:
@@ -110,7 +110,7 @@ def test_a_forgotten_block_is_free_once_it_is_unused() -> None:
     assert (pool.free, pool.cached) == (1, 0)
     pool.release([used])
     assert (pool.free, pool.cached) == (2, 0)
-    pool.check_books([])
+    pool.check_integrity([])
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_a_forgotten_block_is_free_once_it_is_unused() -> None:
     ],
     ids=["leaked", "held twice", "held and free", "freed too early", "never freed", "kept and free"],
 )
-def test_wrong_books_are_found(spoil: Callable[[BlockPool], None], tables: list[list[int]]) -> None:
+def test_a_wrong_state_is_found(spoil: Callable[[BlockPool], None], tables: list[list[int]]) -> None:
     pool = BlockPool(3, 16)
     pool.allocate(2)
-    pool.check_books([[0, 1]])
+    pool.check_integrity([[0, 1]])
     spoil(pool)
-    with pytest.raises(BooksError):
-        pool.check_books(tables)
+    with pytest.raises(IntegrityError):
+        pool.check_integrity(tables)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 from headrace_engine.core.kv import prefix_cache
-from headrace_engine.core.kv.block_pool import BlockPool, BooksError
+from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
 from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache, Scope
 from headrace_engine.core.steps.executor import StepFailed
@@ -252,8 +252,8 @@ def test_bc082_the_two_tiers_bound_what_is_remembered() -> None:
         pool.release(fill(pool, cache, [first, *range(10)], SCOPE))
         host.take_copies()
     assert len(cache) == 7 + 5, "the pool keeps a block for the ids that fill none"
-    pool.check_books([])
-    cache.check_books()
+    pool.check_integrity([])
+    cache.check_integrity()
 
 
 def test_a_host_block_filled_twice_in_a_step_is_copied_once() -> None:
@@ -263,7 +263,7 @@ def test_a_host_block_filled_twice_in_a_step_is_copied_once() -> None:
     table = pool.allocate(4)
     assert host.take_copies().to_host == [(table[-1], 0)]
     assert cache.find(Cursor(SCOPE, B), list(range(16))) == [pool.total]
-    cache.check_books()
+    cache.check_integrity()
 
 
 def test_an_evicted_block_can_be_fetched_before_it_has_left() -> None:
@@ -282,17 +282,17 @@ def test_an_evicted_block_can_be_fetched_before_it_has_left() -> None:
     ]
     assert [block for _, block in copies.to_pool] == blocks
     assert not host.take_copies()
-    pool.check_books([blocks])
-    cache.check_books()
+    pool.check_integrity([blocks])
+    cache.check_integrity()
 
 
 @pytest.mark.parametrize("what", ["unknown", "lost", "not copied"])
-def test_wrong_books_of_the_tier_are_found(what: str) -> None:
+def test_a_wrong_state_of_the_tier_is_found(what: str) -> None:
     host = HostTier(2)
     assert host.accept(7, 0.0) == 0
     if what != "not copied":
         host.take_copies()
     if what == "lost":
         host.reserve([0])
-    with pytest.raises(BooksError):
-        host.check_books([] if what == "unknown" else [0])
+    with pytest.raises(IntegrityError):
+        host.check_integrity([] if what == "unknown" else [0])

@@ -90,8 +90,8 @@ def test_bc076_colliding_keys_are_told_apart_by_ids_and_parents(monkeypatch: pyt
             assert contents[block] == (salt, tuple(ids[: (i + 1) * B]))
         table = fill(pool, cache, ids, replace(SCOPE, salt=salt))
         contents |= {block: (salt, tuple(ids[: (i + 1) * B])) for i, block in enumerate(table)}
-        pool.check_books([table])
-        cache.check_books()
+        pool.check_integrity([table])
+        cache.check_integrity()
         pool.release(table)
     assert found > 20, "no hits: nothing was tested"
     assert len(cache) <= 16
@@ -129,7 +129,7 @@ def test_equal_blocks_computed_at_once_are_known_once(pool: BlockPool, cache: Pr
     assert cache.find(Cursor(SCOPE, B), ids) == tables[0][:2]
     pool.release(tables[1])
     assert pool.cached == 0
-    pool.check_books([tables[0]])
+    pool.check_integrity([tables[0]])
 
 
 def test_a_tail_is_found_again_once_its_head_is_recomputed(pool: BlockPool, cache: PrefixCache) -> None:
@@ -140,8 +140,8 @@ def test_a_tail_is_found_again_once_its_head_is_recomputed(pool: BlockPool, cach
     new = fill(pool, cache, ids)
     assert cache.find(Cursor(SCOPE, B), ids) == new[:2]
     pool.release(new)
-    pool.check_books([])
-    cache.check_books()
+    pool.check_integrity([])
+    cache.check_integrity()
 
 
 def test_evicted_blocks_are_forgotten(pool: BlockPool, cache: PrefixCache) -> None:
@@ -149,7 +149,7 @@ def test_evicted_blocks_are_forgotten(pool: BlockPool, cache: PrefixCache) -> No
     table = pool.allocate(16)
     assert len(cache) == 0
     assert cache.find(Cursor(SCOPE, B), list(range(9))) == []
-    pool.check_books([table])
+    pool.check_integrity([table])
 
 
 def test_a_restarted_sequence_reuses_what_is_left_of_it(pool: BlockPool, cache: PrefixCache) -> None:

@@ -198,4 +198,4 @@ def test_a_step_looks_past_a_bounded_number_that_do_not_fit(large: int, passed: 
         scheduler.add(AddSequence(key, tuple(unlike(key, 60)), GREEDY, 4))
     scheduler.add(AddSequence(99, (99,), GREEDY, 1))
     assert any(started.key == 99 for started in scheduler.schedule().scheduled) is passed
-    scheduler.check_books()
+    scheduler.check_integrity()

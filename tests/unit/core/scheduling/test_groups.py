@@ -287,7 +287,7 @@ def test_whatever_happens_a_prompt_is_told(
     policy=st.sampled_from(InterruptPolicy),
     stopped=st.sets(st.integers(1, 20)),
 )
-def test_whatever_happens_the_books_balance(
+def test_whatever_happens_the_blocks_add_up(
     groups: list[tuple[int, int]], num_blocks: int, policy: InterruptPolicy, stopped: set[int]
 ) -> None:
     rig = Rig(num_blocks=num_blocks, max_prefill_tokens=8)

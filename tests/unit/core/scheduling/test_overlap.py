@@ -297,5 +297,5 @@ def test_whatever_comes_each_gets_what_it_gets_alone(
             assert fails
         elif reason is not FinishReason.INTERRUPTED:
             assert got == alone
-    rig.core.check_books()
+    rig.core.check_integrity()
     rig.assert_idle()

@@ -187,4 +187,4 @@ def test_t5_nobody_waits_for_ever_however_many_come(first: list[Wanted], flood: 
         if all(sequence.status is SequenceStatus.ENDED for sequence in kept):
             break
     assert all(sequence.status is SequenceStatus.ENDED for sequence in kept)
-    load.scheduler.check_books()
+    load.scheduler.check_integrity()

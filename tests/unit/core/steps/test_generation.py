@@ -256,7 +256,7 @@ def test_bc091_500_mixed_requests_leave_the_pool_as_it_was(make_rig: MakeRig) ->
     assert all(rig.tokens[key] == expected(rig.requests[key])[: len(rig.tokens[key])] for key in stopped)
     assert rig.preempted
     assert rig.stat.pool.blocks_used == 0
-    rig.core.check_books()
+    rig.core.check_integrity()
     key = rig.add(prompt(7777, 40), 24)
     rig.run()
     assert rig.is_complete(key)
@@ -279,5 +279,5 @@ def _mixed_load(rig: Rig, randomness: random.Random, count: int) -> set[int]:
         for victim in [key for key in stopped if randomness.random() < 0.2]:
             rig.end(victim)
         if i % 50 == 0:
-            rig.core.check_books()
+            rig.core.check_integrity()
     return stopped

@@ -155,7 +155,7 @@ def test_each_request_is_what_it_is_alone(backend: Backend, wanted: list[dict[st
         for ours, theirs in zip(before.tops + after.tops, alone.tops, strict=True):
             assert [token_id for token_id, _ in ours] == [token_id for token_id, _ in theirs]
     for rig in (first, second):
-        rig.core.check_books()
+        rig.core.check_integrity()
 
 
 def with_vectors(*drawn: Drawn) -> list[list[float]]:

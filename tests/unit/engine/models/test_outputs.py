@@ -13,7 +13,7 @@ from headrace_engine.engine.models.outputs import Outputs
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
-from headrace_engine.engine.results.token_details import Asked
+from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.engine.text.detokenizer import Detokenizer
 from headrace_engine.messages import Ended, Scheduled, StepOutput
 from headrace_engine.result_types import FinishReason, GenerateStatus, TopLogprobs
@@ -36,7 +36,7 @@ class Rig:
     def accept(self, *, logprobs: bool = False, top_count: int = 0) -> Sequence:
         decoder = Detokenizer(pieces(BYTES).__getitem__, frozenset({0, 1, 2}))
         times = SequenceTimes(self.clock(), 10)
-        log = ResultLog(Asked(logprobs, top_count))
+        log = ResultLog(DetailOptions(logprobs, top_count))
         sequence = Sequence(0, next(self._keys), log, decoder, times)
         self.outputs.add(sequence, AddSequence(sequence.key, (1,) * 10, SamplingParams(), 100))
         return sequence

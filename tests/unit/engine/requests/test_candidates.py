@@ -42,7 +42,7 @@ async def ids_of(rig: Rig, handle: str, index: int) -> list[int]:
 
 
 def taken(rig: Rig) -> int:
-    return rig.engine._book.budget.taken(("", NAME))
+    return rig.engine._registry.budget.taken(("", NAME))
 
 
 async def test_all_candidates_are_one_group_with_their_ranking(rig: Rig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.engine.requests.registry import RequestBook
+from headrace_engine.engine.requests.registry import RequestRegistry
 from headrace_engine.messages import StepBegun
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason, GenerateStatus
@@ -13,8 +13,8 @@ from support.clocks.clock import settle
 from support.engine.rig import Rig
 
 
-def book(rig: Rig) -> RequestBook:
-    return rig.engine._book
+def registry(rig: Rig) -> RequestRegistry:
+    return rig.engine._registry
 
 
 async def end_of(rig: Rig, handle: str) -> tuple[FinishReason, GenerateStatus] | None:
@@ -101,7 +101,7 @@ async def test_it_goes_on_while_a_core_is_replaced(rig: Rig) -> None:
 async def test_without_one_a_request_takes_its_time(rig: Rig) -> None:
     await rig.run()
     handle = (await rig.start(config={"lease": None})).handle
-    request = book(rig).find(handle, "")
+    request = registry(rig).find(handle, "")
     request.arrive()
     rig.pass_time(1e6)
     assert await end_of(rig, handle) is None
@@ -111,9 +111,9 @@ async def test_without_one_a_request_takes_its_time(rig: Rig) -> None:
 async def test_a_released_request_is_let_go(rig: Rig) -> None:
     await rig.run()
     handle = (await rig.start(config={"deadline": 1e8})).handle
-    assert len(book(rig).deadlines) == 1
+    assert len(registry(rig).deadlines) == 1
     await rig.engine.release_request(handle, "")
-    assert len(book(rig).deadlines) == 0
+    assert len(registry(rig).deadlines) == 0
 
 
 async def test_the_effective_config_shows_it(rig: Rig) -> None:
@@ -139,7 +139,7 @@ async def test_it_ends_by_itself_without_anybody_looking(rig: Rig) -> None:
     await rig.run()
     handle = (await rig.start(config={"deadline": 0.02})).handle
     rig.clock.advance(0.02)
-    request = book(rig).find(handle, "")
+    request = registry(rig).find(handle, "")
     await request.wait_end()
     assert await end_of(rig, handle) == LATE
 
@@ -148,4 +148,4 @@ async def test_an_engine_that_closes_rings_no_more(rig: Rig) -> None:
     await rig.run()
     await rig.start(config={"deadline": 5.0})
     await rig.engine.close()
-    assert book(rig).deadlines._timer is None
+    assert registry(rig).deadlines._timer is None

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any, cast
 
-from headrace_engine.engine.requests.open_streams import Deliveries
+from headrace_engine.engine.requests.open_streams import OpenStreams
 from headrace_engine.result_types import FinishReason
 from headrace_engine.service.program.life import Service
 from support.clocks.clock import settle
@@ -23,36 +23,36 @@ async def test_t2_a_reader_of_elements_counts_until_it_has_the_end(rig: Rig) -> 
     await rig.sequence(accepted.handle)
     async with aclosing(rig.engine.read(accepted.handle, 0, 0, "")) as reading:
         await anext(reading)
-        assert await rig.engine.sessions.deliveries.ended(0) == 1
+        assert await rig.engine.sessions.streams.ended(0) == 1
         assert [result async for result in reading if result.end is None] == []
-    assert await rig.engine.sessions.deliveries.ended(600) == 0
+    assert await rig.engine.sessions.streams.ended(600) == 0
 
 
 async def test_t2_a_session_counts_until_it_is_closed(rig: Rig) -> None:
     session = rig.engine.sessions.open()
     await rig.engine.drain(600)
-    assert await rig.engine.sessions.deliveries.ended(0) == 1
+    assert await rig.engine.sessions.streams.ended(0) == 1
     session.close()
     session.close()
-    assert await rig.engine.sessions.deliveries.ended(600) == 0
+    assert await rig.engine.sessions.streams.ended(600) == 0
 
 
 async def test_t2_a_drain_waits_for_who_reads_slowly() -> None:
     """However long that takes, within the limit: calls are cut only then."""
-    deliveries, drained = Deliveries(), asyncio.Event()
+    streams, drained = OpenStreams(), asyncio.Event()
 
     async def drain(limit: float) -> None:
         drained.set()
 
-    deliveries.begin()
+    streams.begin()
     service = cast(
-        Any, SimpleNamespace(_engine=SimpleNamespace(drain=drain, sessions=SimpleNamespace(deliveries=deliveries)))
+        Any, SimpleNamespace(_engine=SimpleNamespace(drain=drain, sessions=SimpleNamespace(streams=streams)))
     )
     ending = asyncio.create_task(Service._let_end(service, 600))
     await happens(drained, "requests are not let end")
     await asyncio.wait([ending], timeout=0)
     assert not ending.done()
-    deliveries.end()
+    streams.end()
     async with ends("the drain goes on"):
         await ending
 

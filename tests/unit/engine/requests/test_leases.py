@@ -32,7 +32,7 @@ def alone(rig: Rig) -> SequenceView:
 
 
 def leases(rig: Rig) -> Leases:
-    return rig.engine._book.leases
+    return rig.engine._registry.leases
 
 
 async def ended(rig: Rig, lease: Lease | None = None) -> str:
@@ -128,7 +128,7 @@ class TestRunning:
     async def test_two_readers_and_the_last_one_counts(self, rig: Rig) -> None:
         await rig.run()
         accepted = await rig.start()
-        request = rig.engine._book.find(accepted.handle, "")
+        request = rig.engine._registry.find(accepted.handle, "")
         request.arrive()
         request.arrive()
         request.leave()
@@ -192,25 +192,25 @@ class TestEnded:
         assert not listed(rig)
 
 
-class TestBooks:
+class TestTimers:
     async def test_coming_and_going_costs_nothing(self, rig: Rig) -> None:
         await rig.run()
         accepted = await rig.start()
         for _ in range(1000):
             rig.pass_time(0.5)
             await rig.engine.get_request(handle=accepted.handle)
-        assert len(leases(rig)._alarms._heap) == len(leases(rig)._alarms) == 1
+        assert len(leases(rig)._timers._heap) == len(leases(rig)._timers) == 1
 
     async def test_a_released_request_is_let_go(self, rig: Rig) -> None:
         await rig.run()
         handle = await ended(rig, Lease(ended=0.0))
-        request = rig.engine._book.find(handle, "")
+        request = rig.engine._registry.find(handle, "")
         request.arrive()
         await rig.engine.release_request(handle, "")
         request.leave()
-        assert not len(leases(rig)._alarms)
+        assert not len(leases(rig)._timers)
         rig.pass_time(3600)
-        assert not leases(rig)._alarms._heap
+        assert not leases(rig)._timers._heap
 
     async def test_a_look_that_changes_nothing_does_not_go_on_for_ever(
         self, rig: Rig, monkeypatch: pytest.MonkeyPatch
@@ -226,9 +226,9 @@ class TestBooks:
         await rig.run()
         await rig.start()
         await rig.engine.close()
-        assert leases(rig)._alarms._timer is None
+        assert leases(rig)._timers._timer is None
         rig.pass_time(60)
-        assert leases(rig)._alarms._timer is None
+        assert leases(rig)._timers._timer is None
 
 
 class TestConfig:

@@ -101,7 +101,7 @@ async def test_a6_a_share_is_had_again_after_the_end_and_a_core_lost(rig: Rig) -
 
 async def test_a6_what_never_finds_a_place_is_no_matter_of_waiting(rig: Rig) -> None:
     await rig.run(max_batch=2, max_waiting=4)
-    with pytest.raises(InvalidArgument, match="= 6 never finds a place: 2 sequences are computed at once") as caught:
+    with pytest.raises(InvalidArgument, match="= 6 never starts: 2 sequences are computed at once") as caught:
         await rig.start(config={"n": 6})
     assert caught.value.violations[0].field == "config.n"
     with pytest.raises(InvalidArgument) as caught:
@@ -140,7 +140,7 @@ class TestRoom:
         """Somebody is there for all that ended."""
         core = await rig.run(max_result_bytes=log_bytes(40))
         accepted = await rig.start(config={"max_new_tokens": 40})
-        request: Request = rig.engine._book.find(accepted.handle, "")
+        request: Request = rig.engine._registry.find(accepted.handle, "")
         request.arrive()
         core.step({rig.added().key: 1}, ended={rig.added().key: FinishReason.EOS})
         assert await self.refused(rig) >= 0.1

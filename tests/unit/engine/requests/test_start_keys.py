@@ -133,7 +133,7 @@ class TestKeys:
         assert await self.start(rig, config=config) == replace(first, joined=True)
         await rig.engine.release_request(first.handle, "")
         assert (await not_found(self.start(rig, config=config))).metadata["handle"] == first.handle
-        remembered = rig.engine._book.keys.latest("", first.request_id)
+        remembered = rig.engine._registry.keys.latest("", first.request_id)
         assert remembered == replace(first, effective_config=None, warnings=())
         with pytest.raises(AlreadyExists):
             await self.start(rig, config=config, content=b"other")

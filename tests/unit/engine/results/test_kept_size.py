@@ -31,7 +31,7 @@ CHARACTERS = 1000 * 30
 
 
 def taken(rig: Rig) -> int:
-    return rig.engine._book.budget.taken(("", NAME))
+    return rig.engine._registry.budget.taken(("", NAME))
 
 
 async def alive(kind: type) -> int:
@@ -64,7 +64,7 @@ async def test_f7_what_a_request_brings_is_in_its_owners_room(rig: Rig) -> None:
     assert await alive(WordFinder) == 0
     await rig.engine.release_request(accepted.handle, "")
     assert taken(rig) == 0
-    assert not rig.engine._book.budget._taken
+    assert not rig.engine._registry.budget._taken
 
 
 async def test_f7_it_goes_with_the_last_of_several_sequences(rig: Rig) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from headrace_engine.engine.results.budget import log_bytes
 from headrace_engine.engine.results.prompt_log import PromptLog
-from headrace_engine.engine.results.token_details import Asked
+from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.errors import Internal, InvalidArgument, OutOfRange
 from headrace_engine.messages import PromptPiece
 from headrace_engine.result_types import FinishReason, PromptLogprobs, TopLogprobs
@@ -162,7 +162,7 @@ async def test_tokens_and_prompt_come_in_at_most_a_mebibyte(rig: Rig) -> None:
     handle = (await rig.start(prompt, config={**asked, "max_new_tokens": 2_000})).handle
     key, top = core.added[0].key, 20 * 7_999
     core.step({}, prompts=[PromptPiece(key, 1, [-1.0] * 7_999, [383] * top, [-1.0] * top)])
-    log = rig.engine._book.find(handle, "").sequence(0).log
+    log = rig.engine._registry.find(handle, "").sequence(0).log
     for _ in range(2_000):
         log.append(383, "x" * 700, -1.0, ([383] * 20, [-1.0] * 20), bytes(512))
     position, place, answers = 0, 1, 0
@@ -184,9 +184,9 @@ async def test_tokens_and_prompt_come_in_at_most_a_mebibyte(rig: Rig) -> None:
 async def test_a_prompt_takes_room_until_it_is_released(rig: Rig) -> None:
     await rig.run()
     accepted = await rig.start(PROMPT, config={**ASKED, "enable_tensors_from_model_inference": True})
-    room, tenant = rig.engine._book.budget, ("", NAME)
+    room, tenant = rig.engine._registry.budget, ("", NAME)
     prompt = 5 * (8 + 2 * 8)
-    assert room.taken(tenant) == log_bytes(4, Asked(hidden_size=64)) + prompt
+    assert room.taken(tenant) == log_bytes(4, DetailOptions(hidden_size=64)) + prompt
     await rig.engine.stop_request(accepted.handle, "")
     assert room.taken(tenant) == log_bytes(0) + prompt
     await rig.engine.release_request(accepted.handle, "")

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 from headrace_engine.engine.results.result_log import MAX_READ_TEXT, MAX_READ_TOKENS, ResultLog
-from headrace_engine.engine.results.token_details import Asked
+from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.errors import NotFound, OutOfRange
 from headrace_engine.result_types import EndRecord, FinishReason, GenerateStatus, PrefixReuse, RequestStat, TopLogprobs
 from support.clocks.clock import settle
@@ -89,7 +89,7 @@ class TestRead:
         assert (result.elements, result.end) == (None, record)
 
     def test_a_read_brings_fewer_tokens_if_each_has_many_candidates(self) -> None:
-        log = ResultLog(Asked(True, 20))
+        log = ResultLog(DetailOptions(True, 20))
         for token_id in range(MAX_READ_TOKENS):
             log.append(token_id, "", -1.0, (list(range(20)), [-1.0] * 20))
         first = log.read(0)
@@ -104,7 +104,7 @@ class TestRead:
         assert rest.elements.token_ids == list(range(read, MAX_READ_TOKENS))
 
     def test_ids_delivered_elsewhere_have_no_candidates(self) -> None:
-        log = ResultLog(Asked(True, 2), delivered=[5, 6])
+        log = ResultLog(DetailOptions(True, 2), delivered=[5, 6])
         log.append(7, "x", -1.0, ([8, 9], [-0.5, -1.5]))
         assert log.elements(2, 3).top_logprobs == TopLogprobs(2, [8, 9], [-0.5, -1.5])
 
@@ -158,7 +158,7 @@ class TestRead:
             assert left.checksum_after == right.checksum_before
 
     def test_logprobs_are_as_many_as_ids_where_asked_for(self) -> None:
-        log = ResultLog(Asked(True))
+        log = ResultLog(DetailOptions(True))
         log.append(1, "a", -0.5)
         log.append(2, "b", -0.25)
         assert log.elements(0, 2).token_logprobs == [-0.5, -0.25]

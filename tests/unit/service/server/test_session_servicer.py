@@ -195,7 +195,7 @@ async def test_what_fails_for_one_sequence_ends_its_channel_alone(stream, log):
     await stream.say(OPEN)
     await stream.say(attach=[{"channel": 1, "handle": broken}, {"channel": 2, "handle": sound}])
     await stream.hear_until("attached")
-    stream.rig.engine._book.find(broken, "").sequences[0].times.handovers = 2**32
+    stream.rig.engine._registry.find(broken, "").sequences[0].times.handovers = 2**32
     ended = {broken_key: FinishReason.EOS, sound_key: FinishReason.EOS}
     stream.core.step({broken_key: 5, sound_key: 6}, ended=ended)
     heard = await stream.hear_until("errors")

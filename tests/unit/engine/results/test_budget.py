@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from headrace_engine.engine.results.budget import SEQUENCE_BYTES, TOKEN_BYTES, Need, ResultBudget, log_bytes
-from headrace_engine.engine.results.token_details import Asked
+from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.result_types import FinishReason
 from support.engine.rig import NAME, Rig
@@ -14,7 +14,7 @@ SIZE = log_bytes(10)
 
 
 def taken(rig: Rig, owner: str = "") -> int:
-    return rig.engine._book.budget.taken((owner, NAME))
+    return rig.engine._registry.budget.taken((owner, NAME))
 
 
 async def test_a_start_reserves_the_worst_case_and_the_end_returns_it(rig: Rig) -> None:
@@ -29,7 +29,7 @@ async def test_a_start_reserves_the_worst_case_and_the_end_returns_it(rig: Rig) 
     await rig.engine.release_request(accepted.handle, "")
     await rig.engine.release_request(accepted.handle, "")
     assert taken(rig) == 0
-    assert not rig.engine._book.budget._taken
+    assert not rig.engine._registry.budget._taken
 
 
 async def test_a_request_released_while_it_runs_gives_all_back(rig: Rig) -> None:
@@ -97,17 +97,17 @@ def test_what_was_settled_grows_no_more() -> None:
 
 def test_most_likely_ids_take_room_of_their_own() -> None:
     budget = ResultBudget()
-    asked = Asked(True, top_count=20)
-    (reservation,) = budget.reserve(("", "m"), Need(5, asked=asked), 10_000, lambda: 1.0).logs
+    asked = DetailOptions(True, top_count=20)
+    (reservation,) = budget.reserve(("", "m"), Need(5, options=asked), 10_000, lambda: 1.0).logs
     assert budget.taken(("", "m")) == log_bytes(5, asked) == log_bytes(5) + 5 * 20 * 8
     reservation.settle(1)
     assert budget.taken(("", "m")) == log_bytes(1, asked)
     with pytest.raises(InvalidArgument, match="ask for at most 3 tokens"):
-        budget.reserve(("", "m"), Need(100, asked=asked), log_bytes(3, asked), lambda: 1.0)
+        budget.reserve(("", "m"), Need(100, options=asked), log_bytes(3, asked), lambda: 1.0)
 
 
 def test_vectors_and_the_prompt_take_room_of_their_own() -> None:
-    budget, asked = ResultBudget(), Asked(hidden_size=64)
+    budget, asked = ResultBudget(), DetailOptions(hidden_size=64)
     reserved = budget.reserve(("", "m"), Need(5, 2, asked, prompt_bytes=96), 20_000, lambda: 1.0)
     assert log_bytes(5, asked) == log_bytes(5) + 5 * 2 * 64 * 4
     assert budget.taken(("", "m")) == 2 * log_bytes(5, asked) + 96
@@ -122,7 +122,7 @@ def test_vectors_and_the_prompt_take_room_of_their_own() -> None:
 class TestWhatIsToBlame:
     """The field whose value makes a request larger than all results may be."""
 
-    VECTORS, TOPS = Asked(hidden_size=64), Asked(logprobs=True, top_count=20)
+    VECTORS, TOPS = DetailOptions(hidden_size=64), DetailOptions(logprobs=True, top_count=20)
 
     @staticmethod
     def refusal(need: Need, limit: int) -> tuple[str, str]:
@@ -144,12 +144,12 @@ class TestWhatIsToBlame:
         ("asked", "field", "value"),
         [(VECTORS, "enable_tensors_from_model_inference", "True"), (TOPS, "top_logprobs", "20")],
     )
-    def test_details_of_tokens_are_too_much(self, asked: Asked, field: str, value: str) -> None:
+    def test_details_of_tokens_are_too_much(self, asked: DetailOptions, field: str, value: str) -> None:
         """They are left out, or come for fewer tokens."""
-        name, text = self.refusal(Need(100, asked=asked), log_bytes(100))
+        name, text = self.refusal(Need(100, options=asked), log_bytes(100))
         assert name == f"config.{field}"
         assert text.startswith(f"= {value} takes {100 * asked.kept_bytes} bytes: ")
-        assert f"ask for at most {Need(100, asked=asked).most(log_bytes(100))} tokens" in text
+        assert f"ask for at most {Need(100, options=asked).most(log_bytes(100))} tokens" in text
 
     def test_of_several_what_takes_most(self) -> None:
         need = Need(10, 2, self.VECTORS, prompt_bytes=8 * 2000)
@@ -158,7 +158,7 @@ class TestWhatIsToBlame:
         assert self.refusal(need, need.bytes - 1)[0] == "config.enable_tensors_from_model_inference"
 
     def test_too_much_even_without_them_is_blamed_on_tokens(self) -> None:
-        asked = Need(100, asked=self.VECTORS)
+        asked = Need(100, options=self.VECTORS)
         field, text = self.refusal(asked, log_bytes(3, self.VECTORS))
         assert (field, text.rpartition("; ")[2]) == ("config.max_new_tokens", "ask for at most 3 tokens")
 
@@ -198,4 +198,4 @@ async def test_a_start_that_fails_once_all_is_reserved_gives_it_back(rig: Rig, m
     monkeypatch.setattr("headrace_engine.engine.requests.admission.new_sequences", fail)
     with pytest.raises(RuntimeError):
         await rig.start()
-    assert not rig.engine._book.budget._taken
+    assert not rig.engine._registry.budget._taken

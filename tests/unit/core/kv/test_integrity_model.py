@@ -32,7 +32,7 @@ class Holder:
         return self.cursor.scope, tuple(self.ids[: (block + 1) * B])
 
 
-class Books(RuleBasedStateMachine):
+class Integrity(RuleBasedStateMachine):
     """What was really written to each block of the pool and of host memory: scope and all ids up to its end.
 
     Sequences are given blocks and take more of them; what that moves is copied before the next one is computed, closed
@@ -136,10 +136,10 @@ class Books(RuleBasedStateMachine):
         self.cache.forget(place)
 
     @invariant()
-    def books_are_right(self) -> None:
-        self.pool.check_books(holder.table for holder in self.living)
+    def state_is_right(self) -> None:
+        self.pool.check_integrity(holder.table for holder in self.living)
         if self.settled:
-            self.cache.check_books()
+            self.cache.check_integrity()
         held = {block for holder in self.living for block in holder.table}
         assert self.pool.used == len(held)
 
@@ -153,7 +153,7 @@ class Books(RuleBasedStateMachine):
                 assert self.contents[block] == (holder.cursor.scope, tuple(ids))
 
 
-Books.TestCase.settings = settings(
+Integrity.TestCase.settings = settings(
     max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-TestBooks = Books.TestCase
+TestIntegrity = Integrity.TestCase
