@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 from headrace_engine.config import Lease
 from headrace_engine.engine.config.field_checks import is_set
@@ -36,10 +36,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "interrupt_policy": st.sampled_from(InterruptPolicy),
     "lease": st.builds(Lease, running=st.none() | reals, ended=st.none() | reals),
 }
-FLOATS = {"temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"} | {
-    "length_penalty",
-    "deadline",
-}
+FLOATS = {name for name, hint in get_type_hints(GenerationConfig).items() if hint == float | None}
 FLAGS = {name for name, field in GENERATION.items() if isinstance(field.default, bool)}
 
 
