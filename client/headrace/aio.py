@@ -63,7 +63,7 @@ class AsyncClient(AsyncRequestCalls):
             transport, timeout=limit, owner=owner, policy=retry or RetryPolicy(), clock=clock or AsyncSystemClock()
         )
         dropped = self._connection.requests.client_dropped
-        weakref.finalize(self, self._connection.home.ask, dropped).atexit = False
+        weakref.finalize(self, self._connection.home.submit, dropped).atexit = False
 
     async def close(self) -> None:
         """Close the client and its connections; blocked reads raise UnavailableError. Closing again does nothing.

@@ -11,7 +11,7 @@ from typing import Any, Self
 from headrace_proto.wire.transport import Transport
 
 from headrace._api.connection import Connection, check_timeout
-from headrace._api.giving_back import GIVE_BACK_TIMEOUT, give_back
+from headrace._api.release import RELEASE_TIMEOUT, try_release
 from headrace._api.request_calls import RequestCalls
 from headrace._base.retry import Clock, RetryPolicy, SystemClock
 from headrace._transport.transport import open_transport
@@ -61,7 +61,7 @@ class Client(RequestCalls):
             transport, timeout=limit, owner=owner, policy=retry or RetryPolicy(), clock=clock or SystemClock()
         )
         dropped = self._connection.requests.client_dropped
-        weakref.finalize(self, self._connection.janitor.ask, dropped).atexit = False
+        weakref.finalize(self, self._connection.janitor.submit, dropped).atexit = False
 
     def close(self) -> None:
         """Close the client and its connections; blocked reads raise UnavailableError. Closing again does nothing.
@@ -78,7 +78,7 @@ class Client(RequestCalls):
     ) -> None:
         try:
             if isinstance(error, UnavailableError):
-                self._leave_all()
+                self._try_release_all()
             else:
                 self._release_all()
         finally:
@@ -89,15 +89,15 @@ class Client(RequestCalls):
             return
         for handle in self._connection.requests.unreleased():
             try:
-                self._release_once(handle, GIVE_BACK_TIMEOUT)
+                self._release_once(handle, RELEASE_TIMEOUT)
             except HeadraceError as error:
                 logger.warning("could not release the remaining requests, which end with their leases: %s", error)
                 return
 
-    def _leave_all(self) -> None:
+    def _try_release_all(self) -> None:
         """Release what one attempt per request can. The server is unreachable, as the exception being raised says."""
         if self._connection.foreign:
             return
         with suppress(HeadraceError):
             for handle in self._connection.requests.unreleased():
-                give_back(self._connection, handle)
+                try_release(self._connection, handle)

@@ -16,8 +16,8 @@ from headrace._api.aio_connection import AsyncConnection
 from headrace._api.aio_open_queue import open_async_queue
 from headrace._api.aio_text_stream import AsyncTextStream
 from headrace._api.aio_verbs import answering, awaited, awaited_as
-from headrace._api.giving_back import GIVE_BACK_TIMEOUT
 from headrace._api.model_calls import ModelCalls
+from headrace._api.release import RELEASE_TIMEOUT
 from headrace._api.request_calls import RequestCalls
 from headrace._base.aio_waiting import being_cancelled
 from headrace._base.retry import ONCE
@@ -39,7 +39,7 @@ class AsyncVerbs:
 
     _connection: AsyncConnection
 
-    async def _ask(
+    async def _call(
         self,
         method: str,
         request: Message,
@@ -50,8 +50,8 @@ class AsyncVerbs:
     ) -> Result:
         return read(await self._connection.call(method, request, answer, timeout=timeout, **about))
 
-    # It returns the coroutine of `_ask`.
-    _quick = ModelCalls._quick
+    # It returns the coroutine of `_call`.
+    _quick_call = ModelCalls._quick_call
 
     def _watch(self, method: str, request: Message, read: Callable[[Any], Result]) -> AsyncMessageIterator[Result]:
         return AsyncMessageIterator(self._connection.stream(method, request), read, self._connection.home)
@@ -115,9 +115,9 @@ class AsyncRequestCalls(AsyncModelCalls):
     _observed = RequestCalls._observed
     _start_now = awaited_as(RequestCalls._start, tuple[str, AsyncResultQueue])
 
-    def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool) -> AsyncTextStream:
+    def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool) -> AsyncTextStream:
         calls.check_single(request)
-        start = partial(self._start, request, timeout, drawn=drawn, text=True)
+        start = partial(self._start, request, timeout, generated_id=generated_id, text=True)
         return AsyncTextStream(start, self._release_once, self._connection)
 
     def _started(self, answer: wire.StartRequestResponse) -> tuple[str, AsyncResultQueue]:
@@ -135,7 +135,7 @@ class AsyncRequestCalls(AsyncModelCalls):
         return open_async_queue(self._connection, accepted, index, position, info, first=False)
 
     async def _start(
-        self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool, text: bool = False
+        self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool, text: bool = False
     ) -> tuple[str, AsyncResultQueue]:
         """Start a request; if cancelled, release it in the background, as the caller never learns its handle.
 
@@ -144,17 +144,19 @@ class AsyncRequestCalls(AsyncModelCalls):
         Args:
             request: the request.
             timeout: seconds; None: the client's timeout.
-            drawn: its id was generated here, so the caller cannot find it again.
+            generated_id: its id was generated here, so the caller cannot find it again.
             text: it belongs to a text stream, which releases it whoever chose the id.
         """
-        starting = self._connection.starts.spawn(self._start_now(request, timeout, drawn=drawn), "headrace-start")
+        starting = self._connection.starts.spawn(
+            self._start_now(request, timeout, generated_id=generated_id), "headrace-start"
+        )
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             if starting.cancelled() and not being_cancelled():
                 # The connection was closed and cancelled the task; this caller was not cancelled.
                 raise error_from_status(client_closed()) from None
-            if not (drawn or text) or starting.cancelling() or self._connection.ending:
+            if not (generated_id or text) or starting.cancelling() or self._connection.ending:
                 starting.cancel()
             else:
                 self._connection.cleanups.spawn(self._undo(starting), "headrace-undo")
@@ -162,7 +164,7 @@ class AsyncRequestCalls(AsyncModelCalls):
 
     async def _undo(self, starting: asyncio.Task[tuple[str, AsyncResultQueue]]) -> None:
         """Release a request whose caller was cancelled before it got the handle."""
-        done, _ = await asyncio.wait([starting], timeout=GIVE_BACK_TIMEOUT)
+        done, _ = await asyncio.wait([starting], timeout=RELEASE_TIMEOUT)
         if not done:
             starting.cancel()
         elif not starting.cancelled() and starting.exception() is None:
@@ -177,18 +179,18 @@ class AsyncRequestCalls(AsyncModelCalls):
             return
         drained = requests.drained(handle)
         try:
-            await self._give_back(handle)
+            await self._try_release(handle)
         except UnavailableError:
             if not drained:  # Else its drained engine is gone, and so is it.
                 raise
             requests.released(handle)
 
-    async def _give_back(self, handle: str) -> None:
+    async def _try_release(self, handle: str) -> None:
         """Release a request with one attempt."""
         request = wire.ReleaseRequestRequest(handle=handle)
 
         def released(answer: wire.ReleaseRequestResponse) -> None:
             self._connection.requests.released(handle)
 
-        method, limit = f"{REQUESTS}/ReleaseRequest", GIVE_BACK_TIMEOUT
-        await self._ask(method, request, wire.ReleaseRequestResponse, released, limit, handle=handle, policy=ONCE)
+        method, limit = f"{REQUESTS}/ReleaseRequest", RELEASE_TIMEOUT
+        await self._call(method, request, wire.ReleaseRequestResponse, released, limit, handle=handle, policy=ONCE)

@@ -49,7 +49,7 @@ class AsyncConnection(BaseConnection):
         self._transport = transport
         self._process = current_process()
         dropped = partial(_abandon, self.session, transport)
-        self._finalizer = weakref.finalize(self, self.home.ask, dropped)
+        self._finalizer = weakref.finalize(self, self.home.submit, dropped)
         self._finalizer.atexit = False
 
     async def call(
@@ -71,8 +71,8 @@ class AsyncConnection(BaseConnection):
             try:
                 return cast(Answer, await self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
-                error, instead = self.failed(failure, request_id=request_id, handle=handle), failure.instead
-            await self.clock.sleep(attempts.pause(error, instead))
+                error, next_address = self.failed(failure, request_id=request_id, handle=handle), failure.instead
+            await self.clock.sleep(attempts.pause(error, next_address))
             if before_retry is not None:
                 before_retry(attempts.failures)
 

@@ -9,7 +9,7 @@ from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace._api.aio_connection import AsyncConnection
-from headrace._api.open_queue import GLANCE_TIMEOUT, introduce, sequence_in
+from headrace._api.open_queue import POLL_TIMEOUT, introduce, sequence_in
 from headrace._base.retry import ONCE, RetryPolicy
 from headrace._streaming.aio_feed import AsyncFeed
 from headrace._streaming.aio_pump import AsyncPump
@@ -36,9 +36,9 @@ def open_async_queue(
     introduce(feed, info, position)
     connection.requests.reads(feed)
     connection.session.attach(feed, lambda: source.pump(feed))
-    queue = AsyncResultQueue(feed, request=accepted_of(accepted), index=index, look=source.look)
+    queue = AsyncResultQueue(feed, request=accepted_of(accepted), index=index, fetch_info=source.fetch_info)
     dropped = partial(connection.requests.orphaned, feed) if first else feed.stop
-    weakref.finalize(queue, connection.home.ask, dropped).atexit = False
+    weakref.finalize(queue, connection.home.submit, dropped).atexit = False
     return queue
 
 
@@ -65,21 +65,21 @@ class _Source:
     def pump(self, feed: AsyncFeed) -> None:
         """Start to fill a reader without a session, in a task that the connection owns."""
         policy, clock = self._connection.policy, self._connection.clock
-        pump = AsyncPump(feed, Recovery(policy, clock), clock, open_stream=self._open_stream, look=self._glance)
+        pump = AsyncPump(feed, Recovery(policy, clock), clock, open_stream=self._open_stream, poll=self._poll)
         self._connection.pumps.spawn(pump.run(), "headrace-stream")
 
-    async def look(self) -> request_pb2.SequenceInfo | None:
+    async def fetch_info(self) -> request_pb2.SequenceInfo | None:
         """Return the state of the sequence; None if it does not exist yet."""
-        return await self._ask(self._connection.timeout, None)
+        return await self._call(self._connection.timeout, None)
 
-    async def _glance(self) -> request_pb2.SequenceInfo | None:
-        return await self._ask(GLANCE_TIMEOUT, ONCE)
+    async def _poll(self) -> request_pb2.SequenceInfo | None:
+        return await self._call(POLL_TIMEOUT, ONCE)
 
     def _open_stream(self, position: int) -> AsyncMessageStream:
         request = wire.GeneratedElementsRequest(handle=self._handle, index=self._index, from_position=position)
         return self._connection.stream(f"{REQUESTS}/GeneratedElements", request)
 
-    async def _ask(self, timeout: float | None, policy: RetryPolicy | None) -> request_pb2.SequenceInfo | None:
+    async def _call(self, timeout: float | None, policy: RetryPolicy | None) -> request_pb2.SequenceInfo | None:
         request = wire.GetRequestRequest(handle=self._handle)
         answer = await self._connection.call(
             f"{REQUESTS}/GetRequest",

@@ -92,7 +92,9 @@ class AsyncTextStream:
         async with self._starting:
             if self._queue is None:
                 handle, self._queue = await self._start()
-                dropped = weakref.finalize(self, self._connection.home.ask, _Drop(handle, self._verb, self._connection))
+                dropped = weakref.finalize(
+                    self, self._connection.home.submit, _Drop(handle, self._verb, self._connection)
+                )
                 dropped.atexit = False
         return self._queue
 

@@ -1,6 +1,6 @@
 """Turning methods of the synchronous client into those of the asynchronous one.
 
-A method builds a request and converts the response, and waits in `_ask` only. The asynchronous client's `_ask` returns
+A method builds a request and converts the response, and waits in `_call` only. The async client's `_call` returns
 a coroutine, which the method returns in turn; so one function serves both clients.
 """
 

@@ -123,8 +123,8 @@ class Connection(BaseConnection):
             try:
                 return cast(Answer, self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
-                error, instead = self.failed(failure, request_id=request_id, handle=handle), failure.instead
-            self.clock.sleep(attempts.pause(error, instead))
+                error, next_address = self.failed(failure, request_id=request_id, handle=handle), failure.instead
+            self.clock.sleep(attempts.pause(error, next_address))
             if before_retry is not None:
                 before_retry(attempts.failures)
 

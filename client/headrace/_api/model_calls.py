@@ -86,7 +86,7 @@ class ModelCalls:
             StateError: BAD_MODEL (the files cannot be used) or OUT_OF_MEMORY.
         """
         request = calls.install_model(name, path, engine_ids=engine_ids, no_wait=no_wait, fields=fields)
-        return self._ask(f"{MODELS}/InstallModel", request, wire.InstallModelResponse, engines_of, timeout)
+        return self._call(f"{MODELS}/InstallModel", request, wire.InstallModelResponse, engines_of, timeout)
 
     def start_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
@@ -116,7 +116,7 @@ class ModelCalls:
         """
         request = wire.StartModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
-        return self._ask(f"{MODELS}/StartModel", request, wire.StartModelResponse, engines_of, timeout)
+        return self._call(f"{MODELS}/StartModel", request, wire.StartModelResponse, engines_of, timeout)
 
     def stop_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
@@ -140,7 +140,7 @@ class ModelCalls:
         """
         request = wire.StopModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
-        return self._ask(f"{MODELS}/StopModel", request, wire.StopModelResponse, engines_of, timeout)
+        return self._call(f"{MODELS}/StopModel", request, wire.StopModelResponse, engines_of, timeout)
 
     def release_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
@@ -162,7 +162,7 @@ class ModelCalls:
         """
         request = wire.ReleaseModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
-        return self._ask(f"{MODELS}/ReleaseModel", request, wire.ReleaseModelResponse, engines_of, timeout)
+        return self._call(f"{MODELS}/ReleaseModel", request, wire.ReleaseModelResponse, engines_of, timeout)
 
     def get_model(self, name: str, *, engine_ids: Sequence[str] = (), timeout: float | None = None) -> list[ModelInfo]:
         """Return the state and effective config of a model on each engine.
@@ -177,7 +177,7 @@ class ModelCalls:
         """
         request = wire.GetModelRequest()
         fill(request, {"model_name": name, "engine_ids": engine_ids})
-        return self._quick(f"{MODELS}/GetModel", request, wire.GetModelResponse, engines_of, timeout)
+        return self._quick_call(f"{MODELS}/GetModel", request, wire.GetModelResponse, engines_of, timeout)
 
     def list_models(self, *, engine_ids: Sequence[str] = (), timeout: float | None = None) -> list[ModelInfo]:
         """Return all models with their states, ordered by model and engine; `effective` is None.
@@ -188,7 +188,7 @@ class ModelCalls:
         """
         request = wire.ListModelsRequest()
         fill(request, {"engine_ids": engine_ids})
-        return self._quick(
+        return self._quick_call(
             f"{MODELS}/ListModels", request, wire.ListModelsResponse, lambda answer: models_of(answer.models), timeout
         )
 
@@ -238,7 +238,7 @@ class ModelCalls:
         request = wire.InspectModelRequest()
         given = {"model_path": path, "file_prefix": file_prefix, "revision": revision, "hub": hub}
         fill(request, {**given, "format": format, "engine_id": engine_id})
-        return self._quick(f"{MODELS}/InspectModel", request, wire.InspectModelResponse, description_of, timeout)
+        return self._quick_call(f"{MODELS}/InspectModel", request, wire.InspectModelResponse, description_of, timeout)
 
     def tokenize(
         self,
@@ -266,7 +266,7 @@ class ModelCalls:
             InvalidRequestError: BAD_TEMPLATE, or a prompt of the wrong type.
         """
         request = calls.tokenize(model, prompt, text=text, messages=messages, fields=fields)
-        return self._quick(f"{ENGINES}/Tokenize", request, engine_wire.TokenizeResponse, tokenized_of, timeout)
+        return self._quick_call(f"{ENGINES}/Tokenize", request, engine_wire.TokenizeResponse, tokenized_of, timeout)
 
     def detokenize(
         self, model: str, ids: Sequence[int], *, skip_special_tokens: bool | None = None, timeout: float | None = None
@@ -285,7 +285,9 @@ class ModelCalls:
         """
         request = engine_wire.DetokenizeRequest()
         fill(request, {"model_name": model, "token_ids": ids, "skip_special_tokens": skip_special_tokens})
-        return self._quick(f"{ENGINES}/Detokenize", request, engine_wire.DetokenizeResponse, detokenized_of, timeout)
+        return self._quick_call(
+            f"{ENGINES}/Detokenize", request, engine_wire.DetokenizeResponse, detokenized_of, timeout
+        )
 
     def engine_stats(
         self, model: str = "", *, engine_ids: Sequence[str] = (), timeout: float | None = None
@@ -300,7 +302,9 @@ class ModelCalls:
         request = engine_wire.GetEngineStatRequest()
         fill(request, {"model_name": model, "engine_ids": engine_ids})
         answer = engine_wire.GetEngineStatResponse
-        return self._quick(f"{ENGINES}/GetEngineStat", request, answer, lambda answer: stats_of(answer.stats), timeout)
+        return self._quick_call(
+            f"{ENGINES}/GetEngineStat", request, answer, lambda answer: stats_of(answer.stats), timeout
+        )
 
     def watch_engine_stats(
         self, model: str = "", *, engine_ids: Sequence[str] = (), interval: float | None = None
@@ -323,9 +327,11 @@ class ModelCalls:
             timeout: seconds; None: the client's timeout.
         """
         request = engine_wire.GetServerInfoRequest()
-        return self._quick(f"{ENGINES}/GetServerInfo", request, engine_wire.GetServerInfoResponse, server_of, timeout)
+        return self._quick_call(
+            f"{ENGINES}/GetServerInfo", request, engine_wire.GetServerInfoResponse, server_of, timeout
+        )
 
-    def _ask(
+    def _call(
         self,
         method: str,
         request: Message,
@@ -337,7 +343,7 @@ class ModelCalls:
         """Make a call and return its converted response. All methods wait here; the async client overrides it."""
         return read(self._connection.call(method, request, answer, timeout=timeout, **about))
 
-    def _quick(
+    def _quick_call(
         self,
         method: str,
         request: Message,
@@ -347,7 +353,7 @@ class ModelCalls:
         **about: Any,
     ) -> Result:
         """Make a call with the client's timeout by default."""
-        return self._ask(method, request, answer, read, self._connection.limit(timeout), **about)
+        return self._call(method, request, answer, read, self._connection.limit(timeout), **about)
 
     def _watch(self, method: str, request: Message, read: Callable[[Any], Result]) -> MessageIterator[Result]:
         """Return an iterator over the converted responses of a streaming call."""

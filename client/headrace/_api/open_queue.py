@@ -20,7 +20,7 @@ from headrace._values.calls import REQUESTS
 from headrace._values.convert import accepted_of
 
 # Seconds for a status poll: a short time, since the next poll follows within a second.
-GLANCE_TIMEOUT = 5.0
+POLL_TIMEOUT = 5.0
 
 
 def open_queue(
@@ -50,9 +50,9 @@ def open_queue(
     connection.janitor.start()
     connection.requests.reads(feed)
     connection.session.attach(feed, lambda: source.pump(feed).start())
-    queue = ResultQueue(feed, request=accepted_of(accepted), index=index, look=source.look)
+    queue = ResultQueue(feed, request=accepted_of(accepted), index=index, fetch_info=source.fetch_info)
     dropped = partial(connection.requests.orphaned, feed) if first else feed.stop
-    weakref.finalize(queue, connection.janitor.ask, dropped).atexit = False
+    weakref.finalize(queue, connection.janitor.submit, dropped).atexit = False
     return queue
 
 
@@ -86,20 +86,20 @@ class _Source:
     def pump(self, feed: Feed) -> Pump:
         """Return the pump that fills a reader without a session."""
         recovery = Recovery(self._connection.policy, self._connection.clock)
-        return Pump(feed, recovery, self._connection.clock, open_stream=self._open_stream, look=self._glance)
+        return Pump(feed, recovery, self._connection.clock, open_stream=self._open_stream, poll=self._poll)
 
-    def look(self) -> request_pb2.SequenceInfo | None:
+    def fetch_info(self) -> request_pb2.SequenceInfo | None:
         """Return the state of the sequence; None if it does not exist yet."""
-        return self._ask(self._connection.timeout, None)
+        return self._call(self._connection.timeout, None)
 
-    def _glance(self) -> request_pb2.SequenceInfo | None:
-        return self._ask(GLANCE_TIMEOUT, ONCE)
+    def _poll(self) -> request_pb2.SequenceInfo | None:
+        return self._call(POLL_TIMEOUT, ONCE)
 
     def _open_stream(self, position: int) -> MessageStream:
         request = wire.GeneratedElementsRequest(handle=self._handle, index=self._index, from_position=position)
         return self._connection.stream(f"{REQUESTS}/GeneratedElements", request)
 
-    def _ask(self, timeout: float | None, policy: RetryPolicy | None) -> request_pb2.SequenceInfo | None:
+    def _call(self, timeout: float | None, policy: RetryPolicy | None) -> request_pb2.SequenceInfo | None:
         answer = self._connection.call(
             f"{REQUESTS}/GetRequest",
             wire.GetRequestRequest(handle=self._handle),

@@ -69,7 +69,7 @@ class OpenRequests:
 
     def drained(self, handle: str) -> bool:
         """Return whether a sequence of a request is known to have ended because its engine shuts down."""
-        return any(feed.ask(_is_drained) for feed in self.feeds(handle))
+        return any(feed.query(_is_drained) for feed in self.feeds(handle))
 
     def released(self, handle: str) -> None:
         """Remove a released request; its queues raise RequestReleasedError from now on."""

@@ -9,9 +9,9 @@ from typing import Unpack
 from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
-from headrace._api.giving_back import give_back
 from headrace._api.model_calls import ModelCalls
 from headrace._api.open_queue import open_queue
+from headrace._api.release import try_release
 from headrace._api.text_stream import TextStream
 from headrace._base.retry import ONCE
 from headrace._streaming.result_queue import ResultQueue
@@ -77,13 +77,13 @@ class RequestCalls(ModelCalls):
         request = calls.start_request(
             model, prompt, text=text, ids=ids, messages=messages, request_id=request_id, fields=fields
         )
-        return self._start(request, timeout, drawn=request_id is None)
+        return self._start(request, timeout, generated_id=request_id is None)
 
     def _start(
-        self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool
+        self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool
     ) -> tuple[str, ResultQueue]:
-        """Start a request. `drawn`: its id was generated here, which the async client needs to know."""
-        return self._quick(
+        """Start a request. `generated_id`: its id was generated here, which the async client needs to know."""
+        return self._quick_call(
             f"{REQUESTS}/StartRequest",
             request,
             wire.StartRequestResponse,
@@ -124,7 +124,9 @@ class RequestCalls(ModelCalls):
             info, position = calls.start_of(state, index, from_position)
             return self._queue(state.request, index, position, info)
 
-        return self._quick(f"{REQUESTS}/GetRequest", request, wire.GetRequestResponse, opened, timeout, handle=handle)
+        return self._quick_call(
+            f"{REQUESTS}/GetRequest", request, wire.GetRequestResponse, opened, timeout, handle=handle
+        )
 
     def _queue(
         self, accepted: request_pb2.AcceptedRequest, index: int, position: int, info: request_pb2.SequenceInfo | None
@@ -156,12 +158,12 @@ class RequestCalls(ModelCalls):
         request = calls.start_request(
             model, prompt, text=text, ids=ids, messages=messages, request_id=request_id, fields=fields
         )
-        return self._text(request, timeout, drawn=request_id is None)
+        return self._text(request, timeout, generated_id=request_id is None)
 
-    def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, drawn: bool) -> TextStream:
+    def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool) -> TextStream:
         calls.check_single(request)
-        _, queue = self._start(request, timeout, drawn=drawn)
-        return TextStream(queue, self._release_once, partial(give_back, self._connection), self._connection.janitor)
+        _, queue = self._start(request, timeout, generated_id=generated_id)
+        return TextStream(queue, self._release_once, partial(try_release, self._connection), self._connection.janitor)
 
     def _release_once(self, handle: str, timeout: float | None = None) -> None:
         if handle not in self._connection.requests.unreleased():
@@ -192,7 +194,7 @@ class RequestCalls(ModelCalls):
             self._connection.requests.observe(handle, answer.sequences)
             return [sequence_of(info) for info in answer.sequences]
 
-        return self._quick(
+        return self._quick_call(
             f"{REQUESTS}/StopRequest", request, wire.StopRequestResponse, stopped, timeout, handle=handle
         )
 
@@ -217,7 +219,7 @@ class RequestCalls(ModelCalls):
             requests.released(handle)
 
         method, policy = f"{REQUESTS}/ReleaseRequest", ONCE if drained else None
-        return self._quick(
+        return self._quick_call(
             method, request, wire.ReleaseRequestResponse, released, timeout, handle=handle, policy=policy
         )
 
@@ -247,7 +249,7 @@ class RequestCalls(ModelCalls):
                 self._connection.requests.observe(state.request.handle, state.sequences)
             return [request_of(state) for state in answer.requests]
 
-        return self._ask(
+        return self._call(
             f"{REQUESTS}/SyncRequest", request, wire.SyncRequestResponse, ended, timeout, handle=handle or ""
         )
 
@@ -294,7 +296,7 @@ class RequestCalls(ModelCalls):
 
         limit = self._connection.limit(timeout, waiting=request.wait.ToNanoseconds() / 1e9)
         method, answer, about = f"{REQUESTS}/GetRequest", wire.GetRequestResponse, handle or ""
-        return self._ask(method, request, answer, converted, limit, handle=about)
+        return self._call(method, request, answer, converted, limit, handle=about)
 
     def list_requests(
         self, model: str = "", *, running_only: bool = False, timeout: float | None = None
@@ -316,7 +318,7 @@ class RequestCalls(ModelCalls):
 
     def _page(self, request: wire.ListRequestsRequest, timeout: float | None) -> tuple[list[RequestInfo], str]:
         """Return one page, and the token of the next one; "" after the last."""
-        return self._quick(
+        return self._quick_call(
             f"{REQUESTS}/ListRequests",
             request,
             wire.ListRequestsResponse,

@@ -32,7 +32,7 @@ class TextStream:
         self,
         queue: ResultQueue,
         release: Callable[[str], None],
-        give_back: Callable[[str], None],
+        try_release: Callable[[str], None],
         janitor: Janitor,
     ) -> None:
         self.queue = queue
@@ -40,8 +40,8 @@ class TextStream:
         janitor.start()
         self._handle = queue.handle
         self._verb = release
-        self._give_back = give_back
-        self._dropped = weakref.finalize(self, janitor.ask, partial(_release, queue.handle, release))
+        self._try_release = try_release
+        self._dropped = weakref.finalize(self, janitor.submit, partial(_release, queue.handle, release))
 
     def __iter__(self) -> Iterator[str]:
         """Return the iterator itself."""
@@ -57,7 +57,7 @@ class TextStream:
             if self._closed() and isinstance(error, RequestReleasedError):  # Another thread closed it.
                 raise StopIteration from None
             if isinstance(error, UnavailableError) and error.reason != "CLIENT_CLOSED":
-                self._leave()
+                self._abandon()
             else:
                 self.close()
             raise
@@ -70,11 +70,11 @@ class TextStream:
         if self._dropped.detach() is not None:
             _release(self._handle, self._verb)
 
-    def _leave(self) -> None:
+    def _abandon(self) -> None:
         """Try once to release the request: the server is unreachable, so its lease may have to end it."""
         if self._dropped.detach() is not None:
             with suppress(HeadraceError):
-                self._give_back(self._handle)
+                self._try_release(self._handle)
 
     def __enter__(self) -> Self:
         return self

@@ -91,7 +91,7 @@ class HomeLoop:
                 "it and its queues there only"
             )
 
-    def ask(self, task: Callable[[], Any]) -> None:
+    def submit(self, task: Callable[[], Any]) -> None:
         """Run a task in the loop soon, unless the loop has ended. For finalizers, which may run in any thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):

@@ -26,7 +26,7 @@ class Attempts:
 
     def __init__(self, policy: RetryPolicy, clock: Time, timeout: float | None) -> None:
         self.failures = 0
-        self._told = False
+        self._logged = False
         self._policy = policy
         self._clock = clock
         self._deadline = Deadline(clock, timeout)
@@ -37,12 +37,12 @@ class Attempts:
         """Seconds that the next attempt may take; None: no limit."""
         return self._deadline.left()
 
-    def pause(self, error: HeadraceError, instead: str = "") -> float:
+    def pause(self, error: HeadraceError, next_address: str = "") -> float:
         """Count a failure, and return the seconds to wait before the next attempt.
 
         Args:
             error: the failure.
-            instead: address of the next attempt, if it is another one; else "".
+            next_address: address of the next attempt, if it is another one; else "".
 
         Raises:
             HeadraceError: the failure itself, if a retry makes no sense or there is no time left for it.
@@ -55,9 +55,9 @@ class Attempts:
         left = min(seconds for limit in (self._deadline, self._patience) if (seconds := limit.left()) is not None)
         if delay >= left:
             raise error
-        if self.failures == 1 and instead:
-            logger.warning("%s; using %s instead", error.message.removesuffix("."), instead)
-        elif not self._told:
-            self._told = True
+        if self.failures == 1 and next_address:
+            logger.warning("%s; using %s instead", error.message.removesuffix("."), next_address)
+        elif not self._logged:
+            self._logged = True
             logger.warning("%s Trying again for up to %.0f s.", error, left)
         return delay

@@ -33,7 +33,7 @@ class Janitor:
                 self._thread = threading.Thread(target=_work, args=(self._tasks,), name="headrace-janitor", daemon=True)
                 self._thread.start()
 
-    def ask(self, task: Task) -> None:
+    def submit(self, task: Task) -> None:
         """Queue a task. Safe in finalizers."""
         self._tasks.put(task)
 

@@ -12,7 +12,7 @@ from headrace_proto.wire.transport import CallError
 from headrace._base.aio_waiting import AsyncClock
 from headrace._base.deadline import Deadline
 from headrace._streaming.aio_feed import AsyncFeed
-from headrace._streaming.pump import LOOK_EVERY
+from headrace._streaming.pump import POLL_INTERVAL
 from headrace._streaming.reader import SequenceReader
 from headrace._streaming.recovery import Recovery
 from headrace._transport.aio_transport import AsyncMessageStream
@@ -36,21 +36,21 @@ class AsyncPump:
         clock: AsyncClock,
         *,
         open_stream: Callable[[int], AsyncMessageStream],
-        look: Callable[[], Awaitable[request_pb2.SequenceInfo | None]],
+        poll: Callable[[], Awaitable[request_pb2.SequenceInfo | None]],
     ) -> None:
         self._feed = feed
         self._reader = feed.reader
         self._recovery = recovery
         self._clock = clock
         self._open_stream = open_stream
-        self._look = look
+        self._poll = poll
         self._stream: AsyncMessageStream | None = None
 
     async def run(self) -> None:
         """Read until the sequence is complete or no longer needed."""
         self._feed.moved = self._moved
         try:
-            while await self._wait_for_room():
+            while await self._wait_for_window():
                 await self._attempt()
         except BaseException as bug:
             if not is_fault(bug):
@@ -81,8 +81,8 @@ class AsyncPump:
         try:
             async for response in stream:
                 self._recovery.progressed()
-                self._feed.tell(SequenceReader.feed, response)
-                if not await self._wait_for_room():
+                self._feed.apply(SequenceReader.feed, response)
+                if not await self._wait_for_window():
                     return
         finally:
             stream.cancel()
@@ -93,15 +93,15 @@ class AsyncPump:
         while not self._reader.over and not deadline.passed:
             await self._clock.wait(self._feed.changed, deadline.left())
 
-    async def _wait_for_room(self) -> bool:
+    async def _wait_for_window(self) -> bool:
         """Wait while the window is closed; return False if no more results are needed."""
         feed = self._feed
         while True:
             if feed.window_closed:
-                await self._clock.wait(feed.changed, LOOK_EVERY)
+                await self._clock.wait(feed.changed, POLL_INTERVAL)
             if not feed.window_closed:
                 return not self._reader.over
             # Status and length of an unread queue are kept current too.
-            with feed.glancing():
-                if (info := await self._look()) is not None:
+            with feed.polling():
+                if (info := await self._poll()) is not None:
                     feed.observe(info)

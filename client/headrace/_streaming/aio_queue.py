@@ -32,11 +32,11 @@ class AsyncResultQueue(BaseQueue):
         *,
         request: types.AcceptedRequest,
         index: int,
-        look: Callable[[], Awaitable[request_pb2.SequenceInfo | None]],
+        fetch_info: Callable[[], Awaitable[request_pb2.SequenceInfo | None]],
     ) -> None:
         super().__init__(feed, request=request, index=index)
         self._feed = feed
-        self._look = look
+        self._fetch_info = fetch_info
 
     async def Get(self) -> types.GeneratedElements | None:
         """Return all unread tokens as one element, waiting for the first one; None once the sequence has ended.
@@ -77,7 +77,7 @@ class AsyncResultQueue(BaseQueue):
             HeadraceError: the sequence runs, and the call failed.
         """
         known = self._known_stat()
-        return self._answered_stat(await self._look()) if known is None else known
+        return self._answered_stat(await self._fetch_info()) if known is None else known
 
     def __aiter__(self) -> Self:
         """Iterate over elements until the end of the sequence; raises as `Get()`."""

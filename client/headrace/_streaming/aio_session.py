@@ -44,24 +44,24 @@ class AsyncSessionDriver:
         self._clock = clock
         self._session = ClientSession(Recovery(policy, clock), clock, owner=owner, client=client)
         self._wake = Signal()
-        self._offered = True
-        self._verdict: HeadraceError | None = None
+        self._sessions_supported = True
+        self._own_error: HeadraceError | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def attach(self, feed: AsyncFeed, instead: Callable[[], None]) -> None:
+    def attach(self, feed: AsyncFeed, fallback: Callable[[], None]) -> None:
         """Start to fill a reader.
 
         Args:
             feed: feed of the reader.
-            instead: fills the reader without a session; called, now or later, if the server has none.
+            fallback: fills the reader without a session; called, now or later, if the server has none.
         """
         if self._closed:
             feed.stop()
-        elif self._offered:
-            self._add(feed, instead)
+        elif self._sessions_supported:
+            self._add(feed, fallback)
         else:
-            instead()
+            fallback()
 
     def close(self) -> None:
         """End the stream and the tasks; blocked reads raise UnavailableError."""
@@ -80,8 +80,8 @@ class AsyncSessionDriver:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    def _add(self, feed: AsyncFeed, instead: Callable[[], None]) -> None:
-        subscription = subscription_of(feed, Recovery(self._policy, self._clock), instead)
+    def _add(self, feed: AsyncFeed, fallback: Callable[[], None]) -> None:
+        subscription = subscription_of(feed, Recovery(self._policy, self._clock), fallback)
         feed.moved = lambda: self._moved(subscription)
         self._session.add(subscription)
         if self._task is None:
@@ -147,12 +147,12 @@ class AsyncSessionDriver:
     async def _write(self, channel: AsyncMessageChannel) -> None:
         try:
             await self._send(channel)
-            self._verdict = UnavailableError("the server stopped responding")
+            self._own_error = UnavailableError("the server stopped responding")
         except BaseException as bug:
             if not is_fault(bug):
                 raise
             logger.exception("the session failed")
-            self._verdict = InternalServerError(f"the session failed: {bug!r}")
+            self._own_error = InternalServerError(f"the session failed: {bug!r}")
         channel.cancel(lost=True)
 
     async def _send(self, channel: AsyncMessageChannel) -> None:
@@ -164,17 +164,17 @@ class AsyncSessionDriver:
                 await self._clock.wait(self._wake, self._session.wait)
 
     async def _recover(self, error: HeadraceError) -> None:
-        error, self._verdict = self._verdict or error, None
+        error, self._own_error = self._own_error or error, None
         if refuses_sessions(error):
-            self._do_without()
+            self._use_fallbacks()
             return
         deadline = Deadline(self._clock, self._session.broken(error) or 0.0)
         while not deadline.passed:
             await self._clock.sleep(deadline.left() or 0.0)
 
-    def _do_without(self) -> None:
+    def _use_fallbacks(self) -> None:
         logger.info("the server has no sessions: each queue reads a stream of its own")
-        self._offered = False
+        self._sessions_supported = False
         for subscription in self._session.subscriptions:
             self._session.remove(subscription)
-            subscription.instead()
+            subscription.fallback()

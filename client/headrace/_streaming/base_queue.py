@@ -21,7 +21,7 @@ class BaseQueue:
     """A result queue of one sequence without its reads."""
 
     def __init__(self, feed: BaseFeed, *, request: types.AcceptedRequest, index: int) -> None:
-        self._facts = feed
+        self._feed_state = feed
         self._request = request
         self._index = index
         self._choices: list[Self] | None = None
@@ -36,11 +36,11 @@ class BaseQueue:
         later calls return the sequence's own status. To monitor a sequence that another thread or task reads, use
         `Client.get_request`.
         """
-        return self._ask(SequenceReader.status)
+        return self._query(SequenceReader.status)
 
     def GeneratedLength(self) -> int:
         """Return the number of tokens generated so far, read or not; up to a second old while many are unread."""
-        return self._ask(lambda reader: reader.generated_length)
+        return self._query(lambda reader: reader.generated_length)
 
     @property
     def finish_reason(self) -> types.FinishReason | None:
@@ -87,7 +87,7 @@ class BaseQueue:
 
     def _known_stat(self) -> types.RequestStat | None:
         """Return the statistics if no call is needed for them, else None."""
-        end, released = self._ask(lambda reader: (reader.end, reader.released))
+        end, released = self._query(lambda reader: (reader.end, reader.released))
         if end is not None and end.HasField("stat"):
             self._last_stat = stat_of(end.stat)
         elif end is None and not released:
@@ -100,12 +100,12 @@ class BaseQueue:
             self._last_stat = stat_of(info.end.stat if info.HasField("end") else info.stat)
         return self._last_stat or stat_of(stat_pb2.RequestStatInfo())
 
-    def _ask(self, question: Callable[[SequenceReader], Answer]) -> Answer:
+    def _query(self, question: Callable[[SequenceReader], Answer]) -> Answer:
         check_process(self._process)
-        return self._facts.ask(question)
+        return self._feed_state.query(question)
 
     def _end_if_read(self) -> request_pb2.EndRecord | None:
-        return self._ask(lambda reader: None if reader.unread and not reader.released else reader.end)
+        return self._query(lambda reader: None if reader.unread and not reader.released else reader.end)
 
 
 def seconds_of(timeout_ms: float) -> float:

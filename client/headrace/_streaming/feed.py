@@ -83,7 +83,7 @@ class BaseFeed:
         finally:
             self._moved()
 
-    def ask(self, question: Callable[[SequenceReader], Answer]) -> Answer:
+    def query(self, question: Callable[[SequenceReader], Answer]) -> Answer:
         """Return the result of a function of the reader, called with the lock held."""
         with self._news:
             return question(self.reader)
@@ -91,25 +91,25 @@ class BaseFeed:
     @property
     def over(self) -> bool:
         """True if no more results are needed, or all were read."""
-        return self.ask(lambda reader: reader.over or reader.settled)
+        return self.query(lambda reader: reader.over or reader.settled)
 
-    def tell(self, news: Callable[..., None], *facts: Any) -> None:
+    def apply(self, event: Callable[..., None], *facts: Any) -> None:
         """Call a method of the reader and wake waiting reads. Raises what the method raises."""
         with self._news:
             try:
-                news(self.reader, *facts)
+                event(self.reader, *facts)
             finally:
                 self._moved()
 
     def observe(self, info: request_pb2.SequenceInfo) -> None:
         """Update the reader with the state that a call returned."""
         try:
-            self.tell(SequenceReader.observe, info)
+            self.apply(SequenceReader.observe, info)
         except HeadraceError as damage:
             self.fail(damage)
 
     @contextmanager
-    def glancing(self) -> Iterator[None]:
+    def polling(self) -> Iterator[None]:
         """Surround a status poll outside the stream; only an error that is final reaches the reader."""
         try:
             yield
@@ -125,29 +125,29 @@ class BaseFeed:
         if delay is None:
             self.fail(error)
         elif recovery.too_long:
-            self.tell(SequenceReader.interrupt, error)
+            self.apply(SequenceReader.interrupt, error)
         return delay or 0.0
 
     @property
     def window_closed(self) -> bool:
         """True if results must be read before more are fetched; the lock is held."""
-        return not self.reader.has_room and not self.reader.over
+        return not self.reader.window_open and not self.reader.over
 
     def fail(self, error: HeadraceError) -> None:
         """End the reader with an error, once what has arrived is read."""
-        self.tell(SequenceReader.fail, error)
+        self.apply(SequenceReader.fail, error)
 
     def release(self) -> None:
         """Mark the request as released and wake waiting reads."""
-        self.tell(SequenceReader.release)
+        self.apply(SequenceReader.release)
 
     def stop(self) -> None:
         """End the reader, since no stream will be opened any more, and wake waiting reads."""
-        self.tell(SequenceReader.close)
+        self.apply(SequenceReader.close)
 
     def abandon(self) -> None:
         """Give up reading but stay attached until the sequence ends, so that its lease does not expire."""
-        self.tell(SequenceReader.abandon)
+        self.apply(SequenceReader.abandon)
 
     def touched(self) -> None:
         """Wake waiting reads after a change of the reader; the lock is held."""

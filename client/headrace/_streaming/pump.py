@@ -19,7 +19,7 @@ from headrace._transport.transport import broke_off
 from headrace._values.wire_errors import error_from_status
 from headrace.errors import HeadraceError, InternalServerError
 
-LOOK_EVERY = 1.0
+POLL_INTERVAL = 1.0
 """Seconds between two polls of a sequence whose window is closed."""
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Pump:
         recovery: decides when to open the stream again.
         clock: source of time.
         open_stream: opens a stream at a position.
-        look: fetches the state of the sequence; called while the reader's window is closed.
+        poll: fetches the state of the sequence; called while the reader's window is closed.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Pump:
         clock: Clock,
         *,
         open_stream: Callable[[int], MessageStream],
-        look: Callable[[], request_pb2.SequenceInfo | None],
+        poll: Callable[[], request_pb2.SequenceInfo | None],
     ) -> None:
         self._feed = feed
         self._reader = feed.reader
@@ -53,7 +53,7 @@ class Pump:
         self._recovery = recovery
         self._clock = clock
         self._open_stream = open_stream
-        self._look = look
+        self._poll = poll
         self._stream: MessageStream | None = None
         self._thread = threading.Thread(target=self._run, name="headrace-stream", daemon=True)
 
@@ -69,7 +69,7 @@ class Pump:
 
     def _run(self) -> None:
         try:
-            while self._wait_for_room():
+            while self._wait_for_window():
                 self._attempt()
         except BaseException as bug:
             if not is_fault(bug):
@@ -92,15 +92,15 @@ class Pump:
         try:
             for response in stream:
                 self._recovery.progressed()
-                self._feed.tell(SequenceReader.feed, response)
-                if not self._wait_for_room():
+                self._feed.apply(SequenceReader.feed, response)
+                if not self._wait_for_window():
                     return
         finally:
             stream.cancel()
         raise broke_off("the result stream")
 
     def _open(self) -> MessageStream:
-        position = self._feed.ask(lambda reader: reader.position)
+        position = self._feed.query(lambda reader: reader.position)
         stream = self._open_stream(position)
         with self._changed:
             self._stream = stream
@@ -114,16 +114,16 @@ class Pump:
             while not self._reader.over and not deadline.passed:
                 self._clock.wait(self._changed, deadline.left())
 
-    def _wait_for_room(self) -> bool:
+    def _wait_for_window(self) -> bool:
         """Wait while the window is closed; return False if no more results are needed."""
         feed = self._feed
         while True:
             with self._changed:
                 if feed.window_closed:
-                    self._clock.wait(self._changed, LOOK_EVERY)
+                    self._clock.wait(self._changed, POLL_INTERVAL)
                 if not feed.window_closed:
                     return not self._reader.over
             # Status and length of an unread queue are kept current too.
-            with feed.glancing():
-                if (info := self._look()) is not None:
+            with feed.polling():
+                if (info := self._poll()) is not None:
                     feed.observe(info)

@@ -183,7 +183,7 @@ class SequenceReader:
         return self._arrived if self._reads.running and self._end is not None else self._taken
 
     @property
-    def has_room(self) -> bool:
+    def window_open(self) -> bool:
         """True if more should be fetched: fewer than WINDOW tokens have arrived since `window_start`."""
         return self._arrived - self.window_start < WINDOW
 

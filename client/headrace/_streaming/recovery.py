@@ -12,7 +12,7 @@ _SUSPECT = frozenset({"CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED", "RESOURCE_E
 _SUSPECT_LIMIT = 3
 
 # The attempt after a first failure often succeeds, at another address or a restarted server, so log the second.
-_TOLD_FAILURE = 2
+_LOGGED_FAILURE = 2
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +53,9 @@ class Recovery:
             return retry_delay(error, self._policy, self._failures)
         return None
 
-    def tell(self, error: HeadraceError) -> None:
+    def log_failure(self, error: HeadraceError) -> None:
         """Log a failure that `delay` counted, once in a row of failures."""
-        if self._failures == _TOLD_FAILURE and self._since is not None:
+        if self._failures == _LOGGED_FAILURE and self._since is not None:
             left = self._policy.give_up_after - (self._clock.monotonic() - self._since)
             logger.warning("the connection was lost: %s Trying again for up to %.0f s.", error, max(0.0, left))
 

@@ -37,11 +37,11 @@ class ResultQueue(BaseQueue):
         *,
         request: types.AcceptedRequest,
         index: int,
-        look: Callable[[], request_pb2.SequenceInfo | None],
+        fetch_info: Callable[[], request_pb2.SequenceInfo | None],
     ) -> None:
         super().__init__(feed, request=request, index=index)
         self._feed = feed
-        self._look = look
+        self._fetch_info = fetch_info
 
     def Get(self) -> types.GeneratedElements | None:
         """Return all unread tokens as one element, waiting for the first one; None once the sequence has ended.
@@ -85,7 +85,7 @@ class ResultQueue(BaseQueue):
             HeadraceError: the sequence runs, and the call failed.
         """
         known = self._known_stat()
-        return self._answered_stat(self._look()) if known is None else known
+        return self._answered_stat(self._fetch_info()) if known is None else known
 
     def __iter__(self) -> Iterator[types.GeneratedElements]:
         """Iterate over elements until the end of the sequence; raises as `Get()`."""

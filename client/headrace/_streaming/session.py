@@ -180,7 +180,7 @@ class ClientSession:
                 subscription.reader.interrupt(error.about(subscription.request_id))
                 subscription.changed()
         elif self._subscriptions:
-            self._recovery.tell(error)
+            self._recovery.log_failure(error)
         return delay
 
     def fail(self, error: HeadraceError) -> None:
@@ -230,8 +230,8 @@ def _facts(message: session_pb2.SessionResponse) -> Iterator[tuple[int, Take, An
         for channel, part in rows(message.step):
             yield channel, Subscription.take, part
     for change in message.status_changes:
-        yield change.channel, Subscription.turn, change
+        yield change.channel, Subscription.apply_status, change
     for end in message.ends:
         yield end.channel, Subscription.end, end.end
     for window in message.windows:
-        yield window.channel, Subscription.hold, window
+        yield window.channel, Subscription.apply_window, window

@@ -51,25 +51,25 @@ class SessionDriver:
         self._session = ClientSession(Recovery(policy, clock), clock, owner=owner, client=client)
         self._wake = threading.Condition(self.lock)
         self._channel: MessageChannel | None = None
-        self._verdict: HeadraceError | None = None
+        self._own_error: HeadraceError | None = None
         self._started = False
         self._closed = False
 
-    def attach(self, feed: Feed, instead: Callable[[], None]) -> None:
+    def attach(self, feed: Feed, fallback: Callable[[], None]) -> None:
         """Start to fill a reader.
 
         Args:
             feed: feed of the reader.
-            instead: fills the reader without a session; called, now or later, if the server has none.
+            fallback: fills the reader without a session; called, now or later, if the server has none.
         """
         with self.lock:
             if self._closed:
                 feed.reader.close()
                 return
             if self._transport is not None:
-                self._add(feed, instead)
+                self._add(feed, fallback)
                 return
-        instead()
+        fallback()
 
     def close(self) -> None:
         """End the stream and the threads; blocked reads raise UnavailableError."""
@@ -80,8 +80,8 @@ class SessionDriver:
         if channel is not None:
             channel.cancel()
 
-    def _add(self, feed: Feed, instead: Callable[[], None]) -> None:
-        subscription = subscription_of(feed, Recovery(self._policy, self._clock), instead)
+    def _add(self, feed: Feed, fallback: Callable[[], None]) -> None:
+        subscription = subscription_of(feed, Recovery(self._policy, self._clock), fallback)
         feed.moved = lambda: self._moved(subscription)
         self._session.add(subscription)
         self._start()
@@ -159,9 +159,9 @@ class SessionDriver:
     def _recover(self, error: HeadraceError) -> None:
         with self.lock:
             self._channel = None
-            error, self._verdict = self._verdict or error, None
+            error, self._own_error = self._own_error or error, None
             if refuses_sessions(error):
-                self._do_without()
+                self._use_fallbacks()
             elif not self._closed:
                 self._pause(self._session.broken(error))
 
@@ -170,21 +170,21 @@ class SessionDriver:
         while not (self._closed or deadline.passed):
             self._clock.wait(self._wake, deadline.left())
 
-    def _do_without(self) -> None:
+    def _use_fallbacks(self) -> None:
         logger.info("the server has no sessions: each queue reads a stream of its own")
         self._transport = None
         for subscription in self._session.subscriptions:
             self._session.remove(subscription)
-            subscription.instead()
+            subscription.fallback()
         self._wake.notify_all()
 
     # The writing thread.
 
     def _write(self) -> None:
-        while (act := self._next_act()) is not None:
-            act()
+        while (action := self._next_action()) is not None:
+            action()
 
-    def _next_act(self) -> Callable[[], None] | None:
+    def _next_action(self) -> Callable[[], None] | None:
         """Wait for the next action on the stream, to be done without the lock; None when the thread is to end."""
         with self.lock:
             while self._transport is not None and not self._closed:
@@ -201,5 +201,5 @@ class SessionDriver:
 
     def _give_up(self, channel: MessageChannel) -> Callable[[], None]:
         self._channel = None
-        self._verdict = UnavailableError("the server stopped responding")
+        self._own_error = UnavailableError("the server stopped responding")
         return partial(channel.cancel, lost=True)

@@ -27,7 +27,7 @@ class Subscription:
         index: index of the sequence.
         request_id: id of the request, for errors.
         changed: called after the reader has changed.
-        instead: fills the reader without a session; for servers that have none.
+        fallback: fills the reader without a session; for servers that have none.
         window: maximum number of unread tokens.
 
     Attributes:
@@ -45,7 +45,7 @@ class Subscription:
         index: int,
         request_id: str,
         changed: Callable[[], None],
-        instead: Callable[[], None],
+        fallback: Callable[[], None],
         window: int = WINDOW,
     ) -> None:
         self.reader = reader
@@ -53,7 +53,7 @@ class Subscription:
         self.index = index
         self.request_id = request_id
         self.changed = changed
-        self.instead = instead
+        self.fallback = fallback
         self.channel: int | None = None
         self.attach_at: float | None = None
         self._recovery = recovery
@@ -103,12 +103,12 @@ class Subscription:
         self._recovery.progressed()
         self.reader.finish(record)
 
-    def hold(self, state: session_pb2.WindowState) -> None:
+    def apply_window(self, state: session_pb2.WindowState) -> None:
         """Apply a WindowState: the server has stopped at a limit, which may be below ours."""
         self._limit = min(self._limit, state.limit)
         self._learn(state.generated_length)
 
-    def turn(self, change: session_pb2.StatusChange) -> None:
+    def apply_status(self, change: session_pb2.StatusChange) -> None:
         """Apply a change of status, and the prefix-cache use that may come with it."""
         self._learn(status=change.status, prefix=change.prefix if change.HasField("prefix") else None)
 
@@ -141,7 +141,7 @@ class Subscription:
         return max(0, self._limit - self._acked)
 
 
-def subscription_of(feed: BaseFeed, recovery: Recovery, instead: Callable[[], None]) -> Subscription:
+def subscription_of(feed: BaseFeed, recovery: Recovery, fallback: Callable[[], None]) -> Subscription:
     """Return the subscription of a feed; the arguments are those of `Subscription`."""
     return Subscription(
         feed.reader,
@@ -150,5 +150,5 @@ def subscription_of(feed: BaseFeed, recovery: Recovery, instead: Callable[[], No
         index=feed.index,
         request_id=feed.request_id,
         changed=feed.touched,
-        instead=instead,
+        fallback=fallback,
     )

@@ -13,7 +13,7 @@ from headrace_proto.wire.transport import CallError
 
 from headrace._base.aio_waiting import being_cancelled
 from headrace._transport.grpc_channels import Channel, Channels, Failover, check_size, closed
-from headrace._transport.mismatch import is_doubtful
+from headrace._transport.mismatch import is_ambiguous
 from headrace._transport.transport import broke_off
 
 _LOST_STATUS = "Internal error from Core"
@@ -41,7 +41,7 @@ class AsyncGrpcTransport:
         except grpc.RpcError as error:
             raise await _failed(self._calls, channel, error) from None
         except asyncio.CancelledError:
-            raise _cut() from None
+            raise _cancelled() from None
 
     def stream(self, method: str, request: Message, *, timeout: float | None) -> AsyncGrpcStream:
         """Open a call that streams responses, without waiting for the first."""
@@ -79,7 +79,7 @@ class AsyncGrpcStream:
         except grpc.RpcError as error:
             raise await _failed(self._failover, self._channel, error) from None
         except asyncio.CancelledError:
-            raise _cut() from None
+            raise _cancelled() from None
         if answer is grpc.aio.EOF:
             raise StopAsyncIteration
         return cast(Message, answer)
@@ -145,7 +145,7 @@ class AsyncGrpcChannel(AsyncGrpcStream):
 
 async def _failed(failover: Failover, channel: Channel, error: grpc.RpcError) -> CallError:
     """Return the exception of a failed call. A probe of the server, where one is needed, runs in a thread."""
-    if not is_doubtful(cast(grpc.Call, error).details() or ""):
+    if not is_ambiguous(cast(grpc.Call, error).details() or ""):
         return failover.failed(channel, error)
     return await asyncio.to_thread(failover.failed, channel, error)
 
@@ -157,6 +157,6 @@ def _begin(channel: Channel, method: str, *questions: Message, **options: Any) -
         raise closed() from error
 
 
-def _cut() -> BaseException:
+def _cancelled() -> BaseException:
     """Return the exception of a cancelled wait: CancelledError if this task was cancelled, else that of `close`."""
     return asyncio.CancelledError() if being_cancelled() else closed()

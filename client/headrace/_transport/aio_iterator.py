@@ -26,7 +26,7 @@ class AsyncMessageIterator(Generic[Item]):
         self._stream = stream
         self._convert = convert
         self._closed = False
-        weakref.finalize(self, home.ask, stream.cancel).atexit = False
+        weakref.finalize(self, home.submit, stream.cancel).atexit = False
 
     def __aiter__(self) -> Self:
         """Return the iterator itself."""

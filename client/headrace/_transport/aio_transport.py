@@ -64,7 +64,7 @@ class AsyncTransport(Protocol):
 
 
 @runtime_checkable
-class AsyncFace(Protocol):
+class AsyncCapable(Protocol):
     """A synchronous transport that can be used in an event loop too."""
 
     def for_asyncio(self) -> AsyncTransport:
@@ -94,6 +94,6 @@ def for_asyncio(transport: Transport) -> AsyncTransport:
     Raises:
         TypeError: the transport does not support event loops.
     """
-    if not isinstance(transport, AsyncFace):
+    if not isinstance(transport, AsyncCapable):
         raise TypeError(f"{type(transport).__name__} cannot be used in an event loop: it has no for_asyncio()")
     return transport.for_asyncio()

@@ -26,7 +26,7 @@ class MessageIterator(Generic[Item]):
         self._convert = convert
         self._closed = False
         janitor.start()
-        weakref.finalize(self, janitor.ask, stream.cancel).atexit = False
+        weakref.finalize(self, janitor.submit, stream.cancel).atexit = False
 
     def __iter__(self) -> Iterator[Item]:
         """Return the iterator itself."""

@@ -60,38 +60,38 @@ class Mismatch:
         host = self._target.rpartition(":")[0]
         if not host or host.startswith("unix"):
             return ""
-        told = _told(details, host)
-        if not is_doubtful(details) or (told and _is_address(host)):
-            return told
+        known = _advice(details, host)
+        if not is_ambiguous(details) or (known and _is_address(host)):
+            return known
         with self._lock:
             if time.monotonic() >= self._until:
-                self._found = self._look(details) if _is_address(host) else self._look_at_all(host, told)
+                self._found = self._probe(details) if _is_address(host) else self._probe_all(host, known)
                 self._until = time.monotonic() + _LASTS
             return self._found
 
-    def _look(self, details: str) -> str:
+    def _probe(self, details: str) -> str:
         """Return what is wrong with the only address."""
-        doubtful = self._credentials is None and "Socket closed" in details
-        return _SPEAKS_TLS if doubtful and speaks_tls(self._target) else ""
+        ambiguous = self._credentials is None and "Socket closed" in details
+        return _SPEAKS_TLS if ambiguous and speaks_tls(self._target) else ""
 
-    def _look_at_all(self, host: str, told: str) -> str:
+    def _probe_all(self, host: str, known: str) -> str:
         """Return what is wrong with the addresses of a name if none of them works.
 
         Args:
             host: the name.
-            told: what is wrong with the last one, the only one that gRPC reports.
+            known: what is wrong with the last one, the only one that gRPC reports.
         """
         failures = []
         for address in _addresses(self._target):
-            failure = self._ask(address, host)
+            failure = self._probe_address(address, host)
             if failure is None:
                 return ""  # gRPC will come to this address, which works.
             failures.append(failure)
         if self._credentials is None:
             return _SPEAKS_TLS if speaks_tls(self._target) else ""
-        return next(filter(None, (_told(failure, host) for failure in failures)), told)
+        return next(filter(None, (_advice(failure, host) for failure in failures)), known)
 
-    def _ask(self, address: str, host: str) -> str | None:
+    def _probe_address(self, address: str, host: str) -> str | None:
         """Return gRPC's text of the failure to reach one address; None if it answers."""
         with self._channel(address, host) as channel:
             check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
@@ -109,7 +109,7 @@ class Mismatch:
         return grpc.secure_channel(address, self._credentials, [*options, ("grpc.ssl_target_name_override", host)])
 
 
-def is_doubtful(details: str) -> bool:
+def is_ambiguous(details: str) -> bool:
     """Return whether gRPC's text leaves open why a server was not reached, so that a probe helps."""
     return _UNREACHED in details
 
@@ -117,16 +117,16 @@ def is_doubtful(details: str) -> bool:
 def speaks_tls(target: str) -> bool:
     """Return whether a server at "host:port" completes a TLS handshake at one of its addresses."""
     context = any_certificate()
-    for family, place in _places(target):
+    for family, address in _resolve(target):
         with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as plain:
             plain.settimeout(_PROBE_SECONDS)
-            plain.connect(place)
+            plain.connect(address)
             with context.wrap_socket(plain, server_hostname=target.rpartition(":")[0].strip("[]")):
                 return True
     return False
 
 
-def _told(details: str, host: str) -> str:
+def _advice(details: str, host: str) -> str:
     return next((advice.format(host=host) for sign, advice in _SIGNS if sign in details), "")
 
 
@@ -141,14 +141,14 @@ def _is_address(host: str) -> bool:
 def _addresses(target: str) -> list[str]:
     """Return each address of a name as a gRPC target."""
     kinds = {socket.AF_INET: "ipv4:{}:{}", socket.AF_INET6: "ipv6:[{}]:{}"}
-    return [kinds[family].format(place[0], place[1]) for family, place in _places(target)]
+    return [kinds[family].format(address[0], address[1]) for family, address in _resolve(target)]
 
 
-def _places(target: str) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+def _resolve(target: str) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
     host, _, port = target.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except (OSError, ValueError):
         return []
     inet = (socket.AF_INET, socket.AF_INET6)
-    return [(family, (str(place[0]), int(place[1]))) for family, _, _, _, place in found if family in inet]
+    return [(family, (str(address[0]), int(address[1]))) for family, _, _, _, address in found if family in inet]

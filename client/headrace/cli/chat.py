@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from headrace._api.giving_back import GIVE_BACK_TIMEOUT
+from headrace._api.release import RELEASE_TIMEOUT
 from headrace._streaming.result_queue import ResultQueue
 from headrace.cli.answers import FIELDS, cut_reason, fills_max_length, speed, warn
 from headrace.cli.input import at_terminal, read_line
@@ -160,7 +160,7 @@ class Conversation:
     def _release(self, handle: str) -> None:
         # The client tries again when it is closed; after that the request's lease ends it.
         with suppress(HeadraceError):
-            self._client.release_request(handle, timeout=GIVE_BACK_TIMEOUT)
+            self._client.release_request(handle, timeout=RELEASE_TIMEOUT)
 
     def _goes_on(self, error: HeadraceError) -> bool:
         """Return whether another message may succeed."""

@@ -134,7 +134,7 @@ async def test_the_servers_delay_wins_and_patience_ends(
         await client.server_info(timeout=29.0)
 
 
-async def test_overload_is_told_at_once_unless_asked_otherwise(server: ScriptedServer, clock: FakeAsyncClock) -> None:
+async def test_overload_is_raised_at_once_by_default(server: ScriptedServer, clock: FakeAsyncClock) -> None:
     server.expect("GetServerInfo", FULL, FULL, INFO)
     async with AsyncClient(server.address, clock=clock) as client:
         with pytest.raises(OverloadedError):

@@ -171,7 +171,7 @@ async def test_one_get_takes_ten_thousand_tokens_of_an_ended_request(
     assert await queue.Get() is None
 
 
-async def test_an_unread_queue_tells_its_length_and_its_end(
+async def test_an_unread_queue_knows_its_length_and_its_end(
     client: AsyncClient, server: ScriptedServer, clock: FakeAsyncClock, path: str
 ) -> None:
     """Beyond its window nothing arrives; the session says so, and without one the client looks once a second."""

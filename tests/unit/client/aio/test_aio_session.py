@@ -189,7 +189,7 @@ async def test_a_long_outage_wakes_get_and_the_queue_resumes(server: ScriptedSer
     await client.close()
 
 
-async def test_a_defect_of_the_driver_is_told_to_whoever_reads(
+async def test_a_defect_of_the_driver_is_raised_by_reads(
     client: AsyncClient, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from headrace._streaming.session import ClientSession
@@ -215,7 +215,7 @@ async def test_closing_ends_the_tasks(client: AsyncClient, server: ScriptedServe
     await asyncio.to_thread(server.wait_for_streams, 0)
 
 
-async def test_what_nobody_holds_any_more_ends_with_its_tasks(server: ScriptedServer) -> None:
+async def test_a_dropped_client_ends_with_its_tasks(server: ScriptedServer) -> None:
     client = AsyncClient(server.address)
     queue = await start(client, server, 1, [tokens(IDS), ended(IDS)])
     assert await rest(queue) == IDS

@@ -174,7 +174,7 @@ def test_after_release_the_last_known_figures_stay(client: Client, server: Scrip
     assert queue.RequestStatInfo()["generated_token_length"] == 4
 
 
-def test_release_by_somebody_else_is_told_by_the_stream(client: Client, server: ScriptedServer) -> None:
+def test_release_by_another_client_reaches_the_queue(client: Client, server: ScriptedServer) -> None:
     gone = Failure(grpc.StatusCode.NOT_FOUND, "no such request.", reason="UNKNOWN_REQUEST")
     queue = start(client, server, gone)
     with pytest.raises(RequestReleasedError):
@@ -262,7 +262,7 @@ def test_statistics_are_asked_while_running_and_final_after(client: Client, serv
     assert queue.RequestStatInfo()["generate_tps"] == 50.0
 
 
-def test_sync_request_tells_the_queue_that_the_request_ended(
+def test_sync_request_updates_the_queue_of_an_ended_request(
     client: Client, server: ScriptedServer, clock: FakeClock
 ) -> None:
     ids = list(range(100))

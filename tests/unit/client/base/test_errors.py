@@ -111,7 +111,7 @@ def test_wire_calls_are_named_as_methods_unless_quoted() -> None:
     )
 
 
-def test_every_method_that_is_told_is_there() -> None:
+def test_every_method_in_messages_exists() -> None:
     for method in METHODS.values():
         assert callable(getattr(headrace.Client, method))
         assert callable(getattr(headrace.AsyncClient, method))

@@ -69,7 +69,7 @@ def answering(server: ScriptedServer) -> ScriptedServer:
     return server
 
 
-def test_bc168_a_forked_child_is_told_and_the_parent_goes_on(answering: ScriptedServer) -> None:
+def test_bc168_use_in_a_fork_raises_and_the_parent_goes_on(answering: ScriptedServer) -> None:
     out = run(
         answering,
         """

@@ -75,7 +75,7 @@ def test_the_servers_delay_wins(client: Client, server: ScriptedServer, clock: F
     assert clock.slept == [7.5, 7.5]
 
 
-def test_without_one_pauses_grow_up_to_a_bound_and_are_drawn(
+def test_without_one_delays_are_random_up_to_a_growing_bound(
     client: Client, server: ScriptedServer, clock: FakeClock
 ) -> None:
     server.expect("GetServerInfo", *[DOWN] * 9, INFO)
@@ -85,7 +85,7 @@ def test_without_one_pauses_grow_up_to_a_bound_and_are_drawn(
     assert len(set(clock.slept)) == len(clock.slept)
 
 
-def test_overload_is_told_with_its_delay_and_not_tried_again(client: Client, server: ScriptedServer) -> None:
+def test_overload_is_raised_with_its_delay_and_not_retried(client: Client, server: ScriptedServer) -> None:
     server.expect("StartRequest", FULL)
     with pytest.raises(OverloadedError, match="256 requests wait") as caught:
         client.start_request("smol", "Hello")
@@ -160,7 +160,7 @@ def test_an_answer_that_does_not_come_is_a_timeout_error(server: ScriptedServer)
         client.list_models()
 
 
-def test_waiting_for_a_server_is_told_once(
+def test_waiting_for_a_server_is_logged_once(
     client: Client, server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.expect("GetServerInfo", DOWN, DOWN, INFO)
@@ -171,7 +171,7 @@ def test_waiting_for_a_server_is_told_once(
     ]
 
 
-def test_another_address_that_is_used_is_told_as_such(
+def test_a_switch_to_another_address_is_logged(
     server: ScriptedServer, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.expect("GetServerInfo", INFO)
@@ -191,7 +191,7 @@ def test_unanswering_addresses_are_listed_with_the_time_left(
     assert re.search(r"127\.0\.0\.1:2: .* Trying again for up to \d+ s\.$", second)
 
 
-def test_nobody_listening_is_told_with_the_address() -> None:
+def test_an_unreachable_server_is_named_by_its_address() -> None:
     clock = FakeClock()
     with (
         Client("127.0.0.1:1", clock=clock) as client,

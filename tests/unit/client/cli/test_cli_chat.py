@@ -104,7 +104,7 @@ def test_clear_begins_anew_and_help_lists_what_there_is(
     assert history(server, 1) == [("system", "Be brief."), ("user", " /clear is what?")]
 
 
-def test_an_unknown_model_is_told_before_the_first_message(
+def test_an_unknown_model_is_an_error_before_the_first_message(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.expect("GetModel", Failure(grpc.StatusCode.NOT_FOUND, "no model 'smol'", reason="UNKNOWN_MODEL"))
@@ -220,7 +220,7 @@ def test_on_a_pipe_an_interrupt_ends_the_chat_and_its_request(
     assert sys.stdin.readline() == "Hi again\n"
 
 
-def test_a_closed_stdin_has_no_messages_and_that_is_told(
+def test_a_closed_stdin_is_an_error_of_chat(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in `headrace chat smol <&-`."""

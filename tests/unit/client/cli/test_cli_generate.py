@@ -41,7 +41,7 @@ def test_generate_reads_stdin(server: ScriptedServer, monkeypatch: pytest.Monkey
     assert server.requests("StartRequest")[0].text == "two\nlines"
 
 
-def test_a_closed_stdin_is_told_where_it_is_to_be_read(
+def test_a_closed_stdin_is_an_error_where_it_is_read(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in `headrace generate smol - <&-`."""
@@ -86,7 +86,7 @@ def test_how_stdout_shows_what_it_cannot_is_left_to_who_chose_it(
         (DRAINED, {}, "(cut: DRAINED, the model or its engine was stopped)"),
     ],
 )
-def test_an_answer_that_was_cut_is_told_on_stderr(
+def test_the_reason_of_a_cut_answer_is_printed_on_stderr(
     server: ScriptedServer, capsys: pytest.CaptureFixture[str], reason: int, config: dict[str, int], words: str
 ) -> None:
     effective = generation_pb2.GenerationConfig(**config)
@@ -98,7 +98,7 @@ def test_an_answer_that_was_cut_is_told_on_stderr(
     assert err.count("\n") == 1
 
 
-def test_what_the_engine_finds_strange_is_told(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_of_the_engine_are_printed(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
     warning = generation_pb2.Warning(field="text", message="the prompt begins twice")
     script_answer(server, "a", warnings=[warning])
     assert run(server, "generate", "smol", "Hi") == 0

@@ -197,7 +197,7 @@ def test_an_interrupt_ends_the_wait_but_not_the_engines_work(server: ScriptedSer
     assert words == ("Stopped waiting; the engines go on with smol: headrace models shows its state.\n")
 
 
-def test_an_engine_that_is_down_is_told_in_its_row(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_engine_that_is_down_is_shown_in_its_row(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
     reason = status_pb2.ErrorInfo(reason="ENGINE_UNREACHABLE", domain="headrace")
     detail = Any_(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=reason.SerializeToString())
     text = 'engine "e1" does not answer; what it holds may still be there, so try again in 1 s'

@@ -112,9 +112,7 @@ def test_a_field_given_as_a_flag_is_answered_with_how_to_give_it(
 
 
 @pytest.mark.parametrize("arguments", [["--address", "x:1", "models"], ["--address=x:1", "models"]])
-def test_an_option_before_the_command_is_told_where_it_stands(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_before_the_command_is_an_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 2

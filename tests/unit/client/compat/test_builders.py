@@ -313,7 +313,7 @@ class TestRuntime:
         assert (config.kv_cache_mode, config.prefix_cache_ttl.seconds) == (runtime_pb2.KV_CACHE_MODE_INT8, 300)
         assert config.enable_prefix_cache is False
 
-    def test_a_device_in_words(self) -> None:
+    def test_a_device_as_a_string(self) -> None:
         builder = AsModelRuntimeConfigBuilder().model_name("m").model_path("p")
         config = installed(builder.set_compute_unit_from_str("CUDA:0,1"))
         assert (config.compute_unit, list(config.device_list)) == (runtime_pb2.COMPUTE_UNIT_CUDA, [0, 1])

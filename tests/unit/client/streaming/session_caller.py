@@ -28,7 +28,7 @@ class Caller:
             index=0,
             request_id=handle,
             changed=self.look,
-            instead=lambda: None,
+            fallback=lambda: None,
             window=WINDOW,
         )
         self.ids: list[int] = []

@@ -64,7 +64,7 @@ class TestStatus:
         take(reader)
         assert reader.status() is GenerateStatus.Generating
 
-    def test_an_end_without_any_token_is_told_at_once(self) -> None:
+    def test_an_end_without_any_token_is_visible_at_once(self) -> None:
         reader = SequenceReader()
         reader.feed(ended([]))
         assert reader.status() is GenerateStatus.GenerateFinished
@@ -91,23 +91,23 @@ class TestWindow:
         ids = list(range(WINDOW + 10))
         reader = SequenceReader()
         reader.feed(tokens(ids, 0, WINDOW - 1))
-        assert reader.has_room
+        assert reader.window_open
         reader.feed(tokens(ids, WINDOW - 1, WINDOW))
-        assert not reader.has_room
+        assert not reader.window_open
         take(reader)
-        assert reader.has_room
+        assert reader.window_open
 
     def test_reading_an_ended_sequence_opens_it_to_the_end(self) -> None:
         ids = list(range(3 * WINDOW))
         reader = SequenceReader()
         reader.feed(tokens(ids, 0, WINDOW))
         reader.observe(ended_info(ids))
-        assert not reader.has_room
+        assert not reader.window_open
         with reader.reading():
-            assert reader.has_room
+            assert reader.window_open
             assert reader.fetching
             reader.feed(tokens(ids, WINDOW, 2 * WINDOW))
-            assert reader.has_room
+            assert reader.window_open
             assert reader.fetching
             reader.feed(tokens(ids, 2 * WINDOW))
             assert reader.ready
@@ -165,7 +165,7 @@ class TestFailure:
             with pytest.raises(kind):
                 take(reader)
 
-    def test_an_interruption_is_told_once_and_after_the_tokens(self) -> None:
+    def test_an_interruption_is_raised_once_and_after_the_tokens(self) -> None:
         reader = SequenceReader()
         reader.feed(tokens(IDS, 0, 5))
         reader.interrupt(UnavailableError("nobody there."))
@@ -175,14 +175,14 @@ class TestFailure:
         assert take(reader) is None
         assert reader.status() is GenerateStatus.Generating
 
-    def test_an_interruption_that_passed_is_not_told(self) -> None:
+    def test_an_interruption_that_passed_is_not_raised(self) -> None:
         reader = SequenceReader()
         reader.interrupt(UnavailableError("nobody there."))
         reader.feed(status_only(GENERATING))
         assert take(reader) is None
 
     @pytest.mark.parametrize("how", ["ended", "told of its end", "failed"])
-    def test_an_interruption_is_not_told_where_nothing_more_can_come(self, how: str) -> None:
+    def test_an_interruption_of_a_complete_sequence_is_not_raised(self, how: str) -> None:
         """Nobody read during an outage; then the engine was there again, with its answer or without the request."""
         reader = SequenceReader()
         reader.feed(tokens(IDS))

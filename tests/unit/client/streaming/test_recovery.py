@@ -220,7 +220,7 @@ def test_an_unread_queue_is_bounded_and_still_ends(client: Client, server: Scrip
     assert queue.GenerateStatus() is GenerateStatus.Generating
     clock.step()
     wait_until(lambda: queue.GenerateStatus() is GenerateStatus.GenerateFinished, "the end does not come")
-    assert queue._feed.ask(lambda reader: reader.position) == WINDOW
+    assert queue._feed.query(lambda reader: reader.position) == WINDOW
     elements = queue.Get()
     assert elements.ids_from_generate == ids
     assert elements.text == text_of(ids)

@@ -44,7 +44,7 @@ class Rig:
             index=0,
             request_id=handle,
             changed=self.count,
-            instead=lambda: None,
+            fallback=lambda: None,
         )
         self.session.add(subscription)
         return subscription
@@ -162,7 +162,7 @@ def test_acks_come_each_half_window_or_with_other_messages() -> None:
     assert [(one.position, one.window) for one in rig.said().acks] == [(2 * half - 1, WINDOW)]
 
 
-def test_what_nobody_reads_is_not_acknowledged() -> None:
+def test_unread_tokens_are_not_acknowledged() -> None:
     rig = Rig()
     rig.attach()
     rig.session.receive(row(0, WINDOW))
@@ -260,7 +260,7 @@ def test_an_unreachable_engine_is_attached_again_elsewhere() -> None:
     assert rig.read(1) == IDS[:5]
 
 
-def test_an_engine_away_for_long_is_told_and_tried_on() -> None:
+def test_an_engine_away_for_long_is_reported_and_retried() -> None:
     rig = Rig()
     for _ in range(40):
         channel = rig.said().attach[0].channel

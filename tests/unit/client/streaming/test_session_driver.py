@@ -170,7 +170,7 @@ def test_closing_wakes_readers_and_ends_the_threads(client: Client, server: Scri
         assert not thread.is_alive()
 
 
-def test_what_nobody_holds_any_more_ends_with_its_threads(server: ScriptedServer) -> None:
+def test_a_dropped_client_ends_with_its_threads(server: ScriptedServer) -> None:
     before = threads()
     client = Client(server.address)
     queue = start(client, server, 1, [tokens(IDS), ended(IDS)])

@@ -75,7 +75,7 @@ async def test_b3_tls_to_a_server_that_does_not_speak_it(served: Serve, authorit
     assert told == "it does not speak TLS: leave out credentials"
 
 
-async def test_b3_an_authority_that_nobody_knows(served: Serve) -> None:
+async def test_b3_an_unknown_authority(served: Serve) -> None:
     told = await _both(f"127.0.0.1:{served(HERE)}", credentials=grpc.ssl_channel_credentials())
     assert told.startswith("its certificate is from an unknown authority")
     assert "root_certificates" in told
@@ -123,9 +123,9 @@ def test_b3_a_name_with_one_address_that_works_is_no_mismatch(
 ) -> None:
     """Whatever is wrong with the other: gRPC told of the one that it tried last."""
     credentials = grpc.ssl_channel_credentials(authority.root) if encrypted else None
-    places = [("127.0.0.1", served(names)) for names in (wrong, right)]
-    found = [(socket.AF_INET, place) for place in places]
-    monkeypatch.setattr("headrace._transport.mismatch._places", lambda _: found)
+    addresses = [("127.0.0.1", served(names)) for names in (wrong, right)]
+    found = [(socket.AF_INET, address) for address in addresses]
+    monkeypatch.setattr("headrace._transport.mismatch._resolve", lambda _: found)
     details = f"failed to connect to all addresses; last error: UNKNOWN: {words}"
     assert Mismatch("localhost:7070", credentials).reason(details) == ""
     del found[1]

@@ -143,7 +143,7 @@ def test_the_method_tables_hold_every_call() -> None:
         ({"zzz": 3}, 'Client() has no keyword "zzz"'),
     ],
 )
-def test_an_unknown_keyword_is_told_in_terms_of_the_client(given: dict[str, Any], words: str) -> None:
+def test_an_unknown_keyword_names_the_client(given: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError) as caught:
         Client("localhost:7070", **given)
     assert str(caught.value) == words

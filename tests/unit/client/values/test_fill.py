@@ -56,7 +56,7 @@ def test_lists_of_ids_and_lists_of_lists() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1e-6, 1e-9, 2.7, 59.999999999])
-def test_a_duration_is_told_as_it_was_sent(seconds: float) -> None:
+def test_an_error_shows_a_duration_as_it_was_given(seconds: float) -> None:
     assert to_fields(config(deadline=seconds)) == {"deadline": seconds}
 
 
@@ -115,7 +115,7 @@ def test_wrong_values_are_named_with_what_is_allowed(name: str, value: object, a
     assert caught.value.details["field_violations"][0]["field"].startswith(name)
 
 
-def test_a_wrong_entry_is_named_by_its_place() -> None:
+def test_a_wrong_entry_is_named_by_its_index() -> None:
     with pytest.raises(InvalidRequestError, match=r"eos_token_id\[1\] = -2: must be a non-negative whole number"):
         config(eos_token_id=[1, -2])
     with pytest.raises(InvalidRequestError, match=r"stop_words_ids\[1\]\[0\] = 'a'"):

@@ -142,7 +142,7 @@ def test_defaults_of_a_conversation_are_the_servers() -> None:
         ({"role": "user", "content": "x", "extra": {1, 2}}, "serializable as JSON"),
     ],
 )
-def test_a_wrong_message_is_named_by_its_place(message: Any, words: str) -> None:
+def test_a_wrong_message_is_named_by_its_index(message: Any, words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words):
         build_chat([message], {})
 

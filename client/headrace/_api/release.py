@@ -8,11 +8,11 @@ from headrace._api.connection import Connection
 from headrace._base.retry import ONCE
 from headrace._values.calls import REQUESTS
 
-GIVE_BACK_TIMEOUT = 5.0
+RELEASE_TIMEOUT = 5.0
 """Seconds to wait for a release while closing; the lease ends the request if it takes longer."""
 
 
-def give_back(connection: Connection, handle: str) -> None:
+def try_release(connection: Connection, handle: str) -> None:
     """Stop and release a request with one attempt; if it fails, the lease ends the request.
 
     Raises:
@@ -20,5 +20,5 @@ def give_back(connection: Connection, handle: str) -> None:
     """
     request = wire.ReleaseRequestRequest(handle=handle)
     method, answer = f"{REQUESTS}/ReleaseRequest", wire.ReleaseRequestResponse
-    connection.call(method, request, answer, timeout=GIVE_BACK_TIMEOUT, handle=handle, policy=ONCE)
+    connection.call(method, request, answer, timeout=RELEASE_TIMEOUT, handle=handle, policy=ONCE)
     connection.requests.released(handle)
