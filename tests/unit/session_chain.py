@@ -208,7 +208,7 @@ def ids_and_text(story: Story) -> tuple[list[int], str]:
     rest = story.log.end.text if story.log.end else ""
     if not len(story.log):
         return [], rest
-    ids, text, _, _ = story.log.columns(0, len(story.log))
+    ids, text, _, _ = story.log.contents.columns(0, len(story.log))
     return list(ids), text + rest
 
 

@@ -124,7 +124,9 @@ def _command(commands: Any, name: str, run: Callable[[Client, Any], int], words:
 def _about_model(commands: Any, name: str, run: Callable[[Client, Any], int], words: str) -> Any:
     command = _command(commands, name, run, words)
     command.add_argument("model", metavar="name")
-    command.add_argument("--engine", action="append", default=[], metavar="ENGINE", help="only on it; may be repeated")
+    command.add_argument(
+        "--engine", action="append", default=[], metavar="ENGINE", help="only on this engine; may be repeated"
+    )
     return command
 
 
