@@ -1,4 +1,4 @@
-"""Runs the gateway: `python -m headrace_gateway`."""
+"""Run the gateway: `python -m headrace_gateway`."""
 
 import sys
 

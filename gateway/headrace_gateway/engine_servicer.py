@@ -1,4 +1,4 @@
-"""EngineService of the gateway: what it is, how its engines do, and their tokenizers."""
+"""EngineService of the gateway: server info, statistics of its engines, and their tokenizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace_proto.v1 import engine_service_pb2_grpc, stat_pb2
 from headrace_gateway import API_VERSION, __version__, status
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.forwarding.engines import Engine
-from headrace_gateway.forwarding.fan_out import answers, ask_each, having_it
+from headrace_gateway.forwarding.fan_out import answers, ask_each, knowing_model
 from headrace_gateway.forwarding.forward import Context, Forward
 from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.forwarding.routing import Router
@@ -22,11 +22,11 @@ SHORTEST_INTERVAL = 0.1
 
 
 class EngineServicer(engine_service_pb2_grpc.EngineServiceServicer):
-    """Facts and figures of the gateway and its engines.
+    """Reports the gateway, the statistics of its engines, and tokenizes with their models.
 
     Args:
         name: of the gateway.
-        instance_id: of this start of it.
+        instance_id: random id of this run of the gateway.
         pool: the engines.
         router: finds engines that have a model.
         calls: knows whether the gateway is stopping.
@@ -42,7 +42,7 @@ class EngineServicer(engine_service_pb2_grpc.EngineServiceServicer):
         self._start_time.GetCurrentTime()
 
     async def GetServerInfo(self, request: wire.GetServerInfoRequest, context: Context) -> wire.GetServerInfoResponse:
-        """The gateway, and its engines as it sees them."""
+        """Return facts of the gateway, and of its engines as last polled."""
         await self._pool.settle()
         return wire.GetServerInfoResponse(
             role=wire.SERVER_ROLE_GATEWAY,
@@ -57,11 +57,11 @@ class EngineServicer(engine_service_pb2_grpc.EngineServiceServicer):
         )
 
     async def GetEngineStat(self, request: wire.GetEngineStatRequest, context: Context) -> wire.GetEngineStatResponse:
-        """Statistics of the engines named, each of which must answer, or of all that answer."""
+        """Return statistics: of the engines named, which must all answer, or of those that answer."""
         return wire.GetEngineStatResponse(stats=await self._stats(request, Forward(context)))
 
     async def WatchEngineStat(self, request: wire.WatchEngineStatRequest, context: Context) -> None:
-        """The same once an interval."""
+        """Send the same statistics once an interval."""
         interval = _interval(request)
         question = wire.GetEngineStatRequest(model_name=request.model_name, engine_ids=request.engine_ids)
         forward = Forward(context)
@@ -70,11 +70,11 @@ class EngineServicer(engine_service_pb2_grpc.EngineServiceServicer):
             await asyncio.sleep(interval)
 
     async def Tokenize(self, request: wire.TokenizeRequest, context: Context) -> Any:
-        """Asks an engine that has the model."""
+        """Ask an engine that has the model."""
         return await self._by_tokenizer("Tokenize", request, context)
 
     async def Detokenize(self, request: wire.DetokenizeRequest, context: Context) -> Any:
-        """Asks an engine that has the model."""
+        """Ask an engine that has the model."""
         return await self._by_tokenizer("Detokenize", request, context)
 
     async def _by_tokenizer(self, method: str, request: Any, context: Context) -> Any:
@@ -96,10 +96,10 @@ class EngineServicer(engine_service_pb2_grpc.EngineServiceServicer):
             for outcome in outcomes:
                 if outcome.error is not None:
                     raise outcome.error
-        return [stat for answer in answers(having_it(outcomes)) for stat in answer.stats]
+        return [stat for answer in answers(knowing_model(outcomes)) for stat in answer.stats]
 
     def _features(self) -> list[str]:
-        """What every engine that answers honours, as a call may be placed on any."""
+        """Features of every reachable engine, since a call may go to any of them."""
         sets = [set(engine.view.info.features) for engine in self._pool.reachable() if engine.view.info is not None]
         return sorted(set.intersection(*sets)) if sets else []
 
@@ -118,5 +118,7 @@ def _interval(request: wire.WatchEngineStatRequest) -> float:
         return DEFAULT_INTERVAL
     seconds = request.interval.ToNanoseconds() / 1e9
     if seconds < SHORTEST_INTERVAL:
-        raise status.invalid_field("interval", f"is {seconds:g} s, at least {SHORTEST_INTERVAL:g} s are needed")
+        raise status.invalid_field(
+            "interval", f"= {seconds:g} s is too short; allowed: at least {SHORTEST_INTERVAL:g} s"
+        )
     return seconds

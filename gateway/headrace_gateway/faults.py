@@ -1,4 +1,4 @@
-"""Defects of the gateway itself: told in the log, and to whom they hit."""
+"""Defects of the gateway itself: logged, and returned to the caller as INTERNAL."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ log = structlog.get_logger()
 
 
 def defect(where: str, error: BaseException) -> CallError:
-    """The log gets the places and the exception's type, not its text, which may quote what a user sent.
+    """Log a defect. Only the stack and the exception's type: its text may quote what a user sent.
 
     Args:
-        where: the method, or the task that goes on.
+        where: the method, or the background task.
 
     Returns:
-        What a caller is told.
+        The error to fail the call with.
     """
     frames = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
     log.error("defect", method=where, error=type(error).__name__, frames=frames)

@@ -1,4 +1,4 @@
-"""Standard health of the gateway, as its engines' states make it."""
+"""Standard health of the gateway, derived from the state of its engines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace_gateway.faults import defect
 from headrace_gateway.forwarding.engines import serving
 from headrace_gateway.forwarding.pool import EnginePool
 
-_GOODBYE_SECONDS = 1.0
+_SHUTDOWN_SECONDS = 1.0
 
 
 class GatewayHealth:
-    """SERVING for requests ("" and RequestService) while a model serves on one engine, for models while one answers.
+    """Keeps health up to date: RequestService and "" while any engine serves a model, ModelService while any answers.
 
     Args:
         pool: the engines.
@@ -29,31 +29,31 @@ class GatewayHealth:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begins to follow the engines; NOT_SERVING until one answered."""
-        await self._show()
+        """Start to follow the engines. Everything is NOT_SERVING until one answers."""
+        await self._update()
         self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        """NOT_SERVING from now on, whatever the engines do. Does not wait for a watcher that does not read."""
+        """Report NOT_SERVING from now on. A watcher that does not read is not waited for."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_GOODBYE_SECONDS):
+            async with asyncio.timeout(_SHUTDOWN_SECONDS):
                 await self.servicer.enter_graceful_shutdown()
 
     async def _follow(self) -> None:
         while True:
             changed = self._pool.changed()
             try:
-                await self._show()
-            except BaseException as error:  # Nobody else would hear of it, and health would stay as it is.
+                await self._update()
+            except BaseException as error:  # Otherwise health would silently stay as it is.
                 if not is_fault(error):
                     raise
                 defect("health", error)
             await changed.wait()
 
-    async def _show(self) -> None:
+    async def _update(self) -> None:
         views = [engine.view for engine in self._pool.reachable()]
         runs = any(serving(model) for view in views if not view.draining for model in view.models.values())
         await self._set(OVERALL, runs)

@@ -1,4 +1,4 @@
-"""Logs: one event a line on stderr, JSON unless a person reads along on a terminal."""
+"""Logs: one event per line on stderr, as JSON unless stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headrace_proto.server.grpc_log import GoneClients
 
 
 def configure(style: str = "auto", stream: TextIO | None = None) -> None:
-    """Sets up structlog, and has the libraries' stdlib logging (warnings and above) go the same way.
+    """Configure structlog, and send warnings of other libraries (stdlib logging) through it.
 
     Args:
         style: one of LOG_FORMATS; "auto" is "console" on a terminal, else "json".
-        stream: where to; default stderr.
+        stream: destination; default stderr.
     """
     out = stream or sys.stderr
     readable = style == "console" or (style == "auto" and out.isatty())
@@ -42,7 +42,7 @@ def configure(style: str = "auto", stream: TextIO | None = None) -> None:
 
 
 def _without_text(logger: object, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Libraries log exceptions with their text, which may quote a user: the type is kept."""
+    """Replace an exception by its type: its text may quote what a user sent."""
     failure = event.pop("exc_info", None)
     if isinstance(failure, tuple) and failure[0] is not None:
         event["error"] = failure[0].__name__

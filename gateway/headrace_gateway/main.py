@@ -17,9 +17,9 @@ PROGRAM = "headrace-gateway"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the gateway; returns the exit status: 0 after a drain, 1 if it cannot listen, 2 for a wrong command line."""
+    """Run the gateway. Return the exit status: 0 after a drain, 1 if it cannot listen. Exit with 2 on bad arguments."""
     options = parse(arguments)
-    # gRPC's C core would print its own account of every refused connection and bind.
+    # gRPC's C library would print its own message for every refused connection and bind.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import uvloop
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
-    """Reads the command line; a wrong one ends the process with status 2 and one line."""
+    """Parse the command line. A wrong one ends the process with status 2 and one line on stderr."""
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
@@ -62,7 +62,7 @@ def _parser() -> OneLineParser:
         type=_address,
         default="127.0.0.1:7070",
         metavar="HOST:PORT",
-        help="default %(default)s; port 0: a free one",
+        help="address to listen on; port 0 picks a free one; default %(default)s",
     )
     add(
         "--engine",
@@ -70,25 +70,30 @@ def _parser() -> OneLineParser:
         action="append",
         required=True,
         metavar="NAME=HOST:PORT",
-        help="an engine; once for each",
+        help="an engine to serve; repeat for each engine",
     )
-    add("--name", default="gateway", help="own name in GetServerInfo")
+    add("--name", default="gateway", help="name that GetServerInfo reports; default %(default)s")
     add(
         "--drain-limit",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="for calls in progress at SIGTERM; default 30",
+        help="time that calls in progress have to end after SIGTERM; default 30",
     )
     add(
         "--poll-interval",
         type=_interval,
         default=1.0,
         metavar="SECONDS",
-        help="between two looks at an engine; default 1",
+        help="interval between health polls of an engine; default 1",
     )
-    add("--reflection", action=argparse.BooleanOptionalAction, default=True, help="serve gRPC reflection; default on")
-    add("--log-format", choices=LOG_FORMATS, default="auto", help="default auto: console on a terminal, else json")
+    add("--reflection", action=argparse.BooleanOptionalAction, default=True, help="serve gRPC reflection; default: on")
+    add(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default="auto",
+        help="log format; default auto: console on a terminal, else json",
+    )
     return parser
 
 

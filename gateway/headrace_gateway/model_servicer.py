@@ -1,4 +1,4 @@
-"""ModelService of the gateway: each verb goes to several engines, and the answer tells what became of it on each."""
+"""ModelService of the gateway: each verb goes to several engines, and the answer has the outcome on each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace_proto.v1 import model_service_pb2 as wire
 
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.forwarding.engines import Engine
-from headrace_gateway.forwarding.fan_out import Outcome, answers, ask_each, having_it
+from headrace_gateway.forwarding.fan_out import Outcome, answers, ask_each, knowing_model
 from headrace_gateway.forwarding.forward import Context, Forward
 from headrace_gateway.forwarding.model_watch import ModelWatch
 from headrace_gateway.forwarding.pool import EnginePool
@@ -18,10 +18,10 @@ from headrace_gateway.status import CallError
 
 
 class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
-    """Addresses all engines, or those named in engine_ids.
+    """Forwards verbs to all engines, or to those named in engine_ids.
 
     A call fails only if it failed on every engine addressed, with the first one's status. Without engine_ids, an engine
-    that does not know the model is not addressed, unless none does.
+    that does not know the model is left out, unless no engine knows it.
 
     Args:
         pool: the engines.
@@ -33,7 +33,7 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         self._calls = calls
 
     async def InstallModel(self, request: wire.InstallModelRequest, context: Context) -> wire.InstallModelResponse:
-        """Installs a model everywhere."""
+        """Install a model on every engine addressed."""
         self._calls.refuse_if_draining()
         models = await self._verb("InstallModel", request, request.config.model_name, context)
         return wire.InstallModelResponse(engines=models)
@@ -51,12 +51,12 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         return wire.ReleaseModelResponse(engines=await self._verb("ReleaseModel", request, request.model_name, context))
 
     async def GetModel(self, request: wire.GetModelRequest, context: Context) -> wire.GetModelResponse:
-        """State and effective config of a model wherever it is installed."""
+        """Return state and effective config of a model on each engine that has it."""
         outcomes = await self._ask_addressed("GetModel", request, Forward(context))
         return wire.GetModelResponse(engines=_by_engine(outcomes, request.model_name))
 
     async def ListModels(self, request: wire.ListModelsRequest, context: Context) -> wire.ListModelsResponse:
-        """All models by name, then engine; an engine that does not answer is an entry without a name."""
+        """List all models by name, then engine; an engine that does not answer is an entry without a name."""
         outcomes = await self._ask_addressed("ListModels", request, Forward(context))
         answers(outcomes)
         models = [model for outcome in outcomes for model in _models(outcome, "")]
@@ -64,7 +64,7 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         return wire.ListModelsResponse(models=models)
 
     async def InspectModel(self, request: wire.InspectModelRequest, context: Context) -> Any:
-        """Asks the engine named, or the first that answers."""
+        """Ask the engine named, or the first that answers."""
         forward, own = Forward(context), _own(request, "engine_id")
         candidates = [self._pool.named(request.engine_id)] if request.engine_id else self._pool.engines
         for engine in candidates[:-1]:
@@ -76,7 +76,7 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         return await forward.ask(candidates[-1], candidates[-1].models.InspectModel, own)
 
     async def WatchModel(self, request: wire.WatchModelRequest, context: Context) -> None:
-        """Merges the engines' streams; one that is lost is told as such and watched again when it is back."""
+        """Merge the engines' streams; report an engine that is lost, and watch it again when it is back."""
         forward = Forward(context)
         if request.model_name:
             question = wire.GetModelRequest(model_name=request.model_name, engine_ids=request.engine_ids)
@@ -90,7 +90,7 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         await watch.run([outcome.engine for outcome in outcomes])
 
     async def _verb(self, verb: str, request: Any, model_name: str, context: Context) -> list[model_pb2.ModelInfo]:
-        """Carries out a verb. Each engine is polled after it, so that the next request finds the model as it is now."""
+        """Carry out a verb, then poll each engine, so that the next request sees the model's new state."""
         return _by_engine(await self._ask_addressed(verb, request, Forward(context), changing=True), model_name)
 
     async def _ask_addressed(
@@ -111,11 +111,11 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
             return answer
 
         outcomes = await ask_each(engines, ask)
-        return outcomes if request.engine_ids else having_it(outcomes)
+        return outcomes if request.engine_ids else knowing_model(outcomes)
 
 
 def _own(request: Any, addressing: str) -> Any:
-    """The request as one engine gets it: without the field that addresses engines."""
+    """Copy a request without the field that addresses engines."""
     own = type(request)()
     own.CopyFrom(request)
     own.ClearField(addressing)
@@ -128,7 +128,7 @@ def _by_engine(outcomes: Sequence[Outcome[Any]], model_name: str) -> list[model_
 
 
 def _models(outcome: Outcome[Any], model_name: str) -> list[model_pb2.ModelInfo]:
-    """What one engine answered, or its failure with the state that the model has there."""
+    """Return what one engine answered, or its failure with the state of the model there."""
     if outcome.error is not None:
         return [_failed(outcome.engine, model_name, outcome.error)]
     answer: Any = outcome.answer
@@ -136,7 +136,7 @@ def _models(outcome: Outcome[Any], model_name: str) -> list[model_pb2.ModelInfo]
 
 
 def _failed(engine: Engine, model_name: str, error: CallError) -> model_pb2.ModelInfo:
-    """A model on an engine that did not do as asked. UNSPECIFIED: it could not be asked; RELEASED: it has none."""
+    """Describe a model on an engine that failed: state UNSPECIFIED if unreachable, RELEASED if it has no such model."""
     if error.reason == "ENGINE_UNREACHABLE":
         return model_pb2.ModelInfo(model_name=model_name, engine=engine.name, failure=error.status)
     info = model_pb2.ModelInfo(model_name=model_name, engine=engine.name, state=model_pb2.MODEL_STATE_RELEASED)

@@ -1,4 +1,4 @@
-"""What the command line configures."""
+"""Options of the gateway's command line."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[
 
 
 def parse_address(text: str) -> Address:
-    """Read "host:port" or "[v6]:port".
+    """Parse "host:port" or "[v6]:port".
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is neither.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65535:
-        raise ValueError(f'"{text}" is no address: write HOST:PORT, with a port of at most 65535')
+        raise ValueError(f'"{text}" is not an address: write HOST:PORT, with a port of at most 65535')
     return Address(match["host"].strip("[]"), int(match["port"]))
 
 
 @dataclass(frozen=True)
 class EngineAddress:
-    """An engine of the gateway's list.
+    """An engine in the gateway's list.
 
     Attributes:
         name: its name in handles and engine_ids.
-        address: where it listens.
+        address: address it listens on.
     """
 
     name: str
@@ -39,7 +39,7 @@ class EngineAddress:
 
     @classmethod
     def parse(cls, text: str) -> EngineAddress:
-        """Reads "NAME=host:port".
+        """Parse "NAME=host:port".
 
         Raises:
             ValueError: the name or the address is malformed.
@@ -47,30 +47,30 @@ class EngineAddress:
         name, separator, rest = text.partition("=")
         if not separator or not _NAME.fullmatch(name):
             raise ValueError(
-                f'"{text}" names no engine: write NAME=HOST:PORT; a name has letters, digits, ".", "_", "-"'
+                f'"{text}" names no engine: write NAME=HOST:PORT; a name has letters, digits, ".", "_" and "-"'
             )
         try:
             address = parse_address(rest)
         except ValueError:
             raise ValueError(f'"{text}" has no address: write NAME=HOST:PORT, with a port of at most 65535') from None
         if address.port == 0:
-            raise ValueError(f'"{text}" has port 0, where no engine can be found')
+            raise ValueError(f'"{text}" has port 0: give the port that the engine listens on')
         return cls(name, address)
 
 
 @dataclass(frozen=True)
 class GatewayOptions:
-    """How a gateway runs.
+    """Options of a gateway.
 
     Attributes:
-        listen: where it listens.
-        engines: its engines, at least one; names and addresses are distinct.
-        name: its own name, for GetServerInfo.
-        drain_limit: seconds that calls in progress get after SIGTERM.
-        poll_interval: seconds between two looks at an engine.
+        listen: address to listen on.
+        engines: at least one; names and addresses are distinct.
+        name: name that GetServerInfo reports.
+        drain_limit: seconds that calls in progress have to end after SIGTERM.
+        poll_interval: seconds between health polls of an engine.
         poll_timeout: seconds after which an engine that does not answer counts as unreachable.
         reflection: serve gRPC reflection.
-        log_format: "json", "console", or "auto": by whether stderr is a terminal.
+        log_format: "json", "console", or "auto": console if stderr is a terminal, else json.
     """
 
     listen: Address

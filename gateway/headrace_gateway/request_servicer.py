@@ -1,4 +1,4 @@
-"""RequestService of the gateway: requests are placed on engines, and their handles lead back to them."""
+"""RequestService of the gateway: places requests on engines, and routes handles back to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace_gateway.status import CallError
 
 
 class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
-    """Passes calls on to the engine that a handle names, starts to the least loaded one.
+    """Forwards calls to the engine that a handle names, and starts to the least loaded engine.
 
     Args:
         pool: the engines.
@@ -42,9 +42,9 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         self._calls = calls
 
     async def StartRequest(self, request: wire.StartRequestRequest, context: Context) -> Any:
-        """Places a request; one that came before goes to the engine that knows it already, if one does.
+        """Place a request; send a retry to the engine that already knows its key, if one does.
 
-        If none does, it may be coming there at this moment through another gateway: both choose by its key.
+        If none does, another gateway may be starting it right now: then both choose the engine by the key.
         """
         self._calls.refuse_if_draining()
         forward = Forward(context)
@@ -61,7 +61,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
                 return await begin(holder)
 
     async def Generate(self, request: wire.GenerateRequest, context: Context) -> None:
-        """Places a request and passes its stream on. When the client drops it, the engine's is cancelled."""
+        """Place a request and forward its stream. When the client leaves, the engine's call is cancelled."""
         self._calls.refuse_if_draining()
         forward = Forward(context)
 
@@ -75,7 +75,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             await self._pass_on(first, stream, context)
 
     async def _pass_on(self, first: Any, stream: AsyncIterator[Any], context: Context) -> None:
-        """What a Generate brings. Once tokens were delivered, no failure invites to send the whole call again."""
+        """Forward a Generate stream. Failures after the first token carry no RetryInfo: a retry would repeat tokens."""
         tokens = 0
         try:
             if first is not None:
@@ -91,7 +91,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             raise status.after_tokens(status.draining(), tokens) from None
 
     async def GeneratedElements(self, request: wire.GeneratedElementsRequest, context: Context) -> None:
-        """Passes the stream on. A reader slower than the engine holds it back, so nothing piles up in between."""
+        """Forward the stream. A slow reader holds the engine back (flow control), so the gateway buffers nothing."""
         engine = self._router.of_handle(request.handle)
         stream = Forward(context).stream(engine, engine.requests.GeneratedElements, request)
         async with aclosing(stream):
@@ -99,24 +99,24 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
                 await context.write(message)
 
     async def Session(self, requests: AsyncIterator[Any], context: Context) -> None:
-        """Serves a client's session; what it reads comes in one stream from each engine."""
+        """Serve a client's session, fed by one stream from each engine."""
         await self._sessions.serve(requests, context)
 
     async def StopRequest(self, request: wire.StopRequestRequest, context: Context) -> Any:
-        """Passes the call to the handle's engine."""
+        """Forward the call to the handle's engine."""
         return await self._to_holder("StopRequest", request, context)
 
     async def ReleaseRequest(self, request: wire.ReleaseRequestRequest, context: Context) -> Any:
-        """Passes the call to the handle's engine, which says OK also for a handle that it lost.
+        """Forward the call to the handle's engine, which answers OK even for a handle that it lost.
 
-        What is no handle, or one of an engine that is not in the list (any more), is lost too: OK.
+        The answer is OK too for a text that is not a handle, and for an engine that is not in the list (any more).
         """
         if not self._router.knows(request.handle):
             return wire.ReleaseRequestResponse()
         return await self._to_holder("ReleaseRequest", request, context)
 
     async def SyncRequest(self, request: wire.SyncRequestRequest, context: Context) -> Any:
-        """Waits at the handle's engine, or at all engines that have the model."""
+        """Wait at the handle's engine, or at all engines that have the model."""
         target = request.WhichOneof("target")
         if target is None:
             raise status.invalid_field("target", "is not set; give one of handle, model_name")
@@ -125,7 +125,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         return await self._sync_model(request, Forward(context))
 
     async def GetRequest(self, request: wire.GetRequestRequest, context: Context) -> Any:
-        """Asks the handle's engine, or, for a request_id, the engine with the highest hand-over of it."""
+        """Ask the handle's engine, or, for a request_id, the engine with its highest hand-over."""
         key = request.WhichOneof("key")
         if key is None:
             raise status.invalid_field("key", "is not set; give one of handle, request_id")
@@ -137,7 +137,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         return await forward.ask(engine, engine.requests.GetRequest, request)
 
     async def ListRequests(self, request: wire.ListRequestsRequest, context: Context) -> Any:
-        """Merges the lists of all engines; fails while one does not answer, as the list would not be whole."""
+        """Merge the lists of all engines. Fail while one does not answer: the list would be incomplete."""
         forward = Forward(context)
 
         async def ask(engine: Engine, page: wire.ListRequestsRequest) -> Any:
@@ -150,7 +150,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         return await Forward(context).ask(engine, getattr(engine.requests, method), request)
 
     async def _sync_model(self, request: wire.SyncRequestRequest, forward: Forward) -> wire.SyncRequestResponse:
-        """An engine that does not answer counts if it had the model, or was never reached: requests may run there."""
+        """Wait at all engines that may have the model; an unreachable one fails the call, as requests may run there."""
         await self._pool.settle()
 
         async def sync(engine: Engine) -> Any:

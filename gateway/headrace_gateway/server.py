@@ -1,4 +1,4 @@
-"""The gateway process: binds, serves, drains."""
+"""The gateway process: bind, serve, drain."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headrace_gateway.sessions.sessions import Sessions
 
 log = structlog.get_logger()
 
-_LAST_WORDS_SECONDS = 1.0
+_CLOSE_SECONDS = 1.0
 
 _SERVER_OPTIONS = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", 10_000))
 
@@ -40,14 +40,14 @@ class Gateway:
     """A gateway: the three services, health and reflection in front of a list of engines.
 
     Args:
-        options: how it runs.
-        limits: of session streams; default as the contract has them.
+        options: of the command line.
+        limits: of session streams; default: those of the contract.
 
     Attributes:
         calls: the calls in progress.
         sessions: the session streams of clients.
         pool: the engines.
-        address: where it listens, once started, with the real port.
+        address: address it listens on; has the real port once started.
     """
 
     def __init__(self, options: GatewayOptions, limits: SessionLimits | None = None) -> None:
@@ -65,10 +65,10 @@ class Gateway:
         self._register()
 
     async def start(self) -> None:
-        """Listens and begins to poll the engines.
+        """Listen, and start to poll the engines.
 
         Raises:
-            ListenError: the address is taken or not this machine's.
+            ListenError: the address is in use, or not an address of this machine.
         """
         self.address = self._bind()
         await self._health.start()
@@ -79,7 +79,7 @@ class Gateway:
         log.info("listening", address=str(self.address), port=self.address.port, engines=engines)
 
     async def drain(self) -> None:
-        """Takes nothing new, waits until the calls in progress end, at most `drain_limit`, and closes."""
+        """Refuse new work, wait up to `drain_limit` seconds for the calls in progress, and close."""
         limit = self._options.drain_limit
         await self._health.stop()
         log.info("draining", streams=self.calls.count, limit_s=limit)
@@ -89,9 +89,9 @@ class Gateway:
         await self.close()
 
     async def close(self) -> None:
-        """Closes what is open. Calls in progress get a moment for their last words."""
+        """Close everything. Calls in progress get a second to send their status."""
         await self._health.stop()
-        await self._server.stop(_LAST_WORDS_SECONDS)
+        await self._server.stop(_CLOSE_SECONDS)
         await self.sessions.close()
         await self.pool.close()
         log.info("stopped")
@@ -112,7 +112,9 @@ class Gateway:
         try:
             return Address(listen.host, self._server.add_insecure_port(str(listen)))
         except RuntimeError:
-            raise ListenError(f"cannot listen on {listen}: the address is taken or not of this machine") from None
+            raise ListenError(
+                f"cannot listen on {listen}: the address is in use, or not an address of this machine"
+            ) from None
 
 
 def _not_ended(threads: list[str]) -> None:
@@ -120,19 +122,19 @@ def _not_ended(threads: list[str]) -> None:
 
 
 async def serve(options: GatewayOptions) -> None:
-    """Runs a gateway until SIGTERM or SIGINT, then drains it; a second signal ends the drain at once.
+    """Run a gateway until SIGTERM or SIGINT, then drain it; a second signal ends the drain at once.
 
     Raises:
         ListenError: it cannot listen.
     """
     gateway, stop = Gateway(options), asyncio.Event()
 
-    def hear() -> None:
+    def on_signal() -> None:
         if stop.is_set():
-            gateway.calls.hurry()
+            gateway.calls.cut()
         stop.set()
 
-    Ending(options.drain_limit + GRACE, hear, _not_ended).take()  # Before anybody can know that it runs.
+    Ending(options.drain_limit + GRACE, on_signal, _not_ended).take()  # before anyone can see that it runs
     await gateway.start()
     await stop.wait()
     await gateway.drain()

@@ -1,4 +1,4 @@
-"""Failure on the wire: one exception for what an engine answered and for what the gateway itself refuses."""
+"""Failures on the wire: one exception for engines' failures and for the gateway's own refusals."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from headrace_proto.v1 import model_pb2, status_pb2
 from headrace_proto.wire.status import failure, info_of, state_name, status_in, trailer_of
 
 RETRY_SECONDS = 1.0
-SHOWN_LENGTH = 128
+MAX_NAME = 128
 _FEW = 8
-"""Names that a message lists at most."""
+"""Maximum number of names that a message lists."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class CallError(Exception):
-    """A call failed with a status that its client is told.
+    """A call failed; the status goes to its client.
 
     Attributes:
         status: code, sentence and typed details.
-        reached: false only where the call certainly did not reach an engine, so that another one may be tried.
+        reached: False only if the call certainly did not reach an engine, so that another one may be tried.
     """
 
     def __init__(self, status: status_pb2.Status, *, reached: bool = True) -> None:
@@ -33,7 +33,7 @@ class CallError(Exception):
 
     @property
     def code(self) -> grpc.StatusCode:
-        """The gRPC code."""
+        """Status code."""
         return _CODES.get(self.status.code, grpc.StatusCode.UNKNOWN)
 
     @property
@@ -48,33 +48,33 @@ class CallError(Exception):
 
     @property
     def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
-        """What carries the details in the trailers; empty if there are none."""
+        """Trailers that carry the details; empty if there are none."""
         return trailer_of(self.status) if self.status.details else ()
 
 
 def from_rpc(error: grpc.aio.AioRpcError) -> CallError:
-    """The failure of a call to an engine, with the details that the engine sent."""
+    """Convert the failure of a call to an engine, keeping the details that the engine sent."""
     if (status := status_in(error.trailing_metadata())) is not None:
         return CallError(status)
     return CallError(status_pb2.Status(code=error.code().value[0], message=error.details() or ""))
 
 
-def shown(text: str) -> str:
-    """A name that a caller sent, cut so that the trailers stay below the 8 KiB that gRPC peers accept."""
-    return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}… ({len(text)} characters)"
+def shorten(text: str) -> str:
+    """Cut a name that a caller sent, so that trailers stay below the 8 KiB that gRPC peers accept."""
+    return text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}… ({len(text)} characters)"
 
 
 def refusal(code: grpc.StatusCode, reason: str, message: str, *details: Message, **metadata: str) -> CallError:
-    """A failure that the gateway itself tells.
+    """Build a failure of the gateway's own.
 
     Args:
         code: the gRPC code.
         reason: name of an ErrorReason without its prefix.
-        message: one sentence for a person.
-        details: what the reason calls for besides the ErrorInfo.
+        message: one sentence for people.
+        details: typed details that belong to the reason, besides the ErrorInfo.
         metadata: facts of the ErrorInfo.
     """
-    facts = {key: shown(value) for key, value in metadata.items()}
+    facts = {key: shorten(value) for key, value in metadata.items()}
     return CallError(failure(code.name, reason, message, *details, metadata=facts))
 
 
@@ -89,33 +89,33 @@ def _unavailable(reason: str, message: str, **metadata: str) -> CallError:
 
 
 def invalid_field(field: str, description: str, *, reason: str = "INVALID_FIELD") -> CallError:
-    """One wrong field: its path from the request, and the value with what is allowed."""
+    """Refuse a field: `field` is its path in the request, `description` its value and what is allowed."""
     violation = status_pb2.BadRequest.FieldViolation(field=field, description=description)
     bad = status_pb2.BadRequest(field_violations=[violation])
     return refusal(grpc.StatusCode.INVALID_ARGUMENT, reason, f"{field} {description}", bad, field=field)
 
 
 def undecodable(method: str, size: int) -> CallError:
-    """What came is no message of this method."""
-    text = f"the request is no message that {method} takes: its {size} bytes cannot be parsed"
+    """Refuse bytes that are not a valid message of this method."""
+    text = f"the request is not a valid message of {method}: its {size} bytes cannot be parsed"
     bad = status_pb2.BadRequest(field_violations=[status_pb2.BadRequest.FieldViolation(description=text)])
     return refusal(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", text, bad)
 
 
 def no_message(method: str, why: str) -> CallError:
-    """A call brought no message."""
+    """Refuse a call that sent no message."""
     return refusal(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", f"{method}: {why}")
 
 
 def unknown_request(handle: str) -> CallError:
     """No request has this handle or request_id."""
-    message = f'no request "{shown(handle)}": it was released, is another owner\'s, or never was'
+    message = f'no request "{shorten(handle)}": it was released, belongs to another owner, or never existed'
     return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST", message, handle=handle)
 
 
 def unknown_engine(name: str, known: list[str]) -> CallError:
     """The gateway's list has no such engine."""
-    message = f'no engine "{shown(name)}" in this gateway\'s list: {", ".join(known)}'
+    message = f'no engine "{shorten(name)}" in this gateway\'s list: {", ".join(known)}'
     return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_ENGINE", message, engine=name)
 
 
@@ -123,12 +123,12 @@ def unknown_model(model_name: str, known: Iterable[str] = ()) -> CallError:
     """No engine has a model of this name.
 
     Args:
-        known: names of the models that engines have; the message says a few of them.
+        known: names of the models that engines have; the message lists a few.
     """
     names = sorted(set(known))
-    some = ", ".join(shown(name) for name in names[:_FEW]) + (f" and {len(names) - _FEW} more" * (len(names) > _FEW))
-    there = f" (there are: {some})" if names else ""
-    message = f'no model "{shown(model_name)}" on any engine{there}: install it first (InstallModel)'
+    some = ", ".join(shorten(name) for name in names[:_FEW]) + (f" and {len(names) - _FEW} more" * (len(names) > _FEW))
+    installed = f" (there are: {some})" if names else ""
+    message = f'no model "{shorten(model_name)}" on any engine{installed}: install it first (InstallModel)'
     return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL", message, model_name=model_name)
 
 
@@ -138,13 +138,13 @@ _WAYS = {
         "it takes no more requests. Wait until it is STOPPED (WatchModel), then start it (StartModel)"
     ),
 }
-"""What to do until a model takes requests, where that is not just to start it."""
+"""Advice by state, where it is not just to start the model."""
 
 _REPLACE = "Install it again, with another config where that helps (InstallModel)"
 
 
 def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str = "") -> CallError:
-    """Engines have the model, and on none of them it takes requests.
+    """Engines have the model, but it runs on none of them.
 
     Args:
         failure: why it failed, where the state is FAILED.
@@ -152,7 +152,7 @@ def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str
     way = _WAYS.get(state, "start it first (StartModel)")
     if state == model_pb2.MODEL_STATE_FAILED:
         way = f"{failure.removesuffix('.') or 'it failed'}. {_REPLACE}, then start it (StartModel)"
-    message = f'model "{shown(model_name)}" is {state_name(state)}: {way}'
+    message = f'model "{shorten(model_name)}" is {state_name(state)}: {way}'
     detail = model_pb2.ModelStateInfo(model_name=model_name, state=state)
     code = grpc.StatusCode.FAILED_PRECONDITION
     return refusal(code, "MODEL_NOT_RUNNING", message, detail, model_name=model_name)
@@ -161,83 +161,89 @@ def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str
 def model_starting(model_name: str, state: model_pb2.ModelState) -> CallError:
     """An engine is about to run the model."""
     way = "it takes requests once it is RUNNING. Try again, or watch it (WatchModel)"
-    message = f'model "{shown(model_name)}" is {state_name(state)}: {way}'
+    message = f'model "{shorten(model_name)}" is {state_name(state)}: {way}'
     return _unavailable("MODEL_STARTING", message, model_name=model_name)
 
 
 def no_engine(model_name: str, why: str) -> CallError:
     """No engine can take the request now, but one may later."""
-    message = f'no engine runs model "{shown(model_name)}" now: {why}'
+    message = f'no engine runs model "{shorten(model_name)}" now: {why}'
     return _unavailable("NO_ENGINE", message, model_name=model_name)
 
 
 def engine_unreachable(name: str, *, reached: bool) -> CallError:
-    """The engine does not answer. `reached`: the call may have got to it before."""
-    message = f'engine "{name}" does not answer; what it holds may still be there, so try again in {RETRY_SECONDS:g} s'
+    """The engine does not answer. `reached`: the call may have arrived there before."""
+    message = (
+        f'engine "{name}" does not answer; its models and requests may still exist, so try again in {RETRY_SECONDS:g} s'
+    )
     error = _unavailable("ENGINE_UNREACHABLE", message, engine=name)
     error.reached = reached
     return error
 
 
 def after_tokens(error: CallError, tokens: int) -> CallError:
-    """The failure of a Generate that has delivered so many tokens: another one begins anew, whoever is asked."""
+    """Adapt the failure of a Generate that has delivered tokens: drop its RetryInfo, since a retry starts over."""
     if not tokens or not any(detail.type_url.endswith(".RetryInfo") for detail in error.status.details):
         return error
-    told = status_pb2.Status(code=error.status.code)
-    told.details.extend(detail for detail in error.status.details if not detail.type_url.endswith(".RetryInfo"))
-    told.message = (
-        f"{_cause(error)}. This call broke off after {tokens} tokens and cannot go on: a new one begins from its "
-        "start; StartRequest gives what can be read on"
+    final = status_pb2.Status(code=error.status.code)
+    final.details.extend(detail for detail in error.status.details if not detail.type_url.endswith(".RetryInfo"))
+    final.message = (
+        f"{_cause(error)}. This call broke off after {tokens} tokens and cannot be resumed: a new call starts "
+        "from the beginning; requests of StartRequest can be read again from any position"
     )
-    return CallError(told)
+    return CallError(final)
 
 
 def _cause(error: CallError) -> str:
-    """What happened, without the advice that follows a semicolon or a colon."""
+    """Cause of a failure, without the advice that follows a semicolon or a colon."""
     return error.status.message.partition(";")[0].partition(": ")[0]
 
 
 def draining() -> CallError:
-    """The gateway is about to stop."""
-    return _unavailable("DRAINING", "this gateway is stopping and takes nothing new: use another one, or try again")
+    """The gateway is shutting down."""
+    return _unavailable(
+        "DRAINING", "this gateway is shutting down and accepts nothing new: use another one, or try again"
+    )
 
 
 def not_allowed(field: str, why: str) -> CallError:
-    """A field asks for what this peer may not have."""
+    """A field requests something that this peer may not have."""
     return refusal(grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED", f"{field} {why}", field=field)
 
 
 def silent_session(interval: float, limit: float) -> CallError:
-    """A session whose client gave no sign of life."""
-    message = f"no message came for {limit:g} s, pings are due every {interval:g} s: open a new one"
+    """A session whose client sent nothing for too long."""
+    message = f"no message came for {limit:g} s, but a ping is due every {interval:g} s: open a new session"
     return _unavailable("SESSION_SILENT", message)
 
 
 def full_stream(engine: str, why: str) -> CallError:
-    """A session has its share of what the stream to an engine carries."""
+    """A session has used up its share of the stream to an engine."""
     message = f"{why}: detach some, or try again later"
     return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry(), engine=engine)
 
 
 def full_session(limit: int) -> CallError:
-    """A session has as many channels as it may have."""
-    message = f"this session reads {limit} sequences, as many as one session may: detach some, or try again later"
+    """A session has reached its maximum number of channels."""
+    message = (
+        f"this session reads {limit} sequences, the most that one session may read: detach some, or try again later"
+    )
     return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry())
 
 
 def full_calls(why: str) -> CallError:
-    """A connection has its share of what may be in progress at a time."""
+    """A connection has used up its share of concurrent calls."""
     message = f"{why}: try again when some have ended"
     return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry())
 
 
 def out_of_step(engine: str, position: int, expected: int) -> CallError:
-    """An engine sent other tokens than those that come next."""
-    message = f'engine "{engine}" sent tokens from position {position} where {expected} comes next: attach again'
+    """An engine left a gap in a sequence's tokens, or sent some twice."""
+    message = f'engine "{engine}" sent tokens from position {position} instead of {expected}: attach again'
     return refusal(grpc.StatusCode.INTERNAL, "ENGINE_FAULT", message, engine=engine)
 
 
 def fault(kind: str) -> CallError:
-    """The gateway met a defect of its own; `kind` is the name of the exception."""
-    message = f"the gateway met a defect ({kind}); its log says where"
+    """Internal error of the gateway; `kind` is the name of the exception."""
+    message = f"internal error of the gateway ({kind}); its log has the stack"
     return refusal(grpc.StatusCode.INTERNAL, "ENGINE_FAULT", message)

@@ -15,9 +15,9 @@ from headrace._streaming.session import ClientSession
 from headrace_engine.service.convert.session import apply, session_response
 from headrace_gateway import status
 from headrace_gateway.forwarding.routing import Handle
-from headrace_gateway.sessions.client_channels import ClientBook
+from headrace_gateway.sessions.client_channels import ClientChannels
 from headrace_gateway.sessions.limits import SessionLimits
-from headrace_gateway.sessions.upstream_channels import UpstreamBook
+from headrace_gateway.sessions.upstream_channels import UpstreamChannels
 from headrace_proto.pure.limits import PING_TIMEOUT
 from headrace_proto.v1 import session_pb2 as wire
 from support.clocks.client_clock import FakeClock
@@ -35,7 +35,7 @@ class EngineLink:
 
     def __init__(self, name: str, stories: dict[str, Story]) -> None:
         self.name = name
-        self.book = UpstreamBook(name, LIMITS.message_bytes, lambda: None)
+        self.channels = UpstreamChannels(name, LIMITS.message_bytes, lambda: None)
         self.rig = SessionRig(80, stories)
         self.rig.session.open(load=False)
         self.up: deque[bytes] = deque()
@@ -43,7 +43,7 @@ class EngineLink:
 
     def gateway_speaks(self) -> bool:
         """Whether it had something to say."""
-        request = self.book.take()
+        request = self.channels.take()
         if request is not None:
             self.up.append(request.SerializeToString())
         return request is not None
@@ -67,7 +67,7 @@ class EngineLink:
         """Whether a message arrived there."""
         if not self.down:
             return False
-        self.book.hear(wire.SessionResponse.FromString(self.down.popleft()))
+        self.channels.deliver(wire.SessionResponse.FromString(self.down.popleft()))
         return True
 
     def pass_time(self, seconds: float) -> None:
@@ -79,7 +79,7 @@ class EngineLink:
     def cut(self) -> None:
         """The stream breaks: the engine gives back what it holds for it, and the gateway's readers hear of it."""
         self.rig.session.close()
-        self.book.fail(status.engine_unreachable(self.name, reached=True).status)
+        self.channels.fail(status.engine_unreachable(self.name, reached=True).status)
 
 
 class Client:
@@ -89,7 +89,7 @@ class Client:
         self.chain = chain
         self.session = ClientSession(_patient(chain.clock), chain.clock, client="test")
         self.callers: dict[Caller, str] = {}
-        self.book: ClientBook | None = None
+        self.channels: ClientChannels | None = None
         self.up: deque[bytes] = deque()
         self.down: deque[bytes] = deque()
 
@@ -99,19 +99,19 @@ class Client:
 
     def open(self) -> None:
         """Opens a stream, unless there is one."""
-        if self.book is None:
-            self.book = ClientBook(self.chain.route, LIMITS, lambda: None)
+        if self.channels is None:
+            self.channels = ClientChannels(self.chain.route, LIMITS, lambda: None)
             opened = wire.SessionOpened(server="gateway")
             opened.ping_interval.FromSeconds(NEVER)
             opened.ping_timeout.FromSeconds(NEVER)
-            self.book.outbox.put_opened(opened)
+            self.channels.outbox.put_opened(opened)
             self.session.open()
 
     def cut(self) -> None:
         """The stream breaks, and all that is on its way is lost."""
-        if self.book is not None:
-            self.book.close()
-            self.book = None
+        if self.channels is not None:
+            self.channels.close()
+            self.channels = None
             self.up.clear()
             self.down.clear()
             delay = self.session.broken(UnavailableError("cut."))
@@ -120,21 +120,21 @@ class Client:
 
     def speaks(self) -> bool:
         """Whether it had something to say."""
-        message = self.session.outgoing() if self.book is not None else None
+        message = self.session.outgoing() if self.channels is not None else None
         if message is not None:
             self.up.append(message.SerializeToString())
         return message is not None
 
     def gateway_hears(self) -> bool:
         """Whether a message arrived there."""
-        if self.book is None or not self.up:
+        if self.channels is None or not self.up:
             return False
-        self.book.hear(wire.SessionRequest.FromString(self.up.popleft()))
+        self.channels.apply(wire.SessionRequest.FromString(self.up.popleft()))
         return True
 
     def gateway_speaks(self) -> bool:
         """Whether there was something to send."""
-        message = self.book.outbox.take() if self.book is not None else None
+        message = self.channels.outbox.take() if self.channels is not None else None
         if message is not None:
             self.down.append(message.SerializeToString())
         return message is not None
@@ -162,9 +162,9 @@ class Chain:
         self.stories[handle] = Story()
         return handle
 
-    def route(self, handle: str) -> UpstreamBook:
+    def route(self, handle: str) -> UpstreamChannels:
         """Where a handle is read."""
-        return self.links[Handle.parse(handle).engine].book
+        return self.links[Handle.parse(handle).engine].channels
 
     def lose_stream(self, engine: str) -> None:
         """The stream between gateway and engine breaks; there is another one at once."""

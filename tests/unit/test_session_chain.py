@@ -113,7 +113,7 @@ class Adversary:
             assert text.startswith(caller.text)
             assert caller.waits is not None or caller.reader.position - len(caller.ids) <= WINDOW
         for client in self.chain.clients:
-            assert client.book is None or client.book.outbox.held <= LIMITS.held_bytes
+            assert client.channels is None or client.channels.outbox.held <= LIMITS.held_bytes
 
     async def finish(self) -> None:
         """Nothing breaks any more: everybody who reads gets everything, and nothing is held for anybody."""
@@ -138,8 +138,8 @@ class Adversary:
                 assert caller.reader.settled
                 assert (caller.ids, caller.text) == ids_and_text(self.chain.stories[handle])
         assert all(client.session.subscriptions == [] for client in self.chain.clients)
-        assert all(client.book is not None and client.book.outbox.held == 0 for client in self.chain.clients)
-        assert all(link.book.readers == 0 for link in self.chain.links.values())
+        assert all(client.channels is not None and client.channels.outbox.held == 0 for client in self.chain.clients)
+        assert all(link.channels.readers == 0 for link in self.chain.links.values())
         assert all(story.readers == 0 for story in self.chain.stories.values())
 
 

@@ -184,5 +184,5 @@ async def test_a_request_goes_where_its_logits_processors_are(pair: Pair) -> Non
     assert {await place("both") for _ in range(8)} == {"e1", "e2"}
     with pytest.raises(grpc.aio.AioRpcError, match=r"no engine that runs model .* has all of them"):
         await place("of-e1", "of-e2")
-    with pytest.raises(grpc.aio.AioRpcError, match=r'"gone" is on no engine .* allowed: both, of-e1, of-e2'):
+    with pytest.raises(grpc.aio.AioRpcError, match=r'"gone" is not available on any .* allowed: both, of-e1, of-e2'):
         await place("gone")

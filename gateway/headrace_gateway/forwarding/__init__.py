@@ -1,1 +1,1 @@
-"""The engines behind the gateway: what is known of them, which of them a call goes to, and how it gets there."""
+"""The engines behind the gateway: their last known state, routing of calls to them, and forwarding."""

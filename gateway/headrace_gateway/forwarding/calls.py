@@ -1,4 +1,4 @@
-"""The calls in progress: failures become statuses in one place, and a stopping gateway knows whom it waits for."""
+"""The calls in progress: counted for the drain; the one place where failures become statuses."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _READING: dict[Any, Any] = {
 
 
 MAX_CALLS = 4000
-"""Calls of all clients at a time. An engine takes 4,096 of one connection, and this gateway has calls of its own."""
+"""Maximum concurrent calls. An engine accepts 4,096 streams per connection, and the gateway polls over it too."""
 
 MAX_SESSIONS = 4096
-"""Sessions of all clients at a time."""
+"""Maximum concurrent sessions."""
 
 
 class LiveCalls:
-    """The calls in progress, those that never end by themselves apart.
+    """The calls in progress. Those that never end by themselves are kept apart.
 
     Attributes:
-        draining: the gateway takes nothing new.
-        on_drain: called when that begins.
+        draining: the gateway refuses new work.
+        on_drain: called when the drain begins.
     """
 
     def __init__(self) -> None:
@@ -66,30 +66,30 @@ class LiveCalls:
 
     @property
     def count(self) -> int:
-        """Calls that will end by themselves."""
+        """Number of calls that will end by themselves."""
         return len(self._awaited)
 
     @contextmanager
     def entered(self, method: str) -> Iterator[None]:
-        """Counts the current task as a call of `method`, such as "/headrace.v1.RequestService/Generate"."""
+        """Count the current task as a call of `method`, such as "/headrace.v1.RequestService/Generate"."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a call runs in a task")
         group = self._endless if _name(method) in _ENDLESS else self._awaited
         group.add(task)
-        self._tell()
+        self._update_idle()
         try:
             yield
         finally:
             group.discard(task)
             self._cut.discard(task)
-            self._tell()
+            self._update_idle()
 
     def sharing(self, method: str, peer: str) -> AbstractContextManager[None]:
-        """Counts a call of `method` against the share of its host and connection while this lasts.
+        """Return a context that counts a call of `method` against the share of its host and connection.
 
         Raises:
-            CallError: QUEUE_FULL, its host or connection has so many in progress that too few are left to others.
+            CallError: QUEUE_FULL, its host or connection has used up its share.
         """
         ours, what = (self._sessions, "sessions") if _name(method) == "Session" else (self._calls, "calls")
         if not ours.has_room(peer):
@@ -97,7 +97,7 @@ class LiveCalls:
         return ours.holding(peer)
 
     def refuse_if_draining(self) -> None:
-        """Lets nothing new begin in a gateway that is about to stop.
+        """Refuse new work in a gateway that is shutting down.
 
         Raises:
             CallError: DRAINING.
@@ -106,24 +106,24 @@ class LiveCalls:
             raise status.draining()
 
     async def drain(self, limit: float) -> int:
-        """Ends watches at once and waits for the other calls; ends and counts those left after `limit` seconds."""
+        """End watches, wait up to `limit` seconds for the other calls, cut the rest, and return how many were cut."""
         self.draining = True
-        for tell in self.on_drain:
-            tell()
+        for notify in self.on_drain:
+            notify()
         self._end(self._endless)
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await self._idle.wait()
         left = self.count
-        self.hurry()
+        self.cut()
         return left
 
-    def hurry(self) -> None:
-        """Ends the calls that a drain waits for."""
+    def cut(self) -> None:
+        """Cancel the calls that a drain waits for; each fails with DRAINING."""
         self._end(self._awaited)
 
     def was_cut(self) -> bool:
-        """The current task was ended by `drain`, and not by its client."""
+        """True if `drain` or `cut` cancelled the current task, rather than its client."""
         task = asyncio.current_task()
         return task in self._cut
 
@@ -132,7 +132,7 @@ class LiveCalls:
             self._cut.add(task)
             task.cancel()
 
-    def _tell(self) -> None:
+    def _update_idle(self) -> None:
         if self._awaited:
             self._idle.clear()
         else:
@@ -140,7 +140,7 @@ class LiveCalls:
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what a servicer raises into the status of its call, and counts the call.
+    """Counts each call, and maps what its servicer raises to the status of the call.
 
     Args:
         calls: where calls are counted.
@@ -151,7 +151,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         self._intake = Intake()
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """Wraps the methods of our own services; of health and reflection, only how requests are decoded."""
+        """Wrap the methods of our own services; for health and reflection, only the decoding of requests."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None:
@@ -164,7 +164,9 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         else:
             make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
         guard = self._guard if method.startswith(_SERVED) else _foreign
-        if guard == self._guard and not handler.request_streaming:  # gRPC would read all messages at once.
+        if (
+            guard == self._guard and not handler.request_streaming
+        ):  # gRPC would read the message before the intake allows it
             make = _READING[make]
         decoding = partial(decode, method, handler.request_deserializer)
         return make(guard(method, behaviour, decoding), None, handler.response_serializer)
@@ -193,7 +195,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         return guarded
 
     async def _whole(self, method: str, messages: Any, context: Context) -> Any:
-        """The one message of a call, in its turn; of a session, all of them as they come."""
+        """Return the one message of a call, read in its turn; for a session, its stream of messages."""
         if _name(method) == "Session":
             return messages
         try:
@@ -202,7 +204,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             raise status.no_message(_name(method), str(error)) from None
 
     def _cancelled(self) -> CallError:
-        """Who cancelled: the client, then nobody hears an answer; the drain; or something in here by mistake."""
+        """Find who cancelled the call. If its client did, raise CancelledError, as nobody waits for a status."""
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             return status.fault("CancelledError")
@@ -212,13 +214,13 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _check(request: Any) -> None:
-    """Refuses a request that names an owner. The messages of a session come one by one."""
+    """Refuse a request that names an owner. Messages of a session are checked as they come."""
     if isinstance(request, Message):
         refuse_owner(request)
 
 
 def _foreign(method: str, behaviour: Behaviour, decode: Decode) -> Any:
-    """A method of health or reflection, which answers and fails by itself once its request could be decoded."""
+    """Wrap a method of health or reflection: only decoding failures are mapped to a status."""
 
     async def guarded(data: Any, context: Context) -> Any:
         try:
@@ -235,7 +237,7 @@ def _foreign(method: str, behaviour: Behaviour, decode: Decode) -> Any:
 
 
 def _decode(method: str, read: Callable[[bytes], Any], data: bytes) -> Any:
-    """A request out of its bytes; what is no message is its client's mistake (CallError)."""
+    """Decode a request. Raise CallError (INVALID_ARGUMENT) for bytes that are not a valid message."""
     try:
         return read(data)
     except DecodeError:
@@ -248,8 +250,8 @@ async def _decode_all(method: str, read: Callable[[bytes], Any], requests: Async
 
 
 async def _answer(method: str, request: Any, context: Context, failure: CallError) -> NoReturn:
-    """Only names and reasons are logged: sentences may quote what a user sent."""
-    facts: dict[str, Any] = {name: status.shown(text) for name in _FACTS if (text := getattr(request, name, ""))}
+    """Log a refusal and abort the call. Only names and reasons are logged: messages may quote what a user sent."""
+    facts: dict[str, Any] = {name: status.shorten(text) for name in _FACTS if (text := getattr(request, name, ""))}
     omitted = _refusals.spend((method, failure.reason), facts.get("handle") or facts.get("request_id", ""))
     if omitted is not None:
         facts |= {"omitted": omitted} if omitted else {}

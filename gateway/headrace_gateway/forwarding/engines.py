@@ -1,4 +1,4 @@
-"""One engine behind the gateway: its channel, and what is known of it from asking it again and again."""
+"""One engine behind the gateway: its gRPC channel, and its state as last polled."""
 
 from __future__ import annotations
 
@@ -38,66 +38,66 @@ _CHANNEL_OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),  # they lose calls that begin just as a connection breaks: those never end
+    ("grpc.enable_retries", 0),  # retries lose calls that start as a connection breaks: they never end
 ]
 
-_ON_THE_WAY = frozenset(
+_BEFORE_RUNNING = frozenset(
     {model_pb2.MODEL_STATE_INSTALLING, model_pb2.MODEL_STATE_INITIAL, model_pb2.MODEL_STATE_STARTING}
 )
 
 
 @dataclass(frozen=True)
 class EngineView:
-    """What the last poll of an engine found.
+    """State of an engine as of its last poll.
 
     Attributes:
-        reachable: it answered. Otherwise the rest is what it said when it last did.
-        problem: why it is not reachable, for the log.
-        info: who it is; None before it was first reached.
+        reachable: it answered. If not, the rest is from the last poll that it answered.
+        problem: why it is unreachable, for the log.
+        info: its server info; None before it was first reached.
         models: its models by name.
     """
 
     reachable: bool = False
-    problem: str = "not asked yet"
+    problem: str = "not polled yet"
     info: engine_service_pb2.GetServerInfoResponse | None = None
     models: Mapping[str, model_pb2.ModelInfo] = field(default_factory=dict)
 
     @property
     def instance_id(self) -> str:
-        """Random name of its present start; "" before it was first reached."""
+        """Random id of its current run; "" before it was first reached."""
         return self.info.instance_id if self.info is not None else ""
 
     @property
     def draining(self) -> bool:
-        """It takes no new requests and will go away."""
+        """True if it refuses new requests and is shutting down."""
         return self.info is not None and self.info.draining
 
     def state(self, model_name: str) -> model_pb2.ModelState:
-        """State of a model there; UNSPECIFIED if it has none of that name."""
+        """Return the state of a model there; UNSPECIFIED if it has no model of that name."""
         info = self.models.get(model_name)
         return model_pb2.MODEL_STATE_UNSPECIFIED if info is None else info.state
 
     def runs(self, model_name: str) -> bool:
-        """The model is RUNNING, as far as known."""
+        """True if the model is RUNNING, as last polled."""
         return self.state(model_name) == model_pb2.MODEL_STATE_RUNNING
 
     def serves(self, model_name: str) -> bool:
-        """The model takes requests now, as far as known: it is RUNNING, and its core is not being replaced."""
+        """True if the model is RUNNING and its core is not being replaced, as last polled."""
         info = self.models.get(model_name)
         return info is not None and serving(info)
 
     def coming(self, model_name: str) -> bool:
-        """The model is on its way to RUNNING there, as far as known."""
+        """True if the model is being brought to RUNNING there, as last polled."""
         info = self.models.get(model_name)
         wanted = info is not None and info.wanted_state == model_pb2.MODEL_STATE_RUNNING
-        return wanted and self.state(model_name) in _ON_THE_WAY
+        return wanted and self.state(model_name) in _BEFORE_RUNNING
 
     def may_have(self, model_name: str) -> bool:
-        """The model is there, or was when it last answered, or nobody can tell."""
+        """True unless the engine is known not to have the model."""
         return self.reachable or self.info is None or model_name in self.models
 
     def takes(self, model_name: str) -> bool:
-        """A request to the model can be placed there now."""
+        """True if a request to the model can be placed there now."""
         return self.reachable and not self.draining and self.runs(model_name)
 
 
@@ -105,19 +105,19 @@ class Engine:
     """One engine of the list: its stubs, its last view and its load.
 
     Args:
-        address: its name and where it listens.
+        address: name and address.
         poll_timeout: seconds after which a poll, or a connection attempt, has failed.
-        on_change: called after every poll.
+        on_poll: called after every poll.
 
     Attributes:
         view: what the last poll found.
-        load: the requests on it.
-        turn: when it was last chosen; lower is longer ago.
-        wake: set to have it polled at once.
+        load: number of requests on it.
+        turn: serial number of its last choice; the lowest was chosen longest ago.
+        wake: set it to poll at once.
         reached: set while it is reachable.
     """
 
-    def __init__(self, address: EngineAddress, poll_timeout: float, on_change: Callable[[], None]) -> None:
+    def __init__(self, address: EngineAddress, poll_timeout: float, on_poll: Callable[[], None]) -> None:
         self.name = address.name
         self.address = address.address
         self.channel = grpc.aio.insecure_channel(str(address.address), options=_CHANNEL_OPTIONS)
@@ -130,17 +130,17 @@ class Engine:
         self.wake = asyncio.Event()
         self.reached = asyncio.Event()
         self._timeout = poll_timeout
-        self._on_change = on_change
+        self._on_poll = on_poll
         self._polling = asyncio.Lock()
         self._begun = self._completed = 0
 
     @property
-    def asked(self) -> bool:
-        """It has been polled at least once."""
+    def polled(self) -> bool:
+        """True if it was polled at least once."""
         return self._completed > 0
 
     async def refresh(self) -> None:
-        """Polls the engine. Concurrent callers share a poll that began after they asked."""
+        """Poll the engine. Concurrent callers share a poll that began after their call."""
         wanted = self._begun + 1
         async with self._polling:
             if self._completed < wanted:
@@ -149,7 +149,7 @@ class Engine:
                 self._completed = self._begun
 
     async def reach(self) -> None:
-        """Makes sure that a call can get through.
+        """Connect, so that a call can get through.
 
         Raises:
             CallError: ENGINE_UNREACHABLE; nothing was sent.
@@ -162,8 +162,8 @@ class Engine:
             raise status.engine_unreachable(self.name, reached=False)
 
     def suspect(self, problem: str) -> None:
-        """A call found the engine gone: nothing is placed there until a poll, which comes at once, reaches it."""
-        self._see(replace(self.view, reachable=False, problem=problem))
+        """Mark the engine unreachable after a failed call, and poll it at once; nothing is placed there until then."""
+        self._update(replace(self.view, reachable=False, problem=problem))
         self.wake.set()
 
     async def _connected(self) -> bool:
@@ -179,26 +179,26 @@ class Engine:
     async def _poll(self) -> None:
         begun = time.monotonic()
         try:
-            view = await self._look()
+            view = await self._query()
         except grpc.aio.AioRpcError as error:
             view = replace(self.view, reachable=False, problem=await self._problem(error))
         self.load.counted(begun)
-        self._see(view)
+        self._update(view)
 
     async def _problem(self, error: grpc.aio.AioRpcError) -> str:
-        """Why a poll failed, for the log."""
+        """Return why a poll failed, for the log."""
         problem = f"{error.code().name}: {error.details()}"
-        closed = "Socket closed" in problem  # Which is all that one hears of a server that expects TLS.
+        closed = "Socket closed" in problem  # all that gRPC reports of a server that expects TLS
         if closed and await _speaks_tls(self.address, self._timeout):
-            problem += "; it speaks TLS, and this gateway reaches engines without"
+            problem += "; it speaks TLS, but this gateway connects to engines without TLS"
         return problem
 
-    async def _look(self) -> EngineView:
+    async def _query(self) -> EngineView:
         info = await self.facts.GetServerInfo(engine_service_pb2.GetServerInfoRequest(), timeout=self._timeout)
-        if problem := _misfit(info):
+        if problem := _incompatibility(info):
             return EngineView(problem=problem)
         view = replace(self.view, reachable=True, problem="", info=info)
-        with suppress(grpc.aio.AioRpcError):  # it answers, so what it holds can be asked for
+        with suppress(grpc.aio.AioRpcError):  # it answered, so it is reachable even if these calls fail
             models = await self.models.ListModels(model_service_pb2.ListModelsRequest(), timeout=self._timeout)
             view = replace(view, models={model.model_name: readdress(model, self.name) for model in models.models})
             if not self.load.followed:
@@ -206,23 +206,23 @@ class Engine:
                 self.load.polled(sum(model.running + model.waiting for model in stat.stats))
         return view
 
-    def _see(self, view: EngineView) -> None:
+    def _update(self, view: EngineView) -> None:
         old, self.view = self.view, view
         if view.reachable and (not old.reachable or old.instance_id != view.instance_id):
             log.info("engine_reached", engine=self.name, address=str(self.address), instance_id=view.instance_id)
         elif not view.reachable and (old.reachable or old.problem != view.problem):
             log.warning("engine_unreachable", engine=self.name, address=str(self.address), problem=view.problem)
         (self.reached.set if view.reachable else self.reached.clear)()
-        self._on_change()
+        self._on_poll()
 
 
 def serving(model: model_pb2.ModelInfo) -> bool:
-    """The model takes requests: it is RUNNING, and has no progress, which would be that of a core replacing another."""
+    """True if the model is RUNNING and reports no progress (which would be that of a replacement core)."""
     return model.state == model_pb2.MODEL_STATE_RUNNING and not model.HasField("progress")
 
 
 async def _speaks_tls(address: Address, seconds: float) -> bool:
-    """Whether a server answers a greeting of TLS, which this gateway's channels do not send."""
+    """True if a server answers a TLS handshake."""
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection(address.host, address.port, ssl=any_certificate())
@@ -231,8 +231,8 @@ async def _speaks_tls(address: Address, seconds: float) -> bool:
     return False
 
 
-def _misfit(info: engine_service_pb2.GetServerInfoResponse) -> str:
-    """Why a server that answers cannot be one of the gateway's engines; "" if it can."""
+def _incompatibility(info: engine_service_pb2.GetServerInfoResponse) -> str:
+    """Return why a server cannot be one of the gateway's engines; "" if it can."""
     if info.role == engine_service_pb2.SERVER_ROLE_GATEWAY:
         return "a gateway listens there, not an engine"
     if info.api_version.partition(".")[0] != API_VERSION.partition(".")[0]:

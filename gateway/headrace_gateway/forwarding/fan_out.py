@@ -1,4 +1,4 @@
-"""The same question to several engines at once."""
+"""Fan-out: the same call to several engines at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What one engine answered; exactly one of answer and error is there."""
+    """Outcome of a call to one engine: either `answer` or `error` is set."""
 
     engine: Engine
     answer: T | None = None
@@ -23,7 +23,7 @@ class Outcome(Generic[T]):
 
 
 async def ask_each(engines: Sequence[Engine], ask: Callable[[Engine], Awaitable[T]]) -> list[Outcome[T]]:
-    """Asks all at once and waits for all; the outcomes have the order of the engines."""
+    """Call all engines concurrently and wait for all; outcomes are in the order of the engines."""
 
     async def one(engine: Engine) -> Outcome[T]:
         try:
@@ -35,7 +35,7 @@ async def ask_each(engines: Sequence[Engine], ask: Callable[[Engine], Awaitable[
 
 
 async def together(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Runs all at once. The first failure cancels the others and is raised as it is."""
+    """Run all concurrently. The first failure cancels the others and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(job) for job in jobs]
@@ -44,17 +44,17 @@ async def together(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def having_it(outcomes: Sequence[Outcome[T]]) -> list[Outcome[T]]:
-    """Without the engines that do not know the model, unless none knows it."""
+def knowing_model(outcomes: Sequence[Outcome[T]]) -> list[Outcome[T]]:
+    """Drop the outcomes UNKNOWN_MODEL, unless there are no others."""
     known = [outcome for outcome in outcomes if outcome.error is None or outcome.error.reason != "UNKNOWN_MODEL"]
     return known or list(outcomes)
 
 
 def answers(outcomes: Sequence[Outcome[T]]) -> list[T]:
-    """The answers of those that gave one.
+    """Return the answers of the engines that answered.
 
     Raises:
-        CallError: none did; the first one's failure.
+        CallError: none did; the failure of the first.
     """
     given = [outcome.answer for outcome in outcomes if outcome.answer is not None]
     if not given:

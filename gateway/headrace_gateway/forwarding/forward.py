@@ -1,4 +1,4 @@
-"""What of a client's call goes on to an engine, and what comes back: deadline, metadata, failures, names in answers."""
+"""Forwarding of a client's call to an engine: deadline, metadata, failures, and engine names in answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace_gateway.forwarding.rewrite import readdress
 PASSED_METADATA = frozenset({"authorization", "traceparent"})
 
 CALLER_KEY = "headrace-caller"
-"""What an engine tells this gateway's clients apart by, for their shares of what all share: a client cannot set it."""
+"""Metadata by which an engine tells the gateway's clients apart, for fair shares. Clients cannot set it."""
 
 _SALT = secrets.token_bytes(16)
 
@@ -30,9 +30,8 @@ _LOST_STATUS = "Internal error from Core"
 class Forward:
     """Calls engines on behalf of one call of a client.
 
-    A call to an engine carries what is left of the client's deadline, if it has one, the client's key and trace, and a
-    name for the client's connection.
-    Cancelling the task that waits for it cancels it at the engine too.
+    A call to an engine carries the client's remaining time, its API key and trace context, and an anonymous id of its
+    connection. Cancelling the task that waits for the call cancels it at the engine too.
 
     Args:
         context: the client's call.
@@ -46,22 +45,22 @@ class Forward:
         self.metadata = (*passed, (CALLER_KEY, _anonymous(context.peer())))
 
     def remaining(self) -> float | None:
-        """Seconds until the client's deadline; None without one."""
+        """Return the seconds until the client's deadline; None without one."""
         return None if self._expires is None else max(self._expires - time.monotonic(), 0.0)
 
     async def ask(self, engine: Engine, method: Any, request: Any) -> Any:
-        """Makes a unary call.
+        """Make a unary call.
 
         Args:
-            engine: whom to call.
-            method: the stub's method.
-            request: sent as it is.
+            engine: engine to call.
+            method: method of its stub.
+            request: sent unchanged.
 
         Returns:
-            The answer, with the engine's name in this gateway's list.
+            The answer, with the engine's name in the gateway's list filled in.
 
         Raises:
-            CallError: what the engine answered, or ENGINE_UNREACHABLE.
+            CallError: the engine's failure, or ENGINE_UNREACHABLE.
         """
         await engine.reach()
         try:
@@ -71,7 +70,7 @@ class Forward:
         return readdress(answer, engine.name)
 
     async def stream(self, engine: Engine, method: Any, request: Any) -> AsyncGenerator[Any, None]:
-        """Makes a server-streaming call; as `ask`, message by message. Close it (`aclosing`) to cancel the call."""
+        """Make a server-streaming call, as `ask`, message by message. Close it (`aclosing`) to cancel the call."""
         await engine.reach()
         call = method(request, timeout=self.remaining(), metadata=self.metadata)
         try:
@@ -84,15 +83,15 @@ class Forward:
 
 
 def _anonymous(peer: str) -> str:
-    """A name of a client's connection that tells nothing else of it."""
+    """Return an id of a client's connection that reveals nothing else about it."""
     return hashlib.blake2b(peer.encode(), key=_SALT, digest_size=12).hexdigest()
 
 
 def failure_of(engine: Engine, error: grpc.aio.AioRpcError) -> status.CallError:
-    """What a broken call to an engine means.
+    """Convert the failure of a call to an engine; mark the engine unreachable if the connection broke.
 
-    A status without a reason of ours was made on the way: the connection broke, the process was stopped, or what this
-    gateway wrote met a stream that the engine had just ended, in which case gRPC forgets the true status.
+    A status without a reason of ours did not come from the engine: the connection broke, the process was stopped, or
+    the gateway wrote to a stream that the engine had just ended, in which case gRPC loses the true status.
     """
     failure = status.from_rpc(error)
     broken = failure.code in _BROKEN or error.details() == _LOST_STATUS

@@ -1,4 +1,4 @@
-"""Where the key of a request is known: the request_id that its client chose, and the number of its hand-over."""
+"""Lookup of start keys over all engines. A key is a client's request_id and the number of its hand-over."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Found = Outcome[wire.GetRequestResponse]
 
 @dataclass(frozen=True)
 class _Known:
-    """An engine that knows a request_id, and the latest hand-over of it there; it may have been released."""
+    """An engine that knows a request_id, with its latest hand-over there."""
 
     engine: Engine
     handover: int
@@ -30,7 +30,7 @@ class _Known:
 
 
 class Keys:
-    """Finds the engine that knows a key, by asking them all; lets starts of one key go on one after the other.
+    """Finds the engine that knows a key by asking all of them; serializes the starts of one key.
 
     Args:
         pool: the engines.
@@ -42,31 +42,31 @@ class Keys:
 
     @asynccontextmanager
     async def turn(self, request: wire.StartRequestRequest) -> AsyncIterator[bool]:
-        """Surrounds a start: waits until those with its key that came here before are over.
+        """Hold the key's lock during a start, after the earlier starts with that key that came through here.
 
-        Otherwise the question whether an engine knows the key could be there before the start that it is about.
-        Gives whether an engine may know the key: it is a retry, or another start with the key was in progress here.
+        Otherwise the lookup of a key could overtake the start that it is about.
+        Yield True if an engine may know the key: this is a retry, or another start with the key was in progress here.
         """
         if not request.request_id:
             yield False
             return
-        # Without the owner, who is the same for all clients of a gateway.
+        # Without the owner, which is the same for all clients of a gateway.
         lock = self._turns.setdefault((request.request_id, request.handover), asyncio.Lock())
         repeats = lock.locked()
         async with lock:
             yield repeats or request.attempt > 0
 
     async def holder(self, forward: Forward, request: wire.StartRequestRequest) -> Engine | None:
-        """The engine on which an earlier attempt of a start arrived; one that knows a later hand-over will do."""
+        """Return the engine on which an earlier attempt of a start arrived; one with a later hand-over will do."""
         known = _known(await self._ask(forward, request.request_id))
         fitting = [one for one in known if one.handover >= request.handover]
         return min(fitting, key=lambda one: (one.handover, one.released)).engine if fitting else None
 
     async def latest_holder(self, forward: Forward, request_id: str) -> Engine:
-        """The engine with the highest hand-over of a request that is not released.
+        """Return the engine with the highest hand-over of a request that is not released.
 
         Raises:
-            CallError: UNKNOWN_REQUEST; what an engine answered that may have it, or ENGINE_UNREACHABLE.
+            CallError: UNKNOWN_REQUEST, ENGINE_UNREACHABLE, or the failure of an engine that may have it.
         """
         outcomes = await self._ask(forward, request_id)
         held = [one for one in _known(outcomes) if not one.released]
@@ -75,7 +75,7 @@ class Keys:
         raise self._nowhere(outcomes, request_id)
 
     async def _ask(self, forward: Forward, request_id: str) -> list[Found]:
-        """Asks every reachable engine; each waits for starts in progress there."""
+        """Ask every reachable engine; each waits for its starts in progress."""
         await self._pool.settle()
         question = wire.GetRequestRequest(request_id=request_id)
 
@@ -109,6 +109,6 @@ def _known(outcomes: list[Found]) -> list[_Known]:
 
 
 def _released_handover(failure: status.CallError) -> int | None:
-    """The hand-over of a released request whose key its engine remembers; None: the key is unknown there."""
-    told = failure.facts.get("handover", "") if failure.reason == "UNKNOWN_REQUEST" else ""
-    return int(told) if told.isdecimal() else None
+    """Return the hand-over of a released request whose key its engine remembers; None if the key is unknown."""
+    handover = failure.facts.get("handover", "") if failure.reason == "UNKNOWN_REQUEST" else ""
+    return int(handover) if handover.isdecimal() else None

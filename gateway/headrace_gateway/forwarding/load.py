@@ -1,4 +1,4 @@
-"""How loaded an engine is: what it told last, and what was placed on it since."""
+"""Load of an engine: its last report, plus the requests placed on it since."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from headrace_proto.v1 import model_pb2
 from headrace_proto.v1.session_pb2 import ModelLoad
 
 TRAVEL_SECONDS = 0.02
-"""Figures that arrive may have been taken so long before, and do not count what was placed meanwhile."""
+"""Assumed age of a report when it arrives, in seconds: it does not count requests placed since then."""
 
-TOLD_SECONDS = 0.25
-"""What was placed is counted after so long: engines look every 100 ms and tell what changed."""
+REPORT_SECONDS = 0.25
+"""Seconds after which a placed request is in the engine's reports: engines check every 100 ms and report changes."""
 
 
 class EngineLoad:
-    """Requests on one engine.
+    """Number of requests on one engine.
 
-    The engine tells its figures on the session stream as they change. While there is none, polls ask for them.
+    The engine reports its load on the session stream as it changes. Without a stream, polls ask for it.
 
     Args:
-        now: a monotonic clock, seconds.
+        now: monotonic clock, in seconds.
 
     Attributes:
-        followed: figures come by themselves; polls need not ask.
+        followed: reports arrive on the session stream; polls need not ask.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -39,14 +39,14 @@ class EngineLoad:
 
     @property
     def requests(self) -> int:
-        """Requests running, waiting and being started, as far as known."""
+        """Requests running, waiting and being started, as last reported."""
         if self.followed:
-            self.counted(self._now() - TOLD_SECONDS)
+            self.counted(self._now() - REPORT_SECONDS)
         return self._known + self._starting + len(self._started)
 
     @contextmanager
     def placing(self) -> Iterator[None]:
-        """Counts a request while it is being started, and, once started, until the engine's own figures count it."""
+        """Count a request while it is being started, and after that until the engine's reports include it."""
         self._starting += 1
         try:
             yield
@@ -55,30 +55,30 @@ class EngineLoad:
             self._starting -= 1
 
     def counted(self, before: float) -> None:
-        """What was started before that moment is in the figures, or has ended."""
+        """Forget requests started before that moment: reports include them, or they have ended."""
         while self._started and self._started[0] <= before:
             self._started.popleft()
 
     def polled(self, requests: int) -> None:
-        """Takes the figure of a poll; it does not count while the engine tells its own."""
+        """Take the result of a poll; ignored while the engine sends reports."""
         if not self.followed:
             self._polled = requests
 
-    def told(self, loads: Iterable[ModelLoad]) -> bool:
-        """Takes what the engine tells; returns whether a model's state, its core or its readiness is another."""
+    def update(self, loads: Iterable[ModelLoad]) -> bool:
+        """Apply a load report. Return True if a model's state, core epoch or readiness changed."""
         self.followed = True
         self.counted(self._now() - TRAVEL_SECONDS)
-        news = False
+        changed = False
         for load in loads:
             known = self._models.get(load.model_name)
-            news = news or known is None or _condition(known) != _condition(load)
+            changed = changed or known is None or _condition(known) != _condition(load)
             self._models[load.model_name] = load
             if load.state == model_pb2.MODEL_STATE_RELEASED:
                 del self._models[load.model_name]
-        return news
+        return changed
 
     def lost(self) -> None:
-        """The engine tells nothing more: what it told last holds until a poll."""
+        """The session stream ended: keep the last report until a poll."""
         self._polled = self._known
         self.followed = False
         self._models.clear()

@@ -21,10 +21,10 @@ class ModelWatch:
     """One client's watch of a model, or of all, on several engines.
 
     Args:
-        pool: tells when a lost engine may be back.
+        pool: signals when a lost engine may be back.
         forward: calls the engines.
-        model_name: the model; "" for all.
-        context: where changes are written.
+        model_name: name of the model; "" for all.
+        context: call of the client, to which changes are written.
     """
 
     def __init__(self, pool: EnginePool, forward: Forward, model_name: str, context: Context) -> None:
@@ -36,7 +36,7 @@ class ModelWatch:
         self._lost: set[Engine] = set()
 
     async def run(self, engines: Sequence[Engine]) -> None:
-        """Writes changes until the model is released on all of them; of all models, until the client has enough."""
+        """Write changes until the model is released on all engines; for all models, until the client leaves."""
         await together([self._follow(engine) for engine in engines])
 
     async def _follow(self, engine: Engine) -> None:
@@ -44,13 +44,13 @@ class ModelWatch:
             await self._back(engine)
 
     async def _ended(self, engine: Engine) -> bool:
-        """Follows one stream to its end; false if the engine has more to tell later."""
+        """Follow one stream to its end. Return False if the engine is to be watched again."""
         question = wire.WatchModelRequest(model_name=self._model_name)
         try:
             async with aclosing(self._forward.stream(engine, engine.models.WatchModel, question)) as changes:
                 async for change in changes:
                     self._lost.discard(engine)
-                    await self._tell(change.model)
+                    await self._send(change.model)
         except CallError as error:
             return await self._failed(engine, error)
         return bool(self._model_name)
@@ -59,22 +59,22 @@ class ModelWatch:
         lost = model_pb2.ModelInfo(model_name=self._model_name, engine=engine.name)
         if error.reason == "UNKNOWN_MODEL":
             lost.state = model_pb2.MODEL_STATE_RELEASED
-            await self._tell(lost)
+            await self._send(lost)
             return True
         if error.code is not grpc.StatusCode.UNAVAILABLE:
             raise error
         lost.failure.CopyFrom(error.status)
-        if engine not in self._lost:  # One that is shutting down refuses until it is gone.
+        if engine not in self._lost:  # an engine that is shutting down refuses until it is gone
             self._lost.add(engine)
-            await self._tell(lost)
+            await self._send(lost)
         return False
 
-    async def _tell(self, info: model_pb2.ModelInfo) -> None:
+    async def _send(self, info: model_pb2.ModelInfo) -> None:
         async with self._writing:
             await self._context.write(wire.WatchModelResponse(model=info))
 
     async def _back(self, engine: Engine) -> None:
-        """Returns after a poll that reached the engine."""
+        """Wait for a poll that reaches the engine."""
         while True:
             changed = self._pool.changed()
             await changed.wait()

@@ -1,8 +1,8 @@
-"""ListRequests over several engines: pages of each are merged by arrival, and one token tells where each stands.
+"""ListRequests over several engines: their pages are merged by arrival time under one page token.
 
-The token holds the arrival of the last request handed out, and for every engine the token of its page in hand and the
-last of its requests handed out. So a page of which only a part was handed out is asked for again, and the gateway keeps
-nothing.
+The token holds the arrival of the last request returned, and for each engine the token of its current page and the
+handle of its last request returned. So a page that was returned only in part is fetched again, and the gateway keeps
+no state.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ AskPage = Callable[[Engine, Request], Awaitable[request_service_pb2.ListRequests
 
 @dataclass
 class Cursor:
-    """Where the list of one engine stands.
+    """Position in the list of one engine.
 
     Attributes:
-        token: of the engine's page in hand; None once its last page was handed out.
-        handle: its last request handed out; "" before the first.
+        token: token of the engine's current page; None after its last page.
+        handle: handle of its last request returned; "" before the first.
     """
 
     token: str | None = ""
@@ -45,15 +45,15 @@ class Cursor:
 
 @dataclass
 class Source:
-    """One engine's list while a page is being made.
+    """One engine's list while a page is being assembled.
 
     Attributes:
-        engine: whose list.
-        cursor: where it stands.
-        bound: arrival, in nanoseconds, of the last request handed out of all lists; what arrived later is newer than
-            the first page and not told. None before the first.
-        waiting: what was fetched and not yet handed out.
-        following: the engine's token for its next page.
+        engine: the engine.
+        cursor: position in its list.
+        bound: arrival of the last request returned from any list, in nanoseconds since the epoch. Requests that
+            arrived later are newer than the first page and left out. None before the first.
+        waiting: requests fetched and not yet returned.
+        following: token of the engine's next page.
     """
 
     engine: Engine
@@ -64,11 +64,11 @@ class Source:
 
     @property
     def ended(self) -> bool:
-        """Everything was handed out."""
+        """True if every request was returned."""
         return not self.waiting and self.cursor.token is None
 
     async def fill(self, ask: AskPage, request: Request) -> None:
-        """Fetches until something waits or the list has ended."""
+        """Fetch pages until a request waits or the list has ended."""
         while not self.waiting and self.cursor.token is not None:
             page = Request()
             page.CopyFrom(request)
@@ -78,17 +78,17 @@ class Source:
             self._turn_page()
 
     def take(self) -> State:
-        """Hands out the newest one waiting."""
+        """Return the newest request waiting."""
         state = self.waiting.popleft()
         self.cursor.handle = state.request.handle
         self._turn_page()
         return state
 
     def _unseen(self, states: Sequence[State]) -> list[State]:
-        """Those after the last one handed out; if that is not here, or was released since, those not newer than it."""
-        for place, state in enumerate(states):
+        """Return the requests after the last one returned; if that is gone, those that are not newer than `bound`."""
+        for index, state in enumerate(states):
             if state.request.handle == self.cursor.handle:
-                return list(states[place + 1 :])
+                return list(states[index + 1 :])
         return [state for state in states if not _newer(state, self.bound)]
 
     def _turn_page(self) -> None:
@@ -97,16 +97,16 @@ class Source:
 
 
 async def merged_page(engines: Sequence[Engine], request: Request, ask: AskPage) -> Any:
-    """One page of all engines' requests, newest first.
+    """Return one page of all engines' requests, newest first.
 
     Args:
-        engines: whom to ask.
-        request: what the client asked.
-        ask: gets one page of one engine.
+        engines: engines to ask.
+        request: the client's request.
+        ask: fetches one page of one engine.
 
     Raises:
-        CallError: INVALID_FIELD for the page's size or token; what an engine answered, as a list with one engine's
-            requests missing would look whole.
+        CallError: INVALID_FIELD for the page's size or token; the failure of any engine, since a list without its
+            requests would look complete.
     """
     size = _page_size(request)
     bound, cursors = _read(request)
@@ -119,7 +119,7 @@ async def merged_page(engines: Sequence[Engine], request: Request, ask: AskPage)
         ready = [source for source in sources if source.waiting]
         if not ready:
             break
-        state = max(ready, key=lambda source: _place(source.waiting[0])).take()
+        state = max(ready, key=lambda source: _sort_key(source.waiting[0])).take()
         states.append(state)
         bound = bound if _arrival(state) is None else _arrival(state)
     token = "" if all(source.ended for source in sources) else _write(request, bound, sources)
@@ -127,12 +127,12 @@ async def merged_page(engines: Sequence[Engine], request: Request, ask: AskPage)
 
 
 def _arrival(state: State) -> int | None:
-    """When the request arrived, nanoseconds since the Unix epoch; None while its engine shows no sequence of it."""
+    """Return the arrival of a request in nanoseconds since the Unix epoch; None while it has no sequences yet."""
     return state.sequences[0].stat.arrival_time.ToNanoseconds() if state.sequences else None
 
 
-def _place(state: State) -> float:
-    """Place in the merged list. One without an arrival holds up none of those behind it in its engine's list."""
+def _sort_key(state: State) -> float:
+    """Key of the merged list. A request without an arrival comes first, so as not to hold up those behind it."""
     arrived = _arrival(state)
     return float("inf") if arrived is None else arrived
 
@@ -144,12 +144,12 @@ def _newer(state: State, bound: int | None) -> bool:
 
 def _page_size(request: Request) -> int:
     if request.page_size > LARGEST_PAGE:
-        raise status.invalid_field("page_size", f"is {request.page_size}, at most {LARGEST_PAGE} are allowed")
+        raise status.invalid_field("page_size", f"= {request.page_size} is too large; allowed: at most {LARGEST_PAGE}")
     return request.page_size or DEFAULT_PAGE
 
 
 def _question(request: Request) -> str:
-    """Short name of what is listed: a token of one list must not be used with another."""
+    """Return a digest of the listing's filters: a token of one list must not be used with another."""
     text = json.dumps([request.model_name, request.running_only])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -167,7 +167,7 @@ def _read(request: Request) -> tuple[int | None, dict[str, Cursor]]:
         cursors = {name: _cursor(*parts) for name, parts in engines.items()}
         bound = None if bound is None else int(bound)
     except (ValueError, TypeError, AttributeError, binascii.Error):
-        raise status.invalid_field("page_token", "is none that this call gave out") from None
+        raise status.invalid_field("page_token", "is not a token that this call returned") from None
     if question != _question(request):
         raise status.invalid_field("page_token", "belongs to a list with another model_name or running_only")
     return bound, cursors

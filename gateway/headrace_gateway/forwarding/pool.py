@@ -1,4 +1,4 @@
-"""The gateway's list of engines, each polled again and again."""
+"""The gateway's list of engines, each polled at an interval."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class EnginePool:
 
     Args:
         addresses: name and address of each.
-        interval: seconds between two polls of an engine.
+        interval: seconds between polls of an engine.
         timeout: seconds after which a poll has failed.
     """
 
     def __init__(self, addresses: Sequence[EngineAddress], *, interval: float, timeout: float) -> None:
-        self.engines = tuple(Engine(address, timeout, self._tell) for address in addresses)
+        self.engines = tuple(Engine(address, timeout, self._notify) for address in addresses)
         self._by_name = {engine.name: engine for engine in self.engines}
         self._interval = interval
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begins to poll."""
+        """Start to poll."""
         self._tasks = [asyncio.create_task(self._follow(engine)) for engine in self.engines]
 
     async def close(self) -> None:
-        """Ends polling and closes all channels."""
+        """Stop polling and close all gRPC channels."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -44,11 +44,11 @@ class EnginePool:
             await engine.channel.close()
 
     def has(self, name: str) -> bool:
-        """Whether the list has an engine of that name."""
+        """True if the list has an engine of that name."""
         return name in self._by_name
 
     def named(self, name: str) -> Engine:
-        """The engine of that name.
+        """Return the engine of that name.
 
         Raises:
             CallError: UNKNOWN_ENGINE.
@@ -58,7 +58,7 @@ class EnginePool:
         return self._by_name[name]
 
     def addressed(self, engine_ids: Sequence[str]) -> list[Engine]:
-        """The engines named, in that order; all if none is.
+        """Return the engines named, in that order; all engines if none is named.
 
         Raises:
             CallError: UNKNOWN_ENGINE, or INVALID_FIELD for a name given twice.
@@ -67,26 +67,26 @@ class EnginePool:
             return list(self.engines)
         for name, count in Counter(engine_ids).items():
             if count > 1:
-                raise status.invalid_field("engine_ids", f'"{status.shown(name)}" is given twice')
+                raise status.invalid_field("engine_ids", f'"{status.shorten(name)}" is given twice')
         return [self.named(name) for name in engine_ids]
 
     def reachable(self) -> list[Engine]:
-        """The engines that answered when last asked."""
+        """Return the engines that answered the last poll."""
         return [engine for engine in self.engines if engine.view.reachable]
 
     async def refresh(self) -> None:
-        """Polls all engines now."""
+        """Poll all engines now."""
         await asyncio.gather(*(engine.refresh() for engine in self.engines))
 
     async def settle(self) -> None:
-        """Returns once every engine has been polled: a gateway just started knows nothing before."""
-        await asyncio.gather(*(engine.refresh() for engine in self.engines if not engine.asked))
+        """Wait until every engine was polled once: a gateway that just started knows nothing before."""
+        await asyncio.gather(*(engine.refresh() for engine in self.engines if not engine.polled))
 
     def changed(self) -> asyncio.Event:
-        """An event that the next poll of any engine sets. Take it before looking, so that nothing is missed."""
+        """Return an event that the next poll of any engine sets. Take it before reading the state."""
         return self._changed
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -95,7 +95,7 @@ class EnginePool:
             engine.wake.clear()
             try:
                 await engine.refresh()
-            except BaseException as error:  # Nobody else would hear of it, and the engine would be asked no more.
+            except BaseException as error:  # Otherwise the engine would silently no longer be polled.
                 if not is_fault(error):
                     raise
                 defect("refresh", error)

@@ -1,4 +1,4 @@
-"""Which engines have the logits processors that a request names, and what is said where none has them all."""
+"""Choice of engines by the logits processors that a request names, and the refusal if none has them all."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.status import CallError
 
 _FIELD = "config.logits_processors"
-_TOLD_LENGTH = 1_000
-"""Characters of a refusal, which goes into trailers twice."""
+_MAX_TEXT = 1_000
+"""Maximum characters of a refusal, which goes into trailers twice."""
 
 
 def names_of(config: generation_pb2.GenerationConfig) -> tuple[str, ...]:
-    """Names of the processors that a request chooses, in its order."""
+    """Return the names of the processors that a request names, in its order."""
     return tuple(each.name for each in config.logits_processors)
 
 
 def processing(engines: Collection[Engine], model_name: str, names: Collection[str]) -> list[Engine]:
-    """Those engines that run the model with all processors of these names, as far as known.
+    """Return the engines that run the model with all processors of these names, as last polled.
 
-    Where one engine alone runs it, or is going to, that one: it says better than anybody what it lacks, and why.
+    If only one engine runs it, or is going to, return that one: its own refusal is more precise.
     """
     running = [engine for engine in engines if engine.view.runs(model_name)]
     alone = len(running) == 1 and not any(engine.view.coming(model_name) for engine in engines)
@@ -33,22 +33,22 @@ def processing(engines: Collection[Engine], model_name: str, names: Collection[s
 
 
 def no_processing(engines: Collection[Engine], model_name: str, names: Sequence[str]) -> CallError:
-    """Why no engine takes a request with these processors, where `processing` finds none."""
+    """Build the refusal for a request with these processors, after `processing` found no engine."""
     had = {engine.name: _had(engine, model_name) for engine in engines if engine.view.runs(model_name)}
     known = frozenset[str]().union(*had.values())
-    lacking = [name for name in names if name not in known]
-    where = f'engine that runs model "{status.shown(model_name)}"'
-    if not lacking:
+    missing = [name for name in names if name not in known]
+    where = f'engine that runs model "{status.shorten(model_name)}"'
+    if not missing:
         each = "; ".join(f"{name} has {_listed(sorted(there))}" for name, there in had.items())
         return _invalid(_FIELD, f"names {_quoted(names)}: no {where} has all of them; {each}")
-    first, *others = dict.fromkeys(lacking)
+    first, *others = dict.fromkeys(missing)
     also = f", nor is {_quoted(others)}" if others else ""
-    text = f"= {_quoted([first])} is on no {where}{also}; allowed: {_listed(sorted(known))}"
+    text = f"= {_quoted([first])} is not available on any {where}{also}; allowed: {_listed(sorted(known))}"
     return _invalid(f"{_FIELD}[{names.index(first)}].name", text)
 
 
 def _invalid(field: str, text: str) -> CallError:
-    return status.invalid_field(field, text if len(text) <= _TOLD_LENGTH else f"{text[:_TOLD_LENGTH]}…")
+    return status.invalid_field(field, text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…")
 
 
 def _had(engine: Engine, model_name: str) -> frozenset[str]:
@@ -57,7 +57,7 @@ def _had(engine: Engine, model_name: str) -> frozenset[str]:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f'"{status.shown(name)}"' for name in names)
+    return ", ".join(f'"{status.shorten(name)}"' for name in names)
 
 
 def _listed(names: Sequence[str]) -> str:

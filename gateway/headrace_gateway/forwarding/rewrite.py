@@ -1,6 +1,6 @@
-"""Puts the gateway's name of an engine into what the engine answers: into its handles and its "engine" fields.
+"""Rewrites an engine's answers to the engine's name in the gateway's list: in handles and "engine" fields.
 
-Which fields of a message lead there is found once a message type, by a walk over its descriptor.
+The fields to rewrite are found once per message type, by a walk over its descriptor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STATUS = status_pb2.Status.DESCRIPTOR.full_name
 
 
 def readdress(message: M, engine: str) -> M:
-    """Names `engine` as the origin of everything in `message`, which is changed and returned.
+    """Name `engine` as the origin of everything in `message`, which is changed in place and returned.
 
     The first segment of every handle and every field called "engine" become `engine`, also within the details of
     failures that the message carries.
@@ -42,7 +42,7 @@ def readdress(message: M, engine: str) -> M:
 
 
 def with_engine(handle: str, engine: str) -> str:
-    """The handle with `engine` as its first segment; what is no handle stays as it is."""
+    """Replace the first segment of a handle by `engine`; return any other text unchanged."""
     _, separator, rest = handle.partition("/")
     return f"{engine}/{rest}" if separator else handle
 
@@ -56,7 +56,7 @@ def _parts(message: Message, field: FieldDescriptor) -> Iterable[Message]:
 
 @cache
 def _leading_fields(descriptor: Descriptor) -> tuple[FieldDescriptor, ...]:
-    """Fields that are, or contain, something to rewrite. Message types of the contract do not contain themselves."""
+    """Return the fields that are, or contain, something to rewrite. No message type of the contract is recursive."""
     return tuple(field for field in descriptor.fields if _leads(field))
 
 

@@ -1,4 +1,4 @@
-"""Which engine a call goes to: the one that its handle names, or the least loaded one that can take it."""
+"""Routing: a call goes to the engine that its handle names, or to the least loaded engine that can take it."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ MOVES_ON = frozenset(
         "DEADLINE_NOT_MET",
     }
 )
-"""Reasons of refusals that started nothing and that another engine may not have."""
+"""Reasons of refusals after which another engine is tried: nothing was started."""
 
-_NOT_READ = frozenset({"UNKNOWN_MODEL", "MODEL_NOT_RUNNING", "MODEL_STARTING"})
-"""Reasons of an engine that has no tokenizer of the model now."""
+_NO_TOKENIZER = frozenset({"UNKNOWN_MODEL", "MODEL_NOT_RUNNING", "MODEL_STARTING"})
+"""Reasons of an engine that has no tokenizer of the model at the moment."""
 
-_PASSING = (
+_OVERLOAD = (
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
 )
-"""Codes of refusals for the load of an engine; the first of them that there is is told."""
+"""Codes of load-related refusals, in order of preference when one is returned."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Handle:
 
     Attributes:
         engine: name of the engine in the gateway's list.
-        instance: the start of it that holds the logs.
-        id: which request.
+        instance: id of the engine's run that has the request.
+        id: id of the request within that run.
     """
 
     engine: str
@@ -60,7 +60,7 @@ class Handle:
 
     @classmethod
     def parse(cls, text: str) -> Handle:
-        """Takes a handle apart.
+        """Parse a handle.
 
         Raises:
             CallError: UNKNOWN_REQUEST if it does not have three parts.
@@ -71,7 +71,7 @@ class Handle:
 
 
 def is_handle(text: str) -> bool:
-    """Whether a text has the three parts of a handle."""
+    """True if a text has the three parts of a handle."""
     parts = text.split("/")
     return len(parts) == 3 and all(parts)
 
@@ -88,34 +88,34 @@ class Router:
         self._turns = itertools.count(1)
 
     def of_handle(self, handle: str) -> Engine:
-        """The engine that a handle names.
+        """Return the engine that a handle names.
 
         Raises:
-            CallError: UNKNOWN_REQUEST for what is no handle, UNKNOWN_ENGINE.
+            CallError: UNKNOWN_REQUEST if the text is not a handle, UNKNOWN_ENGINE.
         """
         return self._pool.named(Handle.parse(handle).engine)
 
     def knows(self, handle: str) -> bool:
-        """Whether a text is a handle that names an engine of the list."""
+        """True if a text is a handle that names an engine of the list."""
         return is_handle(handle) and self._pool.has(Handle.parse(handle).engine)
 
     async def place(
         self, model_name: str, begin: Callable[[Engine], Awaitable[T]], key: str = "", processors: Sequence[str] = ()
     ) -> T:
-        """Starts a request on the least loaded engine that runs the model, equally loaded ones by turns.
+        """Start a request on the least loaded engine that runs the model; among equals, round robin.
 
-        With a key, on the one that every gateway chooses for it, whatever the load. One whose core is being replaced is
-        asked only after those that serve: perhaps its core is back already.
+        With a key, on the engine that every gateway chooses for it, whatever the load. An engine whose core is being
+        replaced is tried last: its core may be back by then.
 
         Args:
             model_name: the model.
-            begin: starts it there. Called again with another engine after a refusal that another one may not have,
-                or when the call did not get through.
-            key: what may be started elsewhere at the same time, and is to meet it; "": nothing.
-            processors: names of the logits processors that the engine has to have.
+            begin: starts the request on an engine. Called again with another engine after a refusal in MOVES_ON, or
+                if the call did not get through.
+            key: start key, so that concurrent starts through several gateways meet on one engine; "": none.
+            processors: names of the logits processors that the engine must have.
 
         Raises:
-            CallError: what the engine that began answered; a refusal for the load of all; or why there is no engine.
+            CallError: the engine's failure; a load-related refusal if all refused; or why there is no engine.
         """
         refusals: list[CallError] = []
         tried: set[Engine] = set()
@@ -129,16 +129,16 @@ class Router:
                     raise
                 refusals.append(error)
                 engine.wake.set()
-        passing = [refusal for refusal in refusals if refusal.reached and refusal.code in _PASSING]
-        if passing:
-            raise min(passing, key=lambda refusal: _PASSING.index(refusal.code))
-        raise no_place(self._pool.engines, model_name, processors)
+        overload = [refusal for refusal in refusals if refusal.reached and refusal.code in _OVERLOAD]
+        if overload:
+            raise min(overload, key=lambda refusal: _OVERLOAD.index(refusal.code))
+        raise no_engine_for(self._pool.engines, model_name, processors)
 
     async def with_tokenizer(self, model_name: str, ask: Callable[[Engine], Awaitable[T]]) -> T:
-        """Asks an engine that has the model, in whatever state; the next one if that does not get through.
+        """Ask an engine that has the model, in whatever state; then the next, while calls do not get through.
 
         Raises:
-            CallError: what the engine answered, UNKNOWN_MODEL or NO_ENGINE.
+            CallError: the engine's failure, UNKNOWN_MODEL or NO_ENGINE.
         """
         having = self._having(model_name)
         if not having:
@@ -150,10 +150,10 @@ class Router:
             try:
                 return await ask(engine)
             except CallError as error:
-                if error.reached and error.reason not in _NOT_READ:
+                if error.reached and error.reason not in _NO_TOKENIZER:
                     raise
                 refusal = error if error.reached and error.reason != "UNKNOWN_MODEL" else refusal
-        raise refusal or no_place(self._pool.engines, model_name)
+        raise refusal or no_engine_for(self._pool.engines, model_name)
 
     def _having(self, model_name: str) -> list[Engine]:
         having = [engine for engine in self._pool.reachable() if model_name in engine.view.models]
@@ -162,7 +162,7 @@ class Router:
     async def _choose(
         self, model_name: str, tried: Collection[Engine], key: str, processors: Sequence[str]
     ) -> Engine | None:
-        """What is known may be a second old, so nothing is refused before the engines were asked anew."""
+        """Choose an engine. State may be a second old, so poll all engines before giving up."""
         engine = self._first(model_name, tried, key, processors)
         if engine is None:
             await self._pool.refresh()
@@ -178,27 +178,27 @@ class Router:
 
 
 def _rank(engine: Engine, model_name: str, key: str) -> tuple[bool, int, int]:
-    """The lower, the rather a request to the model goes there."""
+    """Sort key of engines: the lowest gets the request."""
     order = _digest(engine.name, key) if key else engine.load.requests
     return not engine.view.serves(model_name), order, engine.turn
 
 
 def _digest(name: str, key: str) -> int:
-    """The same in every gateway. With the engine's name: where that one is lost, other keys stay where they are."""
+    """Rendezvous hash, equal in every gateway: if an engine is lost, only its own keys move."""
     return int.from_bytes(hashlib.blake2b(f"{name}/{key}".encode(), digest_size=8).digest())
 
 
-def no_place(engines: Collection[Engine], model_name: str, processors: Sequence[str] = ()) -> CallError:
-    """Why no engine takes a request to the model.
+def no_engine_for(engines: Collection[Engine], model_name: str, processors: Sequence[str] = ()) -> CallError:
+    """Return why no engine can take a request to the model.
 
-    Where an engine ran the model, with these logits processors, when it last answered, or is about to run it, and where
-    none answers, trying again makes sense; otherwise the model has to be started or installed, or the request be
-    another.
+    Retryable (NO_ENGINE, MODEL_STARTING) if no engine answers, if an engine ran the model with these logits processors
+    when it last answered, or is about to run it; otherwise the model must be started or installed, or the request
+    changed.
     """
     coming = [engine.view.state(model_name) for engine in engines if engine.view.coming(model_name)]
     taken = any(engine.view.takes(model_name) for engine in engines)
     if taken and not processing(engines, model_name, processors):
-        # One that does not run yet may have them.
+        # An engine that does not run it yet may have them.
         return (
             status.model_starting(model_name, coming[0]) if coming else no_processing(engines, model_name, processors)
         )

@@ -1,1 +1,1 @@
-"""Session streams: of clients on one side, of engines on the other."""
+"""Session streams: clients' sessions downstream, one session to each engine upstream."""

@@ -1,21 +1,21 @@
-"""How fast one connection may attach."""
+"""Rate limit of attaches, per connection."""
 
 from __future__ import annotations
 
 BURST = 2_048
-"""Attaches that a connection may send at once."""
+"""Number of attaches that a connection may send at once."""
 
 RATE = 4_096
-"""Attaches that it may send a second beyond that: some hundredths of the time of an engine's event loop."""
+"""Attaches per second beyond the burst. They take a few percent of an engine's event loop."""
 
 
 class AttachPace:
-    """Lets a connection attach BURST at once and then RATE a second: all attaches of a gateway share its stream."""
+    """Limits a connection to BURST attaches at once and RATE per second, as all share one stream to each engine."""
 
     def __init__(self) -> None:
         self._paid = float("-inf")
 
     def delay(self, count: int, now: float) -> float:
-        """Returns how many seconds the connection is to be read no further, after so many attaches."""
+        """Count attaches. Return the seconds for which the connection must not be read."""
         self._paid = max(self._paid, now - BURST / RATE) + count / RATE
         return max(0.0, self._paid - now)

@@ -1,4 +1,4 @@
-"""What one client's session stands for: its channels, and what it may say."""
+"""State of one client's session: its channels, and the checks of its messages."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ from headrace_gateway.sessions.reader import Reader, Upstream
 from headrace_gateway.status import CallError
 
 MAX_CHANNELS = 24_576
-"""Channels that a session may have at a time: what one may hold of the MAX_READERS of an engine's stream."""
+"""Maximum channels of a session at a time: the most that one may hold of an engine stream's MAX_READERS."""
 
-_CROWD = 4096
+_MAX_FAILED = 4096
+"""Maximum failed attaches that may wait to be reported before the client is read no further."""
 
 
-class ClientBook:
-    """The books of one session, from its first message to its end.
+class ClientChannels:
+    """The channels of one session, from its first message to its end.
+
+    Owns the session's readers and its outbox. Each reader has a channel in an engine's stream, which `_detach` gives
+    back; a channel that ended upstream is gone there already, so `ended` only forgets its reader.
 
     Args:
-        route: the stream to the engine that a handle names; raises CallError if there is none.
+        route: returns the upstream of the engine that a handle names; raises CallError if there is none.
         limits: of the session.
-        on_more: called when there is something to send.
+        on_more: called when something waits to be sent.
 
     Attributes:
-        outbox: what waits to be sent.
-        attaches: that were heard so far.
+        outbox: rows and items that wait to be sent.
+        attaches: number of attaches received so far.
     """
 
     def __init__(self, route: Callable[[str], Upstream], limits: SessionLimits, on_more: Callable[[], None]) -> None:
@@ -44,29 +48,29 @@ class ClientBook:
 
     @property
     def done(self) -> bool:
-        """Everything that the channels can still tell was sent."""
+        """True if nothing waits to be sent, and all sequences ended and were delivered."""
         return not self.outbox and all(reader.done for reader in self._readers.values())
 
     @property
-    def channels(self) -> int:
-        """Channels that are attached."""
+    def count(self) -> int:
+        """Number of attached channels."""
         return len(self._readers)
 
     @property
-    def crowded(self) -> bool:
-        """So many failed attaches wait to be told that the client is to be read no further."""
-        return self.outbox.channels > len(self._readers) + _CROWD
+    def backlogged(self) -> bool:
+        """True if so many failed attaches wait to be reported that the client must not be read further."""
+        return self.outbox.channels > len(self._readers) + _MAX_FAILED
 
-    def hear(self, request: wire.SessionRequest) -> None:
-        """Does what one message says; as `hear_in_portions`, without a stop."""
-        for _ in self.hear_in_portions(request):
+    def apply(self, request: wire.SessionRequest) -> None:
+        """Apply a message at once."""
+        for _ in self.apply_in_portions(request):
             pass
 
-    def hear_in_portions(self, request: wire.SessionRequest) -> Iterator[None]:
-        """Does what one message says, and stops after each portion, so that others have a turn.
+    def apply_in_portions(self, request: wire.SessionRequest) -> Iterator[None]:
+        """Apply a message, and yield after each portion, so that other sessions have a turn.
 
         Raises:
-            CallError: it breaks the rules, so the session ends.
+            CallError: the message is invalid, so the session ends.
         """
         for number, attach in enumerate(request.attach, 1):
             self._attach(attach, f"attach[{number - 1}]")
@@ -84,25 +88,25 @@ class ClientBook:
             self.outbox.put_pong(request.ping.number)
 
     def close(self) -> None:
-        """The session is over: nobody reads any more; as `close_in_portions`, without a stop."""
+        """Detach all channels at once."""
         for _ in self.close_in_portions():
             pass
 
     def close_in_portions(self) -> Iterator[None]:
-        """The session is over: nobody reads any more. It stops after each portion, so that others have a turn."""
+        """Detach all channels, and yield after each portion, so that other sessions have a turn."""
         while self._readers:
             for channel in list(islice(self._readers, PORTION)):
                 self._detach(channel)
             yield
 
     def put_rows(self, message: wire.SessionResponse) -> None:
-        """Takes a message of rows of any of its channels."""
+        """Take ownership of a message of rows. Readers whose rows the outbox had to drop are parked."""
         for channel, position in self.outbox.put_rows(message).items():
             if (reader := self._readers.get(channel)) is not None:
                 reader.park(position)
 
     def ended(self, channel: int) -> None:
-        """A channel is no more."""
+        """Forget a channel that ended upstream."""
         self._readers.pop(channel, None)
 
     def _attach(self, attach: wire.Attach, path: str) -> None:
@@ -121,13 +125,13 @@ class ClientBook:
 
     def _check(self, attach: wire.Attach, path: str) -> None:
         if not self._used.use(attach.channel):
-            text = f"is {attach.channel}, which was used before or is 0; allowed: each number from 1 once in a stream"
+            text = f"= {attach.channel} was used before or is 0; allowed: each number from 1 once in a stream"
             raise status.invalid_field(f"{path}.channel", text)
         if (length := len(attach.handle.encode())) > MAX_HANDLE_BYTES:
             raise status.invalid_field(f"{path}.handle", f"has {length} bytes; allowed: {MAX_HANDLE_BYTES}")
 
     def _refuse(self, attach: wire.Attach) -> None:
-        """Refuses what this attach alone is about; the others of the session go on."""
+        """Refuse this attach alone; the other channels of the session go on."""
         refuse_owner(attach)
         if len(self._readers) >= MAX_CHANNELS:
             raise status.full_session(MAX_CHANNELS)
@@ -138,11 +142,11 @@ class ClientBook:
         self.outbox.forget(channel)
 
     def _acknowledge(self, ack: wire.Ack, path: str) -> None:
-        """An unknown channel's end may have crossed this."""
+        """Apply an ack. One of an unknown channel is ignored: the channel's end may have crossed it."""
         reader = self._readers.get(ack.channel)
         if reader is None:
             return
         if not reader.acked <= ack.position <= reader.next:
-            allowed = f"allowed: {reader.acked} to {reader.next}, from the last ack to what was sent"
-            raise status.invalid_field(f"{path}.position", f"is {ack.position}; {allowed}")
+            allowed = f"allowed: {reader.acked} (the last ack) to {reader.next} (the tokens sent)"
+            raise status.invalid_field(f"{path}.position", f"= {ack.position}; {allowed}")
         reader.acknowledge(ack.position, ack.window if ack.HasField("window") else None)

@@ -1,4 +1,4 @@
-"""What a session stream may take: time between signs of life, and bytes."""
+"""Limits of a session stream: seconds between pings, and bytes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class SessionLimits:
     """The limits of sessions, on both sides of the gateway.
 
     Attributes:
-        ping_interval: seconds between two pings that a client, or this gateway towards an engine, sends.
+        ping_interval: seconds between pings, of clients to the gateway and of the gateway to engines.
         ping_timeout: seconds of silence after which a session is ended.
-        held_bytes: rows, as encoded, that one client's session may have waiting. What is beyond is dropped, and read
-            from the engine again when the client has come that far.
-        message_bytes: a message as encoded. A single row may be longer, since a row cannot be cut.
-        leave_seconds: time that a client has to end its half once it was told that the gateway goes away.
-        reopen_seconds: pause after a stream to an engine broke; doubled up to `reopen_at_most` while none opens.
+        held_bytes: maximum bytes of encoded rows that wait for one client's session. Rows beyond are dropped, and
+            read from the engine again once the client gets there.
+        message_bytes: maximum bytes of an encoded message. A single row may be longer, since it cannot be split.
+        leave_seconds: seconds that a client has to half-close after the `closing` message.
+        reopen_seconds: pause after a stream to an engine broke; doubled up to `reopen_at_most` while reopening fails.
         reopen_at_most: longest such pause.
     """
 

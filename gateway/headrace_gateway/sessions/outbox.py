@@ -1,4 +1,4 @@
-"""What waits to be sent to one client's session: by channel, bounded in all, taken in messages of bounded size."""
+"""Outbox of one client's session: rows and items by channel, bounded in total, sent in messages of bounded size."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headrace_gateway.sessions.rows import Row, add_row, rows_of
 
 M = TypeVar("M", bound=Message)
 
-_FRAME_BYTES = 64  # what columns take beside their entries
+_FRAME_BYTES = 64  # overhead of columns besides their entries
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """What waits of one channel. In this order it is told."""
+    """Rows and items of one channel, in the order in which they are sent."""
 
     attached: wire.Attached | None = None
     rows: list[Row] = field(default_factory=list)
@@ -41,15 +41,18 @@ class _Waiting:
 class Outbox:
     """Rows and items that wait for one client.
 
-    A client that keeps up gets each step as it came. For one that does not, rows of a channel are joined, statuses and
-    windows replace older ones, so what waits is bounded by its channels, and its rows by `held_bytes`.
+    Owns all that is put in: rows' messages are handed over by the caller, other items are copied, as they are parts of
+    messages for several clients. `take` hands a finished message over to the session's writer.
+
+    A client that keeps up gets each step as it came. For one that does not, rows of a channel are joined, and statuses
+    and windows replace older ones, so items are bounded by the number of channels, and rows by `held_bytes`.
 
     Args:
-        limits: bytes of rows that may wait, and bytes of a message.
-        on_more: called whenever something was put in.
+        limits: bytes of rows that may wait, and bytes per message.
+        on_more: called whenever something was queued.
 
     Attributes:
-        held: bytes of rows that wait.
+        held: bytes of waiting rows.
     """
 
     def __init__(self, limits: SessionLimits, on_more: Callable[[], None]) -> None:
@@ -60,7 +63,7 @@ class Outbox:
         self._pong: int | None = None
         self._closing = False
         self._fresh: wire.SessionResponse | None = None
-        self._channels: OrderedDict[int, _Waiting] = OrderedDict()  # A dict walks over what left its front.
+        self._channels: OrderedDict[int, _Waiting] = OrderedDict()  # a dict would scan the entries deleted at its front
 
     def __bool__(self) -> bool:
         own = self._closing or self._opened is not None or self._pong is not None
@@ -68,34 +71,34 @@ class Outbox:
 
     @property
     def channels(self) -> int:
-        """Channels of which something waits besides a step just put in."""
+        """Number of channels with waiting rows or items, not counting a step just queued."""
         return len(self._channels)
 
     def put_rows(self, message: wire.SessionResponse) -> dict[int, int]:
-        """Adds new tokens.
+        """Queue new tokens.
 
         Args:
-            message: has a step and nothing else; from now on it belongs to the outbox, which may send it as it is.
+            message: a step and nothing else. The outbox takes ownership, and may send the message as it is.
 
         Returns:
-            The channels whose rows had to be dropped, each with the position of the first one dropped.
+            The channels whose rows were dropped, each with the position of the first dropped token.
         """
-        self._outdate_windows(message.step.channels)
+        self._drop_windows(message.step.channels)
         size = message.ByteSize()
         if self.held == 0 and size + _FRAME_BYTES <= self._limits.message_bytes:
             self._fresh, self.held = message, size
         else:
-            self._dissolve()
-            self._pile_up(message.step)
+            self._queue_fresh()
+            self._queue_rows(message.step)
         self._on_more()
-        return self._shed() if self.held > self._limits.held_bytes else {}
+        return self._drop_rows() if self.held > self._limits.held_bytes else {}
 
     def put_attached(self, item: wire.Attached) -> None:
-        """Adds an attach that succeeded."""
+        """Queue an attach that succeeded."""
         self._of(item.channel).attached = _own(item)
 
     def put_status(self, item: wire.StatusChange) -> None:
-        """Adds a change of a sequence's status; what it does not tell stays as told before."""
+        """Queue a status change, merged into one that still waits."""
         waiting = self._of(item.channel)
         if waiting.status is None:
             waiting.status = _own(item)
@@ -103,48 +106,48 @@ class Outbox:
             waiting.status.MergeFrom(item)
 
     def put_end(self, item: wire.SequenceEnd) -> None:
-        """Adds the end of a sequence."""
+        """Queue the end of a sequence."""
         self._of(item.channel).end = _own(item)
 
     def put_error(self, item: wire.HandleError) -> None:
-        """Adds the end of a channel."""
+        """Queue the failure that ends a channel."""
         self._of(item.channel).error = _own(item)
 
     def put_window(self, item: wire.WindowState) -> None:
-        """Tells how a reader stands to its window."""
+        """Queue the state of a channel's window, replacing one that still waits."""
         self._of(item.channel).window = _own(item)
 
     def put_opened(self, item: wire.SessionOpened) -> None:
-        """Adds the first thing that a session is told."""
+        """Queue the first message of the session."""
         self._opened = item
         self._on_more()
 
     def put_pong(self, number: int) -> None:
-        """Answers a ping; the last one will do."""
+        """Queue the answer to a ping, replacing one that still waits."""
         self._pong = number
         self._on_more()
 
     def put_closing(self) -> None:
-        """Adds the last thing that a session is told."""
+        """Queue the final `closing` message."""
         self._closing = True
         self._on_more()
 
     def forget(self, channel: int) -> None:
-        """Tells nothing more of a channel that was detached, but for what a step just put in has of it."""
+        """Drop what waits for a detached channel, except its rows in a step just queued."""
         waiting = self._channels.pop(channel, None)
         if waiting is not None:
             self.held -= waiting.row_bytes()
 
     def forget_window(self, channel: int) -> None:
-        """Takes back what waits of a window that has opened since."""
-        self._outdate_windows((channel,))
+        """Drop the waiting window state of a channel, as the window has opened since."""
+        self._drop_windows((channel,))
 
     def take(self) -> wire.SessionResponse | None:
-        """The next message to send; None if nothing waits."""
+        """Return the next message to send; None if nothing waits."""
         if not self:
             return None
         if self._fresh is not None and self._channels and not self._fit_in_one():
-            self._dissolve()  # an attach may not come after its rows
+            self._queue_fresh()  # an attach must not come after its rows
         message = self._begun()
         if self._pong is not None:
             message.pong.number = self._pong
@@ -157,68 +160,68 @@ class Outbox:
         return None if _empty(message) else message
 
     def _begun(self) -> wire.SessionResponse:
-        """A message with the step put in last, if there is one, and with the opening."""
+        """Begin a message with the step queued last, if there is one, and with `opened`."""
         if self._fresh is None:
             return wire.SessionResponse(opened=self._opened)
         message, self._fresh = self._fresh, None
-        self.held = 0  # Nothing else that waits has rows.
+        self.held = 0  # no other waiting channel has rows
         if self._opened is not None:
             message.opened.CopyFrom(self._opened)
         return message
 
     def _fit_in_one(self) -> bool:
-        """All items that wait fit in one message with the step put in last, and with the opening."""
-        room = self._limits.message_bytes - self.held - _FRAME_BYTES
-        room -= self._opened.ByteSize() if self._opened is not None else 0
+        """True if all waiting items fit into one message with the step queued last."""
+        left = self._limits.message_bytes - self.held - _FRAME_BYTES
+        left -= self._opened.ByteSize() if self._opened is not None else 0
         for waiting in self._channels.values():
-            room -= waiting.item_bytes()
-            if room < 0:
+            left -= waiting.item_bytes()
+            if left < 0:
                 return False
-        return room >= 0
+        return left >= 0
 
     def _fill(self, message: wire.SessionResponse) -> None:
-        """Moves what waits into the message, channel after channel in the order in which they began to wait."""
-        room = self._limits.message_bytes - _FRAME_BYTES - message.ByteSize()
-        while self._channels and room > 0:
+        """Move waiting rows and items into the message, channel by channel, longest waiting first."""
+        left = self._limits.message_bytes - _FRAME_BYTES - message.ByteSize()
+        while self._channels and left > 0:
             channel = next(iter(self._channels))
             waiting = self._channels[channel]
             if waiting.rows:
-                room = self._fill_rows(message, channel, waiting, room)
-            room -= waiting.item_bytes()
-            if waiting.rows or (room < 0 and not _empty(message)):
+                left = self._fill_rows(message, channel, waiting, left)
+            left -= waiting.item_bytes()
+            if waiting.rows or (left < 0 and not _empty(message)):
                 return
             _fill_items(message, waiting)
             del self._channels[channel]
 
-    def _fill_rows(self, message: wire.SessionResponse, channel: int, waiting: _Waiting, room: int) -> int:
-        """Moves rows of a channel, its attach before them; returns what room is left."""
+    def _fill_rows(self, message: wire.SessionResponse, channel: int, waiting: _Waiting, left: int) -> int:
+        """Move rows of a channel, after its attach. Return the bytes left."""
         if waiting.attached is not None:
             message.attached.append(waiting.attached)
-            room -= waiting.attached.ByteSize()
+            left -= waiting.attached.ByteSize()
             waiting.attached = None
         moved = 0
         for row in waiting.rows:
-            if row.size > room and message.step.channels:
+            if row.size > left and message.step.channels:
                 break
             add_row(message.step, channel, row)
             self.held -= row.size
-            room -= row.size
+            left -= row.size
             moved += 1
         del waiting.rows[:moved]
-        return room
+        return left
 
     def _of(self, channel: int) -> _Waiting:
         self._on_more()
         return self._channels.setdefault(channel, _Waiting())
 
-    def _dissolve(self) -> None:
-        """Treats the step put in last as rows that wait."""
+    def _queue_fresh(self) -> None:
+        """Queue the rows of the step queued last by channel."""
         if self._fresh is not None:
             fresh, self._fresh, self.held = self._fresh, None, 0
-            self._pile_up(fresh.step)
+            self._queue_rows(fresh.step)
 
-    def _pile_up(self, step: wire.StepBatch) -> None:
-        """Puts rows where each channel's others wait."""
+    def _queue_rows(self, step: wire.StepBatch) -> None:
+        """Append rows to the waiting rows of each channel."""
         longest = self._limits.message_bytes // 8
         for channel, row in rows_of(Columns(step)):
             kept = self._channels.setdefault(channel, _Waiting()).rows
@@ -229,8 +232,8 @@ class Outbox:
                 kept.append(row)
                 self.held += row.size
 
-    def _outdate_windows(self, channels: Iterable[int]) -> None:
-        """What waits about these channels' windows is no longer true."""
+    def _drop_windows(self, channels: Iterable[int]) -> None:
+        """Drop the waiting window states of these channels."""
         if not self._channels:
             return
         for channel in channels:
@@ -238,21 +241,21 @@ class Outbox:
             if waiting is not None:
                 waiting.window = None
 
-    def _shed(self) -> dict[int, int]:
-        """Drops the last rows of the channels that hold most, until half of the room is free."""
-        self._dissolve()
+    def _drop_rows(self) -> dict[int, int]:
+        """Drop the last rows of the channels with the most bytes, until half of the capacity is free."""
+        self._queue_fresh()
         heaviest = sorted(self._channels.items(), key=lambda item: -item[1].row_bytes())
         dropped: dict[int, int] = {}
         for channel, waiting in heaviest:
             while waiting.rows and self.held > self._limits.held_bytes // 2:
-                row, waiting.window = waiting.rows.pop(), None  # What is told of the window comes after these rows.
+                row, waiting.window = waiting.rows.pop(), None  # its window state comes after these rows
                 dropped[channel] = row.position
                 self.held -= row.size
         return dropped
 
 
 def _own(item: M) -> M:
-    """A copy: a part would keep all of the message that it came in."""
+    """Copy an item: a reference would keep alive the whole message that it came in."""
     own = type(item)()
     own.CopyFrom(item)
     return own

@@ -1,4 +1,4 @@
-"""One channel of one client's session: where it stands, at the client and at the engine."""
+"""One channel of one client's session: its positions, at the client and at the engine."""
 
 from __future__ import annotations
 
@@ -22,57 +22,57 @@ _TERMINAL = frozenset(
 
 
 class Upstream(Protocol):
-    """A stream to an engine, as a reader sees it. Channels in it are its own."""
+    """A stream to an engine, as a reader sees it. It has channel numbers of its own."""
 
     engine: str
     """Name of the engine in the gateway's list."""
 
     def check_share(self, session: Downstream) -> None:
-        """Refuses a session that reads so much there that too little is left to others; raises CallError."""
+        """Raise CallError if a session has used up its share of the stream."""
 
     def attach(self, reader: Reader, from_position: int, window: int) -> int:
-        """Begins to read for a reader; returns the channel."""
+        """Attach a sequence for a reader. Return the channel, which the reader must detach."""
 
     def detach(self, channel: int) -> None:
-        """Ends that."""
+        """Detach a channel."""
 
     def acknowledge(self, channel: int, position: int, window: int) -> None:
-        """Moves the window of a channel."""
+        """Set the window of a channel."""
 
 
 class Downstream(Protocol):
     """A client's session, as a reader sees it."""
 
     outbox: Outbox
-    """What waits for the client."""
+    """Rows and items that wait for the client."""
 
     def put_rows(self, message: wire.SessionResponse) -> None:
-        """Takes a message of rows of any of its channels."""
+        """Take ownership of a message of rows of any of its channels."""
 
     def ended(self, channel: int) -> None:
-        """A channel is no more."""
+        """Forget a channel that ended upstream."""
 
 
 class Reader:
-    """Passes on what an engine tells of one sequence, and holds the engine back when told to.
+    """Forwards one sequence from an engine to a client, and flow control from the client to the engine.
 
-    `next` is the position after the newest token put in the outbox. A reader is *parked* while rows of it were dropped:
-    attached with a window of 0, and `next` is where the rows dropped began. It leaves that state with the client's next
-    ack, through a new attach from `next`, since the engine will not go back within an old one.
+    `next` is the position after the newest token put in the outbox. A reader is *parked* after rows of it were dropped:
+    attached with a window of 0, with `next` at the first dropped token. It resumes with the client's next ack, through
+    a new attach from `next`, since the engine does not go back within an old one.
 
     Args:
-        attach: what the client asked for.
-        session: the client's.
+        attach: the client's attach.
+        session: the client's session.
         upstream: the stream to the engine.
 
     Attributes:
         channel: in the client's session.
-        handle: as the client wrote it.
-        index: the sequence.
-        session: the client's.
+        handle: as sent by the client.
+        index: index of the sequence in its request.
+        session: the client's session.
         upstream: the stream to the engine.
-        upstream_channel: its present channel there.
-        acked: how far the client says it read.
+        upstream_channel: its current channel there.
+        acked: position up to which the client has acknowledged.
         next: see above.
         parked: see above.
     """
@@ -86,17 +86,17 @@ class Reader:
         self._window = attach.window if attach.HasField("window") else DEFAULT_WINDOW
         self._open_window = self._window
         self._status = request_pb2.GENERATE_STATUS_UNSPECIFIED
-        self._told = self._prefix_told = False
+        self._attach_sent = self._prefix_sent = False
         self._end: int | None = None
         self.upstream_channel = upstream.attach(self, self.next, self._window)
 
     @property
     def done(self) -> bool:
-        """All tokens and the end were put in the outbox."""
+        """True if all tokens and the end were put in the outbox."""
         return self._end is not None and self.next >= self._end
 
     def acknowledge(self, position: int, window: int | None) -> None:
-        """Takes what the client says; it has been checked."""
+        """Apply an ack that has been checked."""
         self.acked = position
         if window is not None:
             self._window = window
@@ -109,32 +109,32 @@ class Reader:
             self._resume()
 
     def park(self, position: int) -> None:
-        """Rows from a position on were dropped: nothing more is sent until the client acknowledges."""
+        """Stop the engine after rows from a position on were dropped, until the client acknowledges."""
         produced, self.next, self.parked = self.next, position, True
         self._pass_on(0)
         self.session.outbox.put_window(self._closed(produced))
 
     def on_attached(self, item: wire.Attached) -> None:
-        """The engine reads. After a park the client need not know, but for what it was not told since."""
-        if self._told:
+        """Forward the engine's answer to an attach. On a resume, only a status change is of interest."""
+        if self._attach_sent:
             if item.status not in _TERMINAL:
                 self.on_status(wire.StatusChange(status=item.status, prefix=_prefix(item)))
             return
-        self._told, self._status, self._prefix_told = True, item.status, item.HasField("prefix")
+        self._attach_sent, self._status, self._prefix_sent = True, item.status, item.HasField("prefix")
         item.channel = self.channel
         self.session.outbox.put_attached(item)
 
     def on_status(self, item: wire.StatusChange) -> None:
-        """The status changed; what the client knows already is not told again."""
-        if item.status == self._status and (self._prefix_told or not item.HasField("prefix")):
+        """Forward a status change, unless the client knows it already."""
+        if item.status == self._status and (self._prefix_sent or not item.HasField("prefix")):
             return
         self._status = item.status
-        self._prefix_told = self._prefix_told or item.HasField("prefix")
+        self._prefix_sent = self._prefix_sent or item.HasField("prefix")
         item.channel = self.channel
         self.session.outbox.put_status(item)
 
     def on_end(self, item: wire.SequenceEnd) -> None:
-        """The sequence ended; told once."""
+        """Forward the end of the sequence, once."""
         if self._end is not None:
             return
         self._end = item.end.position
@@ -143,12 +143,12 @@ class Reader:
         self.session.outbox.put_end(item)
 
     def on_window(self, item: wire.WindowState) -> None:
-        """How the reader stands to its window; while parked, this gateway knows that better than the engine."""
+        """Forward a window state; while parked, the gateway reports its own instead."""
         item.channel = self.channel
         self.session.outbox.put_window(self._closed(item.generated_length) if self.parked else item)
 
     def on_error(self, status: Status) -> None:
-        """The channel ends."""
+        """Forward the failure that ends the channel."""
         readdress(status, self.upstream.engine)
         self.session.outbox.put_error(
             wire.HandleError(channel=self.channel, handle=self.handle, index=self.index, status=status)
@@ -157,11 +157,11 @@ class Reader:
 
     @property
     def _limit(self) -> int:
-        """Position that the client lets nothing pass."""
+        """Position up to which the client accepts tokens."""
         return self.acked + self._window
 
     def _pass_on(self, limit: int) -> None:
-        """Sets the engine's limit. What a resumed channel began with is acknowledged there, and never less."""
+        """Send an ack with a limit upstream, never below the position from which the channel was attached."""
         position = max(self.acked, self._base)
         self.upstream.acknowledge(self.upstream_channel, position, max(0, limit - position))
 

@@ -1,6 +1,6 @@
 """Rows of step batches that wait for a client.
 
-Every token of every request passes here, so there are few Python operations a row.
+Hot path: every token of every request passes here, so keep the Python operations per row few.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Row:
     """Consecutive tokens of one channel.
 
     Attributes:
-        position: of the first one.
-        ids: at least one.
-        text: theirs.
-        checksum: up to the last one.
-        details: what else belongs to them, numbered for no batch.
-        size: bytes that it takes at most when encoded.
+        position: position of the first token.
+        ids: token ids, at least one.
+        text: text of the tokens.
+        checksum: checksum up to the last token.
+        details: logprobs and the like, with row number 0.
+        size: maximum bytes of the encoded row.
     """
 
     position: int
@@ -37,10 +37,10 @@ class Row:
     size: int
 
     def join(self, row: Row, limit: int) -> bool:
-        """Appends the tokens that follow, if that makes at most `limit` bytes and neither row has details.
+        """Append the following row, if both fit into `limit` bytes and neither has details.
 
         Returns:
-            Whether it did.
+            True if the row was appended.
         """
         size = self.size + row.size - _ROW_BYTES
         if size > limit or self.details is not None or row.details is not None:
@@ -53,7 +53,7 @@ class Row:
 
 
 def rows_of(columns: Columns) -> Iterator[tuple[int, Row]]:
-    """Each row, with its channel before it."""
+    """Yield each row with its channel."""
     for number, channel in enumerate(columns.channels):
         ids = array("I", columns.ids(number))
         text, details = columns.texts[number], columns.details(number)
@@ -65,7 +65,7 @@ def rows_of(columns: Columns) -> Iterator[tuple[int, Row]]:
 
 
 def add_row(step: StepBatch, channel: int, row: Row) -> None:
-    """Puts a row at the end of a batch."""
+    """Append a row to a batch."""
     if row.details is not None:
         add_details(step, len(step.channels), row.details)
     step.channels.append(channel)

@@ -1,4 +1,4 @@
-"""Session streams of clients: read, passed on, written, and ended."""
+"""Session streams of clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.forward import Context
 from headrace_gateway.sessions.attach_pace import AttachPace
-from headrace_gateway.sessions.client_channels import ClientBook
+from headrace_gateway.sessions.client_channels import ClientChannels
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.upstream import EngineLinks
 
@@ -25,19 +25,19 @@ log = structlog.get_logger()
 class Sessions:
     """All sessions of clients, in front of one stream to each engine.
 
-    A gateway that drains takes no new sessions. Those that it has go on, with new attaches too, since they are the only
-    way to results that are still to come; each ends with DRAINING once it has delivered everything of all its channels,
-    and its client, told that this was all, has ended its half.
+    A draining gateway refuses new sessions. Open ones go on, and may attach, since they are the only way to results
+    still to come. Each gets `closing` once everything of all its channels was delivered, and ends with DRAINING when
+    its client has half-closed.
 
     Args:
         name: of the gateway.
-        instance_id: of this start of it.
-        find: the engine that a handle names; raises CallError if there is none.
+        instance_id: random id of this run of the gateway.
+        find: returns the engine that a handle names; raises CallError if there is none.
         calls: knows whether the gateway drains.
         limits: of each session.
 
     Attributes:
-        live: the sessions there are.
+        live: the open sessions.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class Sessions:
         self._calls = calls
         self._limits = limits
         self._paces: WeakValueDictionary[str, AttachPace] = WeakValueDictionary()
-        calls.on_drain.append(self._look_up)
+        calls.on_drain.append(self._wake_writers)
 
     def start(self, engines: Iterable[Engine]) -> None:
-        """Begins to follow the engines."""
+        """Open a stream to each engine as soon as it can be reached."""
         self._links.start(engines)
 
     async def serve(self, requests: AsyncIterator[wire.SessionRequest], context: Context) -> None:
-        """Serves one session to its end.
+        """Serve one session to its end.
 
         Raises:
-            CallError: what the client did wrong, or DRAINING.
+            CallError: the client's error, or DRAINING.
         """
         self._calls.refuse_if_draining()
         pace = self._paces.setdefault(context.peer(), AttachPace())
@@ -76,31 +76,33 @@ class Sessions:
             self.live.remove(session)
 
     async def close(self) -> None:
-        """Ends the streams to the engines."""
+        """Close the streams to the engines."""
         await self._links.close()
 
-    def _look_up(self) -> None:
+    def _wake_writers(self) -> None:
         for session in self.live:
             session.more.set()
 
 
 class ClientSession:
-    """One client's session: a task that reads and a task that writes, with the books between them.
+    """One client's session: a task that reads its messages and a task that writes the outbox.
+
+    `run` owns both tasks, and detaches all channels before it returns, however it ends.
 
     Args:
-        links: the streams to the engines.
+        links: streams to the engines.
         limits: of the session.
         calls: knows whether the gateway drains.
-        pace: of the attaches of its connection.
+        pace: limits the attaches of its connection.
 
     Attributes:
-        book: its books.
-        more: set when the writer should look.
+        channels: its channels and outbox.
+        more: set to wake the writer.
     """
 
     def __init__(self, links: EngineLinks, limits: SessionLimits, calls: LiveCalls, pace: AttachPace) -> None:
         self.more = asyncio.Event()
-        self.book = ClientBook(links.of_handle, limits, self.more.set)
+        self.channels = ClientChannels(links.of_handle, limits, self.more.set)
         self._limits = limits
         self._calls = calls
         self._pace = pace
@@ -111,34 +113,34 @@ class ClientSession:
     @property
     def held_bytes(self) -> int:
         """Bytes of rows that wait for the client."""
-        return self.book.outbox.held
+        return self.channels.outbox.held
 
     async def run(
         self, requests: AsyncIterator[wire.SessionRequest], context: Context, opened: wire.SessionOpened
     ) -> None:
-        """Serves until the client has enough, is silent for too long, or breaks the rules.
+        """Serve until the client leaves, is silent for too long, or sends something invalid.
 
         Raises:
-            CallError: what the client did wrong, or DRAINING.
+            CallError: the client's error, or DRAINING.
         """
-        first = _checked(await self._heard(requests))
-        facts = {"client": status.shown(first.options.client), "peer": context.peer()}
+        first = _checked(await self._receive(requests))
+        facts = {"client": status.shorten(first.options.client), "peer": context.peer()}
         log.info("session_opened", **facts)
-        # A session may end while a message is on its way, but gRPC cannot end one whose first message is.
+        # gRPC cannot end a call while its first message is being sent, so send the metadata before.
         await context.send_initial_metadata(())
-        self.book.outbox.put_opened(opened)
+        self.channels.outbox.put_opened(opened)
         reading = asyncio.create_task(self._read(first, requests))
         writing = asyncio.create_task(self._write(context))
         try:
             await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
-            await self._let_go()
+            await self._detach_all()
             self._end()
-            if reading.done() and reading.exception() is None:  # what was asked for until then is still told
+            if reading.done() and reading.exception() is None:  # deliver what was requested before the half-close
                 await asyncio.wait((writing,), timeout=self._limits.ping_timeout)
         finally:
             try:
                 await _cancel(reading, writing)
-                await self._let_go()
+                await self._detach_all()
             finally:
                 self._end()
                 log.info("session_closed", **facts)
@@ -146,18 +148,18 @@ class ClientSession:
             if not task.cancelled():
                 task.result()
 
-    async def _let_go(self) -> None:
-        """Detaches all channels, some at a time."""
-        for _ in self.book.close_in_portions():
+    async def _detach_all(self) -> None:
+        """Detach all channels, in portions."""
+        for _ in self.channels.close_in_portions():
             await asyncio.sleep(0)
 
     def _end(self) -> None:
-        """Nobody reads any more; the writer stops when nothing waits."""
+        """Let the writer stop once the outbox is empty."""
         self._over = True
-        self.book.close()
+        self.channels.close()
         self.more.set()
 
-    async def _heard(self, requests: AsyncIterator[wire.SessionRequest]) -> wire.SessionRequest | None:
+    async def _receive(self, requests: AsyncIterator[wire.SessionRequest]) -> wire.SessionRequest | None:
         try:
             async with asyncio.timeout(self._limits.ping_timeout):
                 return await anext(requests, None)
@@ -165,42 +167,42 @@ class ClientSession:
             raise status.silent_session(self._limits.ping_interval, self._limits.ping_timeout) from None
 
     async def _read(self, first: wire.SessionRequest, requests: AsyncIterator[wire.SessionRequest]) -> None:
-        """Does what the client says, until it has no more to say."""
+        """Apply the client's messages until it half-closes."""
         request: wire.SessionRequest | None = first
         while request is not None:
-            for _ in self.book.hear_in_portions(request):
-                await self._give_way()
-            await self._give_way()
-            request = await self._heard(requests)
+            for _ in self.channels.apply_in_portions(request):
+                await self._pause()
+            await self._pause()
+            request = await self._receive(requests)
             if request is not None and request.HasField("options"):
                 raise status.invalid_field("options", "is set; only the first message of a session may have it")
 
-    async def _give_way(self) -> None:
-        """Lets others have a turn, and waits after more attaches than the connection may send so fast."""
-        await self._no_crowd()
-        attaches, self._paid = self.book.attaches - self._paid, self.book.attaches
+    async def _pause(self) -> None:
+        """Let other tasks run, and wait if the connection attaches too fast."""
+        await self._flush_backlog()
+        attaches, self._paid = self.channels.attaches - self._paid, self.channels.attaches
         await asyncio.sleep(self._pace.delay(attaches, asyncio.get_running_loop().time()))
 
-    async def _no_crowd(self) -> None:
-        """Lets the writer look, and waits while too much is to be told."""
+    async def _flush_backlog(self) -> None:
+        """Wake the writer, and wait while too many failed attaches are unsent."""
         self.more.set()
-        while self.book.crowded:
+        while self.channels.backlogged:
             self._taken.clear()
             await self._taken.wait()
 
     async def _write(self, context: Context) -> None:
-        """Sends what waits, as much at once as a message holds."""
+        """Send what waits, as much per message as fits."""
         while True:
-            while (message := self.book.outbox.take()) is not None:
+            while (message := self.channels.outbox.take()) is not None:
                 await context.write(message)
                 self._taken.set()
             if self._over and self._ending:
                 raise status.draining()
             if self._over:
                 return
-            if self._calls.draining and not self._ending and self.book.done:
+            if self._calls.draining and not self._ending and self.channels.done:
                 self._ending = True
-                self.book.outbox.put_closing()
+                self.channels.outbox.put_closing()
                 asyncio.get_running_loop().call_later(self._limits.leave_seconds, self._end)
                 continue
             self.more.clear()
@@ -208,16 +210,16 @@ class ClientSession:
 
 
 def _checked(first: wire.SessionRequest | None) -> wire.SessionRequest:
-    """The first message.
+    """Check the first message.
 
     Raises:
-        CallError: INVALID_FIELD without options; NOT_ALLOWED for what only gateways may have.
+        CallError: INVALID_FIELD without options; NOT_ALLOWED for options of gateways.
     """
     if first is None or not first.HasField("options"):
         raise status.invalid_field("options", "is not set; the first message of a session must have it")
-    for field, wanted in (("load", first.options.load), ("cache_events", first.options.HasField("cache_events"))):
-        if wanted:
-            raise status.not_allowed(f"options.{field}", "is for gateways: ask for statistics with GetEngineStat")
+    for field, requested in (("load", first.options.load), ("cache_events", first.options.HasField("cache_events"))):
+        if requested:
+            raise status.not_allowed(f"options.{field}", "is for gateways only: use GetEngineStat for statistics")
     return first
 
 

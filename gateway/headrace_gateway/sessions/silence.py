@@ -1,4 +1,4 @@
-"""How long a stream may say nothing."""
+"""Timeout of a silent stream."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Self
 
 
 class Silence:
-    """Surrounds the reading of a stream, and cuts it with TimeoutError once nothing was heard for too long.
+    """Context around the reading of a stream; raises TimeoutError once nothing was received for too long.
 
-    A message costs no timer, only a look at the clock.
+    A message sets no timer; it only records the time.
 
     Args:
-        seconds: that may pass without a word.
+        seconds: maximum seconds between messages.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -21,34 +21,34 @@ class Silence:
         self._loop = asyncio.get_running_loop()
         self._limit = asyncio.timeout(None)
         self._heard = self._loop.time()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def heard(self) -> None:
-        """Something was said."""
+        """Record that a message arrived."""
         self._heard = self._loop.time()
 
     def allow(self, seconds: float) -> None:
-        """From now on so many seconds may pass without a word."""
+        """Set the maximum seconds between messages, from now on."""
         self._seconds = seconds
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._look()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._check()
 
     async def __aenter__(self) -> Self:
         await self._limit.__aenter__()
-        self._look()
+        self._check()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         await self._limit.__aexit__(kind, error, trace)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         end = self._heard + self._seconds
         if self._loop.time() >= end:
             self._limit.reschedule(end)
         else:
-            self._alarm = self._loop.call_at(end, self._look)
+            self._timer = self._loop.call_at(end, self._check)

@@ -1,4 +1,4 @@
-"""The session streams to the engines: one each, opened while the engine can be reached, and opened again."""
+"""The session streams to the engines: one each, reopened when it breaks."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.forward import failure_of
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.silence import Silence
-from headrace_gateway.sessions.upstream_channels import UpstreamBook
+from headrace_gateway.sessions.upstream_channels import UpstreamChannels
 from headrace_gateway.status import CallError
 
 log = structlog.get_logger()
 
 
 class EngineLink:
-    """The stream to one engine, and another one after it broke. What the engine sends is always read at once.
+    """The stream to one engine, reopened when it breaks. The engine's messages are always read at once.
 
-    It brings the engine's load figures too, so it stands whether or not someone reads.
+    It also carries the engine's load reports, so it stays open without readers. Owns the channels of the current
+    stream; when it breaks, they are failed as a whole, and new attaches go to the channels of the next stream.
 
     Args:
-        engine: whom to read from.
-        limits: how often to give signs of life, and how soon to open again.
+        engine: engine to read from.
+        limits: intervals of pings and of reopening.
 
     Attributes:
-        book: the books of the present stream, or of the next one while there is none.
+        channels: channels of the current stream, or of the next one while there is none.
     """
 
     def __init__(self, engine: Engine, limits: SessionLimits) -> None:
@@ -44,40 +45,40 @@ class EngineLink:
         self._limits = limits
         self._work = asyncio.Event()
         self._opened = self._leaving = False
-        self.book = self._new_book()
+        self.channels = self._new_channels()
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Ends the stream."""
+        """Close the stream."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         pause = self._limits.reopen_seconds
         while True:
-            await self._cause()
+            await self._wait_until_needed()
             self._opened = self._leaving = False
-            failure = await self._life()
+            failure = await self._run_stream()
             self._engine.load.lost()
-            book, self.book = self.book, self._new_book()
+            channels, self.channels = self.channels, self._new_channels()
             self._work.clear()
-            tell = log.warning if self._opened or book.readers else log.debug
-            tell("engine_session_lost", engine=self._engine.name, channels=book.readers, reason=failure.reason)
-            for _ in book.fail_in_portions(failure.status):
+            emit = log.warning if self._opened or channels.readers else log.debug
+            emit("engine_session_lost", engine=self._engine.name, channels=channels.readers, reason=failure.reason)
+            for _ in channels.fail_in_portions(failure.status):
                 await asyncio.sleep(0)
             pause = self._limits.reopen_seconds if self._opened else min(pause * 2, self._limits.reopen_at_most)
             await asyncio.sleep(pause)
 
-    async def _cause(self) -> None:
-        """Returns once the engine can be reached, or someone wants to read there."""
+    async def _wait_until_needed(self) -> None:
+        """Wait until the engine can be reached, or a reader attaches."""
         causes = [asyncio.create_task(event.wait()) for event in (self._work, self._engine.reached)]
         try:
             await asyncio.wait(causes, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _ended(*causes)
 
-    async def _life(self) -> CallError:
-        """One stream, from its opening to the failure that ends it."""
+    async def _run_stream(self) -> CallError:
+        """Run one stream. Return the failure that ended it."""
         try:
             await self._engine.reach()
             await self._stream()
@@ -86,10 +87,10 @@ class EngineLink:
         except grpc.aio.AioRpcError as error:
             return failure_of(self._engine, error)
         except TimeoutError:
-            self._engine.suspect("its session is silent")
+            self._engine.suspect("its session went silent")
         except ValueError as error:
             log.error("engine_session_malformed", engine=self._engine.name, problem=str(error))
-        except BaseException as error:  # Nobody else would hear of it, and all who read there would wait for ever.
+        except BaseException as error:  # otherwise all its readers would wait for ever
             if not is_fault(error):
                 raise
             return defect("Session", error)
@@ -97,7 +98,7 @@ class EngineLink:
 
     async def _stream(self) -> None:
         call = self._engine.requests.Session()
-        first = self.book.take() or wire.SessionRequest()
+        first = self.channels.take() or wire.SessionRequest()
         first.options.client = f"headrace-gateway {__version__}"
         first.options.load = True
         await call.write(first)
@@ -112,25 +113,25 @@ class EngineLink:
                         interval = _seconds(response.opened.ping_interval, self._limits.ping_interval)
                         pinging = pinging or asyncio.create_task(self._ping(interval))
                         self._opened = True
-                    self._hear(response)
+                    self._receive(response)
         finally:
             call.cancel()
             await _ended(writing, pinging)
 
-    def _hear(self, response: wire.SessionResponse) -> None:
+    def _receive(self, response: wire.SessionResponse) -> None:
         leaving, load = response.HasField("closing"), list(response.load)
-        self.book.hear(response)
+        self.channels.deliver(response)
         if leaving:
             self._leaving = True
             self._work.set()
-        if load and self._engine.load.told(load):
+        if load and self._engine.load.update(load):
             self._engine.wake.set()
 
     async def _write(self, call: Any) -> None:
-        """Says what the books have to say, until the engine goes away. When the stream is broken, its reader tells."""
+        """Send what the channels have to send, until the engine leaves. Failures are left to the reading side."""
         with suppress(grpc.aio.BaseError, asyncio.InvalidStateError):
             while not self._leaving:
-                while (request := self.book.take()) is not None:
+                while (request := self.channels.take()) is not None:
                     await call.write(request)
                 self._work.clear()
                 await self._work.wait()
@@ -139,17 +140,17 @@ class EngineLink:
     async def _ping(self, interval: float) -> None:
         for number in itertools.count(1):
             await asyncio.sleep(interval)
-            self.book.ping(number)
+            self.channels.ping(number)
 
-    def _new_book(self) -> UpstreamBook:
-        return UpstreamBook(self._engine.name, self._limits.message_bytes, self._work.set)
+    def _new_channels(self) -> UpstreamChannels:
+        return UpstreamChannels(self._engine.name, self._limits.message_bytes, self._work.set)
 
 
 class EngineLinks:
     """The streams to all engines.
 
     Args:
-        find: the engine that a handle names; raises CallError if there is none.
+        find: returns the engine that a handle names; raises CallError if there is none.
         limits: of each stream.
     """
 
@@ -159,20 +160,20 @@ class EngineLinks:
         self._links: dict[str, EngineLink] = {}
 
     def start(self, engines: Iterable[Engine]) -> None:
-        """Opens a stream to each engine as soon as it can be reached."""
+        """Open a stream to each engine as soon as it can be reached."""
         for engine in engines:
             self._link(engine)
 
-    def of_handle(self, handle: str) -> UpstreamBook:
-        """The books of the stream to the engine that a handle names.
+    def of_handle(self, handle: str) -> UpstreamChannels:
+        """Return the channels of the stream to the engine that a handle names.
 
         Raises:
-            CallError: UNKNOWN_REQUEST for what is no handle, UNKNOWN_ENGINE.
+            CallError: UNKNOWN_REQUEST if the text is not a handle, UNKNOWN_ENGINE.
         """
-        return self._link(self._find(handle)).book
+        return self._link(self._find(handle)).channels
 
     async def close(self) -> None:
-        """Ends all streams."""
+        """Close all streams."""
         await asyncio.gather(*(link.close() for link in self._links.values()))
 
     def _link(self, engine: Engine) -> EngineLink:

@@ -1,4 +1,4 @@
-"""What one stream to an engine stands for: its channels, what it still has to say, and where its answers go."""
+"""State of one stream to an engine: its channels, the messages to send, and the readers of its answers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from headrace_gateway import status
 from headrace_gateway.sessions.reader import Downstream, Reader
 
 MAX_READERS = 32_768
-"""Channels of one stream. Engines allow twice as many, as each resumed reader has two for a moment."""
+"""Maximum channels of one stream. Engines allow twice as many, as a resuming reader has two for a moment."""
 
 _PORTION = 256
-"""Channels that a broken stream ends before others have a turn."""
+"""Channels of a broken stream that are ended at a time, before other tasks have a turn."""
 
 
-class UpstreamBook:
-    """The books of one stream, from its opening until it breaks.
+class UpstreamChannels:
+    """The channels of one stream, from its opening until it breaks.
+
+    Channels belong to their readers, which attach and detach them; the stream ends those that fail. Rows are handed
+    over to the clients' sessions; an engine's message with rows of one session alone becomes that session's message.
 
     Args:
         engine: name of the engine in the gateway's list.
-        message_bytes: what a message to the engine holds at most, a single item excepted.
-        on_more: called when there is something to say.
+        message_bytes: maximum bytes of a message to the engine; a single item may be longer.
+        on_more: called when something waits to be sent.
 
     Attributes:
         engine: name of the engine.
@@ -46,11 +49,11 @@ class UpstreamBook:
 
     @property
     def readers(self) -> int:
-        """Channels that are attached."""
+        """Number of attached channels."""
         return len(self._readers)
 
     def check_share(self, session: Downstream) -> None:
-        """Refuses a session that reads so many sequences of the engine that too few are left to others.
+        """Refuse a session that has used up its share of the stream.
 
         Raises:
             CallError: QUEUE_FULL.
@@ -60,7 +63,7 @@ class UpstreamBook:
             raise status.full_stream(self.engine, self._shares.refusal(session, what, "this session reads"))
 
     def attach(self, reader: Reader, from_position: int, window: int) -> int:
-        """Begins to read for a reader; returns the channel."""
+        """Attach a sequence for a reader. Return the channel."""
         self._channels += 1
         self._readers[self._channels] = reader
         self._shares.take(reader.session)
@@ -75,22 +78,22 @@ class UpstreamBook:
         return self._channels
 
     def detach(self, channel: int) -> None:
-        """Ends that. What the engine still tells of the channel is dropped."""
+        """Detach a channel. What the engine still sends for it is dropped."""
         self._acks.pop(channel, None)
         if self._forget(channel) is not None:
             self._request(5).detach.append(channel)
 
     def acknowledge(self, channel: int, position: int, window: int) -> None:
-        """Moves the window of a channel."""
+        """Set the window of a channel."""
         self._acks[channel] = wire.Ack(channel=channel, position=position, window=window)
         self._on_more()
 
     def ping(self, number: int) -> None:
-        """Gives a sign of life."""
+        """Queue a ping."""
         self._request(10).ping.number = number
 
     def take(self) -> wire.SessionRequest | None:
-        """The next message to the engine; None if there is nothing to say."""
+        """Return the next message to the engine; None if nothing waits."""
         if not self._requests and not self._acks:
             return None
         request = self._requests.popleft() if self._requests else wire.SessionRequest()
@@ -99,17 +102,17 @@ class UpstreamBook:
             self._acks.clear()
         return request
 
-    def hear(self, response: wire.SessionResponse) -> None:
-        """Gives what the engine says to the readers. The message may be passed on, and is not the caller's any more.
+    def deliver(self, response: wire.SessionResponse) -> None:
+        """Deliver a message of the engine to the readers. Takes ownership: parts of it, or all of it, may be sent on.
 
         Raises:
-            ValueError: it is not what an engine may say.
+            ValueError: the step batch is malformed.
         """
         for attached in response.attached:
             if (reader := self._readers.get(attached.channel)) is not None:
                 reader.on_attached(attached)
         if response.HasField("step"):
-            self._hear_rows(response)
+            self._deliver_rows(response)
         for change in response.status_changes:
             if (reader := self._readers.get(change.channel)) is not None:
                 reader.on_status(change)
@@ -124,13 +127,13 @@ class UpstreamBook:
                 reader.on_window(window)
 
     def fail(self, failure: Status) -> None:
-        """The stream broke: all channels end with that; as `fail_in_portions`, without a stop."""
+        """End all channels with a failure, at once."""
         for _ in self.fail_in_portions(failure):
             pass
 
     def fail_in_portions(self, failure: Status) -> Iterator[None]:
-        """The stream broke: all channels end with that. It stops after each portion, so that others have a turn."""
-        while self._readers:  # Whoever resumes meanwhile still does so here.
+        """End all channels with a failure, and yield after each portion, so that other tasks have a turn."""
+        while self._readers:  # readers may still resume here between portions
             for channel in list(islice(self._readers, _PORTION)):
                 self._end(channel, failure)
             yield
@@ -147,8 +150,8 @@ class UpstreamBook:
             self._shares.give_back(reader.session)
         return reader
 
-    def _hear_rows(self, response: wire.SessionResponse) -> None:
-        """Gives each session its rows of a step, as one batch."""
+    def _deliver_rows(self, response: wire.SessionResponse) -> None:
+        """Hand each session its rows of a step, as one batch."""
         columns = Columns(response.step)
         shares: dict[Downstream, tuple[list[int], list[int]]] = {}
         for row, (channel, position) in enumerate(zip(columns.channels, columns.positions, strict=True)):
@@ -168,13 +171,13 @@ class UpstreamBook:
             session.put_rows(_share(response, columns, rows, channels))
 
     def _lost_step(self, channel: int, position: int) -> None:
-        """The engine left a gap or told something twice: that reader cannot go on."""
+        """End a channel for which the engine left a gap or sent tokens twice."""
         reader = self._readers[channel]
         self.detach(channel)
         reader.on_error(status.out_of_step(self.engine, position, reader.next).status)
 
     def _request(self, size: int) -> wire.SessionRequest:
-        """The message that takes so many bytes more."""
+        """Return a queued message with space left for `size` bytes."""
         if not self._requests or self._last_bytes + size > self._message_bytes:
             self._requests.append(wire.SessionRequest())
             self._last_bytes = 0
@@ -186,7 +189,7 @@ class UpstreamBook:
 def _share(
     response: wire.SessionResponse, columns: Columns, rows: Sequence[int], channels: Sequence[int]
 ) -> wire.SessionResponse:
-    """Rows of a step as a message of their own: the engine's, where there is nothing else in it."""
+    """Return rows of a step as a message: the engine's own, if it has nothing else."""
     if len(rows) == len(columns.channels) and len(response.ListFields()) == 1:
         response.step.channels[:] = channels
         return response

@@ -200,7 +200,7 @@ def test_an_interrupt_ends_the_wait_but_not_the_engines_work(server: ScriptedSer
 def test_an_engine_that_is_down_is_shown_in_its_row(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
     reason = status_pb2.ErrorInfo(reason="ENGINE_UNREACHABLE", domain="headrace")
     detail = Any_(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=reason.SerializeToString())
-    text = 'engine "e1" does not answer; what it holds may still be there, so try again in 1 s'
+    text = 'engine "e1" does not answer; its models and requests may still exist, so try again in 1 s'
     away = info(model_pb2.MODEL_STATE_UNSPECIFIED, failure=status_pb2.Status(code=14, message=text, details=[detail]))
     server.expect("ListModels", model_service_pb2.ListModelsResponse(models=[away]))
     server.expect("GetEngineStat", engine_service_pb2.GetEngineStatResponse())

@@ -364,7 +364,7 @@ async def test_b6_a_generate_broken_after_tokens_invites_no_retry(front, engine)
     failure = await _broken(front, engine, [ACCEPTED, THREE], engine.stop)
     assert failure.told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
     assert "RetryInfo" not in failure.details
-    assert 'engine "e1" does not answer. This call broke off after 3 tokens and cannot go on' in failure.message
+    assert 'engine "e1" does not answer. This call broke off after 3 tokens and cannot be resumed' in failure.message
 
 
 async def test_b6_a_generate_broken_before_tokens_may_be_retried(front, engine):

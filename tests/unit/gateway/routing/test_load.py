@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from headrace_gateway.forwarding.load import TOLD_SECONDS, TRAVEL_SECONDS, EngineLoad
+from headrace_gateway.forwarding.load import REPORT_SECONDS, TRAVEL_SECONDS, EngineLoad
 from headrace_proto.v1.session_pb2 import ModelLoad
 from support.clocks.waiting import ends
 from support.scripted.engine_answers import RELEASED, RUNNING, STOPPED, refuse
@@ -34,7 +34,7 @@ def load(clock):
 
 
 def told(load, name="smol", **figures):
-    return load.told([ModelLoad(model_name=name, **{"state": RUNNING, **figures})])
+    return load.update([ModelLoad(model_name=name, **{"state": RUNNING, **figures})])
 
 
 def place(load):
@@ -73,12 +73,12 @@ class TestCounting:
     def test_a_request_between_two_polls_is_forgotten(self, load, clock):
         told(load)
         place(load)
-        clock.now += TOLD_SECONDS
+        clock.now += REPORT_SECONDS
         assert load.requests == 0
 
     def test_without_pushed_figures_only_a_poll_forgets(self, load, clock):
         place(load)
-        clock.now += 10 * TOLD_SECONDS
+        clock.now += 10 * REPORT_SECONDS
         assert load.requests == 1
         load.counted(clock.now)
         load.polled(7)
@@ -119,18 +119,18 @@ async def front(world, first, second, clock):
 async def known(front, name, requests):
     """Returns once the engine has told that many requests."""
     load = front.gateway.pool.named(name).load
-    heard, told = asyncio.Event(), load.told
+    heard, told = asyncio.Event(), load.update
 
     def telling(loads):
         heard.set()
         return told(loads)
 
-    load.told = telling
+    load.update = telling
     async with ends(f"{name} does not tell of {requests} requests"):
         while load.requests != requests or not load.followed:
             heard.clear()
             await heard.wait()
-    load.told = told
+    load.update = told
 
 
 class TestSessions:

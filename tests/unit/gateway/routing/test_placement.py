@@ -8,7 +8,7 @@ from collections import Counter
 import grpc
 import pytest
 from headrace_gateway.forwarding.engines import Engine, EngineView
-from headrace_gateway.forwarding.routing import no_place
+from headrace_gateway.forwarding.routing import no_engine_for
 from headrace_gateway.options import EngineAddress
 from headrace_gateway.status import unknown_model
 from headrace_proto.v1 import model_pb2, status_pb2
@@ -198,7 +198,7 @@ async def test_a_model_that_failed_says_why():
     info.failure.message = "no memory: lower max_length."
     engine = Engine(EngineAddress.parse("e1=127.0.0.1:1"), 1.0, lambda: None)
     engine.view = EngineView(reachable=True, models={"smol": info})
-    refusal = no_place([engine], "smol")
+    refusal = no_engine_for([engine], "smol")
     assert refusal.status.message.startswith('model "smol" is FAILED: no memory: lower max_length. Install it again')
     await engine.channel.close()
 

@@ -68,7 +68,8 @@ async def test_names_that_no_engine_has_are_all_told(front, first, second):
     assert failure.told == INVALID
     assert failure.fields == [f"{FIELD}[1].name"]
     assert failure.message == (
-        f'{FIELD}[1].name = "gone" is on no engine that runs model "smol", nor is "lost"; allowed: both, damp, steer'
+        f'{FIELD}[1].name = "gone" is not available on any engine that runs model "smol", nor is "lost"; '
+        "allowed: both, damp, steer"
     )
     assert (await failing(front.requests.Generate(asking(wire.GenerateRequest, "gone")))).told == INVALID
     assert not first.asked("StartRequest") + second.asked("StartRequest")

@@ -6,9 +6,9 @@ from collections import deque
 
 from headrace_gateway import status
 from headrace_gateway.forwarding.routing import Handle
-from headrace_gateway.sessions.client_channels import ClientBook
+from headrace_gateway.sessions.client_channels import ClientChannels
 from headrace_gateway.sessions.limits import SessionLimits
-from headrace_gateway.sessions.upstream_channels import UpstreamBook
+from headrace_gateway.sessions.upstream_channels import UpstreamChannels
 from headrace_proto.v1 import session_pb2 as wire
 from support.scripted.session_engine import EngineSide, Log
 from unit.gateway.sessions.session_reading import Readings
@@ -30,7 +30,7 @@ class Plumbing:
 
     def connect(self, name):
         """A new stream to an engine; an old one is forgotten."""
-        self.upstreams[name] = UpstreamBook(name, self.limits.message_bytes, lambda: None)
+        self.upstreams[name] = UpstreamChannels(name, self.limits.message_bytes, lambda: None)
         self.engines[name] = EngineSide(self.find)
         self.engines[name].hear(wire.SessionRequest(options=wire.SessionOptions()))
         self.from_engine[name] = deque()
@@ -64,7 +64,7 @@ class Plumbing:
 
     def down(self, name):
         if self.from_engine[name]:
-            self.upstreams[name].hear(wire.SessionResponse.FromString(self.from_engine[name].popleft()))
+            self.upstreams[name].deliver(wire.SessionResponse.FromString(self.from_engine[name].popleft()))
 
     def flow(self):
         """Moves everything between gateway and engines until nothing moves; the clients read nothing."""
@@ -82,12 +82,12 @@ class Client:
     """One client's session."""
 
     def __init__(self, plumbing):
-        self.book = ClientBook(plumbing.route, plumbing.limits, lambda: None)
+        self.channels = ClientChannels(plumbing.route, plumbing.limits, lambda: None)
         self.readings = Readings()
-        self.book.outbox.put_opened(wire.SessionOpened(server="gateway"))
+        self.channels.outbox.put_opened(wire.SessionOpened(server="gateway"))
 
     def say(self, **fields):
-        self.book.hear(wire.SessionRequest.FromString(wire.SessionRequest(**fields).SerializeToString()))
+        self.channels.apply(wire.SessionRequest.FromString(wire.SessionRequest(**fields).SerializeToString()))
 
     def attach(self, handle, **more):
         attach = self.readings.attach(handle, **more)
@@ -96,7 +96,7 @@ class Client:
 
     def read(self):
         """Reads one message; tells whether there was one."""
-        message = self.book.outbox.take()
+        message = self.channels.outbox.take()
         if message is not None:
             self.readings.take(wire.SessionResponse.FromString(message.SerializeToString()))
         return message is not None

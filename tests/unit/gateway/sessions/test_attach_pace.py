@@ -55,5 +55,5 @@ def test_a_session_that_ends_detaches_some_at_a_time() -> None:
     handle = plumbing.log()
     for _ in range(150):
         client.attach(handle)
-    left = [upstream.readers for _ in client.book.close_in_portions()]
+    left = [upstream.readers for _ in client.channels.close_in_portions()]
     assert left == [86, 22, 0]

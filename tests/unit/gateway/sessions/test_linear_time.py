@@ -54,7 +54,7 @@ class TestTime:
         message = wire.SessionRequest(attach=[crowd.attach("e1/x/unknown") for _ in range(20_000)])
         turns = []
         for live in front.gateway.sessions.live:
-            watch(live.book, turns)
+            watch(live.channels, turns)
         await crowd.call.write(message)
         await other.say(ping=wire.Ping(number=1))
         await other.until(lambda: other.pongs == [1])
@@ -66,18 +66,18 @@ class TestTime:
         return await world.gateway(e1=engine)
 
 
-def watch(book, turns):
+def watch(channels, turns):
     """Notes the portions that a session's messages are done in, and pings."""
-    hear = book.hear_in_portions
+    apply = channels.apply_in_portions
 
     def noting(request):
         if request.HasField("ping"):
             turns.append("ping")
-        for _ in hear(request):
+        for _ in apply(request):
             turns.append("portion")
             yield
 
-    book.hear_in_portions = noting
+    channels.apply_in_portions = noting
 
 
 def drain(count):

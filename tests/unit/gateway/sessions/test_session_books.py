@@ -54,7 +54,7 @@ def test_a_slow_client_is_parked_and_others_are_not():
         plumbing.flow()
         while quick.read():
             pass
-        assert slow.book.outbox.held <= SMALL.held_bytes
+        assert slow.channels.outbox.held <= SMALL.held_bytes
     assert quick[1].tokens == log.tokens
     assert sorted(channel.window for channel in plumbing.engines["e1"].channels.values()) == [0, 100_000]
     while slow.read():
@@ -144,11 +144,11 @@ def test_a_detach_is_heard_by_the_engine_and_frees_what_waits():
     plumbing.flow()
     plumbing.logs[handle].tokens += range(20)
     plumbing.flow()
-    assert client.book.outbox.held
+    assert client.channels.outbox.held
     client.say(detach=[client.readings.detach(1), 77])
     plumbing.flow()
     assert plumbing.engines["e1"].detached == [1]
-    assert client.book.outbox.held == 0
+    assert client.channels.outbox.held == 0
 
 
 def test_an_engine_that_is_out_of_step_ends_that_reader_only():
@@ -161,17 +161,17 @@ def test_an_engine_that_is_out_of_step_ends_that_reader_only():
         channels=[1, 2], positions=[5, 1], counts=[1, 1], token_ids=[9, 9], texts=["<9>"] * 2, checksums=[0, 0]
     )
     client.readings.of[2].start = 0
-    plumbing.upstreams["e1"].hear(wire.SessionResponse(step=step))
-    message = client.book.outbox.take()
+    plumbing.upstreams["e1"].deliver(wire.SessionResponse(step=step))
+    message = client.channels.outbox.take()
     while message is not None and not message.errors:
-        message = client.book.outbox.take()
+        message = client.channels.outbox.take()
     assert [error.channel for error in message.errors] == [1]
-    assert client.book.channels == 1
+    assert client.channels.count == 1
 
 
 def test_columns_that_do_not_fit_together_are_refused():
     with pytest.raises(ValueError, match="columns have"):
-        Plumbing().upstreams["e1"].hear(wire.SessionResponse(step=wire.StepBatch(channels=[1], counts=[1])))
+        Plumbing().upstreams["e1"].deliver(wire.SessionResponse(step=wire.StepBatch(channels=[1], counts=[1])))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_client_that_only_attaches_nonsense_is_read_no_further():
     (client,) = plumbing.clients
     for _ in range(4097):
         client.attach("nonsense")
-    assert client.book.crowded
+    assert client.channels.backlogged
     while client.read():
         pass
-    assert not client.book.crowded
+    assert not client.channels.backlogged

@@ -88,7 +88,7 @@ class Sessions(RuleBasedStateMachine):
     @invariant()
     def is_bounded(self):
         for client in self.plumbing.clients:
-            assert 0 <= client.book.outbox.held <= SMALL.held_bytes
+            assert 0 <= client.channels.outbox.held <= SMALL.held_bytes
             assert all(size <= SMALL.message_bytes for size in client.readings.sizes)
 
     def teardown(self):
@@ -110,8 +110,8 @@ class Sessions(RuleBasedStateMachine):
                     assert reading.tokens == self.plumbing.logs[reading.handle].tokens
                     if self.plumbing.logs[reading.handle].logprobs:
                         assert reading.logprobs == [-float(token) for token in reading.tokens]
-            assert client.book.done
-            assert client.book.outbox.held == 0
+            assert client.channels.done
+            assert client.channels.outbox.held == 0
 
 
 TestSessions = Sessions.TestCase

@@ -96,7 +96,7 @@ class TestChannels:
             client.attach("e1/x/unknown")
             plumbing.flow()
             other.attach(handle)
-            other.book.close()
+            other.channels.close()
             plumbing.flow()
         channel = client.attach(handle)
         plumbing.lose("e1")
@@ -120,7 +120,7 @@ class TestChannels:
         while client.read():
             pass
         assert [client[channel].tokens for channel in (1, 2, 3)] == [[1], [1], []]
-        assert "2 sequences, as many as one session may" in client[3].error.message
+        assert "2 sequences, the most that one session may read" in client[3].error.message
 
     def test_f14_an_attach_that_names_an_owner_is_refused_alone(self):
         plumbing = Plumbing(clients=1, limits=SessionLimits())

@@ -57,7 +57,7 @@ def test_hubs_that_callers_may_name():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--hub", "a.example"], '"a.example" is no URL of a hub'),
+        (["--hub", "a.example"], '"a.example" is not the URL of a hub'),
         (["--hub", "https://a.example", "--no-hub"], "not allowed with"),
     ],
 )
@@ -162,9 +162,9 @@ def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
         ("--model a=/m --dtype float8", '--dtype: "float8" is not one of: auto, float32, bfloat16, float16'),
         ("--backend torch --model a=/m --set weight_quant=int8", "weight_quant = INT8 is not supported by the torch"),
         ("--backend cpu --model a=/m --set activation_quant=fp8", "activation_quant = FP8 is not supported by the cpu"),
-        ("--model a=/m --set no_such_field=1", '"no_such_field" is no field of RuntimeConfig, which has: activation'),
-        ("--model a=/m --set max_bacth=1", '--set max_bacth=1: "max_bacth" is no field of RuntimeConfig; did you mean'),
-        ("--model a=/m --set model_path=/n", "--set model_path=/n: --model NAME=PATH says that"),
+        ("--model a=/m --set no_such_field=1", '"no_such_field" is not a field of RuntimeConfig, which has: act'),
+        ("--model a=/m --set max_bacth=1", '--set max_bacth=1: "max_bacth" is not a field of RuntimeConfig; did you'),
+        ("--model a=/m --set model_path=/n", "--set model_path=/n: it is given by --model NAME=PATH"),
         ("--model a=/m --set max_batch", '--set: "max_batch" is not FIELD=VALUE, such as max_batch=8'),
         ("--model a=/m --set max_batch=x", '--set max_batch: "x" is not a whole number in range; allowed: at least 1'),
         ("--model a=/m --set drain_limit=-1s", '--set drain_limit: "-1s" is not a number in range; allowed: at least'),

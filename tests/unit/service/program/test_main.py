@@ -113,7 +113,7 @@ def test_port_0_logs_the_real_port_and_the_engine_answers_there(run):
     program = run(REAL, "--listen", "127.0.0.1:0", "--name", "e7")
     listening = program.event("listening")
     assert listening["engine"] == "e7"
-    assert listening["model_roots"] == "none: callers install no models by path; --model-root DIR allows that"
+    assert listening["model_roots"] == "none: callers cannot install models by path (--model-root DIR allows it)"
     assert health(listening["address"]) == health_pb2.HealthCheckResponse.NOT_SERVING
     assert health(listening["address"], "headrace.v1.ModelService") == health_pb2.HealthCheckResponse.SERVING
     with grpc.insecure_channel(listening["address"]) as channel:
