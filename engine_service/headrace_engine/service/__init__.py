@@ -1,1 +1,1 @@
-"""gRPC in, gRPC out: the only place that knows the wire."""
+"""The gRPC service of the engine: the only package that knows the wire contract."""

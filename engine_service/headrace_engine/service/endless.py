@@ -1,4 +1,4 @@
-"""The calls that have no end of their own, which would hold up the end of the server."""
+"""Calls that never end by themselves, and so would hold up the shutdown of the server."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from headrace_engine.errors import Unavailable
 
 WATCHES = frozenset({"WatchModel", "WatchEngineStat"})
-"""They end when a drain begins: what they would tell from then on is that the engine goes away."""
+"""Ended when a drain begins: from then on all they could report is that the engine is shutting down."""
 
 ENDLESS = WATCHES | {"Watch", "ServerReflectionInfo"}
-"""Those of health and reflection end with the server."""
+"""The watches, and the streams of health and reflection, which end with the server."""
 
 
 class EndlessCalls:
-    """Ends calls that last as long as their clients want, with DRAINING."""
+    """Ends calls that would last as long as their clients, with DRAINING."""
 
     def __init__(self) -> None:
         self._names: dict[asyncio.Task[Any], str] = {}
@@ -31,7 +31,7 @@ class EndlessCalls:
             name: the RPC's name.
 
         Raises:
-            Unavailable: such calls were ended.
+            Unavailable: calls of this name were ended.
         """
         task = asyncio.current_task()
         if name not in ENDLESS or task is None:
@@ -43,7 +43,7 @@ class EndlessCalls:
         try:
             yield
         except asyncio.CancelledError:
-            if name not in self._ended or task.uncancel():  # Its client left, before or as well.
+            if name not in self._ended or task.uncancel():  # its client left, before or as well
                 raise
             raise _draining() from None
         finally:

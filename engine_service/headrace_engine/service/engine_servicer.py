@@ -1,4 +1,4 @@
-"""EngineService: what the engine is and how it does; its tokenizers."""
+"""EngineService: server info, statistics and tokenizers of the engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EngineServicer(EngineServiceServicer):
     """Each method is one call of the engine; exceptions become statuses in `failures`.
 
     Args:
-        sleep: waits between two answers of WatchEngineStat.
+        sleep: waits between the responses of WatchEngineStat.
     """
 
     def __init__(self, engine: Engine, sleep: Sleep = asyncio.sleep) -> None:
@@ -37,18 +37,18 @@ class EngineServicer(EngineServiceServicer):
         self._sleep = sleep
 
     async def GetServerInfo(self, request: wire.GetServerInfoRequest, context: Any) -> wire.GetServerInfoResponse:
-        """Who answers, and what it can do."""
+        """Return name, version and features of the engine."""
         return server_info_response(self._engine.server_info())
 
     async def GetEngineStat(self, request: wire.GetEngineStatRequest, context: Any) -> wire.GetEngineStatResponse:
-        """Statistics by model."""
+        """Return statistics by model."""
         check_addressed(self._engine.name, request.engine_ids)
         return wire.GetEngineStatResponse(stats=self._stats(request.model_name))
 
     async def WatchEngineStat(
         self, request: wire.WatchEngineStatRequest, context: Any
     ) -> AsyncIterator[wire.WatchEngineStatResponse]:
-        """Statistics again and again, until the client leaves."""
+        """Send statistics once an interval, until the client leaves."""
         check_addressed(self._engine.name, request.engine_ids)
         interval = _interval(request)
         while True:
@@ -56,14 +56,14 @@ class EngineServicer(EngineServiceServicer):
             await self._sleep(interval)
 
     async def Tokenize(self, request: wire.TokenizeRequest, context: Any) -> wire.TokenizeResponse:
-        """The ids that a prompt has."""
+        """Return the token ids of a prompt."""
         prompt, add_special_tokens = await by_size(self._engine.pools, tokenize_prompt, request)
         answer = await self._engine.tokenize(request.model_name, prompt, add_special_tokens, caller())
         warnings = map(WARNING.to_wire, answer.warnings)
         return wire.TokenizeResponse(token_ids=answer.token_ids, rendered_text=answer.rendered_text, warnings=warnings)
 
     async def Detokenize(self, request: wire.DetokenizeRequest, context: Any) -> wire.DetokenizeResponse:
-        """The text that ids have."""
+        """Return the text of token ids."""
         refuse_more("token_ids", len(request.token_ids), MAX_IDS, "ids")
         skip = request.skip_special_tokens if request.HasField("skip_special_tokens") else True
         answer = await self._engine.detokenize(request.model_name, list(request.token_ids), skip, caller())

@@ -1,4 +1,4 @@
-"""The one place where exceptions become statuses: every call of every servicer passes through here."""
+"""Maps exceptions to statuses, in one place that every call of every servicer passes through."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _log = logger(__name__)
 _refusals = LogBudget()
 
 MAX_FIELDS_LOGGED = 10
-"""Wrong fields that the log names of one refusal."""
+"""Maximum number of wrong fields that the log names per refusal."""
 
 
 @asynccontextmanager
 async def closing(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Close a generator when its reader leaves, and not when the garbage collector comes by."""
+    """Close a generator as soon as its reader leaves, rather than when it is garbage-collected."""
     try:
         yield items
     finally:
@@ -40,7 +40,7 @@ async def closing(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
 
 
 class CallFailed(Exception):
-    """A call ended with a status other than OK; the status is what its client gets."""
+    """A call ended with a status other than OK, which goes to its client."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(status.message)
@@ -48,14 +48,14 @@ class CallFailed(Exception):
 
 
 def decoded(name: str, read: Callable[[bytes], T], data: bytes) -> T:
-    """A request out of its bytes.
+    """Decode a request.
 
     Args:
         name: the RPC's name.
         read: the deserializer of its requests.
 
     Raises:
-        CallFailed: they are none; that is its client's mistake.
+        CallFailed: INVALID_ARGUMENT, the bytes are not a valid message.
     """
     try:
         return read(data)
@@ -64,10 +64,10 @@ def decoded(name: str, read: Callable[[bytes], T], data: bytes) -> T:
 
 
 async def all_decoded(name: str, read: Callable[[bytes], T], requests: AsyncIterator[bytes]) -> AsyncGenerator[T, None]:
-    """The requests of a stream out of their bytes.
+    """Decode the requests of a stream.
 
     Raises:
-        InvalidArgument: one is none.
+        InvalidArgument: the bytes are not a valid message.
     """
     async for data in requests:
         try:
@@ -78,7 +78,7 @@ async def all_decoded(name: str, read: Callable[[bytes], T], requests: AsyncIter
 
 
 def _undecodable(name: str, data: bytes) -> InvalidArgument:
-    text = f"the request is no message that {name} takes: its {len(data)} bytes cannot be parsed"
+    text = f"the request is not a valid message of {name}: its {len(data)} bytes cannot be parsed"
     return InvalidArgument(text, violations=[FieldViolation("", text)])
 
 
@@ -114,7 +114,7 @@ async def call_stream(name: str, method: StreamMethod, request: Any) -> AsyncGen
 
 
 def _fail(name: str, request: Any, error: BaseException) -> NoReturn:
-    """Log a failure once, and raise what its client gets."""
+    """Log a failure once, and raise the status for its client."""
     if not is_fault(error) and not (isinstance(error, asyncio.CancelledError) and not _cancelled_from_outside()):
         raise error
     facts = _facts(request)
@@ -126,20 +126,20 @@ def _fail(name: str, request: Any, error: BaseException) -> NoReturn:
 
 
 def _cancelled_from_outside() -> bool:
-    """A call that cancelled itself is a fault: gRPC sends no status for it, and its client would wait for ever."""
+    """True if the client cancelled. A call that cancels itself is a fault: gRPC would send its client no status."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _facts(request: Any) -> dict[str, str]:
-    """What names the request in logs and details."""
+    """Return the names that identify the request in logs and details."""
     facts = {name: getattr(request, name, "") for name in ("request_id", "handle", "model_name")}
     facts["model_name"] = facts["model_name"] or getattr(getattr(request, "config", None), "model_name", "")
     return {name: shorten(value, MAX_FACT) for name, value in facts.items() if value}
 
 
 def _log_refusal(log: Any, method: str, error: HeadraceError, about: str) -> None:
-    """Say why, without the texts: they quote what the caller sent."""
+    """Log why a call was refused, without messages, which may quote what the caller sent."""
     omitted = _refusals.spend((method, error.reason), about)
     if omitted is None:
         return
@@ -155,15 +155,15 @@ def _fields(error: HeadraceError) -> list[str]:
 
 
 def fault(log: Any, error: BaseException, facts: Mapping[str, str]) -> Internal:
-    """A defect, told apart for two readers: the log gets the trace, the client a number to ask for it.
+    """Log a defect with its stack, and return the error for the client, which carries only the log's error_id.
 
     Args:
-        facts: what names the request, for the client.
+        facts: names that identify the request, for the client.
     """
     error_id = secrets.token_hex(8)
     log.error("request_failed", error_id=error_id, kind=type(error).__name__, exception=trace(error))
     log.debug("fault_text", error_id=error_id, text=str(error))
     known = isinstance(error, Internal)
-    message = str(error) if known else f"the engine failed on this call; its log tells more under error {error_id}"
+    message = str(error) if known else f"internal error of the engine; its log has details under error_id {error_id}"
     metadata = error.metadata if isinstance(error, Internal) else {}
     return Internal(message, metadata={**facts, **metadata, "error_id": error_id})

@@ -1,4 +1,4 @@
-"""Standard health, told by the engine."""
+"""Standard health of the engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Health:
-    """Keeps a health servicer in step with an engine.
+    """Keeps a health servicer up to date with an engine.
 
     "" and RequestService are SERVING while a model is RUNNING, its core at work, and the engine takes requests;
     ModelService once `start` was called. Every other name is NOT_FOUND.
@@ -32,19 +32,19 @@ class Health:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to follow the engine; what holds now is told when this returns."""
+        """Report the current state, and start to follow the engine."""
         await self.servicer.set(MODELS, _SERVING)
-        await self._tell()
+        await self._update()
         self._task = asyncio.create_task(self._follow())
         self._task.add_done_callback(_report_end)
 
     async def refuse(self) -> None:
-        """NOT_SERVING for every service, for good: the server is going away."""
+        """Report NOT_SERVING for every service, for good: the server is shutting down."""
         self._refusing = True
         await self.servicer.enter_graceful_shutdown()
 
     async def stop(self) -> None:
-        """Follow no longer."""
+        """Stop following the engine."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -52,9 +52,9 @@ class Health:
     async def _follow(self) -> None:
         async with closing(self._engine.watch_model("")) as views:
             async for _ in views:
-                await self._tell()
+                await self._update()
 
-    async def _tell(self) -> None:
+    async def _update(self) -> None:
         for service in (OVERALL, REQUESTS):
             await self.servicer.set(service, self._status())
 

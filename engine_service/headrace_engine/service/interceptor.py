@@ -1,4 +1,4 @@
-"""Failures of calls as gRPC statuses with typed details."""
+"""Interceptor of all calls: decodes requests, and aborts failed calls with gRPC statuses and typed details."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace_engine.service.endless import EndlessCalls
 from headrace_engine.service.failures import CallFailed, all_decoded, call_stream, call_unary, closing, decoded
 
 MAX_GRPC_MESSAGE = 1920
-"""Bytes of grpc-message as it travels: a byte that is not printable ASCII takes three."""
+"""Maximum bytes of grpc-message as encoded: a byte that is not printable ASCII takes three."""
 
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
 Decode = Callable[[Any], Any]
@@ -27,12 +27,12 @@ _HEALTH = "/grpc.health."
 
 
 class FailureInterceptor(grpc.aio.ServerInterceptor):
-    """Runs every call through `failures`, and aborts it with the status that comes out.
+    """Runs every call through `failures`, and aborts failed ones with their status.
 
-    Requests are decoded in here and not by gRPC, for which bytes that are no message are a defect of the server.
+    Requests are decoded here rather than by gRPC, which reports undecodable bytes as a defect of the server.
 
     Args:
-        endless: ends the calls that do not end by themselves.
+        endless: ends the calls that never end by themselves.
     """
 
     def __init__(self, endless: EndlessCalls) -> None:
@@ -42,7 +42,7 @@ class FailureInterceptor(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """The method's handler, wrapped."""
+        """Wrap the handler of a method."""
         handler: grpc.RpcMethodHandler[Any, Any] | None = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -70,7 +70,7 @@ def _wrap(handler: Any, path: str, intake: Intake, endless: EndlessCalls) -> grp
 
 
 def _in_turn(name: str, handle: Any, intake: Intake) -> Any:
-    """A handler that reads the one message of its calls itself, since gRPC would read all at once."""
+    """Make a handler read its one message through the intake: gRPC would read all calls' messages at once."""
 
     async def read(messages: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
@@ -94,7 +94,7 @@ def _unary(name: str, method: Any, decode: Decode) -> Any:
 
 
 def _stream(name: str, method: Any, decode: Decode, endless: EndlessCalls) -> Any:
-    """A handler that writes by itself: one that yields is left to the garbage collector when its client is gone."""
+    """Make a handler that writes its responses; a generator would only be closed by the garbage collector."""
 
     async def handle(data: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         note_caller(context)
@@ -109,7 +109,7 @@ def _stream(name: str, method: Any, decode: Decode, endless: EndlessCalls) -> An
 
 
 def _ending(name: str, handle: Any, endless: EndlessCalls) -> Any:
-    """A handler whose calls end with the server, if they do not end by themselves."""
+    """Make a handler whose calls end with the server."""
 
     async def ending(data: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
@@ -122,7 +122,7 @@ def _ending(name: str, handle: Any, endless: EndlessCalls) -> Any:
 
 
 def _by_itself(method: Any, decode: Decode) -> Any:
-    """A handler of a method that is not ours, which answers and fails by itself."""
+    """Wrap a method of another library: only its requests are decoded here."""
 
     async def handle(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Logs: one event a line, JSON in services and readable on a terminal. Events carry no prompt and no output."""
+"""Logs: one event per line, JSON or readable text. Events carry no prompts and no output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ABOUT: Sequence[Processor] = (
 
 
 def logger(name: str) -> Any:
-    """The logger of one of our modules."""
+    """Return the logger of one of our modules."""
     return structlog.get_logger(name)
 
 
@@ -29,8 +29,8 @@ def configure_service(*, json: bool, level: str, engine: str) -> None:
     """Log to stderr, other libraries' warnings included.
 
     Args:
-        level: of our events; "debug" also logs texts that may quote requests.
-        engine: bound to every event.
+        level: minimum level of our events; "debug" also logs texts that may quote requests.
+        engine: name that every event carries.
     """
     renderer: Processor = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer()
     exceptions = structlog.processors.format_exc_info if level == "debug" else _without_texts
@@ -55,7 +55,7 @@ def configure_library() -> None:
 
 
 def _without_texts(_: Any, __: str, event: EventDict) -> EventDict:
-    """The exception of an event that the standard library's logging brought, as its trace."""
+    """Replace the exception of an event of stdlib logging by its stack, without its text."""
     found = event.pop("exc_info", None)
     if found:
         event["exception"] = trace(found[1])

@@ -1,4 +1,4 @@
-"""ModelService: installing, starting and stopping models."""
+"""ModelService: install, start, stop and inspect models."""
 
 from __future__ import annotations
 
@@ -40,37 +40,37 @@ class ModelServicer(ModelServiceServicer):
         return wire.StartModelResponse(engines=model_infos(view, request.engine_ids))
 
     async def StopModel(self, request: wire.StopModelRequest, context: Any) -> wire.StopModelResponse:
-        """Let requests finish, then free what the model computes with."""
+        """Let requests finish, then free the memory that the model computes with."""
         check_addressed(self._engine.name, request.engine_ids)
         view = await self._engine.stop_model(request.model_name, no_wait=request.no_wait)
         return wire.StopModelResponse(engines=model_infos(view, request.engine_ids))
 
     async def ReleaseModel(self, request: wire.ReleaseModelRequest, context: Any) -> wire.ReleaseModelResponse:
-        """Free everything, the name too."""
+        """Free everything of a model, its name included."""
         check_addressed(self._engine.name, request.engine_ids)
         view = await self._engine.release_model(request.model_name, no_wait=request.no_wait)
         return wire.ReleaseModelResponse(engines=model_infos(view, request.engine_ids))
 
     async def GetModel(self, request: wire.GetModelRequest, context: Any) -> wire.GetModelResponse:
-        """State and effective config of one model."""
+        """Return state and effective config of one model."""
         check_addressed(self._engine.name, request.engine_ids)
         view = self._engine.get_model(request.model_name)
         return wire.GetModelResponse(engines=model_infos(view, request.engine_ids))
 
     async def ListModels(self, request: wire.ListModelsRequest, context: Any) -> wire.ListModelsResponse:
-        """All models with their states."""
+        """Return all models with their states."""
         check_addressed(self._engine.name, request.engine_ids)
         return wire.ListModelsResponse(models=map(MODEL.to_wire, self._engine.list_models()))
 
     async def WatchModel(self, request: wire.WatchModelRequest, context: Any) -> AsyncIterator[wire.WatchModelResponse]:
-        """States and progress as they change."""
+        """Send states and progress as they change."""
         check_addressed(self._engine.name, request.engine_ids)
         async with closing(self._engine.watch_model(request.model_name)) as views:
             async for view in views:
                 yield wire.WatchModelResponse(model=MODEL.to_wire(view))
 
     async def InspectModel(self, request: wire.InspectModelRequest, context: Any) -> wire.InspectModelResponse:
-        """What lies at a path."""
+        """Describe the model at a path."""
         check_addressed(self._engine.name, [request.engine_id] if request.engine_id else [])
         refuse_unknown_values(request)
         description = await self._engine.inspect_model(

@@ -1,4 +1,4 @@
-"""RequestService: starting requests and reading what they produce."""
+"""RequestService: start requests and read their results."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RequestServicer(RequestServiceServicer):
         return wire.SyncRequestResponse(requests=request_states(views))
 
     async def GetRequest(self, request: wire.GetRequestRequest, context: Any) -> wire.GetRequestResponse:
-        """A request as it stands."""
+        """Return the state of a request, with tokens if requested."""
         key = required(request, "key")
         view, elements = await self._engine.get_request(
             **{key: getattr(request, key)},
@@ -76,7 +76,7 @@ class RequestServicer(RequestServiceServicer):
         )
 
     async def ListRequests(self, request: wire.ListRequestsRequest, context: Any) -> wire.ListRequestsResponse:
-        """The owner's requests, a page at a time."""
+        """Return the owner's requests, a page at a time."""
         views, next_page_token = self._engine.list_requests(
             request.owner,
             model_name=request.model_name,
@@ -89,28 +89,28 @@ class RequestServicer(RequestServiceServicer):
     async def GeneratedElements(
         self, request: wire.GeneratedElementsRequest, context: Any
     ) -> AsyncIterator[wire.GeneratedElementsResponse]:
-        """The tokens of one sequence from a position, then its end. Leaving stops nothing."""
+        """Send the tokens of one sequence from a position, then its end. Cancelling the call does not stop it."""
         found = self._engine.read(request.handle, request.index, request.from_position, request.owner)
         async with closing(found) as results:
             async for result in results:
                 yield elements_response(request, result)
 
     def Session(self, request_iterator: AsyncIterator[SessionRequest], context: Any) -> AsyncIterator[SessionResponse]:
-        """Everything that one client reads, in one stream."""
+        """Serve a session: one stream with all results that a client reads."""
         return serve_session(self._engine, request_iterator)
 
     async def Generate(self, request: wire.GenerateRequest, context: Any) -> AsyncIterator[wire.GenerateResponse]:
-        """Start, read and release in one call. Leaving stops the request."""
-        asked = await by_size(self._engine.pools, generate_request, request)
+        """Start, read and release a request in one call. Cancelling the call stops the request."""
+        start = await by_size(self._engine.pools, generate_request, request)
         tokens = 0
         try:
-            async with closing(self._engine.generate(asked)) as items:
+            async with closing(self._engine.generate(start)) as items:
                 async for accepted, index, result in items:
                     yield generate_response(accepted, index, result)
                     tokens += _length(result)
         except HeadraceError as error:
             if tokens and error.retry_after is not None:
-                error.message += f". This call broke off after {tokens} tokens: a new one begins from its start"
+                error.message += f". This call broke off after {tokens} tokens: a new call starts from the beginning"
                 error.retry_after = None
             raise
 

@@ -23,11 +23,11 @@ _OPTIONS = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", 4096))
 
 
 class EngineServer:
-    """Serves one engine: its three services, health, and reflection. Made and used in one running event loop.
+    """Serves one engine: its three services, health, and reflection. To be created and used in one running event loop.
 
     Args:
-        engine: answers the calls; is started and closed by its owner.
-        reflection: serve reflection, for grpcurl and its like.
+        engine: answers the calls; started and closed by the caller, not by the server.
+        reflection: serve reflection, for tools such as grpcurl.
     """
 
     def __init__(self, engine: Engine, *, reflection: bool = True) -> None:
@@ -42,31 +42,31 @@ class EngineServer:
             enable(self._server)
 
     def listen(self, address: str) -> str:
-        """Take an address HOST:PORT and answer it with the real port; calls are served from `start` on.
+        """Bind an address HOST:PORT. Return it with the real port. Calls are served from `start` on.
 
         Raises:
-            ListenError: it cannot be had.
+            ListenError: the address is malformed or in use.
         """
-        wanted = parse_address(address)
-        check_free(wanted)
+        requested = parse_address(address)
+        check_free(requested)
         try:
-            port = self._server.add_insecure_port(str(wanted))
+            port = self._server.add_insecure_port(str(requested))
         except RuntimeError:
-            raise ListenError(f"cannot listen on {wanted}: the address is taken") from None
-        return str(replace(wanted, port=port))
+            raise ListenError(f"cannot listen on {requested}: the address is in use") from None
+        return str(replace(requested, port=port))
 
     async def start(self) -> None:
-        """Serve."""
+        """Start to serve calls."""
         await self._health.start()
         await self._server.start()
 
     async def refuse(self) -> None:
-        """Tell health that the server is going away, and end the watches; everything else goes on."""
+        """Report NOT_SERVING and end the watches; other calls go on."""
         self._endless.end(WATCHES)
         await self._health.refuse()
 
     async def stop(self, grace: float | None) -> None:
-        """Take no more calls, and cut those that still run after `grace` seconds (None: at once)."""
+        """Refuse new calls, and cancel those that still run after `grace` seconds (None: at once)."""
         await self._health.stop()
         self._endless.end(ENDLESS)
         await self._server.stop(grace)

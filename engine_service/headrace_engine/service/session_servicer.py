@@ -1,9 +1,9 @@
-"""RequestService.Session: one stream that carries all sequences of a client or gateway.
+"""RequestService.Session: one stream that carries all sequences that a client or gateway reads.
 
-Whoever reaches an engine is trusted, so every session may name owners and ask for load figures; a gateway refuses its
-clients both. A client that says nothing for 30 s gets UNAVAILABLE with SESSION_SILENT; one whose engine goes away is
-told everything and that this was all, ends its half, and gets UNAVAILABLE with DRAINING. One that ends its half
-otherwise is told what is there, and the call ends with OK.
+Clients of an engine are trusted, so every session may name owners and request load reports; a gateway refuses both to
+its clients. A client that is silent for 30 s gets UNAVAILABLE with SESSION_SILENT. When the engine shuts down, a client
+gets the remaining results and `closing`, half-closes, and gets UNAVAILABLE with DRAINING. A client that half-closes
+by itself gets what is available, and the call ends with OK.
 """
 
 from __future__ import annotations
@@ -25,32 +25,34 @@ _log = logger(__name__)
 
 
 async def serve_session(engine: Engine, requests: AsyncIterator[SessionRequest]) -> AsyncIterator[SessionResponse]:
-    """Answer a stream of messages until its client leaves.
+    """Serve a session until its client leaves.
+
+    Owns the session and the task that reads the client's messages: both end with this generator.
 
     Raises:
-        InvalidArgument: the client broke the rules of the stream.
-        Unavailable: it was silent for too long, or the engine goes away.
+        InvalidArgument: the client sent something invalid.
+        Unavailable: the client was silent for too long, or the engine is shutting down.
     """
     session = engine.sessions.open()
 
     def lose(channel: int, error: BaseException) -> None:
         session.lose(channel, fault(_log.bind(method="Session"), error, {}))
 
-    listening = asyncio.create_task(_listen(requests, session))
+    reading = asyncio.create_task(_read(requests, session))
     try:
         while (update := await session.next()) is not None:
             yield session_response(update, engine.name, engine.instance_id, lose)
     finally:
         session.close()
-        listening.cancel()
-        await asyncio.wait([listening])
+        reading.cancel()
+        await asyncio.wait([reading])
 
 
-async def _listen(requests: AsyncIterator[SessionRequest], session: EngineSession) -> None:
-    """Let a session hear its client. What goes wrong here is raised by the session's `next`."""
+async def _read(requests: AsyncIterator[SessionRequest], session: EngineSession) -> None:
+    """Apply a client's messages to its session. Failures are raised by the session's `next`."""
     try:
         async with closing(requests) as messages:
-            await _hear(messages, session)
+            await _apply_all(messages, session)
     except BaseException as error:
         if not is_fault(error):
             raise
@@ -59,7 +61,7 @@ async def _listen(requests: AsyncIterator[SessionRequest], session: EngineSessio
         session.leave()
 
 
-async def _hear(messages: AsyncIterator[SessionRequest], session: EngineSession) -> None:
+async def _apply_all(messages: AsyncIterator[SessionRequest], session: EngineSession) -> None:
     first = True
     async for message in messages:
         session.heard()

@@ -1,1 +1,1 @@
-"""Wire messages from and to domain objects, and what is refused by form or size."""
+"""Conversion of wire messages from and to domain objects, and refusals by form or size."""

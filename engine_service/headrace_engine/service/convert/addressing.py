@@ -1,4 +1,4 @@
-"""Calls name engines; one engine answers for itself, and says of the others that it does not know them."""
+"""Calls that name engines: an engine answers for itself, and UNKNOWN_ENGINE for any other name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace_engine.service.convert.status import fill_status
 
 
 def check_addressed(engine: str, engine_ids: Sequence[str]) -> None:
-    """Refuse a call that names engines and not this one.
+    """Refuse a call that names other engines but not this one.
 
     Raises:
         NotFound: UNKNOWN_ENGINE.
@@ -23,7 +23,7 @@ def check_addressed(engine: str, engine_ids: Sequence[str]) -> None:
 
 
 def unknown_engine(engine: str, asked: str) -> NotFound:
-    """What is said of an engine that is not this one."""
+    """Build the refusal for a name of another engine."""
     return NotFound(
         f'no engine "{asked}" here: this is engine "{engine}", called without a gateway',
         reason="UNKNOWN_ENGINE",
@@ -32,7 +32,7 @@ def unknown_engine(engine: str, asked: str) -> NotFound:
 
 
 def model_infos(view: ModelView, engine_ids: Sequence[str]) -> list[ModelInfo]:
-    """The model on each engine addressed: this one, and a failure for each other that was named."""
+    """Return the model on each engine addressed: this one, and a failure for each other name."""
     strangers = [each for each in dict.fromkeys(engine_ids) if each != view.engine]
     return [MODEL.to_wire(view), *(_stranger(view, each) for each in strangers)]
 

@@ -1,4 +1,4 @@
-"""Who calls: whom a call's share of what all share is counted for."""
+"""The caller of a call: the party whose share of common limits it counts against."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from contextvars import ContextVar
 from typing import Any
 
 METADATA_KEY = "headrace-caller"
-"""What a gateway tells its clients apart by. Believed of whoever reaches an engine, for shares alone."""
+"""Metadata by which a gateway identifies its clients' connections. Trusted from any peer, but for shares alone."""
 
 MAX_CALLER = 64
-"""Characters of it that count."""
+"""Maximum characters of it that are used."""
 
 _caller: ContextVar[str] = ContextVar("headrace-caller", default="")
 
 
 def note_caller(context: Any) -> None:
-    """Remember, while the present call lasts, who makes it: as its gateway says, else by its connection."""
-    told = dict(context.invocation_metadata() or ()).get(METADATA_KEY) or context.peer()
-    _caller.set(str(told)[:MAX_CALLER])
+    """Record the caller of the current call: as named by its gateway, else its connection."""
+    named = dict(context.invocation_metadata() or ()).get(METADATA_KEY) or context.peer()
+    _caller.set(str(named)[:MAX_CALLER])
 
 
 def caller() -> str:
-    """Who makes the present call; "" in the engine's own process."""
+    """Return the caller of the current call; "" in process."""
     return _caller.get()

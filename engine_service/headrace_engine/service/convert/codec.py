@@ -1,4 +1,4 @@
-"""Wire messages to domain dataclasses and back, field by field of the same name.
+"""Codecs between wire messages and domain dataclasses, field by field of the same name.
 
 An unset field is None (an empty tuple or mapping where it repeats), never a zero; an enum's UNSPECIFIED is unset.
 Durations are seconds and Timestamps are seconds since the Unix epoch.
@@ -21,11 +21,11 @@ _NANOS = 1_000_000_000
 
 
 class Pair(NamedTuple):
-    """How the value of one kind of field is turned: from the wire, and onto it.
+    """Conversions of one kind of field, from the wire and to the wire.
 
     Attributes:
-        read: the field's value in the message to the domain's.
-        write: the domain's value into the message of the field, or to its scalar.
+        read: converts the field's value in a message to the domain's value.
+        write: writes the domain's value into the field's message, or converts it to a scalar.
     """
 
     read: Callable[[Any], Any]
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 
 def read_seconds(message: Any) -> float:
-    """Seconds of a Duration or Timestamp."""
+    """Return the seconds of a Duration or Timestamp."""
     return float(message.seconds + message.nanos / _NANOS)
 
 
@@ -45,7 +45,7 @@ def write_seconds(value: float, message: Any) -> None:
 
 
 def enum_pair(descriptor: EnumDescriptor, domain: type[StrEnum]) -> Pair:
-    """An enum: names without the prefix; UNSPECIFIED is None."""
+    """Return the conversions of an enum: names without the prefix; UNSPECIFIED is None."""
     prefix = descriptor.values_by_number[0].name.removesuffix("UNSPECIFIED")
     members = {v.number: domain(v.name.removeprefix(prefix)) for v in descriptor.values if v.number}
     numbers = {member: number for number, member in members.items()}
@@ -62,16 +62,16 @@ _MESSAGES = {
 
 
 class Codec(Generic[D, M]):
-    """Turns one message type into one dataclass and back.
+    """Converts one message type to one dataclass and back.
 
-    A field that only one of the two has is left alone: its caller fills it.
+    A field that only one of the two has is left to the caller.
 
     Args:
         domain: the dataclass.
         message: the message type.
-        *parts: codecs of the messages that stand in its fields.
-        flat: fields of the dataclass that are dataclasses themselves, whose own fields the message has at its top.
-        **special: fields whose two forms differ in more than the type, by name.
+        *parts: codecs of the messages in its fields.
+        flat: fields of the dataclass that are dataclasses, whose fields the message has at its top level.
+        **special: conversions of fields that need their own, by name.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Codec(Generic[D, M]):
         self._flat = {name: Codec(hints[name], message) for name in flat}
 
     def to_domain(self, message: M) -> D:
-        """The domain's form of a message."""
+        """Convert a message to a domain object."""
         given = ((codec.name, codec.get(message)) for codec in self._readable)
         groups = {name: codec.to_domain(message) for name, codec in self._flat.items()}
         return self._domain(**{name: value for name, value in given if value is not None}, **groups)
 
     def to_wire(self, value: D) -> M:
-        """The wire's form of a domain object."""
+        """Convert a domain object to a message."""
         message = self._message()
         self.fill(value, message)
         return message
@@ -133,7 +133,7 @@ Putter = Callable[[Any, Any], None]
 
 
 def _property_hints(domain: type) -> dict[str, Any]:
-    """Types of the properties: what they derive is written, never read."""
+    """Return the types of the properties, which are written but never read."""
     properties = {name: value.fget for name, value in vars(domain).items() if isinstance(value, property)}
     return {name: get_type_hints(function)["return"] for name, function in properties.items()}
 
@@ -147,7 +147,7 @@ def _pair(field: Any, hint: Any, messages: Mapping[str, Pair]) -> Pair:
 
 
 def _member(hint: Any, field: Any) -> type[StrEnum]:
-    """The enum in a hint such as `ModelFormat | None`."""
+    """Return the enum in a type hint such as `ModelFormat | None`."""
     members = [each for each in (get_args(hint) or (hint,)) if each is not NoneType]
     if not issubclass(members[0], StrEnum):
         raise TypeError(f"{field.full_name} is an enum, its domain type {hint} is not")

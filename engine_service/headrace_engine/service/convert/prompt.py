@@ -1,4 +1,4 @@
-"""What callers ask: prompts, and requests to start."""
+"""Conversion of prompts, and of requests to start."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from headrace_engine.service.convert.sizes import (
 )
 
 _CONTENT_EXCLUDES = ("request_id", "handover", "attempt", "resume", "owner")
-"""Fields that are the request's key, or that do not count when two starts are compared."""
+"""Fields that are ignored when two starts are compared; some are the request's key."""
 
 _TOOL_CALL = Codec(ToolCall, generation_pb2.ToolCall)
 
 
 def start_request(message: StartRequestRequest) -> StartRequest:
-    """The request that StartRequest asks for.
+    """Convert a StartRequest.
 
     Raises:
         InvalidArgument: something in it is unknown, missing, or not supported.
@@ -51,7 +51,7 @@ def start_request(message: StartRequestRequest) -> StartRequest:
 
 
 def generate_request(message: GenerateRequest | StartRequestRequest) -> StartRequest:
-    """The request that Generate asks for. It has no key, so nothing is ever compared with it.
+    """Convert a Generate. It has no key, so it is never compared with another start.
 
     Raises:
         InvalidArgument: something in it is unknown, missing, or not supported.
@@ -68,7 +68,7 @@ def generate_request(message: GenerateRequest | StartRequestRequest) -> StartReq
 
 
 def tokenize_prompt(message: TokenizeRequest) -> tuple[str | Chat, bool | None]:
-    """The prompt that Tokenize asks about, and whether special tokens are wanted.
+    """Return the prompt of a Tokenize, and whether special tokens are requested.
 
     Raises:
         InvalidArgument: no prompt is set, or it is not supported.
@@ -79,7 +79,7 @@ def tokenize_prompt(message: TokenizeRequest) -> tuple[str | Chat, bool | None]:
 
 
 def _check(message: StartRequestRequest | GenerateRequest) -> None:
-    """Refuse what is too large first: everything after that takes a time in proportion to the size."""
+    """Refuse large messages first, as all later work takes time in proportion to the size."""
     refuse_large_chat(message.chat)
     refuse_large_config(message.config, GENERATION)
     refuse_unknown(message)
@@ -99,7 +99,7 @@ def _add_special_tokens(message: StartRequestRequest | GenerateRequest | Tokeniz
 
 
 def _content(message: StartRequestRequest) -> bytes:
-    """Digest of what makes two starts equal."""
+    """Return a digest that is equal for equal starts."""
     digest = sha256()
     for field, value in message.ListFields():
         if field.name not in _CONTENT_EXCLUDES:

@@ -1,4 +1,4 @@
-"""Refusing messages by their form alone: what this build does not know, and what is missing."""
+"""Refusal of messages by form alone: unknown fields and values, and missing fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from headrace_engine.errors import FieldViolation, InvalidArgument
 
 MAX_NAMED = 100
-"""Wrong fields that are looked for: more help nobody."""
+"""Maximum number of wrong fields that a refusal lists."""
 
 
 def refuse_unknown(message: Message) -> None:
@@ -25,7 +25,7 @@ def refuse_unknown(message: Message) -> None:
 
 
 def refuse_unknown_values(message: Message) -> None:
-    """Refuse enum values that this build does not know, at any depth; unknown fields are let pass.
+    """Refuse enum values that this build does not know, at any depth; unknown fields are allowed.
 
     Raises:
         InvalidArgument: INVALID_FIELD with every such value, but no more than MAX_NAMED.
@@ -34,7 +34,7 @@ def refuse_unknown_values(message: Message) -> None:
 
 
 def required(message: Message, oneof: str, path: str = "") -> str:
-    """Name of the field that is set in a oneof.
+    """Return the name of the field that is set in a oneof.
 
     Args:
         path: path of the oneof for the refusal; "" = its name.
@@ -65,7 +65,7 @@ def _unknown_fields(message: Message, path: str = "") -> Iterator[FieldViolation
 
 
 def _unknown(message: Message) -> Iterable[Any]:
-    """The fields without a name in this build."""
+    """Return the fields that this build does not know."""
     return cast(Iterable[Any], UnknownFieldSet(message))
 
 
@@ -82,7 +82,7 @@ def _unknown_values(message: Message, path: str = "") -> Iterator[FieldViolation
 
 
 def _parts(message: Message, path: str) -> Iterator[tuple[str, Message]]:
-    """The messages that a message holds, with their paths. No map of the contract has messages for values."""
+    """Yield the messages within a message, with their paths. No map of the contract has messages as values."""
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
             continue

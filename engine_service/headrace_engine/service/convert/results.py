@@ -1,4 +1,4 @@
-"""What the engine tells: models, requests, results and statistics. Names in capitals turn both ways."""
+"""Conversion of models, requests, results and statistics. Names in capitals are codecs, for both directions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ELEMENTS = Codec(result_types.Elements, request_pb2.GeneratedElements, PREFIX_R
 
 
 def elements_to_wire(elements: result_types.Elements) -> request_pb2.GeneratedElements:
-    """Consecutive tokens as a message."""
+    """Convert consecutive tokens to a message."""
     message = _ELEMENTS.to_wire(elements)
     if elements.details is not None:
         fill_details(message, elements.details)
@@ -50,7 +50,7 @@ def elements_to_wire(elements: result_types.Elements) -> request_pb2.GeneratedEl
 
 
 def fill_details(message: request_pb2.GeneratedElements | RowDetails, details: result_types.TokenDetails) -> None:
-    """Write what is told about consecutive tokens beside ids and text."""
+    """Write the details of consecutive tokens: logprobs and tensors."""
     if details.token_logprobs is not None:
         _fill_logprobs(message.logprobs, details.token_logprobs, details.top_logprobs)
     if details.tensors is not None:
@@ -65,7 +65,7 @@ def _fill_tensor(message: request_pb2.NamedTensor, size: int, data: bytes) -> No
 
 
 def prompt_to_wire(piece: result_types.PromptLogprobs | None) -> request_pb2.PromptLogprobs | None:
-    """A piece of a prompt as a message, if there is one."""
+    """Convert the prompt logprobs of a part of a prompt, if there are any."""
     if piece is None:
         return None
     message = request_pb2.PromptLogprobs(position=piece.position, token_ids=piece.token_ids)
@@ -76,7 +76,7 @@ def prompt_to_wire(piece: result_types.PromptLogprobs | None) -> request_pb2.Pro
 def _fill_logprobs(
     message: request_pb2.Logprobs, token_logprobs: Iterable[float], tops: result_types.TopLogprobs | None
 ) -> None:
-    """Write log-probabilities of consecutive tokens."""
+    """Write the logprobs of consecutive tokens."""
     message.SetInParent()
     message.token_logprobs.extend(token_logprobs)
     if tops is not None:
@@ -86,14 +86,14 @@ def _fill_logprobs(
 
 
 def elements_response(request: GeneratedElementsRequest, result: result_types.ReadResult) -> GeneratedElementsResponse:
-    """What a reader found, as a message of its stream."""
+    """Convert a result to a message of GeneratedElements."""
     return GeneratedElementsResponse(handle=request.handle, index=request.index, **_found(result))
 
 
 def generate_response(
     accepted: request_types.AcceptedRequest | None, index: int, result: result_types.ReadResult | None
 ) -> GenerateResponse:
-    """What was accepted, or what a sequence brought, as a message of Generate."""
+    """Convert an accepted request, or a result of a sequence, to a message of Generate."""
     request = None if accepted is None else ACCEPTED.to_wire(accepted)
     result = result or result_types.ReadResult(result_types.GenerateStatus.INIT)
     prompt = prompt_to_wire(result.prompt)
@@ -109,7 +109,7 @@ def _found(result: result_types.ReadResult) -> dict[str, Any]:
 
 
 def request_states(views: Iterable[request_types.RequestView]) -> list[request_pb2.RequestState]:
-    """Requests for an answer that lists several: without their effective configs."""
+    """Convert requests for a list, without their effective configs."""
     states = [REQUEST.to_wire(view) for view in views]
     for state in states:
         state.request.ClearField("effective_config")
@@ -117,7 +117,7 @@ def request_states(views: Iterable[request_types.RequestView]) -> list[request_p
 
 
 def engine_stats(stats: Iterable[EngineStat], server: model_types.ServerInfo) -> list[stat_pb2.EngineStat]:
-    """Statistics with the versions of the server that has them."""
+    """Convert statistics, with the versions of their server."""
     messages = [ENGINE_STAT.to_wire(stat) for stat in stats]
     for message in messages:
         message.api_version, message.build = server.api_version, server.build
@@ -125,7 +125,7 @@ def engine_stats(stats: Iterable[EngineStat], server: model_types.ServerInfo) ->
 
 
 def server_info_response(server: model_types.ServerInfo) -> GetServerInfoResponse:
-    """Who answers."""
+    """Convert the facts of a server."""
     message = SERVER_INFO.to_wire(server)
     message.role = SERVER_ROLE_ENGINE
     return message

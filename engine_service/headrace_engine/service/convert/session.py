@@ -1,6 +1,6 @@
-"""The session stream: what its client says, and what it is told. Columns stay columns.
+"""Conversion of the messages of a session, in both directions. Columns stay columns.
 
-Names in capitals turn both ways.
+Names in capitals are codecs, for both directions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace_proto.v1 import session_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine.config.field_checks import NOT_YET
-from headrace_engine.engine.sessions import session_update as told
+from headrace_engine.engine.sessions import session_update as updates
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Place
 from headrace_engine.errors import InvalidArgument
@@ -23,23 +23,23 @@ from headrace_engine.service.convert.codec import Codec, write_seconds
 from headrace_engine.service.convert.results import END_RECORD, PREFIX_REUSE, fill_details
 from headrace_engine.service.convert.status import fill_status
 
-ATTACHED = Codec(told.Attached, session_pb2.Attached, PREFIX_REUSE)
-STATUS_CHANGE = Codec(told.StatusChange, session_pb2.StatusChange, PREFIX_REUSE)
-SEQUENCE_END = Codec(told.SequenceEnd, session_pb2.SequenceEnd, END_RECORD)
-WINDOW_STATE = Codec(told.WindowState, session_pb2.WindowState)
-MODEL_LOAD = Codec(told.ModelLoad, session_pb2.ModelLoad)
+ATTACHED = Codec(updates.Attached, session_pb2.Attached, PREFIX_REUSE)
+STATUS_CHANGE = Codec(updates.StatusChange, session_pb2.StatusChange, PREFIX_REUSE)
+SEQUENCE_END = Codec(updates.SequenceEnd, session_pb2.SequenceEnd, END_RECORD)
+WINDOW_STATE = Codec(updates.WindowState, session_pb2.WindowState)
+MODEL_LOAD = Codec(updates.ModelLoad, session_pb2.ModelLoad)
 
 
 M = TypeVar("M", bound=Message)
 Lost = Callable[[int, BaseException], None]
-"""Takes the number of a channel, and what went wrong with it."""
+"""Called with the number of a channel, and the exception that it met."""
 
 
 def check_options(message: SessionRequest) -> None:
     """Refuse a first message that does not open a session.
 
     Raises:
-        InvalidArgument: it has no options, or asks for what this build does not do.
+        InvalidArgument: it has no options, or an unsupported one.
     """
     if not message.HasField("options"):
         raise InvalidArgument.field("options", "is not set; the first message of a session must have it")
@@ -48,18 +48,18 @@ def check_options(message: SessionRequest) -> None:
 
 
 def apply(message: SessionRequest, session: EngineSession) -> None:
-    """Do what a message says; as `apply_in_portions`, without a stop."""
+    """Apply a message at once."""
     for _ in apply_in_portions(message, session):
         pass
 
 
 def apply_in_portions(message: SessionRequest, session: EngineSession) -> Iterator[None]:
-    """Do what a message says, in the order of its fields; its options were looked at before.
+    """Apply a message, in the order of its fields, except for its options, which `check_options` checks.
 
-    It stops after each portion, so that others have a turn.
+    Yield after each portion, so that other sessions have a turn.
 
     Raises:
-        InvalidArgument: it breaks the rules of the stream.
+        InvalidArgument: the message is invalid.
     """
     for number, attach in enumerate(message.attach, 1):
         place = Place(attach.channel, attach.handle, attach.index)
@@ -84,23 +84,25 @@ def _raise(channel: int, error: BaseException) -> None:
     raise error
 
 
-def session_response(update: told.SessionUpdate, server: str, instance_id: str, lost: Lost = _raise) -> SessionResponse:
-    """An update as a message.
+def session_response(
+    update: updates.SessionUpdate, server: str, instance_id: str, lost: Lost = _raise
+) -> SessionResponse:
+    """Convert an update to a message.
 
     Args:
-        lost: told of each channel with a fact that cannot be turned; the message then lacks the fact.
+        lost: called for each channel with a fact that cannot be converted; the message then lacks the fact.
     """
     message = SessionResponse()
     if update.opened:
         _fill_opened(message.opened, server, instance_id)
-    message.attached.extend(_turned(ATTACHED, update.attached, lost))
+    message.attached.extend(_converted(ATTACHED, update.attached, lost))
     if update.rows.channels:
         _fill_step(message.step, update.rows)
-    message.status_changes.extend(_turned(STATUS_CHANGE, update.statuses, lost))
-    message.ends.extend(_turned(SEQUENCE_END, update.ends, lost))
+    message.status_changes.extend(_converted(STATUS_CHANGE, update.statuses, lost))
+    message.ends.extend(_converted(SEQUENCE_END, update.ends, lost))
     for failure in update.errors:
         _fill_error(message.errors.add(), failure)
-    message.windows.extend(_turned(WINDOW_STATE, update.windows, lost))
+    message.windows.extend(_converted(WINDOW_STATE, update.windows, lost))
     message.load.extend(map(MODEL_LOAD.to_wire, update.loads))
     if update.pong is not None:
         message.pong.number = update.pong
@@ -110,11 +112,11 @@ def session_response(update: told.SessionUpdate, server: str, instance_id: str, 
     return message
 
 
-def _turned(codec: Codec[Any, M], facts: Iterable[Any], lost: Lost) -> Iterator[M]:
+def _converted(codec: Codec[Any, M], facts: Iterable[Any], lost: Lost) -> Iterator[M]:
     for fact in facts:
         try:
             yield codec.to_wire(fact)
-        except BaseException as error:  # A defect, but one request's: all others are read in the same stream.
+        except BaseException as error:  # a defect of one request: the others share this stream
             if not is_fault(error):
                 raise
             lost(fact.channel, error)
@@ -126,7 +128,7 @@ def _fill_opened(opened: Any, server: str, instance_id: str) -> None:
     write_seconds(PING_TIMEOUT, opened.ping_timeout)
 
 
-def _fill_step(step: Any, rows: told.Rows) -> None:
+def _fill_step(step: Any, rows: updates.Rows) -> None:
     step.channels.extend(rows.channels)
     step.positions.extend(rows.positions)
     step.counts.extend(rows.counts)
@@ -137,6 +139,6 @@ def _fill_step(step: Any, rows: told.Rows) -> None:
         fill_details(step.details.add(row=row), details)
 
 
-def _fill_error(message: Any, failure: told.HandleError) -> None:
+def _fill_error(message: Any, failure: updates.HandleError) -> None:
     message.channel, message.handle, message.index = failure.channel, failure.handle, failure.index
     fill_status(failure.error, message.status)

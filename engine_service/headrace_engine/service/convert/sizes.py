@@ -1,4 +1,4 @@
-"""Refusing messages by their size alone, before anything walks through them; long ones are then turned in a thread."""
+"""Refusal of messages by size alone, before anything iterates over them; large ones are converted in a thread."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 INLINE_BYTES = 4096
-"""Longer prompts are turned in a worker thread: up to here it takes a millisecond, and 20 ms at the worst."""
+"""Larger prompts are converted in a worker thread. Up to this size it takes 1 ms, 20 ms at worst."""
 
 MAX_CONFIG_BYTES = 1 << 20
-"""Bytes of a config, media aside."""
+"""Maximum bytes of a config, without its media."""
 
 MAX_CHAT_PARTS = 16_384
-"""Messages, parts of contents, tool calls, tools and template variables of a chat, all together."""
+"""Maximum messages, content parts, tool calls, tools and template variables of a chat, in total."""
 
 MAX_SEQUENCES = 64
-"""Sequences of a hand-over: as many as a request can have."""
+"""Maximum sequences of a hand-over: the most that a request can have."""
 
 MAX_IDS = 1 << 20
-"""Ids that are turned into text at once."""
+"""Maximum ids of one Detokenize."""
 
 
-async def by_size(pools: WorkPools, turn: Callable[[M], T], message: M) -> T:
-    """Turn a message with a prompt: here if it is short, else in a worker thread, where it holds up no other call."""
+async def by_size(pools: WorkPools, convert: Callable[[M], T], message: M) -> T:
+    """Convert a message with a prompt: here if it is small, else in a worker thread, so as not to block other calls."""
     party, size = getattr(message, "owner", "") or caller(), max(_ids(message), message.ByteSize())
-    return await pools.on_text(party, size, turn, message, inline=INLINE_BYTES)
+    return await pools.on_text(party, size, convert, message, inline=INLINE_BYTES)
 
 
 def refuse_large_config(config: Any, fields: Mapping[str, Field]) -> None:
     """Refuse a config with too many entries in a list, or too large as a whole.
 
     Args:
-        fields: the config's table.
+        fields: field table of the config.
 
     Raises:
-        InvalidArgument: naming every such list.
+        InvalidArgument: names every such list.
     """
     counts = {field: _count(getattr(config, field.name)) for field in fields.values() if field.most is not None}
     wrong = [(field.name, field.too_many(count)) for field, count in counts.items()]
@@ -55,10 +55,10 @@ def refuse_large_config(config: Any, fields: Mapping[str, Field]) -> None:
 
 
 def refuse_large_chat(chat: generation_pb2.Chat) -> None:
-    """Refuse a chat of too many parts.
+    """Refuse a chat with too many parts.
 
     Raises:
-        InvalidArgument: with their number.
+        InvalidArgument: names their number.
     """
     refuse_more("chat.messages", len(chat.messages), MAX_CHAT_PARTS, "messages")
     parts = len(chat.messages) + len(chat.tools) + len(chat.template_variables)
@@ -67,17 +67,17 @@ def refuse_large_chat(chat: generation_pb2.Chat) -> None:
 
 
 def refuse_more(field: str, size: int, limit: int, unit: str) -> None:
-    """Refuse more of something than is allowed.
+    """Refuse a field of more than `limit` units.
 
     Raises:
-        InvalidArgument: naming the field, its size, and the limit.
+        InvalidArgument: names the field, its size, and the limit.
     """
     if size > limit:
         raise InvalidArgument.field(field, f"has {size} {unit}; allowed: at most {limit}")
 
 
 def few(ids: Sequence[int]) -> Sequence[int]:
-    """Ids of a message as a tuple. Many stay as they came: their number alone may be more than is allowed."""
+    """Convert ids of a message to a tuple, unless they are many: a later check may refuse their number."""
     return tuple(ids) if len(ids) <= INLINE_BYTES else ids
 
 

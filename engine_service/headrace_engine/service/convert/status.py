@@ -1,7 +1,7 @@
-"""Failures on the wire: an exception as a Status with typed details, and back.
+"""Conversion of exceptions to a Status with typed details, and back.
 
-gRPC bounds all trailers of a call together at 8 KiB, where non-ASCII text takes three times its bytes. So long texts
-are cut, and the cut text says how long it was.
+gRPC limits the trailers of a call to 8 KiB in total, where non-ASCII text takes three times its bytes. So long texts
+are cut, with a note of their length.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from headrace_engine.errors import FailedPrecondition, FieldViolation, HeadraceE
 from headrace_engine.service.convert.codec import read_seconds, write_seconds
 
 MAX_MESSAGE = 640
-"""Bytes of a status' message."""
+"""Maximum bytes of a status message."""
 
 MAX_DESCRIPTION = 400
-"""Bytes of a violation's description."""
+"""Maximum bytes of a violation's description."""
 
 MAX_FACT = 128
-"""Bytes of a violation's path, and of a value of the metadata."""
+"""Maximum bytes of a violation's path, and of a value of the metadata."""
 
 MAX_VIOLATIONS = 6
-"""Violations in one status; the last one then says how many were left out."""
+"""Maximum violations in one status; beyond that, the last one gives the number left out."""
 
 _CODES: dict[type[HeadraceError], grpc.StatusCode] = {
     errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
@@ -46,36 +46,36 @@ _CLASSES = {code.value[0]: kind for kind, code in _CODES.items()}
 
 
 def code_of(error: HeadraceError) -> grpc.StatusCode:
-    """The status code of an exception, by its type."""
+    """Return the status code of an exception, by its type."""
     return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), grpc.StatusCode.INTERNAL)
 
 
 def grpc_code(status: Status) -> grpc.StatusCode:
-    """The status code of a status as grpc names it."""
+    """Return the code of a status as grpc's enum."""
     return next(code for code in grpc.StatusCode if code.value[0] == status.code)
 
 
 def plain_status(code: grpc.StatusCode, message: str) -> Status:
-    """A status of gRPC's own kind, without details: of a call that was cancelled, late, or to no method."""
+    """Build a status without details, like gRPC's own: of a call cancelled, past its deadline, or of unknown method."""
     return Status(code=code.value[0], message=message)
 
 
 def to_status(error: HeadraceError) -> Status:
-    """An exception as a Status."""
+    """Convert an exception to a Status."""
     status = Status()
     fill_status(error, status)
     return status
 
 
 def fill_status(error: HeadraceError, status: Status) -> None:
-    """Write an exception into a Status: its code, its message, and the details that its reason calls for."""
+    """Write an exception into a Status: code, message, and typed details."""
     status.code = code_of(error).value[0]
     status.message = shorten(error.message, MAX_MESSAGE)
     status.details.extend(map(pack, _details(error)))
 
 
 def shorten(text: str, limit: int) -> str:
-    """A text of at most `limit` bytes; what is cut says how long it was."""
+    """Cut a text to at most `limit` bytes, with a note of its length."""
     encoded = text.encode()
     if len(encoded) <= limit:
         return text
@@ -102,17 +102,17 @@ def _details(error: HeadraceError) -> Iterator[Message]:
 
 
 def _violations(violations: Sequence[FieldViolation]) -> Iterator[BadRequest.FieldViolation]:
-    shown = violations if len(violations) <= MAX_VIOLATIONS else violations[: MAX_VIOLATIONS - 1]
-    for each in shown:
+    listed = violations if len(violations) <= MAX_VIOLATIONS else violations[: MAX_VIOLATIONS - 1]
+    for each in listed:
         description = shorten(each.description, MAX_DESCRIPTION)
         yield BadRequest.FieldViolation(field=shorten(each.field, MAX_FACT), description=description)
-    if len(shown) < len(violations):
-        rest = len(violations) - len(shown)
-        yield BadRequest.FieldViolation(description=f"{rest} more fields are wrong and not shown here")
+    if len(listed) < len(violations):
+        rest = len(violations) - len(listed)
+        yield BadRequest.FieldViolation(description=f"{rest} more fields are wrong and not listed here")
 
 
 def to_error(status: Status) -> HeadraceError:
-    """The exception that a Status was made from."""
+    """Convert a Status to the exception that it was built from."""
     found: dict[type[Message], Any] = {type(detail): detail for detail in details_of(status)}
     info = found.get(ErrorInfo, ErrorInfo())
     retry = read_seconds(found[RetryInfo].retry_delay) if RetryInfo in found else None

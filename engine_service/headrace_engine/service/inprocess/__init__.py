@@ -1,1 +1,1 @@
-"""An engine inside its caller's process."""
+"""The in-process transport: an engine inside its caller's process."""

@@ -1,4 +1,4 @@
-"""The in-process transport for callers in an event loop, which may be any but the engine's own."""
+"""The in-process transport for callers in an event loop other than the engine's."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class AsyncInProcessTransport:
     """Carries calls to an engine in this process. A `headrace._transport.aio_transport.AsyncTransport`.
 
     Args:
-        transport: has the engine; closed with this.
+        transport: owns the engine; closed by `close`.
     """
 
     def __init__(self, transport: InProcessTransport) -> None:
         self._transport = transport
 
     async def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:  # noqa: ASYNC109
-        """One question, one answer.
+        """Make a unary call.
 
         Raises:
             CallError: the call failed.
@@ -39,7 +39,7 @@ class AsyncInProcessTransport:
             raise
 
     def stream(self, method: str, request: Message, *, timeout: float | None) -> AsyncCall:
-        """One question, many answers; does not wait for the first.
+        """Begin a server-streaming call; return at once.
 
         Raises:
             CallError: the transport was closed, or there is no such method.
@@ -47,7 +47,7 @@ class AsyncInProcessTransport:
         return self._transport.begin(AsyncCall, method, request, timeout)
 
     def session(self, method: str) -> AsyncConversation:
-        """Many questions, many answers; waits for nothing.
+        """Begin a bidirectional streaming call; return at once.
 
         Raises:
             CallError: the transport was closed, or there is no such method.
@@ -55,12 +55,12 @@ class AsyncInProcessTransport:
         return self._transport.converse(AsyncConversation, method, None)
 
     async def close(self) -> None:
-        """Cancel all calls, close the engine, and end its thread; the loop goes on meanwhile."""
+        """Cancel all calls, close the engine, and end its thread, without blocking the loop."""
         await in_daemon(self._transport.close)
 
 
 class AsyncCall(Call):
-    """A call whose answers are read in the event loop in which it was begun. One reader at a time."""
+    """A call whose responses are read in the event loop in which it was begun. One reader at a time."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -81,9 +81,9 @@ class AsyncCall(Call):
         return answer
 
     def _deliver(self, found: bytes | End) -> None:
-        with suppress(RuntimeError):  # The reader's loop is closed: nobody reads.
+        with suppress(RuntimeError):  # the reader's loop is closed
             self._home.call_soon_threadsafe(self._arrived.put_nowait, found)
 
 
 class AsyncConversation(AsyncCall, Conversation):
-    """A call that is asked again and again. A `headrace._transport.aio_transport.AsyncMessageChannel`."""
+    """A bidirectional streaming call. A `headrace._transport.aio_transport.AsyncMessageChannel`."""

@@ -1,4 +1,4 @@
-"""One call of the in-process transport: a task on the engine's loop, read from its caller's thread."""
+"""One call of the in-process transport: a task on the engine's loop, read from the caller's thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace_engine.service.model_servicer import ModelServicer
 from headrace_engine.service.request_servicer import RequestServicer
 
 ANSWERS_AHEAD = 16
-"""Answers that wait for a slow reader; then the method waits, as it does for gRPC's flow control."""
+"""Responses buffered for a slow reader; beyond that the method waits, as it does for gRPC's flow control."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Rpc:
     """One method of a servicer, with the types of its messages.
 
     Attributes:
-        streams: its answers are a stream.
-        converses: so are its questions.
+        streams: its responses are a stream.
+        converses: its requests are a stream.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Rpc:
 
 
 def rpc_table(engine: Engine) -> dict[str, Rpc]:
-    """All methods of an engine by their full names, such as "headrace.v1.RequestService/StartRequest"."""
+    """Return all methods of an engine by full name, such as "headrace.v1.RequestService/StartRequest"."""
     servicers = {
         engine_service_pb2.DESCRIPTOR.services_by_name["EngineService"]: EngineServicer(engine),
         model_service_pb2.DESCRIPTOR.services_by_name["ModelService"]: ModelServicer(engine),
@@ -66,13 +66,16 @@ def rpc_table(engine: Engine) -> dict[str, Rpc]:
 
 
 class Call:
-    """A call in progress. Iterating gives its answers, and then stops or raises CallError. One reader at a time.
+    """A call in progress. Iterating yields its responses, and then stops or raises CallError. One reader at a time.
+
+    The task belongs to the engine's loop; the caller's thread reaches it through `call_soon_threadsafe` alone, and gets
+    encoded messages, so neither side shares an object with the other.
 
     Args:
         rpc: the method.
-        request: its request, encoded.
-        timeout: seconds until it fails with DEADLINE_EXCEEDED; None: never.
-        loop: the engine's.
+        request: encoded request.
+        timeout: seconds after which it fails with DEADLINE_EXCEEDED; None: never.
+        loop: event loop of the engine.
     """
 
     def __init__(self, rpc: Rpc, request: bytes, timeout: float | None, loop: asyncio.AbstractEventLoop) -> None:
@@ -80,7 +83,7 @@ class Call:
         self._rpc, self._request, self._timeout, self._loop = rpc, request, timeout, loop
         self._found: SimpleQueue[bytes | End] = SimpleQueue()
         self._end: End | None = None
-        self._room = asyncio.Semaphore(ANSWERS_AHEAD)
+        self._buffer = asyncio.Semaphore(ANSWERS_AHEAD)
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
@@ -89,12 +92,12 @@ class Call:
         self._loop.call_soon_threadsafe(self._start, done)
 
     def cancel(self) -> None:
-        """End the call: what it has answered stays readable, then comes CallError. An ended one stays as it is."""
-        with suppress(RuntimeError):  # The loop is closed: so every call has ended.
+        """Cancel the call: buffered responses stay readable, then CallError is raised. No effect after its end."""
+        with suppress(RuntimeError):  # the loop is closed, so every call has ended
             self._loop.call_soon_threadsafe(self._cancel)
 
     def close(self) -> None:
-        """Cancel it because its client is closed, which its reader is told. On the engine's loop."""
+        """Cancel the call with CLIENT_CLOSED. Runs on the engine's loop."""
         self._closing = True
         self._cancel()
 
@@ -108,10 +111,10 @@ class Call:
         return answer
 
     def _taken(self, found: bytes | End) -> Message | None:
-        """An answer, None at the end. Raises CallError."""
+        """Return a response, or None at the end. Raise CallError if the call failed."""
         if isinstance(found, bytes):
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._room.release)
+                self._loop.call_soon_threadsafe(self._buffer.release)
             return self._rpc.response_type.FromString(found)
         self._end = found
         if found.failure is not None:
@@ -119,7 +122,7 @@ class Call:
         return None
 
     def _deliver(self, found: bytes | End) -> None:
-        """Has the reader find something. On the engine's loop."""
+        """Hand a response or the end to the reader. Runs on the engine's loop."""
         self._found.put(found)
 
     def _start(self, done: Callable[[Call], None]) -> None:
@@ -133,13 +136,13 @@ class Call:
     async def _answer(self) -> None:
         if self._timeout is not None and self._timeout <= 0:
             raise TimeoutError
-        async with asyncio.timeout(self._timeout), closing(self._answers(self._asked())) as answers:
+        async with asyncio.timeout(self._timeout), closing(self._answers(self._argument())) as answers:
             async for answer in answers:
-                await self._room.acquire()
+                await self._buffer.acquire()
                 self._deliver(answer.SerializeToString())
 
-    def _asked(self) -> Any:
-        """What the method is called with."""
+    def _argument(self) -> Any:
+        """Return the argument of the method."""
         return self._rpc.request_type.FromString(self._request)
 
     async def _answers(self, request: Any) -> AsyncIterator[Message]:
@@ -157,36 +160,36 @@ class Call:
 
 
 class Conversation(Call):
-    """A call that is asked again and again. A `headrace._transport.transport.MessageChannel`."""
+    """A bidirectional streaming call. A `headrace._transport.transport.MessageChannel`."""
 
     def __init__(self, rpc: Rpc, timeout: float | None, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(rpc, b"", timeout, loop)
         self._questions: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def send(self, message: Message) -> None:
-        """Ask after those before it; waits for nothing. After the end of the call it is lost."""
+        """Send a request; return at once. Dropped after the end of the call."""
         self._ask(message.SerializeToString())
 
     def half_close(self) -> None:
-        """No more questions follow; answers still come."""
+        """Send no more requests; responses still come."""
         self._ask(None)
 
     def cancel(self, *, lost: bool = False) -> None:
-        """End the call. There is no other engine to go to, whether this one is lost or not."""
+        """Cancel the call. `lost` has no effect: there is no other engine to go to."""
         super().cancel()
 
     def _ask(self, question: bytes | None) -> None:
-        with suppress(RuntimeError):  # The loop is closed: so the call has ended.
+        with suppress(RuntimeError):  # the loop is closed, so the call has ended
             self._loop.call_soon_threadsafe(self._questions.put_nowait, question)
 
-    async def _asked(self) -> AsyncIterator[Message]:
+    async def _argument(self) -> AsyncIterator[Message]:
         while (question := await self._questions.get()) is not None:
             yield self._rpc.request_type.FromString(question)
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What stands after the last answer; a failure if the call failed."""
+    """End of the responses; has a failure if the call failed."""
 
     failure: Status | None
 
@@ -198,5 +201,5 @@ def _failure(task: asyncio.Task[None]) -> Status | None:
     if isinstance(error, CallFailed):
         return error.status
     if isinstance(error, TimeoutError):
-        return plain_status(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's time ran out")
+        return plain_status(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's deadline expired")
     return None if error is None else plain_status(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
 """An engine inside its caller's process: the client's in-process transport.
 
-Calls go to the servicers that gRPC serves, through the same mapping of failures. Messages cross as bytes, so that
-neither side sees what the other changes later.
+Calls go to the same servicers as over gRPC, with the same mapping of failures. Messages cross as bytes, so that
+neither side sees later changes by the other.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) ->
     """Start an engine in this process and connect to it.
 
     Args:
-        core: where models are computed: in a thread of this process, or in a process of their own each.
-        **options: settings of the engine, the fields of `EngineOptions`.
+        core: run each model's core in a thread of this process, or in a process of its own.
+        **options: fields of `EngineOptions`.
 
     Raises:
-        TypeError: an option that is none.
-        ValueError: `core` is neither, or an option is wrong.
+        TypeError: unknown option.
+        ValueError: invalid `core` or option.
     """
     if core not in ("thread", "process"):
         raise ValueError(f'core = {core!r}; allowed: "thread", "process"')
@@ -57,7 +57,7 @@ def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) ->
 
 
 def _launcher(core: str, settings: EngineOptions) -> CoreLauncher:
-    """What starts cores, with the logits processors that are functions of this process."""
+    """Return the launcher of cores, with the logits processors that are functions of this process."""
     processes = {name: each for name, each in settings.logits_processors.items() if callable(each)}
     if core == "thread":
         return partial(launch_thread, make=partial(make_runner, processes=processes))
@@ -68,14 +68,16 @@ def _launcher(core: str, settings: EngineOptions) -> CoreLauncher:
 
 
 _open: set[InProcessTransport] = set()
-"""Transports that are to be closed before the interpreter goes."""
+"""Transports to close before the interpreter exits."""
 
 
 class InProcessTransport:
     """Carries calls to an engine that runs on an event loop thread of its own. A `Transport`.
 
+    Owns the loop, its thread and the engine, from construction until `close`.
+
     Args:
-        make_engine: makes the engine; called on that loop.
+        make_engine: creates the engine; called on that loop.
     """
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
@@ -93,7 +95,7 @@ class InProcessTransport:
             raise
 
     def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
-        """One question, one answer.
+        """Make a unary call.
 
         Raises:
             CallError: the call failed.
@@ -106,7 +108,7 @@ class InProcessTransport:
             raise
 
     def stream(self, method: str, request: Message, *, timeout: float | None) -> MessageStream:
-        """One question, many answers; does not wait for the first.
+        """Begin a server-streaming call; return at once.
 
         Raises:
             CallError: the transport was closed, or there is no such method.
@@ -114,7 +116,7 @@ class InProcessTransport:
         return self.begin(Call, method, request, timeout)
 
     def session(self, method: str, *, timeout: float | None = None) -> MessageChannel:
-        """Many questions, many answers; waits for nothing.
+        """Begin a bidirectional streaming call; return at once.
 
         Raises:
             CallError: the transport was closed, or there is no such method.
@@ -122,7 +124,7 @@ class InProcessTransport:
         return self.converse(Conversation, method, timeout)
 
     def for_asyncio(self) -> AsyncInProcessTransport:
-        """The same transport, for callers in an event loop."""
+        """Return the same transport for callers in an event loop."""
         return AsyncInProcessTransport(self)
 
     def close(self) -> None:
@@ -135,13 +137,13 @@ class InProcessTransport:
             self._stop_loop()
 
     def begin(self, kind: type[C], method: str, request: Message, timeout: float | None) -> C:
-        """Begin a call with one question; `kind` says how its answers are read. Raises CallError."""
+        """Begin a call with one request; `kind` is the class of the call. Raise CallError if it cannot begin."""
         with self._closing:
             rpc = self._rpc(method, converses=False)
             return self._start(kind(rpc, request.SerializeToString(), timeout, self._loop))
 
     def converse(self, kind: type[T], method: str, timeout: float | None) -> T:
-        """Begin a call with many questions. Raises CallError."""
+        """Begin a call with a stream of requests. Raise CallError if it cannot begin."""
         with self._closing:
             return self._start(kind(self._rpc(method, converses=True), timeout, self._loop))
 
@@ -150,7 +152,7 @@ class InProcessTransport:
             raise CallError(client_closed())
         rpc: Rpc | None = self._rpcs.get(method)
         if rpc is None or rpc.converses is not converses:
-            kind = "method with a stream of questions" if converses else "method with one question"
+            kind = "method with a stream of requests" if converses else "method with one request"
             raise CallError(plain_status(grpc.StatusCode.UNIMPLEMENTED, f"there is no {kind} named {method}"))
         return rpc
 
@@ -164,7 +166,7 @@ class InProcessTransport:
             call.close()
             await call.ended.wait()
         await self._engine.close()
-        left = asyncio.all_tasks() - {asyncio.current_task()}  # Starts go on when their calls are cut.
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # starts go on after their calls are cancelled
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -184,8 +186,8 @@ def _close_all() -> None:
         transport.close()
 
 
-# The public atexit comes too late: closing an engine takes pool threads, and by then there are none to be had. These
-# hooks run in reverse order, so the pool's own must be there first: hence its import above.
+# The public atexit runs too late: closing an engine needs pool threads, which can no longer be started then. These
+# hooks run in reverse order, so the pool's own hook must be registered first: hence the import above.
 threading._register_atexit(_close_all)  # type: ignore[attr-defined]
 
 

@@ -1,1 +1,1 @@
-"""The program headrace-engine: its command line, its life, and what it logs of models."""
+"""The program headrace-engine: its command line, its lifecycle, and its logs about models."""

@@ -1,4 +1,4 @@
-"""What an operator reads of models: one line a state, a lost core, a new core; steps that last say so in between."""
+"""Logs about models for operators: states, lost and restarted cores, and progress of long phases."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Announcer:
     """Logs how the models of an engine change.
 
     Args:
-        steps: tells of what lasts.
+        steps: logs progress of long phases.
     """
 
     def __init__(self, engine: Engine, steps: StepLog | None = None) -> None:
         self._engine = engine
         self._steps = StepLog() if steps is None else steps
-        self._told: dict[str, ModelView] = {}
+        self._views: dict[str, ModelView] = {}
         self._began: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -41,8 +41,8 @@ class Announcer:
                 self._announce(view)
 
     def _announce(self, view: ModelView) -> None:
-        before = self._told.get(view.model_name)
-        self._told[view.model_name] = view
+        before = self._views.get(view.model_name)
+        self._views[view.model_name] = view
         if before is None or before.state is not view.state:
             self._announce_state(before, view)
         _announce_core(before, view)
@@ -64,7 +64,7 @@ class Announcer:
         log = _log.bind(model=view.model_name)
         try:
             effective = self._engine.get_model(view.model_name).effective
-        except NotFound:  # Views come a moment later: it was stopped and released meanwhile.
+        except NotFound:  # views arrive later: it was released since
             log.info("model_state", state=view.state.value)
             return
         if effective is not None:
@@ -79,14 +79,14 @@ class Announcer:
 
 
 def _announce_failure(before: ModelView | None, failure: HeadraceError, log: Any) -> None:
-    """One line; an error unless files that a caller named are to blame, which were never served."""
+    """Log a failed model: as a warning if its install failed for a bad model, else as an error."""
     installing = before is None or before.state is ModelState.INSTALLING
     is_defect = not installing or failure.reason == "ENGINE_FAULT"
     (log.error if is_defect else log.warning)("model_failed", reason=failure.reason, failure=failure.message)
 
 
 def _announce_core(before: ModelView | None, view: ModelView) -> None:
-    """One line when a core is lost, one when the next one has taken its sequences over."""
+    """Log when a core is lost, and when the next one has taken over its sequences."""
     loss, known = view.core_loss, before.core_loss if before is not None else None
     if loss is not None and loss != known:
         _log.error("core_lost", model=view.model_name, epoch=loss.epoch, reason=loss.reason)
@@ -95,7 +95,7 @@ def _announce_core(before: ModelView | None, view: ModelView) -> None:
 
 
 def _shown(effective: EffectiveConfig) -> dict[str, Any]:
-    """The effective config as an event's fields; of a template only that there is one."""
+    """Return the effective config as fields of an event; a chat template only as "given"."""
     values = {field.name: getattr(effective.config, field.name) for field in fields(effective.config)}
     values |= {"architecture": effective.architecture, "devices": effective.devices}
     values |= {"weight_bytes": effective.weight_bytes, "workspace_bytes": effective.workspace_bytes}

@@ -22,33 +22,33 @@ from headrace_engine.process import AUTO_BACKEND, BACKENDS
 from headrace_engine.service.program.model_arguments import Setting, allowed_values, read_model
 
 _MODEL_FLAGS = {
-    "max_batch": "sequences in one step",
-    "max_length": "tokens of the longest sequence, prompt and generated",
-    "max_prefill_tokens": "tokens computed in one step",
-    "max_waiting": "sequences that may wait",
+    "max_batch": "maximum sequences per step",
+    "max_length": "maximum tokens of a sequence, prompt and generated",
+    "max_prefill_tokens": "token budget of a step",
+    "max_waiting": "maximum sequences in the queue",
     "num_threads": "compute threads on a CPU",
-    "num_blocks": "blocks of the KV pool",
-    "memory_ratio": "share of memory to use",
-    "dtype": "what it is computed in",
-    "compute_unit": "where it is computed",
-    "kv_cache_mode": "how keys and values are kept",
+    "num_blocks": "number of blocks of the KV pool",
+    "memory_ratio": "fraction of memory to use",
+    "dtype": "data type of the computation",
+    "compute_unit": "device to compute on",
+    "kv_cache_mode": "storage format of keys and values",
 }
-"""Fields of the runtime config with a flag of their own; --set reaches all."""
+"""Fields of RuntimeConfig that have a flag of their own; --set accepts every field."""
 
-_ABOUT_MODELS = """Settings apply to every --model. Where --state-dir keeps a model of that name with another path
-or other settings, the command line is the newer word: it replaces what was kept, once it could be read."""
+_ABOUT_MODELS = """Settings apply to every --model. If --state-dir has a model of that name with another path or
+other settings, the model of the command line replaces it, once its files were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What the command line asks for.
+    """Parsed command line.
 
     Attributes:
         engine: settings of the engine.
         models: models to install and start.
-        drain_limit: seconds that running requests may take after SIGTERM.
-        log_json: JSON rather than readable lines.
-        core_threads: compute in threads of this process, not in processes of their own.
+        drain_limit: seconds that running requests have to end after SIGTERM.
+        log_json: log JSON rather than readable lines.
+        core_threads: run cores in threads of this process rather than in processes of their own.
     """
 
     engine: EngineOptions
@@ -62,7 +62,7 @@ class Arguments:
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
-    """Read the command line; a wrong one ends the program with a line that says what is wrong."""
+    """Parse the command line; a wrong one ends the program with one line that names the error."""
     parser = _parser()
     given = parser.parse_args(argv)
     try:
@@ -119,25 +119,42 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_service_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--listen", default="127.0.0.1:7071", metavar="HOST:PORT", help="default %(default)s; port 0: any"
+        "--listen",
+        default="127.0.0.1:7071",
+        metavar="HOST:PORT",
+        help="address to listen on; port 0 picks a free one; default %(default)s",
     )
     parser.add_argument(
-        "--drain-limit", type=_seconds, default=30.0, metavar="SECONDS", help="on SIGTERM; default %(default)g"
+        "--drain-limit",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="time that running requests have to end after SIGTERM; default %(default)g",
     )
-    parser.add_argument("--log-format", choices=["auto", "json", "console"], default="auto")
+    parser.add_argument(
+        "--log-format",
+        choices=["auto", "json", "console"],
+        default="auto",
+        help="log format; default auto: console on a terminal, else json",
+    )
     parser.add_argument(
         "--log-level",
         choices=["debug", "info", "warning", "error"],
         default="info",
-        help="debug also logs texts that may quote what requests sent; default %(default)s",
+        help="minimum level of events; debug also logs texts that may quote requests; default %(default)s",
     )
-    parser.add_argument("--no-reflection", dest="reflection", action="store_false", help="do not describe the services")
+    parser.add_argument(
+        "--no-reflection", dest="reflection", action="store_false", help="do not serve gRPC server reflection"
+    )
 
 
 def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--name", default="engine", help="names the engine in handles and logs; default %(default)s")
+    parser.add_argument("--name", default="engine", help="name of the engine in handles and logs; default %(default)s")
     parser.add_argument(
-        "--state-dir", type=Path, metavar="DIR", help="keep installed models over restarts; one engine at a time"
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder that keeps installed models across restarts; for one engine at a time",
     )
     parser.add_argument(
         "--model-root",
@@ -145,33 +162,41 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="folder that callers may install models from; repeatable; without one they name no paths",
+        help="folder that callers may install models from; repeatable; without one, callers cannot give paths",
     )
     hubs = parser.add_mutually_exclusive_group()
-    hubs.add_argument("--no-hub", action="store_true", help="take model paths as paths only")
+    hubs.add_argument("--no-hub", action="store_true", help="disable hub access: model paths are local paths only")
     hubs.add_argument(
         "--hub",
         type=_hub,
         action="append",
         default=[],
         metavar="URL",
-        help="hub that callers may name beside the engine's own; repeatable",
+        help="hub that callers may use besides the engine's own; repeatable",
     )
     parser.add_argument(
         "--backend",
         choices=[AUTO_BACKEND, *BACKENDS],
         default=AUTO_BACKEND,
-        help="what computes; default %(default)s: torch on CUDA devices, cpu elsewhere",
+        help="compute backend; default %(default)s: torch on CUDA devices, else cpu",
     )
     parser.add_argument(
         "--logits-processor",
         action="append",
         metavar="NAME=PATH",
-        help=f"a .py or .cu file that requests may choose by its name; repeatable; default: ${PROCESSORS_VARIABLE}, "
-        "whose entries are separated by semicolons",
+        help=f".py or .cu file that requests may use as NAME; repeatable; default: ${PROCESSORS_VARIABLE}, "
+        "with entries separated by semicolons",
+    )
+    parser.add_argument(
+        "--native-ops", action="store_true", help="let the torch backend use the native library where it can"
     )
     _add_limits(parser)
-    parser.add_argument("--core", choices=["process", "thread"], default="process", help="where models are computed")
+    parser.add_argument(
+        "--core",
+        choices=["process", "thread"],
+        default="process",
+        help="run each model's core in a process or a thread",
+    )
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -180,42 +205,44 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         type=_positive_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="restart a core that makes no progress for so long; default %(default)g",
+        help="time without progress after which a core is restarted; default %(default)g",
     )
     parser.add_argument(
         "--file-limit",
         type=_positive_seconds,
         default=FILE_LIMIT,
         metavar="SECONDS",
-        help="for reading what an install needs of a model's files, where their file system hangs; default %(default)g",
+        help="timeout of reading a model's files during an install, in case a file system hangs; default %(default)g",
     )
     parser.add_argument(
         "--stream-interval",
         type=_seconds,
         default=STREAM_INTERVAL,
         metavar="SECONDS",
-        help="tokens of quicker steps are sent together; 0: every step is; default %(default)g",
+        help="minimum interval between token messages of a request; tokens of faster steps are sent together; "
+        "0: send after every step; default %(default)g",
     )
     parser.add_argument(
         "--step-target",
         type=_seconds,
         default=None,
         metavar="SECONDS",
-        help="a step beside running streams computes as much of prompts as that allows; 0: all of max_prefill_tokens; "
-        f"default: {TIMES} times what it takes without prompts, at least {SHORTEST:g} and at most {LONGEST:g}",
+        help="duration of a step to aim at when prompts are computed alongside running streams; "
+        "0: use all of max_prefill_tokens; "
+        f"default: {TIMES} times the duration of a step without prompts, at least {SHORTEST:g} and at most {LONGEST:g}",
     )
 
 
 def _engine_options(given: argparse.Namespace) -> EngineOptions:
-    """Settings of the engine.
+    """Build the settings of the engine.
 
     Raises:
-        ValueError: one line that names the argument.
+        ValueError: the message is one line that names the argument.
     """
     processors = _processors(given.logits_processor)
     try:
         return _options(given, processors)
-    except ValueError as error:  # Of the name: nothing else can be wrong any more.
+    except ValueError as error:  # only the name can still be wrong
         raise ValueError(f"--name: {error}") from None
 
 
@@ -265,5 +292,5 @@ def _positive_seconds(text: str) -> float:
 
 def _hub(text: str) -> str:
     if not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f'"{text}" is no URL of a hub: it begins with http:// or https://')
+        raise argparse.ArgumentTypeError(f'"{text}" is not the URL of a hub: it must begin with http:// or https://')
     return text

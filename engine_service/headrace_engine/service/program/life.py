@@ -1,4 +1,4 @@
-"""The life of the service: up, serving, and down again without losing what runs."""
+"""Lifecycle of the service: start, serve, and drain without losing running requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace_engine.service.program.arguments import Arguments
 from headrace_engine.service.server import EngineServer
 
 FLUSH = 5.0
-"""Seconds that calls have to end once all is delivered, or the limit of the drain has passed."""
+"""Seconds that calls have to end after the drain."""
 
 _Result = TypeVar("_Result")
 
@@ -34,7 +34,7 @@ def _not_ended(threads: list[str]) -> None:
 
 
 class Service:
-    """Starts an engine and its server, and takes both down again."""
+    """Runs an engine and its server, from start to shutdown."""
 
     def __init__(self, arguments: Arguments, engine: Engine) -> None:
         self._arguments = arguments
@@ -47,7 +47,7 @@ class Service:
         self._exit_status = 0
 
     async def run(self) -> int:
-        """Serve until told to stop."""
+        """Serve until a signal. Return the exit status."""
         self._ending.take()
         try:
             address = self._server.listen(self._arguments.listen)
@@ -67,7 +67,7 @@ class Service:
         await self._run_all(address)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, _Result]) -> _Result | None:
-        """The result of work; None: a signal came first, and it was cut."""
+        """Return the result of `work`; None if a signal came first and cancelled it."""
         working, stopped = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
         await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -78,7 +78,7 @@ class Service:
         return None
 
     async def _give_up(self, error: ListenError | HeadraceError) -> int:
-        """Say in one line why there is nothing to serve."""
+        """Log why the service cannot start, and close everything. Return the exit status."""
         event = "listen_failed" if isinstance(error, ListenError) else "start_refused"
         _log.error(event, reason=str(error))
         self._ending.begin()
@@ -94,28 +94,28 @@ class Service:
 
     @property
     def _cut(self) -> bool:
-        """A second signal came."""
+        """True after a second signal."""
         return self._signals > 1
 
     async def _run_all(self, address: str) -> None:
-        """Announce, install and serve, until told to stop."""
+        """Log model states, install models and serve, until a signal."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(Announcer(self._engine).run())]
             tasks += [group.create_task(self._bring_up(config)) for config in self._arguments.models]
-            await asyncio.sleep(0)  # Whoever asks first finds those models on their way, and not unknown.
+            await asyncio.sleep(0)  # so that the first caller finds those models INSTALLING rather than unknown
             await self._server.start()
             options = self._arguments.engine
-            _log.info("listening", address=address, backend=options.backend, model_roots=_told_roots(options))
+            _log.info("listening", address=address, backend=options.backend, model_roots=_roots(options))
             _warn_of_absent_roots(options)
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
 
     async def _bring_up(self, config: RuntimeConfig) -> None:
-        """Install and start a model. One that cannot be read ends the program; one that fails later stays."""
+        """Install and start a model. One that cannot be read ends the program; one that fails later stays FAILED."""
         installed = False
         try:
-            # First it is said where the model is to get, without waiting in between, so that callers wait for it.
+            # First request the state RUNNING without waiting in between, so that callers wait for the model.
             await self._engine.install_model(config, no_wait=True)
             await self._engine.start_model(config.model_name, no_wait=True)
             await self._engine.install_model(config)
@@ -129,24 +129,24 @@ class Service:
 
     async def _shut_down(self) -> None:
         self._ending.begin()
-        self._say_what_is_awaited()
+        self._log_drain()
         await self._server.refuse()
         if not self._cut:
             self._drain = asyncio.create_task(self._let_end(self._arguments.drain_limit))
-            with suppress(asyncio.CancelledError):  # Only a second signal cancels it.
+            with suppress(asyncio.CancelledError):  # only a second signal cancels it
                 await self._drain
         await self._server.stop(None if self._cut else FLUSH)
         await self._engine.close()
         _log.info("stopped", cut=self._cut)
 
     async def _let_end(self, limit: float) -> None:
-        """Let requests end, and those who read them have everything, all in so many seconds."""
+        """Wait for requests to end and their readers to get everything, up to `limit` seconds in total."""
         clock = asyncio.get_running_loop().time
         end = clock() + limit
         await self._engine.drain(limit)
         await self._engine.sessions.streams.ended(max(0.0, end - clock()))
 
-    def _say_what_is_awaited(self) -> None:
+    def _log_drain(self) -> None:
         requests = self._engine.live_requests
         if requests:
             _log.info("draining", requests=requests, limit_s=self._arguments.drain_limit)
@@ -154,15 +154,15 @@ class Service:
             _log.info("stopping")
 
 
-def _told_roots(options: EngineOptions) -> list[str] | str:
-    """Where callers may install models from, for the log."""
+def _roots(options: EngineOptions) -> list[str] | str:
+    """Return the folders that callers may install models from, for the log."""
     if not options.model_roots:
-        return "none: callers install no models by path; --model-root DIR allows that"
+        return "none: callers cannot install models by path (--model-root DIR allows it)"
     return [str(root.absolute()) for root in options.model_roots]
 
 
 def _warn_of_absent_roots(options: EngineOptions) -> None:
-    """Log the model roots that a typing error or a missing mount leaves without anything to install."""
+    """Warn about model roots that do not exist, such as a typing error or a missing mount."""
     for root in absent_roots(options.model_roots or ()):
-        reason = "no directory is there: check --model-root, or mount what it names"
+        reason = "no such directory: check --model-root, or mount it"
         _log.warning("model_root_absent", model_root=str(root.absolute()), reason=reason)

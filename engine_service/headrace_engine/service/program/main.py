@@ -18,18 +18,18 @@ from headrace_engine.service.program.arguments import Arguments, parse_arguments
 from headrace_engine.service.program.life import Service
 
 SWITCH_INTERVAL = 0.0005
-"""Seconds for which a thread keeps Python's lock from the event loop: those that prepare texts would keep it long."""
+"""Seconds after which a thread yields Python's lock (default 0.005), so that tokenizing does not stall the loop."""
 
 
 def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; a second one cuts what still runs.
+    """Serve until SIGTERM or SIGINT; a second signal cuts what still runs.
 
     Args:
-        argv: the command line; None: the program's own.
-        launcher: starts cores; None: those of this build, where the command line wants them.
+        argv: arguments; None: those of the program.
+        launcher: starts cores; None: as --core says.
 
     Returns:
-        The exit status: 0, or 1 where the engine could not do what the command line asks or was cut.
+        The exit status: 0, or 1 if the engine could not start what the command line names, or was cut.
     """
     arguments = parse_arguments(argv)
     configure_service(json=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None
 
 
 def _launcher(arguments: Arguments) -> CoreLauncher:
-    """Where there is a model to start, its core begins now, while the service does and the tokenizer is built."""
+    """Return the launcher. With a --model its core process starts now, while the service starts too."""
     if arguments.core_threads:
         return launch_thread
     if not arguments.models:

@@ -1,4 +1,4 @@
-"""Models on the command line: NAME=PATH, and settings by the rules of protobuf's JSON, said in a shell's words."""
+"""Models on the command line: NAME=PATH, and settings by the rules of protobuf's JSON."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _DURATION = "google.protobuf.Duration"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One field of the runtime config, as the command line gives it.
+    """One field of the runtime config from the command line.
 
     Attributes:
-        argument: how the command line named it, such as "--max-batch" or "--set max_batch".
-        value: ready for protobuf's JSON.
+        argument: argument that set it, such as "--max-batch" or "--set max_batch".
+        value: value for protobuf's JSON.
     """
 
     argument: str
@@ -38,7 +38,7 @@ class Setting:
 
     @classmethod
     def read(cls, argument: str, field: str, text: str) -> Setting:
-        """A setting from its text.
+        """Parse the value of a field.
 
         Raises:
             ValueError: one line that names argument, value, and what is allowed.
@@ -54,7 +54,7 @@ class Setting:
 
     @classmethod
     def from_pair(cls, text: str) -> Setting:
-        """A setting written FIELD=VALUE after --set.
+        """Parse FIELD=VALUE, as given to --set.
 
         Raises:
             ValueError: one line that names argument, value, and what is allowed.
@@ -66,10 +66,10 @@ class Setting:
 
 
 def read_model(text: str, settings: Sequence[Setting], backend: str) -> RuntimeConfig:
-    """A model's config from NAME=PATH and settings.
+    """Build a model's config from NAME=PATH and settings.
 
     Args:
-        backend: what will compute it.
+        backend: backend that will compute it.
 
     Raises:
         ValueError: one line that names argument, value, and what is allowed.
@@ -90,7 +90,7 @@ def read_model(text: str, settings: Sequence[Setting], backend: str) -> RuntimeC
 
 
 def allowed_values(field: str) -> str:
-    """The values of an enum that this build honours, as they are written on the command line; else the range."""
+    """Return the allowed values of a field, for --help: the enum values that this build supports, or the range."""
     enum = _FIELDS[field].enum_type
     if enum is None:
         return RUNTIME[field].range_text
@@ -100,17 +100,17 @@ def allowed_values(field: str) -> str:
 
 def _unknown(field: str) -> str:
     if field in _OF_MODEL:
-        return "--model NAME=PATH says that"
+        return "it is given by --model NAME=PATH"
     near = get_close_matches(field, set(_FIELDS) - set(_OF_MODEL), n=1)
     meant = f'; did you mean "{near[0]}"?' if near else f", which has: {', '.join(sorted(set(_FIELDS)))}"
-    return f'"{field}" is no field of RuntimeConfig{meant}'
+    return f'"{field}" is not a field of RuntimeConfig{meant}'
 
 
 def _value(descriptor: FieldDescriptor, text: str) -> Any:
-    """The value of a field, ready for protobuf's JSON.
+    """Parse the value of a field, for protobuf's JSON.
 
     Raises:
-        ValueError: what it should have been, in words.
+        ValueError: the message says what was expected.
     """
     if descriptor.is_repeated or (descriptor.message_type and descriptor.message_type.full_name != _DURATION):
         return _spelled(descriptor, _read(json.loads, text, 'JSON, such as [0, 1] or {"running": "60s"}'))
@@ -127,7 +127,7 @@ def _value(descriptor: FieldDescriptor, text: str) -> Any:
 
 
 def _spelled(descriptor: FieldDescriptor, value: Any) -> Any:
-    """JSON in which enums are written as protobuf's JSON wants them; here they may be short, as everywhere."""
+    """Complete short names of enums within JSON to those of protobuf's JSON."""
     if isinstance(value, list):
         return [_spelled(descriptor, item) for item in value]
     if descriptor.enum_type and isinstance(value, str):
@@ -161,7 +161,7 @@ def _read(read: Callable[[str], Any], text: str, what: str) -> Any:
 
 
 def _choice(enum: EnumDescriptor, text: str) -> str:
-    """An enum's value, which may be given without its prefix, in any case."""
+    """Return the full name of an enum value, which may be given without its prefix, in any case."""
     prefix = _prefix(enum)
     name = text.lower().replace("-", "_").removeprefix(prefix.lower())
     if name not in _choices(enum):

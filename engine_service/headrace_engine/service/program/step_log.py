@@ -1,4 +1,4 @@
-"""The lines that show an operator that something goes on: what a model's verb is at, and for how long."""
+"""Logs progress of a model's install or start: its phase, and for how long it has lasted."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace_engine.model_types import ModelProgress, ModelState, ModelView
 from headrace_engine.service.logs import logger
 
 INTERVAL = 3.0
-"""Seconds between two lines about one step."""
+"""Seconds between log lines about one phase."""
 
 _log = logger(__name__)
 
 
 @dataclass(slots=True)
-class _Step:
-    """What a model is at, since when, and how far it is."""
+class _Phase:
+    """Current phase of a model, its start, and its progress."""
 
     name: str
     began: float
@@ -26,11 +26,11 @@ class _Step:
 
 
 class StepLog:
-    """One line when a step begins, and one every INTERVAL while it lasts, whether it moves or not.
+    """Logs a line when a phase begins, and one every INTERVAL while it lasts, whether it advances or not.
 
     Args:
-        clock: seconds, for how long a step has lasted.
-        sleep: waits for the next look at all steps.
+        clock: monotonic clock, in seconds.
+        sleep: waits until the next check.
     """
 
     def __init__(
@@ -38,36 +38,36 @@ class StepLog:
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self._steps: dict[str, _Step] = {}
+        self._steps: dict[str, _Phase] = {}
 
     def note(self, view: ModelView) -> None:
-        """A model changed."""
+        """Take the new state of a model."""
         name, step = _name(view), self._steps.get(view.model_name)
         if name is None:
             self._steps.pop(view.model_name, None)
         elif step is not None and step.name == name:
             step.progress = view.progress
         else:
-            self._steps[view.model_name] = _Step(name, self._clock(), view.progress)
-            if view.progress is not None:  # Else the line about the state says it.
-                self._tell(view.model_name)
+            self._steps[view.model_name] = _Phase(name, self._clock(), view.progress)
+            if view.progress is not None:  # else the log line about the state suffices
+                self._report(view.model_name)
 
     async def run(self) -> None:
-        """Tell what lasts, until cancelled."""
+        """Log phases that last, until cancelled."""
         while True:
             await self._sleep(INTERVAL)
             for model, step in self._steps.items():
                 if self._clock() - step.began >= INTERVAL:
-                    self._tell(model)
+                    self._report(model)
 
-    def _tell(self, model: str) -> None:
+    def _report(self, model: str) -> None:
         step = self._steps[model]
         seconds = round(self._clock() - step.began, 1)
         _log.info("model_progress", model=model, phase=step.name, **_sizes(step.progress), seconds=seconds)
 
 
 def _name(view: ModelView) -> str | None:
-    """The phase; where a core is being started and has said nothing yet, the state; None where nothing goes on."""
+    """Return the phase; the state while a core starts and reports none yet; None if nothing is in progress."""
     if view.progress is not None:
         return view.progress.phase.value
     return view.state.value if view.state is ModelState.STARTING else None
