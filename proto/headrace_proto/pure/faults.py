@@ -6,7 +6,7 @@ from asyncio import CancelledError
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether an exception is a failure of the code, and not somebody's wish to end what is being done.
+    """True if an exception is a failure of the code, rather than a cancellation or a request to exit.
 
     Native libraries panic with exceptions that are no `Exception`. Whoever is the last to catch failures catches
     `BaseException`, and raises again what is none by this.

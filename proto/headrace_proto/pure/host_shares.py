@@ -15,7 +15,7 @@ _IPV6_PREFIX = 64
 
 
 class HostShares:
-    """What is taken of a common limit, and by whom. Who opens many connections has no more than with one.
+    """Use of a common limit, by host and connection. A host with many connections gets no more than with one.
 
     The rule of `Shares` holds twice: for a host beside the others, and for a connection beside the others of its host,
     of what the host may still have. A connection that has nothing always gets one where its host may have one.
@@ -34,7 +34,7 @@ class HostShares:
         return self._hosts.taken
 
     def has_room(self, peer: str) -> bool:
-        """Whether one more is within a connection's share.
+        """True if one more is within a connection's share.
 
         Args:
             peer: the connection's other end, as gRPC names it.
@@ -46,7 +46,7 @@ class HostShares:
         return within_share(self._connections[peer] + 1, max(0, (3 * free - held) // 4))
 
     def refusal(self, peer: str, what: str) -> str:
-        """Why a connection has no room for one more, for a person."""
+        """Return why a connection may not take one more, as text for people."""
         host = host_of(peer)
         if self._hosts.has_room(host):
             held, all_held = self._connections[peer], self._hosts.held(host)
@@ -56,12 +56,12 @@ class HostShares:
         return self._hosts.refusal(host, what, "this client's host has")
 
     def take(self, peer: str) -> None:
-        """A connection has one more."""
+        """Count one more for a connection."""
         self._hosts.take(host_of(peer))
         self._connections[peer] += 1
 
     def give_back(self, peer: str) -> None:
-        """It has one fewer."""
+        """Count one fewer for a connection."""
         self._hosts.give_back(host_of(peer))
         self._connections[peer] -= 1
         if not self._connections[peer]:
@@ -69,7 +69,7 @@ class HostShares:
 
     @contextmanager
     def holding(self, peer: str) -> Iterator[None]:
-        """A connection has one more while this lasts."""
+        """Count one more for a connection within this context."""
         self.take(peer)
         try:
             yield

@@ -19,13 +19,13 @@ MAX_HANDLE_BYTES = 1024
 """Bytes of a handle; it comes back in a HandleError, and messages are bounded."""
 
 PING_INTERVAL = 10.0
-"""Seconds after which the client of a session should say something again."""
+"""Seconds after which the client of a session should send a ping."""
 
 PING_TIMEOUT = 30.0
 """Seconds of silence that end a session."""
 
 LEAVE_SECONDS = 4.0
-"""Seconds that a client has to end its half of a session once it was told that the server goes away."""
+"""Seconds that a client has to half-close a session after the server's `closing` message."""
 
 PORTION = 64
 """Attaches, detaches and acks of one message after which others have a turn."""

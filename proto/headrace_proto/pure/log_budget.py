@@ -8,20 +8,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 BURST = 100
-"""Lines of one kind that may follow one another at once."""
+"""Maximum lines of one kind in a burst."""
 
 PER_SECOND = 10.0
-"""Lines of one kind a second, after a burst."""
+"""Lines of one kind per second, after a burst."""
 
 REPEAT_SECONDS = 60.0
-"""Seconds between two lines of one kind about the same thing: who waits for it may ask every second."""
+"""Seconds between lines of one kind about the same thing: callers may retry every second."""
 
 REMEMBERED = 1024
 """Things that lines were last about; older ones may be told again sooner."""
 
 
 class LogBudget:
-    """How many lines of each kind may be logged, so that no caller fills a disk or hides what others do.
+    """Limits the log lines of each kind, so that no caller can fill a disk or drown the lines of others.
 
     Args:
         clock: seconds since some fixed moment.

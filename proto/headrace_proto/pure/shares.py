@@ -11,7 +11,7 @@ Party = TypeVar("Party")
 
 
 class Shares(Generic[Party]):
-    """What is taken of a common limit, and by whom.
+    """Use of a common limit, by party.
 
     A party may hold three times as many as it leaves free, and always one as long as one is free. So the last quarter
     is out of reach of whoever came first, what he gives back is first had by those who hold less, and parties that all
@@ -31,29 +31,29 @@ class Shares(Generic[Party]):
 
     @property
     def parties(self) -> int:
-        """Those that hold something."""
+        """Number of parties that hold something."""
         return len(self._held)
 
     def held(self, party: Party) -> int:
-        """What a party holds."""
+        """Return the amount that a party holds."""
         return self._held[party]
 
     def has_room(self, party: Party, count: int = 1) -> bool:
-        """Whether so many more are within the party's share."""
+        """True if `count` more are within the party's share."""
         return within_share(self._held[party] + count, self.limit - self.taken - count)
 
     def refusal(self, party: Party, what: str, verb: str) -> str:
-        """Why it has no room, for a person: `verb` says what the party does with so many of `what`."""
+        """Return why a party may take no more, as text for people: "{verb} {number} {what}; …"."""
         left = self.limit - self.taken
         return f"{verb} {self._held[party]} {what}; of {self.limit} for all {left} are left, which others need"
 
     def take(self, party: Party, count: int = 1) -> None:
-        """The party holds so many more."""
+        """Count `count` more for a party."""
         self._held[party] += count
         self.taken += count
 
     def give_back(self, party: Party, count: int = 1) -> None:
-        """The party holds so many fewer."""
+        """Count `count` fewer for a party."""
         self._held[party] -= count
         self.taken -= count
         if not self._held[party]:
@@ -61,7 +61,7 @@ class Shares(Generic[Party]):
 
     @contextmanager
     def holding(self, party: Party) -> Iterator[None]:
-        """The party holds one more while this lasts."""
+        """Count one more for a party within this context."""
         self.take(party)
         try:
             yield

@@ -1,4 +1,4 @@
-"""The end of a server's process: signals are heard and the end comes in time, whatever hangs."""
+"""Termination of a server's process: handles signals, and ends the process in time even if it hangs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 GRACE = 10.0
-"""Seconds beside the drain limit in which everything must be closed."""
+"""Seconds after the drain limit within which the process must end."""
 
 CUT_GRACE = 3.0
 """The same after a second signal, from then on."""

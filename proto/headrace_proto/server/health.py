@@ -1,4 +1,4 @@
-"""Standard health: the services that are asked for, and what answers."""
+"""Standard health: the names of the services, and their servicer."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from headrace_proto.pure.host_shares import HostShares, host_of
 _Turns: TypeAlias = deque["asyncio.Future[None]"]
 
 READS = 64
-"""Messages that are read at once, by all clients of a server."""
+"""Maximum messages that a server reads at once."""
 
 READ_SECONDS = 30.0
 """Seconds that a message may take to arrive once its turn has come."""
@@ -49,7 +49,7 @@ class Intake:
         self._waiting: OrderedDict[str, OrderedDict[str, _Turns]] = OrderedDict()
 
     async def read(self, peer: str, messages: AsyncIterator[bytes]) -> bytes:
-        """The first message.
+        """Return the first message, once its turn has come.
 
         Args:
             peer: the connection's other end, as gRPC names it.
@@ -70,7 +70,7 @@ class Intake:
         raise NoMessage("no message came, or one that was too large")
 
     async def _turn(self, peer: str) -> None:
-        """Wait until one more of the connection's messages may be read; that is then taken."""
+        """Wait until one more message of the connection may be read, and count it."""
         host = host_of(peer)
         if peer not in self._waiting.get(host, ()) and self.shares.has_room(peer):
             self.shares.take(peer)
@@ -86,14 +86,14 @@ class Intake:
             raise
 
     def _wake(self) -> None:
-        """Let those read for whom there is room now: a message of each host, then the next of each."""
+        """Wake waiting reads within the limits: one of each host, then the next of each."""
         woken = True
         while woken:
             hosts = list(islice(self._waiting, self._most + 1))  # Of so many one has nothing, and so a share left.
             woken = sum(map(self._wake_one, hosts)) > 0
 
     def _wake_one(self, host: str) -> bool:
-        """Let one message of a host be read, of the connection whose turn it is; whether there was room for one."""
+        """Wake one read of a host, of the connection whose turn it is. Return True if one was within the limits."""
         connections = self._waiting[host]
         woken = False
         for peer in list(islice(connections, self._most + 1)):
@@ -115,6 +115,6 @@ class Intake:
 
 
 def _drop_left(turns: _Turns) -> None:
-    """Forget those who wait no more at the front."""
+    """Drop cancelled reads from the front of the queue."""
     while turns and turns[0].done():
         turns.popleft()

@@ -1,6 +1,6 @@
 """Rows of a session's step batches, which are columns on the wire: taken apart, and put together again.
 
-Every token of every request passes here, so there are few Python operations a row.
+Hot path: every token of every request passes here, so keep the Python operations per row few.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The seam between the client and whatever carries its messages: gRPC, or an engine in the same process."""
+"""The interface between the client and its transports: gRPC, or an engine in the same process."""
 
 from __future__ import annotations
 
