@@ -1,4 +1,4 @@
-"""What a model is given by its engine."""
+"""What an engine provides to its models."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What all models of an engine share. `changed` is called whenever the view of one changes."""
+class ModelContext:
+    """Resources that all models of an engine share. `changed` is called whenever the view of a model changes."""
 
     options: EngineOptions
     launcher: CoreLauncher

@@ -1,4 +1,4 @@
-"""The front half's end of a core: starting it, talking to it, and noticing its death."""
+"""The front half's end of a core: starts it, talks to it, and detects its death."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from headrace_engine.model_types import ModelProgress
 
 
 class CoreClient:
-    """The cores of one model, one at a time.
+    """The cores of one model, one at a time. It owns the current core's link: no other object sends to it or closes it.
 
     Args:
-        outputs: receives what the steps produce.
+        outputs: receives the results of steps.
         report: called with the progress of loading.
-        ended: called once with the reason when a core that was launched ends without having been asked to.
-        ping_limit: seconds after which a core that is ready and makes no progress is killed.
-        sleep: waits between two looks for answers.
+        ended: called once with the reason when a running core ends unexpectedly.
+        ping_limit: seconds without progress after which a ready core is killed.
+        sleep: waits between two checks for answers.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class CoreClient:
         self._heartbeat = Heartbeat(ping_limit, self.send, self._silent, sleep)
 
     async def launch(self, plan: CorePlan) -> CoreReady:
-        """Start a core and wait until it is warm. The core before it was closed.
+        """Start a core and wait until it is warm. The previous core must be closed.
 
         Raises:
-            HeadraceError: why it could not start.
+            HeadraceError: it could not start.
         """
         self._death = None
         self._launched = False
@@ -71,17 +71,17 @@ class CoreClient:
         return ready
 
     def send(self, message: AddSequence | EndSequence | Ping) -> None:
-        """Tell the core, if there is one."""
+        """Send a message to the core, if there is one."""
         if self._link is not None:
             self._link.send(message)
 
     async def close(self) -> None:
-        """End the core and wait until it is gone. A caller that is cut leaves the work going."""
+        """End the core and wait until it is gone. Cancelling the caller does not cancel the work."""
         self._ready = None
         self._heartbeat.stop()
         if self._link is not None:
             if not self._launched:
-                self._link.kill()  # While it loads and warms up it hears nothing, and there is nothing to lose.
+                self._link.kill()  # It reads no commands while it loads, and has no work to lose.
             self._closing = asyncio.create_task(self._link.close())
             self._link = None
         if self._closing is not None:
@@ -101,7 +101,7 @@ class CoreClient:
 
     def _step(self, message: StepBegun | StepOutput) -> None:
         if self._link is None:
-            return  # What a core computes while it is closed is nobody's any more.
+            return  # The core is being closed: its sequences have ended or wait for the next core.
         if isinstance(message, StepBegun):
             self._outputs.begin_step(message)
         else:
@@ -129,7 +129,7 @@ class CoreClient:
         self._end(Internal(f"the core made no progress for {limit} and {became}; {advice}"))
 
     def _end(self, error: HeadraceError) -> None:
-        """A core that was not asked to has ended; its first word about that counts."""
+        """Handle the unexpected end of a core; the first reported reason counts."""
         self._heartbeat.stop()
         starting, self._ready = self._ready, None
         if starting is None or starting.cancelled():

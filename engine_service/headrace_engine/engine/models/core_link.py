@@ -1,4 +1,4 @@
-"""How the front half reaches a core: it is given a launcher, and knows not whether a process or a thread answers."""
+"""The interface between the front half and a core, which may be a process or a thread."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from headrace_engine.messages import CoreMessage
 
 
 class CoreLink(Protocol):
-    """One core that was launched. Used on the event loop's thread."""
+    """A launched core. Used on the event loop's thread alone."""
 
     def send(self, message: CoreCommand) -> None:
-        """Hand over a command without blocking. What is sent to a core that is gone is dropped: `lost` tells of it."""
+        """Send a command without blocking. Commands to a core that is gone are dropped: `lost` reports that."""
 
     def kill(self) -> str:
-        """End the core now: it answers no more. `lost` tells when it is gone.
+        """End the core now; none of its messages is received from here on. `lost` is called when it is gone.
 
-        A thread cannot be killed: it ends when what it is doing does, at the latest with its step, and nothing that it
-        says meanwhile is received.
+        A thread cannot be killed: it ends with its current operation, at the latest with its step.
 
         Returns:
-            What became of it, in words that follow "the core".
+            What became of it, as a phrase that follows "the core".
         """
 
     async def close(self) -> None:
-        """Have the core free everything and end, and return when it has. A process that does not is killed.
+        """Have the core free everything and end, and wait for that. A process that does not end is killed.
 
-        After this was called `lost` is not called any more; after it returned, `receive` is not either.
+        `lost` is not called after this call, `receive` not after its return.
         """
 
 
@@ -39,8 +38,8 @@ class CoreLauncher(Protocol):
         """Start a core with a plan.
 
         Args:
-            plan: what the core is to load; it answers with ModelProgress, then CoreReady or CoreFailed.
+            plan: the model to load; the core answers with ModelProgress, then CoreReady or CoreFailed.
             receive: called with each message, in order, on this event loop's thread.
-            lost: called once, on this event loop's thread, with the reason in words, when the core ended without
-                having been asked to: after a CoreFailed too, and after the last message.
+            lost: called once, on this event loop's thread, with the reason, when the core ended unexpectedly:
+                after the last message, also after a CoreFailed.
         """

@@ -1,4 +1,4 @@
-"""Notices a core that is there and gets no further."""
+"""Detects a core that is alive but makes no progress."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from headrace_engine.commands import Ping
 Sleep = Callable[[float], Awaitable[None]]
 """Waits for some seconds."""
 
-_LOOKS = 10
-"""Looks within the limit."""
+_CHECKS = 10
+"""Number of checks within the limit."""
 
 
 class Heartbeat:
-    """Pings one core at a time, and tells once when it has made no progress for too long.
+    """Pings one core at a time, and reports once when it has made no progress for too long.
 
-    A core answers between two steps, and inside a long one with how far it is: who is slow is not dead. Looks are
-    counted rather than time: where this process stood still itself, the core is given its whole limit again.
+    A core answers between two steps, and with its progress inside a long one, so a slow core is not taken for dead.
+    Checks are counted instead of time: when this process itself was suspended, the core gets the whole limit again.
 
     Args:
         limit: seconds without progress.
-        send: gives a ping to the core.
-        silent: called when the limit is over.
-        sleep: waits between two looks.
+        send: sends a ping to the core.
+        silent: called when the limit has passed.
+        sleep: waits between two checks.
     """
 
     def __init__(
@@ -41,37 +41,37 @@ class Heartbeat:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """A core is ready: begin to ask it."""
+        """Begin to ping a core that is ready."""
         self.stop()
         self._answered, self._progress, self._advanced = self._asked, None, False
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop pinging."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     def answer(self, number: int, progress: int | None = None) -> None:
-        """The core answered the ping of this number.
+        """Record the core's answer to the ping of this number.
 
         Args:
-            progress: inside a step, what was done so far; None: it is between two steps.
+            progress: progress within a step; None: the core is between two steps.
         """
         if number <= self._answered:
-            return  # Of the core before.
+            return  # An answer of the previous core.
         self._answered = number
         self._advanced |= progress is None or progress != self._progress
         self._progress = progress
 
     async def _run(self) -> None:
-        looks = 0
-        while looks < _LOOKS:
+        checks = 0
+        while checks < _CHECKS:
             if self._answered == self._asked:
                 self._asked += 1
                 self._send(Ping(self._asked))
-            await self._sleep(self.limit / _LOOKS)
-            looks = 0 if self._advanced else looks + 1
+            await self._sleep(self.limit / _CHECKS)
+            checks = 0 if self._advanced else checks + 1
             self._advanced = False
         self._task = None
         self._silent()

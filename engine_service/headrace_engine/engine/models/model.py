@@ -11,7 +11,7 @@ from headrace_proto.pure.faults import is_fault
 from headrace_engine.commands import AddSequence, EndSequence
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.runtime import core_plan, ready_effective
-from headrace_engine.engine.models.context import Surroundings
+from headrace_engine.engine.models.context import ModelContext
 from headrace_engine.engine.models.core_client import CoreClient
 from headrace_engine.engine.models.outputs import Outputs
 from headrace_engine.engine.models.prepare import Prepared, prepare
@@ -24,61 +24,61 @@ from headrace_engine.errors import HeadraceError, Internal, in_words, quoted
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 
-_ON_THE_WAY = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING)
+_BEFORE_RUNNING = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING)
 
 
 class Model:
-    """A name, a config, and a state. The verbs move the state; each joins itself where it is in progress already."""
+    """A name, a config, and a state, which the verbs change; a verb that is in progress already is joined."""
 
-    def __init__(self, config: RuntimeConfig, surroundings: Surroundings, history: StepHistory) -> None:
+    def __init__(self, config: RuntimeConfig, context: ModelContext, history: StepHistory) -> None:
         self.config = config
         self.state = ModelState.INSTALLING
         self.wanted = ModelState.INITIAL
         self.failure: HeadraceError | None = None
         self.prepared: Prepared | None = None
         self.effective = EffectiveConfig(config)
-        self.outputs = Outputs(surroundings.clock, history)
-        self._around = surroundings
-        limit = surroundings.options.core_ping_limit
+        self.outputs = Outputs(context.clock, history)
+        self._context = context
+        limit = context.options.core_ping_limit
         self._core = CoreClient(
-            surroundings.launcher, self.outputs, self._report, lambda loss: self._recovery.begin(loss), limit
+            context.launcher, self.outputs, self._report, lambda loss: self._recovery.begin(loss), limit
         )
         calls = self._launch, self._core_changed, self._core_given_up
-        self._recovery = Recovery(self._core, self.outputs, surroundings.clock, *calls)
+        self._recovery = Recovery(self._core, self.outputs, context.clock, *calls)
         self._progress: ModelProgress | None = None
-        self._state_time = surroundings.clock()
+        self._state_time = context.clock()
         self._verbs = Verbs(lambda: given_up(self.name, self.state))
 
     @property
     def name(self) -> str:
-        """The name that all calls use."""
+        """Name of the model, which all calls use."""
         return self.config.model_name
 
     @property
     def by_operator(self) -> bool:
-        """Its path is the operator's, and need not lie in a model root."""
-        return self._around.options.model_roots is None
+        """True if the operator chose its path, which need not lie in a model root."""
+        return self._context.options.model_roots is None
 
     @property
     def core_epoch(self) -> int:
-        """Starts of a core under its name, from 1; 0 before the first."""
+        """Number of cores started under its name; 0 before the first."""
         return self.outputs.history.cores
 
     @property
     def serving(self) -> bool:
-        """It takes requests now: it is RUNNING, and its core is at work."""
+        """True if it accepts requests: it is RUNNING, and its core is alive."""
         return self.state is ModelState.RUNNING and self._recovery.loss is None
 
     @property
     def coming(self) -> bool:
-        """It is on its way to RUNNING, by a call, by the command line, or because it was RUNNING before a restart."""
-        return self.wanted is ModelState.RUNNING and self.state in _ON_THE_WAY
+        """True if it is on the way to RUNNING: by a call, the command line, or a restore after a restart."""
+        return self.wanted is ModelState.RUNNING and self.state in _BEFORE_RUNNING
 
     def view(self, *, with_effective: bool = True) -> ModelView:
-        """The model as it stands."""
+        """Return the current state of the model."""
         return ModelView(
             model_name=self.name,
-            engine=self._around.options.name,
+            engine=self._context.options.name,
             state=self.state,
             wanted_state=self.wanted,
             state_time=self._state_time,
@@ -91,7 +91,7 @@ class Model:
         )
 
     async def install(self, *, no_wait: bool) -> None:
-        """To INITIAL: check config and files, read the tokenizer.
+        """Go to INITIAL: check config and files, read the tokenizer.
 
         Raises:
             HeadraceError: why it failed.
@@ -100,7 +100,7 @@ class Model:
             await self._do("install", self._install, no_wait)
 
     async def start(self, *, no_wait: bool) -> None:
-        """To RUNNING, from INSTALLING, INITIAL or STOPPED.
+        """Go to RUNNING, from INSTALLING, INITIAL or STOPPED.
 
         Raises:
             FailedPrecondition: the state does not allow it.
@@ -117,7 +117,7 @@ class Model:
         await self._do("start", self._start, no_wait)
 
     async def stop(self, *, no_wait: bool) -> None:
-        """To STOPPED, from STARTING or RUNNING; running requests may end until drain_limit.
+        """Go to STOPPED, from STARTING or RUNNING; running requests have drain_limit seconds to end.
 
         Raises:
             FailedPrecondition: the state does not allow it.
@@ -132,7 +132,7 @@ class Model:
         await self._do("stop", self._stop, no_wait)
 
     def release(self) -> None:
-        """To RELEASED, from any state but STARTING, RUNNING and STOPPING.
+        """Go to RELEASED, from any state except STARTING, RUNNING and STOPPING.
 
         Raises:
             FailedPrecondition: the state does not allow it.
@@ -140,29 +140,29 @@ class Model:
         self._allow("ReleaseModel", ModelState.INSTALLING, ModelState.INITIAL, ModelState.STOPPED, ModelState.FAILED)
         self._verbs.cancel("start", "install")
         self.prepared = None
-        self.failure = None  # This one succeeded.
+        self.failure = None  # The release itself succeeded.
         self.wanted = ModelState.RELEASED
         self._enter(ModelState.RELEASED)
 
     async def close(self) -> None:
-        """End everything at once, and return when the core is gone; for the end of the engine or of the model."""
+        """End all sequences and the core at once, and wait until the core is gone."""
         self._verbs.cancel("start", "install", "stop")
         self._recovery.give_up()
         self.outputs.finish_all(FinishReason.DRAINED)
         await self._core.close()
 
     def add(self, sequence: Sequence, message: AddSequence) -> None:
-        """Give a sequence to the core."""
+        """Send a sequence to the core."""
         self.outputs.add(sequence, message)
         self._core.send(message)
 
     def end(self, sequence: Sequence, reason: FinishReason) -> None:
-        """End a sequence that may still run; its end record is there afterwards."""
+        """End a sequence, if it still runs, and write its end record."""
         if self.outputs.finish(sequence, reason):
             self._core.send(EndSequence(sequence.key))
 
     def end_all(self, reason: FinishReason) -> None:
-        """End every sequence that still runs."""
+        """End all running sequences."""
         for key in self.outputs.finish_all(reason):
             self._core.send(EndSequence(key))
 
@@ -177,7 +177,7 @@ class Model:
             await self._verbs.join(verb)
 
     async def _attempt(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do the work of a verb; where it fails the model is FAILED before the caller is told."""
+        """Run the work of a verb; on failure the model is FAILED before the error reaches the caller."""
         try:
             await work()
         except HeadraceError as error:
@@ -192,7 +192,7 @@ class Model:
 
     async def _install(self) -> None:
         self._report(ModelProgress(ModelPhase.READING))
-        config, options, pools = self.config, self._around.options, self._around.pools
+        config, options, pools = self.config, self._context.options, self._context.pools
         self.prepared = await pools.on_files(config.model_path, prepare, config, options, pools)
         self.effective = self.prepared.effective
         self._enter(ModelState.INITIAL)
@@ -205,9 +205,9 @@ class Model:
         self._enter(ModelState.RUNNING)
 
     async def _launch(self) -> None:
-        """Start a core, and return when it is warm."""
+        """Start a core and wait until it is warm."""
         assert self.prepared is not None, "a model that starts was installed"
-        plan = core_plan(self.config, self.prepared.files, self._around.options)
+        plan = core_plan(self.config, self.prepared.files, self._context.options)
         self.effective = ready_effective(self.effective, plan, await self._core.launch(plan))
 
     async def _stop(self) -> None:
@@ -223,20 +223,20 @@ class Model:
         self._enter(ModelState.STOPPED)
 
     def _core_changed(self) -> None:
-        """A core was lost, or the next one is at work. Until it is, there is a progress, so that callers can tell."""
+        """Publish that a core was lost or replaced. While there is none, the view has a progress."""
         if self.state is ModelState.STOPPING:
             self._report(ModelProgress(ModelPhase.DRAINING))
         else:
             self._report(None if self._recovery.loss is None else ModelProgress(ModelPhase.LOADING))
 
     def _core_given_up(self, error: HeadraceError) -> None:
-        """There will be no other core. A stop in progress goes on, now that nothing runs."""
+        """Fail: no other core will be started. A stop in progress continues."""
         self.outputs.finish_all(FinishReason.ERROR, error.message)
         if self.state is ModelState.RUNNING:
             self.fail(error)
 
     def fail(self, error: HeadraceError) -> None:
-        """To FAILED: nothing is held but the name."""
+        """Go to FAILED and free everything except the name."""
         if self.state is ModelState.FAILED:
             return
         self.failure = error
@@ -247,9 +247,9 @@ class Model:
 
     def _enter(self, state: ModelState, progress: ModelProgress | None = None) -> None:
         self.state = state
-        self._state_time = self._around.clock()
+        self._state_time = self._context.clock()
         self._report(progress)
 
     def _report(self, progress: ModelProgress | None) -> None:
         self._progress = progress
-        self._around.changed(self)
+        self._context.changed(self)

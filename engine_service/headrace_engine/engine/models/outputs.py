@@ -1,4 +1,4 @@
-"""From the steps of a core to the logs of its sequences, and back: ends that the front half decides."""
+"""Distributes the results of a core's steps to the logs of its sequences, and ends sequences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, count, repeat
 
 from headrace_engine.commands import AddSequence
-from headrace_engine.engine.models.waiting_queue import Waiting, WaitingLine
+from headrace_engine.engine.models.waiting_queue import Waiting, WaitingQueue
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes, StepHistory
 from headrace_engine.engine.results.token_details import Top
@@ -18,19 +18,21 @@ from headrace_engine.messages import Ended, PromptPiece, Scheduled, StepBegun, S
 from headrace_engine.result_types import FinishReason, PrefixReuse
 
 _REMEMBERED = 64
-"""Requests whose use of the prefix cache is remembered."""
+"""Number of newest requests whose prefix reuse is remembered."""
 
 
 class Outputs:
-    """The sequences of one model that have not ended, by key. Output for a key that is not here is dropped.
+    """The live sequences of one model, by key. Output for unknown keys is dropped.
+
+    It is the only writer of their logs; readers of requests and sessions only read them.
 
     Args:
-        history: is told of every step.
+        history: records every step.
 
     Attributes:
-        line: those that were in no step yet.
-        mean_duration: seconds from arrival to end, mean of the newest requests.
-        mean_service: seconds from the first step to the end, mean of the newest requests; None before the first end.
+        queue: sequences that have not been in a step yet.
+        mean_duration: mean seconds from arrival to end, of the newest requests.
+        mean_service: mean seconds from the first step to the end, of the newest requests; None before the first end.
     """
 
     def __init__(self, clock: Clock, history: StepHistory) -> None:
@@ -38,7 +40,7 @@ class Outputs:
         self._live: dict[int, Sequence] = {}
         self._keys = count(1)
         self._commands: dict[Sequence, AddSequence] = {}
-        self.line = self._waiting = WaitingLine()
+        self.queue = self._waiting = WaitingQueue()
         self._reused: deque[float] = deque(maxlen=_REMEMBERED)
         self._in_step: list[int] = []
         self._idle = asyncio.Event()
@@ -49,59 +51,59 @@ class Outputs:
 
     @property
     def live(self) -> int:
-        """Sequences that have not ended."""
+        """Number of sequences that have not ended."""
         return len(self._live)
 
     @property
     def waiting(self) -> int:
-        """Sequences that were in no step yet."""
+        """Number of sequences that have not been in a step yet."""
         return len(self._waiting)
 
     @property
     def tokens_to_prefill(self) -> int:
-        """Prompt tokens of sequences without a token, less what the cache gave, or the first of a request will give."""
+        """Number of prompt tokens still to compute, without those from the prefix cache or shared in a request."""
         live = ((each.times, is_first(self._commands[each])) for each in self._live.values())
         found = (times for times, first in live if times.first_token is None and (first or times.scheduled is not None))
         return sum(times.prompt_length - (times.cached_length or 0) for times in found)
 
     @property
     def best_reuse(self) -> float:
-        """The largest share of its prompt that one of the newest requests found in the prefix cache."""
+        """Largest share of its prompt that one of the newest requests found in the prefix cache."""
         return max(self._reused, default=0.0)
 
     def ahead_of(self, priority: int) -> int:
-        """Waiting sequences that are served before one of this priority that arrives now."""
+        """Return the number of waiting sequences that are served before a new one of this priority."""
         return self._waiting.ahead_of(priority)
 
     def commands_waiting(self) -> Iterator[AddSequence]:
-        """What made the core compute each sequence that was in no step yet."""
+        """Return the command of each sequence that has not been in a step yet."""
         return (self._commands[self._live[key]] for key in self._waiting)
 
     def new_key(self) -> int:
-        """A key for a sequence, never used before for this model."""
+        """Return a new key for a sequence, unique for this model."""
         return next(self._keys)
 
     def all(self) -> list[Sequence]:
-        """The sequences, in order of arrival."""
+        """Return all live sequences, in order of arrival."""
         return list(self._live.values())
 
     def in_step(self) -> list[Sequence]:
-        """Those in the step that the core began last."""
+        """Return the live sequences of the latest step."""
         return [self._live[key] for key in self._in_step if key in self._live]
 
     def command(self, sequence: Sequence) -> AddSequence:
-        """What made the first core compute a sequence that has not ended."""
+        """Return the command that started a live sequence."""
         return self._commands[sequence]
 
     def add(self, sequence: Sequence, command: AddSequence) -> None:
-        """Expect output for a sequence that a core is told to compute."""
+        """Register a sequence before its command is sent to the core."""
         self._live[sequence.key] = sequence
         self._commands[sequence] = command
         self._waiting.add(sequence.key, _waiting(command))
         self._idle.clear()
 
-    def put_back(self, sequences: Iterable[Sequence]) -> None:
-        """These wait again, under new keys: output for the old ones is dropped, and computed anew."""
+    def requeue(self, sequences: Iterable[Sequence]) -> None:
+        """Let sequences wait again, under new keys: output for the old keys is dropped, and computed again."""
         for sequence in sequences:
             self._waiting.discard(sequence.key)
             sequence.key = self.new_key()
@@ -109,14 +111,14 @@ class Outputs:
         self._live = {sequence.key: sequence for sequence in self._live.values()}
 
     def begin_step(self, step: StepBegun) -> None:
-        """The core computes for these sequences from now on."""
+        """Record the sequences of the step that the core began."""
         self._in_step = step.keys
 
     def process(self, output: StepOutput) -> list[int]:
-        """Bring what a step produced into the logs, and wake their readers once.
+        """Append the results of a step to the logs, and wake each log's readers once.
 
         Returns:
-            Keys of sequences that a stop ended here, and that the core may still compute.
+            Keys of sequences that a stop ended here and that the core may still compute.
         """
         now = self._clock()
         for scheduled in output.scheduled:
@@ -125,7 +127,7 @@ class Outputs:
             if key in self._live:
                 self._live[key].times.preemptions += 1
         if output.prompts:
-            self._tell_prompts(output.prompts)
+            self._add_prompt_logprobs(output.prompts)
         touched = self._append(output, now)
         self.history.add(output, len(output.keys) - len(touched))
         stopped = [sequence.key for sequence in touched if sequence.log.end is not None]
@@ -136,7 +138,7 @@ class Outputs:
         return stopped
 
     def finish(self, sequence: Sequence, reason: FinishReason, error: str = "") -> bool:
-        """End a sequence for a reason of our own. False: it had ended before."""
+        """End a sequence for a reason of the front half. False: it had ended before."""
         if self._live.pop(sequence.key, None) is None:
             return False
         del self._commands[sequence]
@@ -148,7 +150,7 @@ class Outputs:
         return True
 
     def finish_all(self, reason: FinishReason, error: str = "") -> list[int]:
-        """End every sequence that is left; returns their keys."""
+        """End all live sequences and return their keys."""
         keys = list(self._live)
         for sequence in self.all():
             self.finish(sequence, reason, error)
@@ -168,7 +170,7 @@ class Outputs:
     def _scheduled(self, scheduled: Scheduled, began: float) -> None:
         self._waiting.discard(scheduled.key)
         sequence = self._live.get(scheduled.key)
-        if sequence is None or sequence.times.scheduled is not None:  # A core before this one had begun it.
+        if sequence is None or sequence.times.scheduled is not None:  # A previous core had begun it.
             return
         sequence.times.scheduled = max(sequence.times.arrival, began)
         sequence.times.cached_length = scheduled.cached_tokens
@@ -177,7 +179,7 @@ class Outputs:
         sequence.log.contents.prefix = PrefixReuse(from_pool, scheduled.host_tokens)
         sequence.log.wake()
 
-    def _tell_prompts(self, pieces: Iterable[PromptPiece]) -> None:
+    def _add_prompt_logprobs(self, pieces: Iterable[PromptPiece]) -> None:
         for piece in pieces:
             sequence = self._live.get(piece.key)
             if sequence is not None and sequence.prompt is not None:
@@ -195,7 +197,7 @@ class Outputs:
             sequence.log.append(token_id, sequence.decoder.push(token_id), logprob, top, vectors)
             sequence.times.token(now)
             touched.append(sequence)
-            if sequence.decoder.stop is not None:  # What came beyond it finds no sequence any more.
+            if sequence.decoder.stop is not None:  # Tokens beyond the stop are dropped: the key is gone.
                 self.finish(sequence, FinishReason.STOP_WORD)
         return touched
 
@@ -210,12 +212,12 @@ def _waiting(command: AddSequence) -> Waiting:
 
 
 def is_first(command: AddSequence) -> bool:
-    """Whether a sequence is the first of its request, whose prompt the others find computed."""
+    """True if a sequence is the first of its request, whose prompt the others share."""
     return command.group in (0, command.key)
 
 
 def _tops(output: StepOutput) -> Iterable[Top | None]:
-    """The most likely ids of each row that asked for them."""
+    """Return the top ids and logprobs of each row; None where none were requested."""
     if not output.top_counts:
         return repeat(None, len(output.keys))
     ends = accumulate(output.top_counts)

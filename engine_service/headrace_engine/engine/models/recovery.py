@@ -1,4 +1,4 @@
-"""After the loss of a core: how often that may be, who may have caused it, and who goes to the next core when."""
+"""Recovery after the loss of a core: limits restarts, isolates suspects, and resumes sequences."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from headrace_engine.model_types import CoreLoss
 from headrace_engine.result_types import FinishReason
 
 MAX_CRASHES = 5
-"""Crashes within CRASH_WINDOW after which a core is started again; not after the next one."""
+"""Maximum number of crashes within CRASH_WINDOW; after one more the model fails."""
 
 CRASH_WINDOW = 600.0
-"""Seconds that crashes are remembered."""
+"""Seconds for which a crash counts."""
 
 PROOF = 2
-"""Tokens that clear a suspect: one of a step that computes all ids anew, one of a step for a single id."""
+"""Tokens that clear a suspect: one of a step that recomputes its prompt, one of a decode step."""
 
 
 class Recovery:
-    """Replaces a lost core, and hands its sequences to the next one, those that may have caused the loss one by one.
+    """Replaces a lost core and resumes its sequences on the next one, suspects one by one.
 
-    Whoever was in the step that ended the core is a suspect. A suspect is alone in the new core until it has gone on,
-    and steps aside for the next one. So a request that brings a core down a second time does so alone, and is ended.
+    The sequences of the step that ended the core are suspects. Each suspect runs alone on the new core until it has
+    made progress, and is preempted for the next one. So a sequence that crashes a core again does so alone, and ends
+    with an error. The logs belong to the front half and outlive the core, so a sequence resumes where its log ends.
 
     Args:
-        launch: starts a core with the plan of the one before, and returns when it is warm.
-        changed: is called when a core was lost, and when its successor is at work.
-        given_up: is called when there will be no successor, with why.
+        launch: starts a core with the same plan and waits until it is warm.
+        changed: called when a core was lost, and when its successor is ready.
+        given_up: called with the reason when no successor will be started.
 
     Attributes:
-        loss: the core that was lost and has no successor at work yet; None: all is well.
+        loss: the lost core, while its successor is not ready; None: there is no loss.
     """
 
     def __init__(
@@ -67,12 +68,12 @@ class Recovery:
         self.loss: CoreLoss | None = None
 
     def begin(self, error: HeadraceError) -> None:
-        """A core that was ready is lost: bring another to its place, unless that happens too often."""
+        """Replace a core that was ready and is lost, unless that happens too often."""
         self._cancel()
         self._replace(error)
 
     def give_up(self) -> None:
-        """No core is needed any more."""
+        """Cancel the recovery: no core is needed any more."""
         self._cancel()
         self._suspects.clear()
         self.loss = None
@@ -95,18 +96,18 @@ class Recovery:
         try:
             await self._core.close()
             await self._launch()
-            await self._hand_over()
+            await self._resume_all()
         except BaseException as error:
             if not is_fault(error):
                 raise
             self._task = None
-            self._judge(error)
+            self._launch_failed(error)
         else:
             self._task = None
             self._changed()
 
-    def _judge(self, error: BaseException) -> None:
-        """A core did not become ready: one that crashed is another loss, one that told why would tell it again."""
+    def _launch_failed(self, error: BaseException) -> None:
+        """Handle a core that did not become ready: retry after a crash, give up after a reported error."""
         if isinstance(error, Internal):
             self._replace(error)
         elif isinstance(error, HeadraceError):
@@ -116,16 +117,16 @@ class Recovery:
             self._given_up(Internal(text))
 
     def _note(self, error: HeadraceError) -> None:
-        """Nothing that the lost core may still say reaches a log from here on.
+        """Record a loss. From here on, no output of the lost core reaches a log.
 
         Raises:
-            Internal: that was one crash too many.
+            Internal: there were more than MAX_CRASHES.
         """
         now = self._clock()
         self.loss = CoreLoss(self._outputs.history.cores, error.message, now)
         for sequence in self._outputs.in_step():
             self._suspect(sequence, error)
-        self._outputs.put_back(self._outputs.all())
+        self._outputs.requeue(self._outputs.all())
         self._crashes.append(now)
         while self._crashes[0] <= now - CRASH_WINDOW:
             self._crashes.popleft()
@@ -133,18 +134,18 @@ class Recovery:
             text = f"the core crashed {len(self._crashes)} times in {CRASH_WINDOW / 60:.0f} minutes"
             raise Internal(f"{text}; the last time: {error.message}")
 
-    async def _hand_over(self) -> None:
-        """Give everything that has not ended to a core that is ready; afterwards all is well."""
+    async def _resume_all(self) -> None:
+        """Resume all live sequences on the new core, suspects first; then the loss is over."""
         last = None
         while self._suspects:
             if last is not None:
-                self._step_aside(last)
+                self._preempt(last)
             last = self._suspects[0]
             await self._try(last)
             self._suspects.remove(last)
         for sequence in self._outputs.all():
             if sequence is not last:
-                self._hand(sequence)
+                self._resume(sequence)
         self.loss = None
 
     def _suspect(self, sequence: Sequence, error: HeadraceError) -> None:
@@ -156,19 +157,19 @@ class Recovery:
         self._suspects.append(sequence)
 
     async def _try(self, sequence: Sequence) -> None:
-        """Let the core compute a sequence alone until it has gone on or ended."""
+        """Run a sequence alone until it has made progress or ended."""
         if sequence.log.end is None:
-            self._hand(sequence)
+            self._resume(sequence)
             with suppress(NotFound):  # It was released.
                 await sequence.log.wait(len(sequence.log) + PROOF - 1)
 
-    def _step_aside(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: Sequence) -> None:
         if sequence.log.end is None:
             self._core.send(EndSequence(sequence.key))
-            self._outputs.put_back([sequence])
+            self._outputs.requeue([sequence])
 
-    def _hand(self, sequence: Sequence) -> None:
-        """Let the core go on where the log ends."""
+    def _resume(self, sequence: Sequence) -> None:
+        """Have the core continue a sequence where its log ends."""
         command = self._outputs.command(sequence)
         generated = (*command.generated, *sequence.log.ids)
         scored = 0 if sequence.prompt is None else sequence.prompt.position

@@ -1,4 +1,4 @@
-"""All models of one engine, by name, and what is kept of them over restarts."""
+"""All models of one engine, by name, and their persistence over restarts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace_engine.engine.config.hubs import check_hub
 from headrace_engine.engine.config.model_paths import check_path, resolve_roots
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.config.runtime import check_config
-from headrace_engine.engine.models.context import Surroundings
+from headrace_engine.engine.models.context import ModelContext
 from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.engine.models.kept_models import KeptModels, Replaced
 from headrace_engine.engine.models.model import Model
@@ -27,12 +27,12 @@ from headrace_engine.model_types import ModelDescription, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 
 RELEASE_MEMORY = 600.0
-"""Seconds for which releasing a model again succeeds, unless its name is taken again."""
+"""Seconds for which a repeated release succeeds, unless the name is in use again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Release:
-    """A release: what it answers, what it waits for, and when it was."""
+    """A release: its answer, the task that frees the model, and its time."""
 
     view: ModelView
     leaving: asyncio.Task[None]
@@ -40,13 +40,13 @@ class _Release:
 
 
 class ModelRegistry:
-    """Models by name. A name is taken from InstallModel until ReleaseModel."""
+    """Models by name. A name is in use from InstallModel until ReleaseModel."""
 
     def __init__(self, options: EngineOptions, launcher: CoreLauncher, pools: WorkPools, clock: Clock) -> None:
         self._options = options
         self._pools = pools
-        self._surroundings = Surroundings(options, launcher, pools, clock, self._changed)
-        self._operators = replace(self._surroundings, options=replace(options, model_roots=None, hubs=None))
+        self._context = ModelContext(options, launcher, pools, clock, self._changed)
+        self._operator_context = replace(self._context, options=replace(options, model_roots=None, hubs=None))
         self._declared: dict[str, RuntimeConfig] = {}
         resolve_roots(options)
         self._models: dict[str, Model] = {}
@@ -58,11 +58,11 @@ class ModelRegistry:
         self._clock = clock
 
     def all(self) -> list[Model]:
-        """All models, by name."""
+        """Return all models, sorted by name."""
         return [self._models[name] for name in sorted(self._models)]
 
     def get(self, model_name: str) -> Model:
-        """A model.
+        """Return a model.
 
         Raises:
             NotFound: UNKNOWN_MODEL.
@@ -75,7 +75,7 @@ class ModelRegistry:
         return model
 
     def prepared(self, model_name: str) -> Prepared:
-        """What was read of an installed model.
+        """Return the files, tokenizer and defaults of an installed model.
 
         Raises:
             NotFound: UNKNOWN_MODEL.
@@ -91,16 +91,16 @@ class ModelRegistry:
         return model.prepared
 
     async def install(self, config: RuntimeConfig, *, no_wait: bool) -> ModelView:
-        """A new model, or the one that has this very config.
+        """Install a model, or join the install of the same config.
 
         Raises:
-            InvalidArgument, BadModel: what is wrong.
+            InvalidArgument, BadModel: the config or the files are wrong.
             AlreadyExists: the name has another config.
         """
         check_config(config, self._options.backend)
         model = self._models.get(config.model_name)
         if model is None or model.config != config:
-            options = self._around(config).options
+            options = self._context_of(config).options
             check_path(config.model_path, options)
             check_hub(config.hub, options)
         if model is None or model.state is ModelState.FAILED:
@@ -112,17 +112,17 @@ class ModelRegistry:
         return await self._after(model, model.install(no_wait=no_wait))
 
     async def start(self, model_name: str, *, no_wait: bool) -> ModelView:
-        """To RUNNING."""
+        """Start a model, to RUNNING."""
         model = self.get(model_name)
         return await self._after(model, model.start(no_wait=no_wait))
 
     async def stop(self, model_name: str, *, no_wait: bool) -> ModelView:
-        """To STOPPED."""
+        """Stop a model, to STOPPED."""
         model = self.get(model_name)
         return await self._after(model, model.stop(no_wait=no_wait))
 
     async def release(self, model_name: str, *, no_wait: bool) -> ModelView:
-        """The name is free again. A repeated call joins this one, or finds it done for RELEASE_MEMORY."""
+        """Release a model and its name. A repeated call returns the same answer for RELEASE_MEMORY."""
         self._forget_releases()
         release = self._releases.get(model_name) or self._release(model_name)
         await self._kept.saved()
@@ -131,7 +131,7 @@ class ModelRegistry:
         return release.view
 
     async def _after(self, model: Model, verb: Awaitable[None]) -> ModelView:
-        """The view after a verb, once what it changed is on disk, as it is where it failed."""
+        """Await a verb, and its change on disk even if it failed; return the view."""
         try:
             await verb
         finally:
@@ -139,7 +139,7 @@ class ModelRegistry:
         return model.view()
 
     def watch(self, model_name: str) -> AsyncGenerator[ModelView, None]:
-        """Views as they change.
+        """Yield views as they change.
 
         Raises:
             NotFound: UNKNOWN_MODEL, at the call.
@@ -149,7 +149,7 @@ class ModelRegistry:
         return self._watchers.watch(model_name, lambda: self._views(model_name))
 
     async def inspect(self, config: RuntimeConfig) -> ModelDescription:
-        """What lies at a path."""
+        """Describe the model at a path."""
         if not config.model_path:
             raise InvalidArgument.field("model_path", "is not set: give a directory, file or hub name")
         check_path(config.model_path, self._options, "model_path")
@@ -157,22 +157,22 @@ class ModelRegistry:
         return await self._pools.on_files(config.model_path, describe, config, self._options)
 
     async def restore(self, declared: Sequence[RuntimeConfig]) -> list[Replaced]:
-        """Install and start again what was kept; it goes on in the background, failures are in the models' states.
+        """Restore the kept models in the background; failures are in the models' states.
 
         Args:
-            declared: configs that will be installed next. What was kept under their names with another config is not
-                returned to, and is forgotten once the new one could be read.
+            declared: configs that the caller installs next. Kept models of the same name with other
+                configs are not restored, and are forgotten once the new one has been read.
 
         Returns:
-            The kept models that declared ones replace.
+            The kept models that declared configs replace.
 
         Raises:
-            InvalidArgument, BadModel: what is wrong with a declared config, before anything is done.
-            FailedPrecondition: what was kept cannot be read, or another engine uses it.
+            InvalidArgument, BadModel: a declared config is wrong; raised before any change.
+            FailedPrecondition: the kept models cannot be read, or another engine uses the folder.
         """
         self._declared = {config.model_name: config for config in declared}
         for config in declared:
-            await self._pools.on_files(config.model_path, check_model, config, self._operators.options)
+            await self._pools.on_files(config.model_path, check_model, config, self._operator_context.options)
         kept, replaced = self._kept.open(declared)
         for saved in kept:
             model = self._new(saved.config, by_operator=saved.by_operator)
@@ -185,10 +185,10 @@ class ModelRegistry:
         return replaced
 
     async def drain(self, limit: float) -> None:
-        """Let requests end for at most `limit` seconds, then end them with DRAINED."""
+        """Let requests run for at most `limit` seconds, then end them with DRAINED."""
         models = self.all()
         try:
-            # Not wait_for: where a second signal cuts it, asyncio would log that nobody took its outcome.
+            # Not wait_for: cancelled by a second signal, it would make asyncio log an exception never retrieved.
             async with asyncio.timeout(limit):
                 await asyncio.gather(*(model.outputs.wait_idle() for model in models))
         except TimeoutError:
@@ -196,7 +196,7 @@ class ModelRegistry:
                 model.end_all(FinishReason.DRAINED)
 
     async def close(self) -> None:
-        """End every core, and every process that renders chats or checks formats."""
+        """End all cores and side processes."""
         for model in self.all():
             if model.prepared is not None:
                 model.prepared.close()
@@ -206,7 +206,7 @@ class ModelRegistry:
     def _add(self, config: RuntimeConfig) -> Model:
         failed = self._models.get(config.model_name)
         if failed is not None:
-            self._let_go(failed)
+            self._discard(failed)
         model = self._new(config, by_operator=failed is not None and failed.by_operator and failed.config == config)
         self._save()
         return model
@@ -214,20 +214,20 @@ class ModelRegistry:
     def _new(self, config: RuntimeConfig, *, by_operator: bool) -> Model:
         name = config.model_name
         self._releases.pop(name, None)
-        around = self._operators if by_operator else self._around(config)
-        model = self._models[name] = Model(config, around, self._histories[name])
+        context = self._operator_context if by_operator else self._context_of(config)
+        model = self._models[name] = Model(config, context, self._histories[name])
         return model
 
-    def _around(self, config: RuntimeConfig) -> Surroundings:
-        """What a model is given: one that the operator declared may lie anywhere."""
-        return self._operators if self._declared.get(config.model_name) == config else self._surroundings
+    def _context_of(self, config: RuntimeConfig) -> ModelContext:
+        """Return the context of a model: one that the operator declared may lie anywhere."""
+        return self._operator_context if self._declared.get(config.model_name) == config else self._context
 
     def _release(self, model_name: str) -> _Release:
         model = self.get(model_name)
         model.release()
         del self._models[model_name]
         self._save()
-        release = _Release(model.view(), self._let_go(model), self._clock())
+        release = _Release(model.view(), self._discard(model), self._clock())
         self._releases[model_name] = release
         return release
 
@@ -235,8 +235,8 @@ class ModelRegistry:
         horizon = self._clock() - RELEASE_MEMORY
         self._releases = {name: release for name, release in self._releases.items() if release.time >= horizon}
 
-    def _let_go(self, model: Model) -> asyncio.Task[None]:
-        """A model is not ours any more; what it still holds is freed."""
+    def _discard(self, model: Model) -> asyncio.Task[None]:
+        """Free a model that has left the registry. The task belongs to `_leaving`, which `close` awaits."""
         leaving = asyncio.create_task(model.close())
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)

@@ -1,4 +1,4 @@
-"""Refusals for the state that a model is in, with what to wait for or to do, in words for the caller."""
+"""Errors for calls that a model's state does not allow, with advice for the caller."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from headrace_engine.errors import FailedPrecondition, HeadraceError, Unavailabl
 from headrace_engine.model_types import ModelState
 
 COMPUTING = (ModelState.STARTING, ModelState.RUNNING)
-"""What can only be stopped."""
+"""States from which a model can only be stopped."""
 
 
 def wrong_state(
     verb: str, name: str, state: ModelState, failure: HeadraceError | None, allowed: Sequence[ModelState]
 ) -> FailedPrecondition:
-    """A verb that is possible from other states only."""
+    """Return the error for a verb that the state does not allow."""
     text = f"{verb}: model {quoted(name)} is {state}{way_out(state, failure)}"
     if state is not ModelState.FAILED:  # There the way out is all there is to do.
         text += f". The call is possible from {', '.join(allowed)}"
@@ -22,13 +22,13 @@ def wrong_state(
 
 
 def given_up(name: str, state: ModelState) -> FailedPrecondition:
-    """A verb that another call ended before it was done."""
+    """Return the error for a verb that another call cancelled."""
     text = f"model {quoted(name)} is {state}: another call ended this one"
     return FailedPrecondition(text, state=state, metadata={"model_name": name})
 
 
 def why_not_running(state: ModelState, failure: HeadraceError | None) -> str:
-    """What follows "model is FAILED: " and its like: why it takes no requests, and what to wait for or to do."""
+    """Return text to follow "model is FAILED: " and the like: why it accepts no requests, and what to do."""
     if state is ModelState.FAILED:
         return f"{_text(failure)}. {_REPLACE}, then start it (StartModel)"
     if state is ModelState.STOPPING:
@@ -39,13 +39,13 @@ def why_not_running(state: ModelState, failure: HeadraceError | None) -> str:
 
 
 def starting(name: str, state: ModelState) -> Unavailable:
-    """A model that is on its way to RUNNING: whoever waits is served."""
+    """Return the error for a request to a model on its way to RUNNING: a retry will succeed."""
     text = f"model {quoted(name)} is {state}: it takes requests once it is RUNNING. Try again, or watch it (WatchModel)"
     return Unavailable(text, reason="MODEL_STARTING", retry_after=1.0, metadata={"model_name": name})
 
 
 def way_out(state: ModelState, failure: HeadraceError | None) -> str:
-    """What follows "model is FAILED", or another state where there is something to do or to wait for; else ""."""
+    """Return text to follow "model is FAILED" and the like: what to do or wait for; "": nothing."""
     if state is ModelState.FAILED:
         return f": {_text(failure)}. {_REPLACE}"
     if state in COMPUTING:
@@ -58,5 +58,5 @@ _REPLACE = "Install it again, with another config where that helps (InstallModel
 
 
 def _text(failure: HeadraceError | None) -> str:
-    """Why a model failed, without a full stop."""
+    """Return why a model failed, without a full stop."""
     return "it failed" if failure is None else failure.message.removesuffix(".")

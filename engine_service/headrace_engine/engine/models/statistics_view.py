@@ -1,4 +1,4 @@
-"""The statistics of one model, as callers see them."""
+"""Statistics of one model for callers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace_engine.stat_types import EngineStat, PoolStat
 
 
 def engine_stat(model: Model, engine: str, instance_id: str, now: float) -> EngineStat:
-    """Return what a model does now; all figures are 0 unless it is RUNNING or STOPPING."""
+    """Return the current statistics of a model; all figures are 0 unless it is RUNNING or STOPPING."""
     stat = EngineStat(
         model_name=model.name,
         state=model.state,
@@ -50,7 +50,7 @@ def pool_stat(model: Model) -> PoolStat:
 
 
 def kv_tokens(model: Model) -> tuple[int, int]:
-    """Return how many tokens new requests could take, and how many the KV pool holds."""
+    """Return the number of tokens free for new requests, and the capacity of the KV pool in tokens."""
     pool, block_size = pool_stat(model), model.effective.config.block_size or 0
     return (pool.blocks_cached + pool.blocks_free) * block_size, pool.blocks_total * block_size
 

@@ -1,4 +1,4 @@
-"""Sequences that were in no step yet, by what they may claim and by whose they are."""
+"""Counts the sequences that have not been in a step yet, by priority and owner."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class Waiting(NamedTuple):
-    """What counts of a sequence while it waits.
+    """The properties of a waiting sequence that are counted.
 
     Attributes:
-        party: in whose share it is.
-        request: what it has in common with the others of its request, among those of the party.
+        party: the caller in whose fair share it is.
+        request: key that it shares with the other sequences of its request; unique within the party.
     """
 
     priority: int
@@ -22,7 +22,7 @@ class Waiting(NamedTuple):
     request: int = 0
 
 
-class WaitingLine:
+class WaitingQueue:
     """Keys of sequences, counted by priority, by party and by request."""
 
     def __init__(self) -> None:
@@ -39,26 +39,26 @@ class WaitingLine:
 
     @property
     def requests(self) -> int:
-        """Requests with a sequence that waits."""
+        """Number of requests with a waiting sequence."""
         return sum(map(len, self._by_request.values()))
 
     def of(self, party: str) -> int:
-        """Sequences of a party."""
+        """Return the number of waiting sequences of a party."""
         return self._by_party[party]
 
     def requests_of(self, party: str) -> int:
-        """Requests of a party with a sequence that waits."""
+        """Return the number of requests of a party with a waiting sequence."""
         return len(self._by_request.get(party, ()))
 
     def add(self, key: int, waiting: Waiting) -> None:
-        """A sequence waits from now on."""
+        """Add a waiting sequence."""
         self._waiting[key] = waiting
         self._by_priority[waiting.priority] += 1
         self._by_party[waiting.party] += 1
         self._by_request.setdefault(waiting.party, Counter())[waiting.request] += 1
 
     def discard(self, key: int) -> None:
-        """A sequence waits no more, if it did."""
+        """Remove a sequence, if it is waiting."""
         waiting = self._waiting.pop(key, None)
         if waiting is None:
             return
@@ -69,7 +69,7 @@ class WaitingLine:
             del self._by_request[waiting.party]
 
     def ahead_of(self, priority: int) -> int:
-        """How many of them are served before a sequence of this priority that arrives now."""
+        """Return the number of sequences that are served before a new one of this priority."""
         return sum(count for each, count in self._by_priority.items() if each >= priority)
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from headrace_engine.model_types import ModelState, ModelView
 
 INTERVAL = 0.1
-"""Seconds between two deliveries to one watcher: at most ten a second."""
+"""Minimum seconds between two deliveries to one watcher."""
 
 
 class _Watcher:
@@ -19,7 +19,7 @@ class _Watcher:
 
 
 class Watchers:
-    """Everyone who watches models. A watcher that is slow sees every state and loss, and of the progress the newest.
+    """All watchers of models. A slow watcher gets every state and core loss, but only the newest progress.
 
     Args:
         sleep: waits between two deliveries.
@@ -30,7 +30,7 @@ class Watchers:
         self._watchers: set[_Watcher] = set()
 
     def publish(self, view: ModelView) -> None:
-        """A model changed."""
+        """Deliver a changed view to the watchers of its model."""
         for watcher in self._watchers:
             if watcher.model_name not in ("", view.model_name):
                 continue
@@ -43,7 +43,7 @@ class Watchers:
     async def watch(
         self, model_name: str, present: Callable[[], Iterable[ModelView]]
     ) -> AsyncGenerator[ModelView, None]:
-        """First the present views, then the changes; of one model until it is released, of all ("") for ever."""
+        """Yield the present views, then changes: of one model until it is released, of all ("") for ever."""
         watcher = _Watcher(model_name)
         self._watchers.add(watcher)
         try:

@@ -49,7 +49,7 @@ def check_queue(model: Model, arrival: Arrival) -> int:
         InvalidArgument: the request alone is more than a party may have waiting.
     """
     config, outputs = model.effective.config, model.outputs
-    batch, most, line = config.max_batch or 0, config.max_waiting or 0, outputs.line
+    batch, most, line = config.max_batch or 0, config.max_waiting or 0, outputs.queue
     _check_fits(arrival, batch, most)
     slots = max(0, batch - (outputs.live - len(line)))
     free = most - max(0, len(line) + arrival.count - slots)
@@ -73,7 +73,7 @@ def _check_fits(arrival: Arrival, batch: int, most: int) -> None:
 
 
 def _why_full(model: Model, arrival: Arrival, *, full: bool) -> str:
-    line, most = model.outputs.line, model.effective.config.max_waiting or 0
+    line, most = model.outputs.queue, model.effective.config.max_waiting or 0
     text = f"{_counted(len(line), line.requests)} waiting (max_waiting {most})"
     if full:
         return text if arrival.count == 1 else f"{text}, and this one has {arrival.count} sequences"

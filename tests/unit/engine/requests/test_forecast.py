@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.engine.config.generation import Generation
-from headrace_engine.engine.models.waiting_queue import Waiting, WaitingLine
+from headrace_engine.engine.models.waiting_queue import Waiting, WaitingQueue
 from headrace_engine.engine.requests.forecast import Work, forecast, work_of
 from headrace_engine.engine.results.step_times import MEMORY, StepTimes
 from headrace_engine.errors import DeadlineExceeded
@@ -73,9 +73,9 @@ class TestStepTimes:
         assert times.time_of_all(400, 100) == pytest.approx(4 * 1.0)
 
 
-class TestWaitingLine:
+class TestWaitingQueue:
     def test_those_of_the_same_or_a_higher_priority_are_ahead(self) -> None:
-        line = WaitingLine()
+        line = WaitingQueue()
         for key, priority in enumerate([0, 5, -1, 0]):
             line.add(key, Waiting(priority))
         assert [line.ahead_of(priority) for priority in (-5, -1, 0, 1, 5, 6)] == [4, 4, 3, 1, 1, 0]

@@ -95,8 +95,8 @@ async def test_a6_a_share_is_had_again_after_the_end_and_a_core_lost(rig: Rig) -
         rig.core.step(ended={added.key: FinishReason.EOS})
     assert (await fill(rig, "a"))[0] == 6
     outputs = rig.engine._models.get(NAME).outputs
-    outputs.put_back(outputs.all())
-    assert (outputs.line.of("a"), outputs.line.requests_of("a"), outputs.line.requests) == (6, 6, 7)
+    outputs.requeue(outputs.all())
+    assert (outputs.queue.of("a"), outputs.queue.requests_of("a"), outputs.queue.requests) == (6, 6, 7)
 
 
 async def test_a6_what_never_finds_a_place_is_no_matter_of_waiting(rig: Rig) -> None:
