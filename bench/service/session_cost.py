@@ -21,7 +21,7 @@ from headrace_engine.engine.models.outputs import Outputs
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
-from headrace_engine.engine.sessions.session_channels import Place
+from headrace_engine.engine.sessions.session_channels import Attachment
 from headrace_engine.engine.sessions.sessions import Sessions
 from headrace_engine.engine.text.detokenizer import Detokenizer
 from headrace_engine.messages import StepOutput
@@ -80,7 +80,7 @@ async def stages(channels: int, steps: int) -> None:
     session = front.sessions.open()
     session.open(load=False)
     for number in range(channels):
-        session.attach(Place(number + 1, str(number), 0), 0, 1 << 30, "", "attach")
+        session.attach(Attachment(number + 1, str(number), 0), 0, 1 << 30, "", "attach")
     await session.next()
     spent: dict[str, list[float]] = {"logs": [], "session": [], "message": []}
     for _ in range(steps):

@@ -12,7 +12,7 @@ from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.engine.sessions.load import LoadWatch
 from headrace_engine.engine.sessions.session import EngineSession
-from headrace_engine.engine.sessions.session_channels import Place
+from headrace_engine.engine.sessions.session_channels import Attachment
 from headrace_engine.engine.sessions.session_update import ModelLoad, Rows, SessionUpdate
 from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, TokenDetails, TokenTensors, TopLogprobs
@@ -103,7 +103,7 @@ class SessionRig:
         window: int | None = None,
         owner: str = "",
     ) -> None:
-        self.session.attach(Place(channel, handle, index), at, window, owner, "attach[0]")
+        self.session.attach(Attachment(channel, handle, index), at, window, owner, "attach[0]")
 
     def ack(self, position: int, window: int | None = None, *, channel: int = 1) -> None:
         self.session.ack(channel, position, window, "acks[0]")

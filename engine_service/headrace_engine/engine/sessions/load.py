@@ -1,4 +1,4 @@
-"""What models do now, for those who place requests."""
+"""Load of the models, for gateways that place requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace_engine.model_types import ModelState
 
 
 def model_load(model: Model, *, draining: bool) -> ModelLoad:
-    """What a model does now; all figures are 0 unless it is RUNNING or STOPPING."""
+    """Return the load of a model; all figures are 0 unless it is RUNNING or STOPPING."""
     base = ModelLoad(model.name, model.state, draining=draining, core_epoch=model.core_epoch)
     if model.state not in (ModelState.RUNNING, ModelState.STOPPING):
         return base
@@ -33,15 +33,15 @@ def model_load(model: Model, *, draining: bool) -> ModelLoad:
 
 
 def model_loads(models: Iterable[Model], *, draining: bool) -> list[ModelLoad]:
-    """What all models do now."""
+    """Return the load of all models."""
     return [model_load(model, draining=draining) for model in models]
 
 
 class LoadWatch:
-    """The load of all models as it changes. Of a model that is not fetched at once, the newest.
+    """Changes of the load of all models; of each model only the newest is kept until it is taken.
 
     Args:
-        read: the loads now.
+        read: returns the current loads.
     """
 
     def __init__(self, read: Callable[[], Iterable[ModelLoad]]) -> None:
@@ -51,11 +51,11 @@ class LoadWatch:
 
     @property
     def pending(self) -> bool:
-        """Something is to be fetched."""
+        """True if there is a change to take."""
         return bool(self._pending)
 
-    def look(self) -> bool:
-        """Compare with the last look, and answer `pending`. A model that is gone is RELEASED."""
+    def poll(self) -> bool:
+        """Compare with the last poll and return `pending`. A model that is gone is RELEASED."""
         loads = {load.model_name: load for load in self._read()}
         gone = self._known.keys() - loads.keys()
         changed = {name: load for name, load in loads.items() if self._known.get(name) != load}
@@ -64,5 +64,5 @@ class LoadWatch:
         return self.pending
 
     def take(self) -> ModelLoad:
-        """Fetch one; there is one."""
+        """Remove and return the oldest change. There must be one."""
         return self._pending.popitem(last=False)[1]

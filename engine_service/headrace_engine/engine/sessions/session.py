@@ -1,4 +1,4 @@
-"""A session: everything that one client or gateway reads, told step by step."""
+"""A session: everything that one client or gateway reads over one stream."""
 
 from __future__ import annotations
 
@@ -13,30 +13,33 @@ from headrace_proto.pure.used_numbers import UsedNumbers
 
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.sessions.load import LoadWatch
-from headrace_engine.engine.sessions.session_channels import Channel, Place, Refused, Timers, check_attach
+from headrace_engine.engine.sessions.session_channels import Attachment, Channel, Refused, Timers, check_attach
 from headrace_engine.engine.sessions.session_reader import Reader
 from headrace_engine.engine.sessions.session_update import UPDATE_BYTES, SessionUpdate
 from headrace_engine.errors import HeadraceError, ResourceExhausted, Unavailable
 
 CHANNELS_AT_ONCE = 512
-"""Channels of which one update tells: some milliseconds of work, between which others have turns."""
+"""Maximum number of channels in one update: some milliseconds of work, after which other tasks run."""
 
 LOAD_INTERVAL = 0.1
-"""Seconds between two words about load."""
+"""Seconds between two load reports."""
 
 
 class EngineSession:
-    """Channels, and what is new on them.
+    """The channels of a session, and their pending news.
 
-    Logs mark the channels that follow them; one event wakes `next`, which then asks the marked channels for news. So a
-    step costs one wake-up however many tokens it brought, and a session that is drained slowly is told more at a time.
+    Logs mark the channels that follow them; one event wakes `next`, which collects news from the marked channels. So a
+    step costs one wake-up however many tokens it produced, and a slow client gets larger updates instead of a queue.
+
+    The session owns its channels: each is registered with its log and holds one of the shared reader slots,
+    both given back by `detach` or `close`. The logs belong to the requests.
 
     Args:
-        find: the request of a handle and an owner; raises NotFound.
-        load: tells what models do, to sessions that want it.
+        find: returns the request of a handle and an owner; raises NotFound.
+        load: load changes, for sessions that request them.
         closed: called by `close`.
-        shares: what all sessions read.
-        update_bytes: bytes that an update is filled up to.
+        shares: reader slots of all sessions.
+        update_bytes: maximum size of an update, in bytes.
     """
 
     def __init__(
@@ -60,46 +63,46 @@ class EngineSession:
         self._failure: BaseException | None = None
         self._left = self._drained = self._ending = False
         self._heard = timers.time()
-        self._silence_alarm: Any = timers.call_later(PING_TIMEOUT, self._check_silence)
-        self._load_alarm: Any = None
-        self._leave_alarm: Any = None
+        self._silence_timer: Any = timers.call_later(PING_TIMEOUT, self._check_silence)
+        self._load_timer: Any = None
+        self._leave_timer: Any = None
 
-    # What the client says.
+    # Messages of the client.
 
     def open(self, *, load: bool) -> None:
-        """Begin; with or without load figures."""
+        """Begin the session, with or without load reports."""
         self._opening = True
         self._wake.set()
         if load:
             self._watch_load()
 
     def heard(self) -> None:
-        """The client said something."""
+        """Record that a message of the client arrived."""
         self._heard = self._timers.time()
 
-    def attach(self, place: Place, from_position: int, window: int | None, owner: str, path: str) -> None:
-        """Read a sequence from a position on. What is wrong with the handle is told on the channel.
+    def attach(self, attachment: Attachment, from_position: int, window: int | None, owner: str, path: str) -> None:
+        """Read a sequence from a position on. A wrong handle is reported on the channel.
 
         Args:
-            window: tokens beyond the acknowledged position; None: DEFAULT_WINDOW.
-            path: of the attach in its message.
+            window: maximum number of unacknowledged tokens; None: DEFAULT_WINDOW.
+            path: path of the attach in its message.
 
         Raises:
-            InvalidArgument: the channel number is 0 or was used, there are too many, or the handle is none.
+            InvalidArgument: the channel number is 0 or was used, there are too many, or the handle is too long.
         """
-        check_attach(place, path, self._numbers, len(self._channels))
+        check_attach(attachment, path, self._numbers, len(self._channels))
         window = DEFAULT_WINDOW if window is None else window
         channel: Channel
         try:
-            request = self._find(place.handle, owner)
+            request = self._find(attachment.handle, owner)
             self._check_share()
-            channel = Reader(place, request, from_position, window, self._mark, self._timers)
+            channel = Reader(attachment, request, from_position, window, self._mark, self._timers)
         except HeadraceError as error:
-            channel = Refused(place, error)
+            channel = Refused(attachment, error)
         self._add(channel)
 
     def detach(self, number: int) -> None:
-        """Read a channel no more. One that is unknown may have ended just now."""
+        """Stop reading a channel. An unknown one is ignored: it may have just ended."""
         channel = self._channels.pop(number, None)
         if channel is not None:
             channel.close()
@@ -107,67 +110,67 @@ class EngineSession:
             self._shares.give_back(self)
 
     def ack(self, number: int, position: int, window: int | None, path: str) -> None:
-        """A channel was read up to a position. One that is unknown may have ended just now.
+        """Acknowledge a channel up to a position. An unknown one is ignored: it may have just ended.
 
         Raises:
-            InvalidArgument: the position is none that its reader can be at.
+            InvalidArgument: the position was not sent, or is before the last one.
         """
         channel = self._channels.get(number)
         if channel is not None:
             channel.ack(position, window, path)
 
     def ping(self, number: int) -> None:
-        """Answer with this number, whatever else there is to tell. The newest ping stands for those before it."""
+        """Answer a ping in the next update. Only the newest one is answered."""
         self._pong = number
         self._wake.set()
 
     def leave(self) -> None:
-        """The client says nothing more: `next` tells what is there, and then None."""
+        """Handle the client's end of stream: `next` returns what is pending, then None."""
         for channel in self._channels.values():
             channel.close()
         self._left = True
         self._wake.set()
 
-    # What happens to it.
+    # Events in the engine.
 
     def lose(self, number: int, error: HeadraceError) -> None:
-        """What a channel told could not be passed on: it ends with an error, and touches no other."""
+        """End one channel with an error: its data could not be sent."""
         channel = self._channels.get(number)
         if channel is not None:
             self.detach(number)
-            self._add(Refused(channel.place, error))
+            self._add(Refused(channel.attachment, error))
 
     def fail(self, error: BaseException) -> None:
-        """Let `next` raise an error."""
+        """Make `next` raise an error."""
         self._failure = self._failure or error
         self._wake.set()
 
     def drain(self) -> None:
-        """The engine goes away, and no sequence runs any more: `next` tells what is left, and that this was all.
+        """Handle the shutdown of the engine, once no sequence runs: `next` returns what is left and a closing update.
 
-        When the client has left then, or LEAVE_SECONDS has passed, `next` raises Unavailable.
+        When the client has left, or LEAVE_SECONDS have passed, `next` raises Unavailable.
         """
         self._drained = True
         self._wake.set()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Detach all channels and cancel all timers."""
         self.leave()
         self._shares.give_back(self, len(self._channels))
         self._channels.clear()
         self._news.clear()
-        for alarm in (self._silence_alarm, self._load_alarm, self._leave_alarm):
-            if alarm is not None:
-                alarm.cancel()
+        for timer in (self._silence_timer, self._load_timer, self._leave_timer):
+            if timer is not None:
+                timer.cancel()
         self._closed(self)
 
-    # What it tells.
+    # Updates to the client.
 
     async def next(self) -> SessionUpdate | None:
-        """Wait for news, and tell all of it at once as far as one update goes. None: the client left.
+        """Wait for news and return them as one update, as far as they fit. None: the client left.
 
         Raises:
-            InvalidArgument: the client broke the rules of the stream.
+            InvalidArgument: the client violated the protocol.
             Unavailable: the client was silent for too long, or the engine is gone.
         """
         while True:
@@ -189,7 +192,7 @@ class EngineSession:
             raise ResourceExhausted(f"{text}: detach some, or try again later", retry_after=1.0)
 
     def _add(self, channel: Channel) -> None:
-        self._channels[channel.place.channel] = channel
+        self._channels[channel.attachment.channel] = channel
         self._shares.take(self)
         self._mark(channel)
 
@@ -199,13 +202,13 @@ class EngineSession:
 
     def _collect(self) -> SessionUpdate:
         update = SessionUpdate(self._update_bytes)
-        self._tell_own(update)
+        self._add_own(update)
         for _ in range(min(CHANNELS_AT_ONCE, len(self._news))):
             if update.size >= update.limit:
                 break
             channel, _ = self._news.popitem(last=False)
-            if channel.tell(update):
-                self._news[channel] = None  # What did not fit goes behind the others.
+            if channel.write_to(update):
+                self._news[channel] = None  # The rest goes behind the other channels.
                 break
         for failure in update.errors:
             self.detach(failure.channel)
@@ -216,17 +219,17 @@ class EngineSession:
 
     def _end(self, update: SessionUpdate) -> None:
         self._ending = True
-        self._leave_alarm = self._timers.call_later(LEAVE_SECONDS, self.leave)
+        self._leave_timer = self._timers.call_later(LEAVE_SECONDS, self.leave)
         update.close()
 
-    def _tell_own(self, update: SessionUpdate) -> None:
+    def _add_own(self, update: SessionUpdate) -> None:
         if self._opening:
             self._opening = False
             update.open()
         if self._pong is not None:
             update.answer(self._pong)
             self._pong = None
-        while self._load.pending and update.room > 0:
+        while self._load.pending and update.space > 0:
             update.load(self._load.take())
 
     def _check_silence(self) -> None:
@@ -235,9 +238,9 @@ class EngineSession:
             text = f"no message came for {PING_TIMEOUT:g} s, pings are due every {PING_INTERVAL:g} s: open a new one"
             self.fail(Unavailable(text, reason="SESSION_SILENT", retry_after=0.1))
         else:
-            self._silence_alarm = self._timers.call_later(left, self._check_silence)
+            self._silence_timer = self._timers.call_later(left, self._check_silence)
 
     def _watch_load(self) -> None:
-        if self._load.look():
+        if self._load.poll():
             self._wake.set()
-        self._load_alarm = self._timers.call_later(LOAD_INTERVAL, self._watch_load)
+        self._load_timer = self._timers.call_later(LOAD_INTERVAL, self._watch_load)

@@ -1,4 +1,4 @@
-"""The channels of a session, whatever stands behind them."""
+"""The interface of a session's channels, and channels that could not be attached."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from headrace_engine.errors import HeadraceError, InvalidArgument
 
 
 class Timers(Protocol):
-    """What tells the time and calls back. An event loop does."""
+    """A clock with timers, such as an event loop."""
 
     def time(self) -> float:
-        """Seconds that only grow."""
+        """Return monotonic time, in seconds."""
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Any:
-        """Call back after some seconds; what is returned has a `cancel`."""
+        """Call back after `delay` seconds; return a handle with a `cancel` method."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A channel and what it was attached to."""
+class Attachment:
+    """A channel's number, and the sequence it was attached to."""
 
     channel: int
     handle: str
@@ -33,63 +33,63 @@ class Place:
 
 
 class Channel(Protocol):
-    """What a session asks for news."""
+    """A channel of a session."""
 
     @property
-    def place(self) -> Place:
-        """Its number, and what it was attached to."""
+    def attachment(self) -> Attachment:
+        """The channel's number, and the sequence it was attached to."""
 
     @property
     def done(self) -> bool:
-        """Everything was told, and nothing new can come."""
+        """True if everything was sent and nothing new can come."""
 
-    def tell(self, update: SessionUpdate) -> bool:
-        """Add what is new to an update that has room. True: not all of it fitted."""
+    def write_to(self, update: SessionUpdate) -> bool:
+        """Add news to an update that has space left. True: not all of it fitted."""
 
     def ack(self, position: int, window: int | None, path: str) -> None:
-        """Its reader came this far."""
+        """Acknowledge tokens up to a position."""
 
     def close(self) -> None:
-        """Follow what is read no more; what was not told yet still can be."""
+        """Stop following the log; pending news can still be written."""
 
 
 class Refused:
-    """A channel that could not be attached. It says so once."""
+    """A channel that could not be attached. It reports that once."""
 
     done = False
 
-    def __init__(self, place: Place, error: HeadraceError) -> None:
-        self.place = place
+    def __init__(self, attachment: Attachment, error: HeadraceError) -> None:
+        self.attachment = attachment
         self._error = error
 
-    def tell(self, update: SessionUpdate) -> bool:
+    def write_to(self, update: SessionUpdate) -> bool:
         """Add the failure."""
-        update.refuse(HandleError(self.place.channel, self.place.handle, self.place.index, self._error))
+        update.refuse(HandleError(self.attachment.channel, self.attachment.handle, self.attachment.index, self._error))
         return False
 
     def ack(self, position: int, window: int | None, path: str) -> None:
-        """Nothing: its client does not know yet."""
+        """Do nothing: the client has not read the failure yet."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: it follows no log."""
 
 
-def check_attach(place: Place, path: str, numbers: UsedNumbers, channels: int) -> None:
-    """Take the number of a place that is to be attached.
+def check_attach(attachment: Attachment, path: str, numbers: UsedNumbers, channels: int) -> None:
+    """Check an attach, and mark its channel number as used.
 
     Args:
-        path: of the attach in its message.
-        numbers: that the stream has used.
-        channels: that the session has.
+        path: path of the attach in its message.
+        numbers: channel numbers used in this stream.
+        channels: number of channels of the session.
 
     Raises:
-        InvalidArgument: the number is 0 or was used, there are too many channels, or the handle is none.
+        InvalidArgument: the number is 0 or was used, there are too many channels, or the handle is too long.
     """
-    if not numbers.use(place.channel):
-        text = f"= {place.channel} was used before or is 0; allowed: each number from 1 once in a stream"
+    if not numbers.use(attachment.channel):
+        text = f"= {attachment.channel} was used before or is 0; allowed: each number from 1 once in a stream"
         raise InvalidArgument.field(f"{path}.channel", text)
     if channels == MAX_CHANNELS:
         raise InvalidArgument.field(path, f"exceeds the limit of {MAX_CHANNELS} channels in one session")
-    length = len(place.handle.encode())
+    length = len(attachment.handle.encode())
     if length > MAX_HANDLE_BYTES:
         raise InvalidArgument.field(f"{path}.handle", f"has {length} bytes; allowed: {MAX_HANDLE_BYTES}")

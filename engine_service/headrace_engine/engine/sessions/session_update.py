@@ -1,4 +1,4 @@
-"""What a session tells at once, as plain data: one update becomes one message."""
+"""One update of a session, as plain data; it becomes one message."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from headrace_engine.model_types import ModelState
 from headrace_engine.result_types import EndRecord, GenerateStatus, PrefixReuse, TokenDetails
 
 UPDATE_BYTES = 960 * 1024
-"""Bytes that an update is filled up to. The largest single fact fits into what is left up to 1 MiB."""
+"""Maximum size of an update, in bytes. The largest single entry fits into the rest up to 1 MiB."""
 
 ROW_BYTES = 64
-"""Bytes of a row beside its tokens, at most."""
+"""Maximum size of a row without its tokens, in bytes."""
 
 _FACT_BYTES = 64
 _END_BYTES = 512
@@ -21,12 +21,12 @@ _ERROR_BYTES = 8192
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A channel reads its sequence now.
+    """A channel was attached to its sequence.
 
     Attributes:
-        position: of the next token that comes.
-        checksum: CRC-32 over all ids before it.
-        status: the sequence's own.
+        position: position of the next token.
+        checksum: CRC-32 of all ids before it.
+        status: status of the sequence.
     """
 
     channel: int
@@ -39,7 +39,7 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class StatusChange:
-    """A sequence's own status changed, or its cache use became known; never a terminal status."""
+    """The status of a sequence changed, or its prefix reuse became known; never a terminal status."""
 
     channel: int
     status: GenerateStatus
@@ -48,7 +48,7 @@ class StatusChange:
 
 @dataclass(frozen=True, slots=True)
 class SequenceEnd:
-    """A sequence ended; tokens before its end may still have to wait for a window."""
+    """A sequence ended; tokens before its end may still wait for the window."""
 
     channel: int
     end: EndRecord
@@ -56,7 +56,7 @@ class SequenceEnd:
 
 @dataclass(frozen=True, slots=True)
 class HandleError:
-    """A channel reads nothing, or nothing more; it is gone."""
+    """A channel failed and is detached."""
 
     channel: int
     handle: str
@@ -69,8 +69,8 @@ class WindowState:
     """A channel's window closed, or tokens wait behind it.
 
     Attributes:
-        position: of the next token that will be sent.
-        limit: of the first one that waits for an ack.
+        position: position of the next token to send.
+        limit: position of the first token that waits for an ack.
     """
 
     channel: int
@@ -81,14 +81,14 @@ class WindowState:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
-    """What a gateway weighs when it places a request to a model.
+    """Load of a model, by which a gateway places requests.
 
     Attributes:
-        tokens_free: tokens that new requests could take.
-        tokens_total: tokens that the KV pool holds.
-        tokens_to_prefill: prompt tokens, less those found in the cache, of requests that have no token yet.
-        generated_tps: tokens generated a second, mean of the last 10 s.
-        draining: the engine takes no new requests and will go away.
+        tokens_free: tokens of the KV pool available to new requests.
+        tokens_total: capacity of the KV pool, in tokens.
+        tokens_to_prefill: prompt tokens still to compute, without those found in the prefix cache.
+        generated_tps: generated tokens per second, mean of the last 10 s.
+        draining: the engine accepts no new requests and is shutting down.
     """
 
     model_name: str
@@ -108,7 +108,7 @@ class Rows:
     """Tokens of many sequences, as columns: entry i of each list is row i, `token_ids` has the rows one by one.
 
     Attributes:
-        details: by row, where the config asked: what else is told about its tokens.
+        details: by row, where requested: logprobs and other details of its tokens.
     """
 
     channels: list[int] = field(default_factory=list)
@@ -122,12 +122,12 @@ class Rows:
 
 @dataclass(slots=True)
 class SessionUpdate:
-    """Everything that changed since the last one, as far as it fits. Fields are applied in their order.
+    """All changes since the last update, as far as they fit. Readers apply the fields in order.
 
     Attributes:
-        limit: bytes that it is filled up to.
-        size: bytes that it has, rather too many than too few.
-        pong: number of the newest ping.
+        limit: maximum size, in bytes.
+        size: upper bound of its current size, in bytes.
+        pong: number of the ping that is answered.
     """
 
     limit: int = UPDATE_BYTES
@@ -144,51 +144,51 @@ class SessionUpdate:
     closing: bool = False
 
     @property
-    def room(self) -> int:
-        """Bytes that are left; below 1 nothing more is added."""
+    def space(self) -> int:
+        """Number of bytes left; below 1 nothing more is added."""
         return self.limit - self.size
 
     def open(self) -> None:
-        """The session stands."""
+        """Add that the session is open."""
         self.opened = True
         self.size += _FACT_BYTES
 
     def close(self) -> None:
-        """The engine goes away, and all was told."""
+        """Add that the engine is shutting down and everything was sent."""
         self.closing = True
         self.size += _FACT_BYTES
 
     def answer(self, number: int) -> None:
-        """Answer a ping."""
+        """Add the answer to a ping."""
         self.pong = number
         self.size += _FACT_BYTES
 
     def attach(self, fact: Attached) -> None:
-        """A channel reads."""
+        """Add an attached channel."""
         self.attached.append(fact)
         self.size += _FACT_BYTES
 
     def change(self, fact: StatusChange) -> None:
-        """A status changed."""
+        """Add a changed status."""
         self.statuses.append(fact)
         self.size += _FACT_BYTES
 
     def end(self, fact: SequenceEnd) -> None:
-        """A sequence ended."""
+        """Add the end of a sequence."""
         self.ends.append(fact)
         self.size += _END_BYTES + 4 * len(fact.end.text) + (_ERROR_BYTES if fact.end.error else 0)
 
     def refuse(self, fact: HandleError) -> None:
-        """A channel is gone."""
+        """Add a failed channel."""
         self.errors.append(fact)
         self.size += _ERROR_BYTES
 
     def hold(self, fact: WindowState) -> None:
-        """Tokens wait behind a window."""
+        """Add a closed window."""
         self.windows.append(fact)
         self.size += _FACT_BYTES
 
     def load(self, fact: ModelLoad) -> None:
-        """The load of a model changed."""
+        """Add the load of a model."""
         self.loads.append(fact)
         self.size += _FACT_BYTES + 4 * len(fact.model_name) + 64

@@ -15,19 +15,19 @@ from headrace_engine.engine.sessions.session_channels import Timers
 from headrace_engine.engine.sessions.session_update import ModelLoad
 
 MAX_READERS = 262_144
-"""Sequences that all sessions together may read at a time."""
+"""Maximum number of sequences that all sessions together read at a time."""
 
 
 class Sessions:
-    """Opens sessions, and ends them when the engine goes away.
+    """Opens sessions, and ends them when the engine shuts down.
 
     Args:
-        find: the request of a handle and an owner; raises NotFound.
-        loads: what the models do now.
-        timers: None: the event loop's.
+        find: returns the request of a handle and an owner; raises NotFound.
+        loads: returns the load of all models.
+        timers: clock and timers; None: the event loop's.
 
     Attributes:
-        streams: counts the open ones, and other streams of results.
+        streams: counts open sessions and other streams of results.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Sessions:
         return len(self._open)
 
     def open(self) -> EngineSession:
-        """A new session; whoever opens it closes it."""
+        """Open a session. The caller owns it and must close it."""
         timers = self._timers or asyncio.get_running_loop()
         session = EngineSession(self._find, LoadWatch(self._loads), timers, self._closed, self._shares)
         self._open.add(session)
@@ -56,7 +56,7 @@ class Sessions:
         return session
 
     def drain(self) -> None:
-        """No sequence runs any more, and none will: sessions end when all was told."""
+        """Handle the shutdown of the engine, once no sequence runs: sessions end when everything was sent."""
         self._drained = True
         for session in self._open:
             session.drain()

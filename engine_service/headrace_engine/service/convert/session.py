@@ -17,7 +17,7 @@ from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 from headrace_engine.engine.config.field_checks import NOT_YET
 from headrace_engine.engine.sessions import session_update as updates
 from headrace_engine.engine.sessions.session import EngineSession
-from headrace_engine.engine.sessions.session_channels import Place
+from headrace_engine.engine.sessions.session_channels import Attachment
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.convert.codec import Codec, write_seconds
 from headrace_engine.service.convert.results import END_RECORD, PREFIX_REUSE, fill_details
@@ -62,9 +62,9 @@ def apply_in_portions(message: SessionRequest, session: EngineSession) -> Iterat
         InvalidArgument: the message is invalid.
     """
     for number, attach in enumerate(message.attach, 1):
-        place = Place(attach.channel, attach.handle, attach.index)
+        attachment = Attachment(attach.channel, attach.handle, attach.index)
         window = attach.window if attach.HasField("window") else None
-        session.attach(place, attach.from_position, window, attach.owner, f"attach[{number - 1}]")
+        session.attach(attachment, attach.from_position, window, attach.owner, f"attach[{number - 1}]")
         if number % PORTION == 0:
             yield
     for number, channel in enumerate(message.detach, 1):
