@@ -14,8 +14,8 @@ extern "C" {
  *   BFLOAT16  entries
  *   INT8      codes 0 ... 255, one a byte
  *   UINT4     codes 0 ... 15, eight in a word of 4 bytes: entries 2 j and 2 j + 1 of the eight in the bits from 4 j
- *             and from 4 j + 16 on; heads are spread (common/spread.h), which core_append_kv does, and attention
- *             takes back. Queries that are attended with are spread as well, and divided by the entries of a block */
+ *             and from 4 j + 16 on; heads are Hadamard rotated (common/hadamard.h) by core_append_kv, and
+ *             attention reverses it. Queries are rotated as well, and divided by the entries of a block */
 typedef struct CoreKvBlocks {
   void* data;         /* block 0, aligned to 16 */
   int64_t stride;     /* bytes from a block to the next, a multiple of 16: at least core_kv_block_bytes() */

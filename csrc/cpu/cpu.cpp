@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "cpu/dispatch.h"
+#include "cpu/isa/dispatch.h"
 #include "cpu/memory.h"
 #include "cpu/weight.h"
 

@@ -1,9 +1,9 @@
 #include "cpu/kv.h"
 
-#include "common/spread.h"
+#include "common/hadamard.h"
 #include "common/status.h"
 #include "cpu/number.h"
-#include "cpu/program.h"
+#include "cpu/program/program.h"
 
 namespace core {
 namespace {
@@ -33,9 +33,9 @@ float entry(const std::byte* page, CoreKv kv, int64_t dim, bool value, int64_t t
   return low + step * static_cast<float>(code);
 }
 
-// A head that is spread becomes what it was.
+// Rotates a Hadamard rotated head back.
 void gather_back(float* head, int64_t dim) {
-  const int64_t block = spread_block(dim);
+  const int64_t block = hadamard_block(dim);
   for (int64_t apart = 1; apart < block; apart *= 2) {
     for (int64_t d = 0; d < dim; d++) {
       if (d & apart) continue;

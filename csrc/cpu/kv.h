@@ -16,8 +16,8 @@ constexpr int32_t kPageTokens = 16;
 //   INT8      keys: codes [head_dim][16], then floats steps [16] and lows [16]; values: codes [16][head_dim], likewise
 //   UINT4     keys: codes [head_dim / 2][16], entries 2i and 2i + 1 in a byte; values: codes [16][head_dim / 2],
 //             entries i and i + head_dim / 2 in a byte
-// In every byte of UINT4 the first entry lies in the low half, and entries are those of heads that are spread
-// (common/spread.h). An entry is low + step * code of its token.
+// In every byte of UINT4 the first entry lies in the low half, and entries are those of Hadamard rotated heads
+// (common/hadamard.h). An entry is low + step * code of its token.
 int64_t page_bytes(CoreKv kv, int32_t head_dim);
 
 // Where the parts of a page of codes begin.

@@ -1,8 +1,8 @@
 // The entry points of core_cuda and core_sim: check, enqueue, return.
-#include "cuda/checks_coded.h"
-#include "cuda/checks_kv.h"
-#include "cuda/checks_rows.h"
+#include "cuda/kv/checks_kv.h"
 #include "cuda/ops.h"
+#include "cuda/quantized/checks_quantized.h"
+#include "cuda/rows/checks_rows.h"
 
 namespace core {
 

@@ -104,23 +104,23 @@ void put_token(const CoreShape& shape, std::byte* page, int64_t token, const flo
 // room: two heads.
 void rope_append_row(const CoreRopeAppend& op, const Step& step, int64_t row, float* room) {
   const CoreShape& shape = *step.shape;
-  const bool spreads = shape.kv == CORE_KV_UINT4;
+  const bool rotates = shape.kv == CORE_KV_UINT4;
   const int64_t dim = shape.head_dim, position = step.positions[row];
   const float *q = step.row(op.q, row), *k = step.row(op.k, row), *v = step.row(op.v, row);
   float* q_out = step.row(op.q_out, row);
   for (int64_t head = 0; head < shape.heads; head++) {
     float* out = q_out + head * dim;
     rotate_head(op, position, q + head * dim, out, dim);
-    if (spreads) spread(out, spread_factor(dim), out, dim);
+    if (rotates) hadamard(out, hadamard_factor(dim), out, dim);
   }
   const CoreSequence& sequence = step.batch->sequences[step.sequence[row]];
   const int64_t block = sequence.blocks[position / shape.block_size], slot = position % shape.block_size;
   for (int64_t head = 0; head < shape.kv_heads; head++) {
     const float* value = v + head * dim;
     rotate_head(op, position, k + head * dim, room, dim);
-    if (spreads) {
-      spread(room, 1.0f, room, dim);
-      spread(value, 1.0f, room + dim, dim);
+    if (rotates) {
+      hadamard(room, 1.0f, room, dim);
+      hadamard(value, 1.0f, room + dim, dim);
       value = room + dim;
     }
     put_token(shape, step.kv.page(op.layer, block, head, slot), slot % kPageTokens, room, value);

@@ -8,7 +8,7 @@
 #include "common/philox.h"
 #include "common/quant.h"
 #include "common/sampling_math.h"
-#include "common/spread.h"
+#include "common/hadamard.h"
 #include "cpu/kernels.h"
 #include "cpu/kv.h"
 #include "cpu/number.h"
@@ -22,34 +22,34 @@ using namespace core;
 // clang-format off
 #include "cpu/vec.h"
 #include "cpu/kernels/rows.inl"
-#include "cpu/kernels/linear_rows.inl"
-#include "cpu/kernels/linear_widen.inl"
-#include "cpu/kernels/linear_float.inl"
+#include "cpu/kernels/linear/rows.inl"
+#include "cpu/kernels/linear/widen.inl"
+#include "cpu/kernels/linear/float.inl"
 #ifdef __AVX512F__
-#include "cpu/kernels/linear_bytes.inl"
+#include "cpu/kernels/linear/bytes.inl"
 #endif
 #ifdef __AVX512BF16__
-#include "cpu/kernels/linear_pairs.inl"
+#include "cpu/kernels/linear/pairs.inl"
 #endif
 #ifdef __AMX_BF16__
-#include "cpu/kernels/linear_codes.inl"
-#include "cpu/kernels/linear_whole.inl"
+#include "cpu/kernels/linear/codes.inl"
+#include "cpu/kernels/linear/whole.inl"
 #endif
-#include "cpu/kernels/linear.inl"
-#include "cpu/kernels/linear_tiles.inl"
-#include "cpu/kernels/spread.inl"
+#include "cpu/kernels/linear/linear.inl"
+#include "cpu/kernels/linear/tiles.inl"
+#include "cpu/kernels/hadamard.inl"
 #include "cpu/kernels/rope_append.inl"
-#include "cpu/kernels/attention_pages.inl"
-#include "cpu/kernels/attention_weights.inl"
+#include "cpu/kernels/attention/pages.inl"
+#include "cpu/kernels/attention/weights.inl"
 #ifdef __AMX_BF16__
-#include "cpu/kernels/attention_tiles.inl"
+#include "cpu/kernels/attention/tiles.inl"
 #endif
-#include "cpu/kernels/attention.inl"
-#include "cpu/kernels/attention_jobs.inl"
-#include "cpu/kernels/sampling_random.inl"
-#include "cpu/kernels/sampling_cuts.inl"
-#include "cpu/kernels/sampling_changes.inl"
-#include "cpu/kernels/sampling.inl"
+#include "cpu/kernels/attention/attention.inl"
+#include "cpu/kernels/attention/jobs.inl"
+#include "cpu/kernels/sampling/random.inl"
+#include "cpu/kernels/sampling/cuts.inl"
+#include "cpu/kernels/sampling/changes.inl"
+#include "cpu/kernels/sampling/sampling.inl"
 // clang-format on
 
 #define CORE_OP_KERNEL(op, Args) op##_kernel,

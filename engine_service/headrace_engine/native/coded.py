@@ -16,7 +16,7 @@ CODED_ALIGNMENT = 16
 """Of packed matrices in memory."""
 
 LAYOUT = 1
-"""Counts how csrc/cuda/coded.h lays matrices out: one more where the same matrix gets other bytes."""
+"""Counts how csrc/cuda/quantized/layout.h lays matrices out: one more where the same matrix gets other bytes."""
 
 _BITS = {Format.INT8: 8, Format.INT4: 4}
 

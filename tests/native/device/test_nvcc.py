@@ -42,7 +42,7 @@ def test_all_kernels_keep_everything_in_registers(hopper_build: Path) -> None:
     """The report that the build keeps names every kernel, and none has a stack frame, which is local memory."""
     report = (hopper_build / "core_cuda.ptxas.txt").read_text()
     found = [match.groupdict() for match in RESOURCES.finditer(report)]
-    sources = (ROOT / "csrc" / "cuda").glob("*.cu")
+    sources = (ROOT / "csrc" / "cuda").rglob("*.cu")
     built = {name for source in sources for name in opcodes(hopper_build / "kept" / f"{source.stem}.cubin")}
     assert {each["kernel"] for each in found} == built
     assert [k for k in found if (k["frame"], k["stores"], k["loads"]) != ("0", "0", "0")] == []

@@ -1,4 +1,4 @@
-"""Heads whose entries are spread over one another, as csrc/common/spread.h says, to the same bits."""
+"""Heads whose entries are spread over one another, as csrc/common/hadamard.h says, to the same bits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,0 @@
-// Compiled for CORE_ISA_AVX512.
-#include "cpu/dispatch.h"
-#include "cpu/kernels/table.inl"
-
-const core::Kernels& core::kernels_avx512() {
-  return kTable;
-}

@@ -1,7 +1,0 @@
-// Compiled for CORE_ISA_AVX512_BF16.
-#include "cpu/dispatch.h"
-#include "cpu/kernels/table.inl"
-
-const core::Kernels& core::kernels_avx512_bf16() {
-  return kTable;
-}

@@ -1,0 +1,55 @@
+// What becomes of an op that is appended to others.
+#include <algorithm>
+
+#include "cpu/program/program.h"
+
+namespace core {
+namespace {
+
+bool same(const CoreValue& a, const CoreValue& b) {
+  return a.offset == b.offset && a.rows == b.rows;
+}
+
+// Whether two values have places in common, in the largest batch.
+bool overlap(const CoreValue& a, const CoreValue& b, const CoreShape& shape) {
+  const auto end = [&](const CoreValue& value) {
+    return value.offset + int64_t{value.width} * (value.rows == CORE_ROWS_TOKENS ? shape.max_tokens : shape.max_logits);
+  };
+  return a.offset < end(b) && b.offset < end(a);
+}
+
+// Lets products write what a gate makes of them, where they have not been of other use: gate and up are then not
+// written. False: they may not.
+bool take_gate(LinearOp* linear, const CoreGated& gated, const CoreShape& shape) {
+  if (linear == nullptr || linear->count != 2 || overlap(gated.out, linear->x, shape)) return false;
+  const CoreValue &first = linear->projections[0].out, &second = linear->projections[1].out;
+  if (!same(first, gated.gate) || !same(second, gated.up)) return false;
+  linear->gate = gated.activation;
+  linear->gated = gated.out;
+  return true;
+}
+
+// What an op writes row by row, whole rows in one job where it is asked for that.
+const CoreValue* rows_written(const Op& op) {
+  if (const auto* norm = std::get_if<CoreNorm>(&op)) return &norm->out;
+  if (const auto* gated = std::get_if<CoreGated>(&op)) return &gated->out;
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace core
+
+void CoreProgram::append(const core::Op& op, const core::Kernel& kernel) {
+  if (const auto* linear = std::get_if<core::LinearOp>(&op); linear != nullptr && !ops.empty()) {
+    const CoreValue* out = core::rows_written(ops.back().op);
+    ops.back().feeds = out != nullptr && out->offset == linear->x.offset && out->rows == linear->x.rows;
+  }
+  if (const auto* gated = std::get_if<CoreGated>(&op); gated != nullptr && !ops.empty()) {
+    if (core::take_gate(std::get_if<core::LinearOp>(&ops.back().op), *gated, shape)) return;
+  }
+  ops.push_back({op, &kernel});
+  const void* data = ops.back().data();
+  if (kernel.shared_bytes != nullptr)
+    shared_bytes = std::max(shared_bytes, kernel.shared_bytes(data, shape, cpu.pool.size()));
+  if (kernel.room_bytes != nullptr) room_bytes = std::max(room_bytes, kernel.room_bytes(data, shape, cpu.pool.size()));
+}

@@ -1,0 +1,187 @@
+// Recording: every op is checked when it is appended, so that a replay has nothing to check but the batch.
+#include "cpu/program/program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+
+#include "common/check.h"
+#include "cpu/weight.h"
+
+namespace core {
+namespace {
+
+CoreStatus check_shape(const CoreShape* shape) {
+  Check check(shape);
+  if (!check.ok()) return check.result();
+  check.that(shape->workspace >= 1 && shape->workspace <= int64_t{1} << 48, CORE_BAD_EXTENT, shape->workspace);
+  for (const int32_t* extent :
+       {&shape->max_tokens, &shape->max_sequences, &shape->max_logits, &shape->max_positions, &shape->layers,
+        &shape->heads, &shape->kv_heads, &shape->head_dim, &shape->block_size, &shape->vocab}) {
+    check.extent(*extent);
+  }
+  check.that(check.ok() && shape->heads % shape->kv_heads == 0, CORE_BAD_SHAPE, shape->heads);
+  check.that(shape->head_dim % 16 == 0, CORE_BAD_SHAPE, shape->head_dim);
+  check.that(shape->block_size % kPageTokens == 0, CORE_BAD_SHAPE, shape->block_size);
+  check.that(shape->kv >= CORE_KV_FLOAT32 && shape->kv <= CORE_KV_UINT4, CORE_UNKNOWN_DTYPE, shape->kv);
+  return check.result();
+}
+
+// Checks one op of a program.
+class OpCheck : public Check {
+ public:
+  OpCheck(const CoreProgram& program, const void* args) : Check(args), shape(program.shape), program_(program) {}
+
+  // A value that lies in the workspace and has this width; width 0: any.
+  void value(const CoreValue& value, int64_t width = 0) {
+    const int64_t rows = value.rows == CORE_ROWS_TOKENS ? shape.max_tokens : shape.max_logits;
+    that(value.rows == CORE_ROWS_TOKENS || value.rows == CORE_ROWS_LOGITS, CORE_BAD_VALUE, value);
+    that(value.width > 0 && (width == 0 || value.width == width), CORE_BAD_VALUE, value);
+    that(value.offset >= 0 && value.offset % 16 == 0, CORE_BAD_VALUE, value);
+    that(ok() && value.offset + rows * value.width <= shape.workspace, CORE_BAD_VALUE, value);
+  }
+
+  // The same of a value that has a row for each token, or for each wanted one.
+  void value_of(CoreRows rows, const CoreValue& value, int64_t width = 0) {
+    this->value(value, width);
+    that(value.rows == rows, CORE_BAD_VALUE, value);
+  }
+
+  // A value with the rows and the width of another.
+  void alike(const CoreValue& value, const CoreValue& other) {
+    this->value(value, other.width);
+    that(value.rows == other.rows, CORE_BAD_VALUE, value);
+  }
+
+  // A packed matrix; false: it is not to be looked at.
+  bool weight(const CoreWeight* const& weight) {
+    pointer(weight);
+    if (!ok()) return false;
+    const CoreStatus described = check(*weight);
+    that(described == CORE_OK, code_of(described), weight);
+    that(weight->data != nullptr, CORE_NULL_POINTER, weight);
+    that(weight->shards <= 1 || weight->shards == program_.cpu.pool.nodes(), CORE_BAD_SHAPE, weight);
+    that(reinterpret_cast<uintptr_t>(weight->data) % 64 == 0, CORE_MISALIGNED, weight);
+    return ok();
+  }
+
+  void layer(const int32_t& layer) { that(layer >= 0 && layer < shape.layers, CORE_BAD_SHAPE, layer); }
+
+  const CoreShape& shape;
+
+ private:
+  const CoreProgram& program_;
+};
+
+void check_op(OpCheck& check, const CoreEmbed& op) {
+  if (!check.weight(op.table)) return;
+  check.value_of(CORE_ROWS_TOKENS, op.out, op.table->inputs);
+  check.that(op.table->outputs == check.shape.vocab, CORE_BAD_SHAPE, op.table);
+}
+
+void check_op(OpCheck& check, const CoreNorm& op) {
+  check.value(op.x);
+  check.alike(op.out, op.x);
+  if (op.residual.width != 0) {
+    check.alike(op.residual, op.x);
+    check.alike(op.residual_out, op.x);
+  }
+  check.pointer(op.weight).not_negative(op.eps);
+}
+
+void check_op(OpCheck& check, const CoreLinear& op) {
+  const bool known = op.activations == CORE_ACTIVATIONS_FULL || op.activations == CORE_ACTIVATIONS_INT8;
+  check.value(op.x);
+  check.that(op.count >= 1 && op.count <= 3, CORE_BAD_EXTENT, op.count).that(known, CORE_UNKNOWN_DTYPE, op.activations);
+  for (int32_t i = 0; check.ok() && i < op.count; i++) {
+    const CoreProjection& projection = op.projections[i];
+    if (!check.weight(projection.weight)) return;
+    check.that(projection.weight->inputs == op.x.width, CORE_BAD_VALUE, projection.weight);
+    check.value(projection.out, projection.weight->outputs);
+    check.that(projection.out.rows == op.x.rows, CORE_BAD_VALUE, projection.out);
+  }
+}
+
+void check_op(OpCheck& check, const CoreRopeAppend& op) {
+  const int64_t dim = check.shape.head_dim;
+  check.value_of(CORE_ROWS_TOKENS, op.q, check.shape.heads * dim);
+  check.value_of(CORE_ROWS_TOKENS, op.k, check.shape.kv_heads * dim);
+  check.alike(op.q_out, op.q);
+  check.alike(op.v, op.k);
+  const bool even = op.rotary_dim >= 0 && op.rotary_dim % 2 == 0 && op.rotary_dim <= dim;
+  check.that(even, CORE_BAD_SHAPE, op.rotary_dim);
+  if (op.rotary_dim != 0) check.pointer(op.cos).pointer(op.sin);
+  check.layer(op.layer);
+}
+
+void check_op(OpCheck& check, const CoreAttention& op) {
+  check.value_of(CORE_ROWS_TOKENS, op.q, int64_t{check.shape.heads} * check.shape.head_dim);
+  check.alike(op.out, op.q);
+  check.layer(op.layer);
+  check.count(op.window).that(std::isfinite(op.scale), CORE_BAD_NUMBER, op.scale).not_negative(op.soft_cap);
+}
+
+void check_op(OpCheck& check, const CoreGated& op) {
+  const bool known = op.activation >= CORE_GATE_SILU && op.activation <= CORE_GATE_GELU_TANH;
+  check.value(op.gate);
+  check.alike(op.up, op.gate);
+  check.alike(op.out, op.gate);
+  check.that(known, CORE_UNKNOWN_DTYPE, op.activation);
+}
+
+void check_op(OpCheck& check, const CoreSelect& op) {
+  check.value_of(CORE_ROWS_TOKENS, op.x);
+  check.value_of(CORE_ROWS_LOGITS, op.out, op.x.width);
+}
+
+void check_op(OpCheck& check, const CoreSample& op) {
+  check.value_of(CORE_ROWS_LOGITS, op.logits, check.shape.vocab);
+}
+
+template <typename Args>
+CoreStatus append(CoreProgram* program, const Args* args, const Kernel Kernels::* kernel) {
+  if (program == nullptr) return status(CORE_NULL_POINTER, 0);
+  OpCheck check(*program, args);
+  if (check.ok()) check_op(check, *args);
+  if (check.ok()) program->append(recorded(*args), program->cpu.kernels.*kernel);
+  return check.result();
+}
+
+}  // namespace
+
+EmbedOp recorded(const CoreEmbed& op) {
+  return {*op.table, op.out};
+}
+
+LinearOp recorded(const CoreLinear& op) {
+  LinearOp linear{op.x, {}, op.count, op.activations, 0, {}};
+  for (int32_t i = 0; i < op.count; i++) {
+    linear.projections[i] = {*op.projections[i].weight, op.projections[i].bias, op.projections[i].out};
+  }
+  return linear;
+}
+
+}  // namespace core
+
+CoreProgram::CoreProgram(CoreCpu& cpu, const CoreShape& shape) : cpu(cpu), shape(shape) {
+  kv.page_bytes = core::page_bytes(static_cast<CoreKv>(shape.kv), shape.head_dim);
+  kv.kv_heads = shape.kv_heads;
+  kv.pages = shape.block_size / core::kPageTokens;
+}
+
+CoreStatus core_program_create(CoreCpu* cpu, const CoreShape* shape, CoreProgram** program) {
+  if (cpu == nullptr || program == nullptr) return core::status(CORE_NULL_POINTER, 0);
+  if (const CoreStatus status = core::check_shape(shape); status != CORE_OK) return status;
+  *program = new CoreProgram(*cpu, *shape);
+  return CORE_OK;
+}
+
+void core_program_destroy(CoreProgram* program) {
+  delete program;
+}
+
+#define APPEND(op, Args)                                                 \
+  CoreStatus core_program_##op(CoreProgram* program, const Args* args) { \
+    return core::append(program, args, &core::Kernels::op);              \
+  }
+CORE_PROGRAM_OPS(APPEND)

@@ -1,0 +1,138 @@
+// Thresholds of top-k, top-p and min-p without sorting. Everything is counted in whole numbers, so that a row gives the
+// same in every order of threads.
+#pragma once
+
+#include "cuda/sampling/row.h"
+
+namespace core {
+
+// exp((logit - top) / temperature) in units of 2^-40: a row's sum stays below 2^64.
+struct Masses {
+  float top;
+  float rate;
+
+  __device__ Weight operator()(float logit) const { return static_cast<Weight>(expf((logit - top) * rate) * 0x1p40f); }
+};
+
+// By the first warp, which takes the bins from the last one down: extends the prefix by the digit with which the
+// weights come to `wanted`, and adds what lies above it.
+__device__ inline void choose_bin(SampleShared& shared, int digits, int shift, Weight wanted) {
+  if (threadIdx.x >= kWarpSize) return;
+  const int lane = static_cast<int>(threadIdx.x), each = digits / kWarpSize, first = digits - 1 - lane * each;
+  Weight mine = 0;
+  for (int i = 0; i < each; i++) mine += shared.bins[first - i];
+  Weight reached = shared.above + mine;
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const Weight others = __shfl_up_sync(kAllLanes, reached - shared.above, distance);
+    if (lane >= distance) reached += others;
+  }
+  const unsigned there = __ballot_sync(kAllLanes, reached >= wanted);
+  if (lane != __ffs(static_cast<int>(there)) - 1) return;
+  Weight above = reached - mine;
+  int bin = first;
+  for (; above + shared.bins[bin] < wanted; bin--) above += shared.bins[bin];
+  shared.above = above;
+  shared.prefix |= static_cast<uint32_t>(bin) << shift;
+}
+
+// The largest key such that the weights of logits whose keys reach it come to `wanted`, which they do in all. Logits
+// below the key `floor` do not count.
+template <typename T, typename WeightOf>
+__device__ uint32_t threshold(const Logits<T>& logits, uint32_t floor, WeightOf weight_of, Weight wanted,
+                              SampleShared& shared) {
+  if (threadIdx.x == 0) {
+    shared.above = 0;
+    shared.prefix = 0;
+  }
+  for (int shift = 21, bits = 11; bits > 0; bits = shift < 11 ? shift : 11, shift -= bits) {
+    const int digits = 1 << bits;
+    for (int bin = static_cast<int>(threadIdx.x); bin < digits; bin += static_cast<int>(blockDim.x)) {
+      shared.bins[bin] = 0;
+    }
+    __syncthreads();
+    const uint32_t known = shift + bits == 32 ? 0 : ~0u << (shift + bits), prefix = shared.prefix;
+    for_each(logits, [&](int64_t, float logit) {
+      const uint32_t key = key_of(logit);
+      if (key < floor || (key & known) != prefix) return;
+      const Weight weight = weight_of(logit);
+      if (weight != 0) atomicAdd(&shared.bins[key >> shift & static_cast<uint32_t>(digits - 1)], weight);
+    });
+    __syncthreads();
+    choose_bin(shared, digits, shift, wanted);
+    __syncthreads();
+  }
+  const uint32_t found = shared.prefix;
+  __syncthreads();  // the next call writes the prefix again
+  return found;
+}
+
+// The weights that top-p leaves, of this sum; at least 1.
+__device__ inline Weight wanted_of(double top_p, Weight total) {
+  const auto wanted = static_cast<Weight>(ceil(top_p * static_cast<double>(total)));
+  return wanted < 1 ? 1 : wanted > total ? total : wanted;
+}
+
+// What the cuts leave: logits whose keys reach a floor, of the list or of the whole row.
+struct Cut {
+  uint32_t floor;
+  bool listed;
+};
+
+// The k-th largest. What the largest logits of the threads say bounds it from below, and is near it: where k is small,
+// a list of the logits above that decides.
+template <typename T>
+__device__ Cut cut_to_top_k(const Logits<T>& logits, int32_t top_k, uint32_t mine, uint32_t floor,
+                            SampleShared& shared) {
+  const auto k = static_cast<Weight>(top_k);
+  if (k < blockDim.x) {
+    const uint32_t bound = max(key_reached(mine, 1, k), floor);
+    if (list_from(logits, bound, shared)) {
+      uint32_t key = 0;
+      for_each(shared, [&](int64_t, float logit) { key = key_of(logit); });
+      return {max(key_reached(key, 1, k), bound), true};
+    }
+  }
+  const auto one = [](float) { return Weight{1}; };
+  Weight count = 0;
+  for_each(logits, [&](int64_t, float logit) { count += key_of(logit) >= floor; });
+  if (block_sum(count) <= k) return {floor, false};
+  return {threshold(logits, floor, one, k, shared), false};
+}
+
+template <typename T>
+__device__ uint32_t floor_of_top_p(const Logits<T>& logits, Cut cut, double top_p, Masses masses,
+                                   SampleShared& shared) {
+  Weight share = 0;
+  uint32_t key = 0;
+  const auto add = [&](int64_t, float logit) {
+    key = key_of(logit);
+    if (key >= cut.floor) share += masses(logit);
+  };
+  if (!cut.listed) {
+    for_each(logits, add);
+    return threshold(logits, cut.floor, masses, wanted_of(top_p, block_sum(share)), shared);
+  }
+  for_each(shared, add);
+  return key_reached(key, share, wanted_of(top_p, block_sum(share)));
+}
+
+// All cuts of a row whose largest logit is `peak`.
+template <typename T>
+__device__ Cut cut_of(const Logits<T>& logits, const CoreSampling& sampling, const Peak& peak, SampleShared& shared) {
+  Cut cut = {key_of(-kLargestFloat), false};  // what is masked is -inf, and never left
+  if (sampling.top_k > 0 && sampling.top_k < logits.count) {
+    cut = cut_to_top_k(logits, sampling.top_k, peak.mine, cut.floor, shared);
+  }
+  if (sampling.top_p < 1) {
+    const Masses masses = {peak.logit, rate_of(sampling.temperature)};
+    cut.floor = max(cut.floor, floor_of_top_p(logits, cut, sampling.top_p, masses, shared));
+  }
+  if (sampling.min_p > 0) {
+    const float edge = lowest_of_min_p(peak.logit, sampling.temperature, sampling.min_p);
+    cut.floor = max(cut.floor, key_of(edge));
+  }
+  cut.floor = min(cut.floor, key_of(peak.logit));
+  return cut;
+}
+
+}  // namespace core
