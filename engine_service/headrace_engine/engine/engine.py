@@ -58,46 +58,46 @@ class Engine:
 
     @property
     def draining(self) -> bool:
-        """Takes no new requests and will go away."""
+        """True if the engine accepts no new requests and is shutting down."""
         return self._draining
 
     async def start(self, declared: Sequence[RuntimeConfig] = ()) -> list[Replaced]:
-        """Return to the models and states that were kept. Their verbs go on in the background.
+        """Restore the models and states kept from before a restart. Their verbs run in the background.
 
         Args:
-            declared: configs that the caller installs next, each in the place of what was kept under its name.
+            declared: configs that the caller installs next, each instead of the kept model of its name.
 
         Returns:
-            The kept models whose config a declared one changes.
+            The kept models whose config a declared config changes.
 
         Raises:
-            InvalidArgument, BadModel: what is wrong with a declared config.
+            InvalidArgument, BadModel: a declared config is wrong.
             FailedPrecondition: the state directory cannot be used, or another engine uses it.
         """
         return await self._models.restore(declared)
 
     async def drain(self, limit: float) -> None:
-        """Refuse new requests, let running ones end for at most `limit` seconds, then end them with DRAINED."""
+        """Refuse new requests, let running ones go on for at most `limit` seconds, then end them with DRAINED."""
         self._draining = True
         await self._models.drain(limit)
         self.sessions.drain()
 
     async def close(self) -> None:
-        """End every core, and every process that renders chats."""
+        """End all cores and side processes."""
         self._draining = True
         self._registry.close()
         await self._models.close()
 
     @property
     def live_requests(self) -> int:
-        """Requests that have not ended."""
+        """Number of requests that have not ended."""
         return sum(not request.ended for request in self._registry)
 
     async def install_model(self, config: RuntimeConfig, *, no_wait: bool = False) -> ModelView:
         """Check a config and read the model's files, to INITIAL.
 
         Raises:
-            InvalidArgument, BadModel: what is wrong.
+            InvalidArgument, BadModel: the config or the files are wrong.
             AlreadyExists: the name has another config.
         """
         self._refuse_while_draining()
@@ -109,23 +109,23 @@ class Engine:
         return await self._models.start(model_name, no_wait=no_wait)
 
     async def stop_model(self, model_name: str, *, no_wait: bool = False) -> ModelView:
-        """Let running requests end and free what the model computes with, to STOPPED."""
+        """Let running requests end, then end the core and free its memory, to STOPPED."""
         return await self._models.stop(model_name, no_wait=no_wait)
 
     async def release_model(self, model_name: str, *, no_wait: bool = False) -> ModelView:
-        """Free everything, the name too. Logs of its requests stay until they are released."""
+        """Free the model and its name. Logs of its requests stay until they are released."""
         return await self._models.release(model_name, no_wait=no_wait)
 
     def get_model(self, model_name: str) -> ModelView:
-        """A model as it stands, with its effective config."""
+        """Return the current state of a model, with its effective config."""
         return self._models.get(model_name).view()
 
     def list_models(self) -> list[ModelView]:
-        """All models, by name, without their configs."""
+        """Return all models, sorted by name, without their configs."""
         return [model.view(with_effective=False) for model in self._models.all()]
 
     def watch_model(self, model_name: str) -> AsyncGenerator[ModelView, None]:
-        """The present view, then every change, until the model is released. "": all models, for ever."""
+        """Yield the present view, then every change, until the model is released. "": all models, for ever."""
         return self._models.watch(model_name)
 
     async def inspect_model(
@@ -137,22 +137,24 @@ class Engine:
         hub: str = "",
         format: ModelFormat | None = None,  # noqa: A002
     ) -> ModelDescription:
-        """What lies at a path, without installing it."""
-        place = RuntimeConfig(model_path=model_path, file_prefix=file_prefix, revision=revision, hub=hub, format=format)
-        return await self._models.inspect(place)
+        """Describe the model at a path, without installing it."""
+        source = RuntimeConfig(
+            model_path=model_path, file_prefix=file_prefix, revision=revision, hub=hub, format=format
+        )
+        return await self._models.inspect(source)
 
     async def start_request(self, request: StartRequest) -> AcceptedRequest:
-        """Accept a request, or raise why not. Idempotent by (owner, request_id, handover)."""
+        """Accept a request or raise the reason for refusing it. Idempotent by (owner, request_id, handover)."""
         return await self._admission.start(request)
 
     async def stop_request(self, handle: str, owner: str) -> tuple[SequenceView, ...]:
-        """End a request with STOPPED; an ended one stays as it is."""
+        """End a request with STOPPED, unless it has ended already."""
         request = self._registry.find(handle, owner)
         request.end(FinishReason.STOPPED)
         return tuple(sequence.view() for sequence in request.sequences)
 
     async def release_request(self, handle: str, owner: str) -> None:
-        """End a request and free its logs. A released, lost or unknown one: nothing."""
+        """End a request and free its logs. Unknown and released requests are ignored."""
         request = self._registry.find_or_none(handle, owner)
         if request is not None:
             request.end(FinishReason.STOPPED)
@@ -161,7 +163,7 @@ class Engine:
     async def sync_request(
         self, *, handle: str | None = None, model_name: str | None = None, owner: str = ""
     ) -> list[RequestView]:
-        """Wait for a request, or for all of the owner's to a model that were started before, to end."""
+        """Wait until a request has ended, or all that the owner has started on a model so far."""
         if handle is not None:
             return await self._reading.sync([self._registry.find(handle, owner)])
         self._models.get(model_name or "")
@@ -178,29 +180,29 @@ class Engine:
         from_position: int | None = None,
         prompt_logprobs_from: int | None = None,
     ) -> tuple[RequestView, Elements | None]:
-        """A request as it stands; waits up to `wait` seconds for something unread, without a position for the end."""
+        """Return a request; wait up to `wait` seconds for unread tokens or, without a position, for its end."""
         request = await self._registry.find_either(handle, request_id, owner)
         return await self._reading.get(request, index, from_position, prompt_logprobs_from, wait)
 
     def list_requests(
         self, owner: str, *, model_name: str = "", running_only: bool = False, page_size: int = 0, page_token: str = ""
     ) -> tuple[list[RequestView], str]:
-        """A page of the owner's requests, newest first, and the token of the next page ("" after the last)."""
+        """Return a page of the owner's requests, newest first, and the token of the next page ("" after the last)."""
         mine = self._registry.of_owner(owner, model_name)
         return page_of([each for each in mine if not (running_only and each.ended)], page_size, page_token)
 
     def read(self, handle: str, index: int, from_position: int, owner: str) -> AsyncGenerator[ReadResult, None]:
-        """The tokens of one sequence from a position, then its end.
+        """Yield the tokens of one sequence from a position on, then its end.
 
         Raises:
-            NotFound, OutOfRange: at the call.
+            NotFound, OutOfRange: no such request, index or position; raised at the call.
         """
         return self._reading.follow(self._registry.find(handle, owner), index, from_position)
 
     async def generate(
         self, request: StartRequest
     ) -> AsyncGenerator[tuple[AcceptedRequest | None, int, ReadResult | None], None]:
-        """Start a request, read it, release it. Closing the iterator stops the request."""
+        """Start a request, yield its results, and release it. Closing the iterator stops the request."""
         accepted = await self._admission.accept(request)
         try:
             yield accepted, 0, None
@@ -212,12 +214,12 @@ class Engine:
             await self.release_request(accepted.handle, request.owner)
 
     def engine_stats(self, model_name: str = "") -> list[EngineStat]:
-        """Statistics of one model, or of all."""
+        """Return the statistics of one model, or of all."""
         models = [self._models.get(model_name)] if model_name else self._models.all()
         return [engine_stat(model, self.name, self.instance_id, self._clock()) for model in models]
 
     def server_info(self) -> ServerInfo:
-        """Who answers, and what it can do."""
+        """Describe the engine and its features."""
         models = self._models.all()
         return ServerInfo(
             name=self.name,
@@ -234,14 +236,14 @@ class Engine:
     async def tokenize(
         self, model_name: str, prompt: str | Chat, add_special_tokens: bool | None = None, party: str = ""
     ) -> Tokenized:
-        """The ids of a prompt, as start_request would use them, and the text they were made from; for a party."""
+        """Return the ids of a prompt, as start_request would use them, and its text. `party` owns the work."""
         prepared = self._models.prepared(model_name)
         return await prepared.text.tokenize(prompt, add_special_tokens, prepared.max_length, party)
 
     async def detokenize(
         self, model_name: str, token_ids: Sequence[int], skip_special_tokens: bool, party: str = ""
     ) -> Detokenized:
-        """The text of ids, and the bytes of each; for a party."""
+        """Return the text of ids, and the bytes of each. `party` owns the work."""
         prepared = self._models.prepared(model_name)
         check_ids("token_ids", token_ids, prepared.files.spec.vocab_size, prepared.holes)
         return await prepared.text.detokenize(token_ids, skip_special_tokens, party)

@@ -11,20 +11,20 @@ from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 
 MAX_DEPTH = 100
-"""Levels of lists and objects in a text of JSON that a chat brings."""
+"""Maximum nesting of lists and objects in JSON of a chat."""
 
 _REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Keys under which messages carry what a model thought."""
+"""Keys under which messages carry a model's reasoning."""
 
 _TAKEN = frozenset({"messages", "tools", "add_generation_prompt"})
-"""Variables that the rest of the chat sets."""
+"""Variables that other fields of the chat set."""
 
 
 def template_variables(chat: Chat) -> dict[str, Any]:
-    """The variables that a chat brings.
+    """Return the template variables of a chat.
 
     Raises:
-        InvalidArgument: one is no JSON, or set by another field.
+        InvalidArgument: one is not valid JSON, or is set by another field.
     """
     taken = sorted(_TAKEN & chat.template_variables.keys())
     if taken:
@@ -34,16 +34,16 @@ def template_variables(chat: Chat) -> dict[str, Any]:
 
 
 def template_tools(chat: Chat) -> list[dict[str, Any]]:
-    """The tools of a chat.
+    """Return the tools of a chat.
 
     Raises:
-        InvalidArgument: one is no JSON object.
+        InvalidArgument: one is not a JSON object.
     """
     return [_object(tool, f"chat.tools[{index}]") for index, tool in enumerate(chat.tools)]
 
 
 def template_messages(chat: Chat) -> list[dict[str, Any]]:
-    """The messages of a chat.
+    """Return the messages of a chat.
 
     Raises:
         InvalidArgument: there is none, or one is malformed.
@@ -71,13 +71,13 @@ def _message(message: ChatMessage, path: str) -> dict[str, Any]:
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
-    """What a model thought is shown under each name that templates read, as transformers does it."""
+    """Copy the reasoning to every key that templates read, as transformers does."""
     thought = next((message[name] for name in _REASONING if name in message), None)
     return message if thought is None else {"thinking": thought, **message, "reasoning_content": thought}
 
 
 def _extra(message: ChatMessage, shown: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Further keys. Those that are null are absent, since templates look whether a key is there."""
+    """Return the extra keys. Null values are omitted, since templates check whether a key exists."""
     found = _object(message.extra_json, path) if message.extra_json else {}
     extra = {key: value for key, value in found.items() if value is not None}
     twice = sorted(extra.keys() & shown.keys())
@@ -116,7 +116,7 @@ def _too_deep(field: str) -> InvalidArgument:
 
 
 def _is_shallow(value: Any) -> bool:
-    """Whether it has at most MAX_DEPTH levels: what walks over it later, templates too, does so by recursion."""
+    """True if a value has at most MAX_DEPTH levels: templates and other code walk it recursively."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [one for one in level if isinstance(one, (dict, list))]

@@ -1,7 +1,7 @@
 """Renders a model's chats in a process of its own.
 
-A chat template is code that came with a model. It may loop for ever, fill the memory, or compute a number that takes
-the machine a year: there that costs nobody but who asked for it.
+A chat template is code that comes with a model. It may loop for ever or exhaust memory; in its own process that
+affects only the request.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.engine.chat.process")
 
 
 class Renderer:
-    """Renders with one model's template. Blocking; safe to use from several threads, one chat after the other.
+    """Renders with one model's template. Blocking; safe to call from several threads, which take turns.
 
-    Its process starts with the first chat, is replaced when a chat took it too far, and ends with this object.
+    It owns its process, which starts with the first chat, is replaced after a crash, and ends with this object.
 
     Args:
         source: the template.
-        with_tools: another for chats that bring tools; None: the same.
-        variables: what every rendering sees, such as bos_token.
-        special_texts: names of the special tokens: where a message holds one, it is told apart.
-        field: path of the field that is to blame for a template that is none.
+        with_tools: template for chats with tools; None: the same.
+        variables: variables of every rendering, such as bos_token.
+        special_texts: names of the special tokens, which are escaped in messages.
+        field: path of the field to blame for an invalid template.
     """
 
     def __init__(
@@ -60,32 +60,32 @@ class Renderer:
         """Compile the template.
 
         Raises:
-            InvalidArgument: BAD_TEMPLATE, it is none.
-            Unavailable: it was closed.
+            InvalidArgument: BAD_TEMPLATE, the template is not valid.
+            Unavailable: the renderer was closed.
         """
         with self._turn:
             self._answer(None)
 
     def render(self, chat: Chat, max_bytes: int, max_length: int) -> Answer:
-        """The text of a chat in pieces (True: the name of a special token that a message wrote), and what it lacks.
+        """Return the pieces of a chat (True: the name of a special token that a message contains), and warnings.
 
         Args:
-            max_bytes: of the text: more than max_length - 1 tokens cannot hold.
+            max_bytes: maximum bytes of text that max_length - 1 tokens can hold.
 
         Raises:
             InvalidArgument: as `ChatTemplate.render` and `check_size`; or the chat took too much time or memory.
-            Unavailable: it was closed.
+            Unavailable: the renderer was closed.
         """
         with self._turn:
             return self._answer(Order(chat, max_bytes, max_length))
 
     def close(self) -> None:
-        """Render no more: the process ends, and the chat that it may have in hand fails. From any thread, any time."""
+        """End the process; a chat in progress fails, and so do later ones. Safe to call from any thread."""
         self._closed = True
         if self._process is not None:
-            self._process.kill()  # Whoever has the turn waits for it.
+            self._process.kill()  # Unblocks the thread that holds the lock and waits for an answer.
         with self._turn:
-            self._let_go()
+            self._end_process()
 
     def _answer(self, order: Order | None, attempts: int = 2) -> Answer:
         """The answer to an order; without one, once the template is compiled.
@@ -115,11 +115,11 @@ class Renderer:
         try:
             self._ask(self._setup, self._setup.field)
         except InvalidArgument as error:
-            self._let_go()
+            self._end_process()
             self._refusal = Refusal.of(error)
             raise
 
-    def _let_go(self) -> None:
+    def _end_process(self) -> None:
         if self._process is not None:
             self._process.end()
             self._process = None
@@ -136,7 +136,7 @@ class Renderer:
             raise InvalidArgument.field(blamed, text) from error
         if answer is None:
             status = None if self._closed else process.status
-            self._let_go()
+            self._end_process()
             raise _closed() if status is None else _Ended(status, blamed)
         if answer.refusal is not None:
             raise answer.refusal.error()

@@ -1,4 +1,4 @@
-"""Renders a conversation with a model's chat template: Jinja in a sandbox, and in the process of `rendering`."""
+"""Renders a conversation with a model's chat template: sandboxed Jinja, run in the side process of `process`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MAX_REASON = 1000
 """Characters of a template's own message that are passed on: a failure must fit into the head of an answer."""
 
 _MAX_NAMED = 20
-"""Places that are named where a template leaves out more."""
+"""Maximum number of omitted fields that are named in warnings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The text of a conversation, and what of it the template reads otherwise or leaves out."""
+    """The text of a conversation, and warnings about what the template converts or omits."""
 
     text: str
     warnings: tuple[ConfigWarning, ...] = ()
@@ -43,10 +43,10 @@ class ChatTemplate:
     Args:
         source: the Jinja text.
         variables: what every rendering sees, such as bos_token.
-        field: path of the field that is to blame for a template that is none.
+        field: path of the field to blame for an invalid template.
 
     Raises:
-        InvalidArgument: BAD_TEMPLATE, the text is no Jinja.
+        InvalidArgument: BAD_TEMPLATE, the text is not valid Jinja.
     """
 
     def __init__(self, source: str, variables: Mapping[str, str], field: str = "chat") -> None:
@@ -62,10 +62,10 @@ class ChatTemplate:
             raise InvalidArgument.field(field, text, reason="BAD_TEMPLATE") from error
 
     def render(self, chat: Chat, shield: Shield | None = None) -> Rendered:
-        """The text of a conversation.
+        """Return the text of a conversation.
 
         Args:
-            shield: marks every text of the messages and tools; None: they stay as they are.
+            shield: escapes special tokens in messages and tools; None: no escaping.
 
         Raises:
             InvalidArgument: INVALID_FIELD for a malformed chat; BAD_TEMPLATE with the template's own message.
@@ -196,7 +196,7 @@ def _cut_after_final(text: str) -> str:
 
 
 def _words(error: Exception) -> str:
-    """What an exception says; its kind where it says nothing."""
+    """Return an exception's message, or its type if it has none."""
     text = (str(error) or type(error).__name__).encode(errors="replace").decode()
     return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…"
 

@@ -1,7 +1,7 @@
 """Checks the response formats of one model's requests in a process of its own.
 
-A format is as good as a program: it may take the parser's library minutes or gigabytes, or crash it. There that costs
-nobody but who asked for it.
+Compiling a format may take the parser's library minutes or gigabytes, or crash it; in its own process
+that affects only the request.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _FIELD = "config.response_format"
 
 
 class FormatChecker:
-    """Blocking; safe to use from several threads, one format after the other.
+    """Checks formats. Blocking; safe to call from several threads, which take turns.
 
-    Its process starts with the first format, is replaced when one took it too far, and ends with this object.
+    It owns its process, which starts with the first format, is replaced after a crash, and ends with this object.
     """
 
     def __init__(self, words: Words) -> None:
@@ -32,11 +32,11 @@ class FormatChecker:
         self._closed = False
 
     def check(self, wanted: ResponseFormat) -> Verdict:
-        """Return the grammar of a format, with what it takes.
+        """Return the grammar of a format, with its cost.
 
         Raises:
             InvalidArgument: BAD_RESPONSE_FORMAT: it cannot be compiled within bounds.
-            Unavailable: this was closed.
+            Unavailable: the checker was closed.
             ResourceExhausted: the process was killed from outside, each time.
             Internal: the process cannot be started.
         """
@@ -44,28 +44,28 @@ class FormatChecker:
             return self._answer(wanted)
 
     def close(self) -> None:
-        """Check no more: the process ends, and the format that it may have in hand fails. From any thread, any time."""
+        """End the process; a check in progress fails, and so do later ones. Safe to call from any thread."""
         self._closed = True
         if self._process is not None:
-            self._process.kill()  # Whoever has the turn waits for it.
+            self._process.kill()  # Unblocks the thread that holds the lock and waits for an answer.
         with self._turn:
-            self._let_go()
+            self._end_process()
 
     def _answer(self, wanted: ResponseFormat, attempts: int = 2) -> Verdict:
-        """The verdict. A process that is killed from outside, such as where memory runs out, is tried again once."""
+        """Return the verdict. If the process is killed from outside, such as for lack of memory, try once more."""
         answer = self._attempt(wanted)
         if isinstance(answer, Verdict):
             if answer.refusal is not None:
                 raise answer.refusal.error()
             return answer
-        if answer == -signal.SIGKILL:  # No bound of its own ends it so: the format is not to blame.
+        if answer == -signal.SIGKILL:  # None of its own limits ends it this way: the format is not to blame.
             if attempts > 1:
                 return self._answer(wanted, attempts - 1)
             raise _killed()
         raise InvalidArgument.field(_FIELD, _why(answer), reason="BAD_RESPONSE_FORMAT")
 
     def _attempt(self, wanted: ResponseFormat) -> Verdict | int:
-        """The verdict, or the status with which the process ended."""
+        """Return the verdict, or the exit status of the process."""
         process = None
         try:
             process = self._begun()
@@ -92,13 +92,13 @@ class FormatChecker:
     def _ended(self) -> int:
         process = self._process
         if self._closed or process is None:
-            self._let_go()
+            self._end_process()
             raise _closed()
         status = process.status
-        self._let_go()
+        self._end_process()
         return status
 
-    def _let_go(self) -> None:
+    def _end_process(self) -> None:
         if self._process is not None:
             self._process.end()
             self._process = None

@@ -8,7 +8,7 @@ from headrace_engine.engine.results.budget import PayloadReservation, Reservatio
 from headrace_engine.engine.results.prompt_log import PromptLog
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.statistics import SequenceTimes
-from headrace_engine.engine.text.stopping import Decoder, Spent
+from headrace_engine.engine.text.stopping import Decoder, EndedDecoder
 from headrace_engine.errors import HeadraceError
 from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, SequenceView
 
@@ -57,7 +57,7 @@ class Sequence:
         record = EndRecord(reason, length, text, self.log.checksum, self.times.stat(length))
         stop = self.decoder.stop if reason is FinishReason.STOP_WORD else None
         self.log.finish(replace(record, stop=stop, error=error))
-        self.decoder = Spent(self.decoder.stop)
+        self.decoder = EndedDecoder(self.decoder.stop)
         if self._reservation is not None:
             self._reservation.settle(length)
         if self._payload is not None:

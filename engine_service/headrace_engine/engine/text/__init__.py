@@ -1,1 +1,1 @@
-"""From text to ids and back, and where a text ends."""
+"""Conversion between text and ids, and stops."""

@@ -1,4 +1,4 @@
-"""The ids of a text in pieces, of which some are nothing but text."""
+"""Tokenization of a text in pieces, some of which must not be parsed for special tokens."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from headrace_engine.models.tokenizer import TokenizerBundle
 
 
 def encode_pieces(bundle: TokenizerBundle, pieces: Iterable[tuple[str, bool]]) -> list[int]:
-    """The ids of a text in pieces; True: names of special tokens in it are just text.
+    """Return the ids of a text in pieces; True: names of special tokens in the piece are plain text.
 
-    Some tokenizers put a space before a text, and some put another behind each special token: they do so where a piece
-    begins there, and not where it goes on.
+    Some tokenizers add a space at the start of a text, and some after each special token. Pieces get it there as well,
+    and not where they continue a text.
     """
     ids: list[int] = []
     for piece, is_plain in pieces:
@@ -20,7 +20,7 @@ def encode_pieces(bundle: TokenizerBundle, pieces: Iterable[tuple[str, bool]]) -
 
 
 def _ids(bundle: TokenizerBundle, piece: str, is_plain: bool, before: int | None) -> list[int]:
-    """The ids of a piece behind an id; None: it begins the text."""
+    """Return the ids of a piece after an id; None: it starts the text."""
     begins = before is None or before in bundle.added_ids
     if not begins:
         return bundle.encode_plain(piece) if is_plain else bundle.encode_rest(piece)
@@ -31,7 +31,7 @@ def _ids(bundle: TokenizerBundle, piece: str, is_plain: bool, before: int | None
 
 
 def _space(bundle: TokenizerBundle, anchor: str, piece: str) -> str:
-    """The space that the tokenizer puts between an anchor and a piece."""
+    """Return the space that the tokenizer adds between an anchor and a piece."""
     sample = f"{piece[:1] if piece[:1].isspace() else ''}a"
     ids = bundle.encode(anchor + sample, add_special_tokens=False)[len(anchor) > 0 :]
     spelled = b"".join(map(bundle.token_bytes, ids)).decode(errors="replace")

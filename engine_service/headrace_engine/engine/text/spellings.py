@@ -1,4 +1,4 @@
-"""The ids that a word may come as in a text."""
+"""The token sequences by which a word may appear in a text."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from headrace_engine.errors import InvalidArgument, shown
 from headrace_engine.models.tokenizer import TokenizerBundle
 
 WORD_COST = 100
-"""What a word costs beside its text, in characters."""
+"""Fixed cost of a word, in characters."""
 
 SLICE = 16_000
-"""Characters of words that are spelled in one turn: some hundredths of a second."""
+"""Cost of the words of one slice, in characters: some hundredths of a second of work."""
 
 
 def spelling_size(words: Iterable[str]) -> int:
-    """How much work it is to spell words, in characters."""
+    """Return the cost of spelling words, in characters."""
     return sum(len(word) + WORD_COST for word in words)
 
 
 def in_slices(words: Sequence[str]) -> list[list[str]]:
-    """The same words in lists that measure SLICE at most, or are one word."""
+    """Split words into lists that cost at most SLICE, or have one word."""
     slices: list[list[str]] = []
     left = 0
     for word in words:
@@ -36,7 +36,7 @@ def in_slices(words: Sequence[str]) -> list[list[str]]:
 def spell_slices(
     bundle: TokenizerBundle, slices: Iterable[Sequence[str]]
 ) -> Generator[None, None, tuple[tuple[int, ...], ...]]:
-    """What `spellings` finds for the words of all slices, with a pause after each."""
+    """Return the `spellings` of all slices, with a `yield` after each."""
     found: dict[tuple[int, ...], None] = {}
     for words in slices:
         found.update(dict.fromkeys(spellings(bundle, words)))
@@ -45,9 +45,9 @@ def spell_slices(
 
 
 def spellings(bundle: TokenizerBundle, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
-    """The ids of each word at the beginning of a text, within one, and after a space; each once.
+    """Return the ids of each word at the start of a text, within one, and after a space, without duplicates.
 
-    A word that begins with white space is meant with it: it gets no other. Names of special tokens are those tokens.
+    A word that begins with white space gets no further space. Names of special tokens become those tokens.
     """
     found = (spelled for word in words for spelled in _spelled(bundle, word))
     return tuple(dict.fromkeys(spelled for spelled in found if spelled))
@@ -65,7 +65,7 @@ def _spellings(bundle: TokenizerBundle, word: str) -> Iterable[tuple[int, ...]]:
     forms = [word] if word[0].isspace() else [word, f" {word}"]
     first = bundle.encode(word, add_special_tokens=False)
     within = (bundle.encode_plain(form) for form in forms)
-    # Some tokenizers put a space of their own before a text, and then one too many.
+    # Some tokenizers add a space before a text, which makes one too many here.
     texts = {form.encode() for form in forms}
     exact = (ids for ids in within if b"".join(map(bundle.token_bytes, ids)) in texts)
     return map(tuple, (first, *exact))

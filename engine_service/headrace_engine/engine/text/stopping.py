@@ -1,4 +1,4 @@
-"""Text of a growing list of ids that ends at a stop."""
+"""Incremental detokenization that ends at a stop."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from typing import Protocol
 
 from headrace_engine.engine.text.detokenizer import WHOLE, Cut, Detokenizer, TokenBytes
 from headrace_engine.engine.text.stops import IdStop, Stops, WordStop
-from headrace_engine.engine.text.word_finder import Reading
+from headrace_engine.engine.text.word_finder import WordCursor
 from headrace_engine.result_types import StopKind, StopMatch
 
 
 class Decoder(Protocol):
-    """Makes the text of a sequence, id by id.
+    """Converts the ids of a sequence to text, one by one.
 
     Attributes:
-        stop: what ended it; None: no stop did, so far.
+        stop: the stop that ended it; None: none has so far.
     """
 
     stop: StopMatch | None
 
     def push(self, token_id: int) -> str:
-        """The text that this id completes."""
+        """Return the text that this id completes."""
 
     def flush(self) -> str:
-        """The text of what still waits, at the end."""
+        """Return the remaining text at the end."""
 
 
 @dataclass(slots=True)
-class Spent:
-    """The decoder of a sequence that has ended. All that it still knows is which stop ended it."""
+class EndedDecoder:
+    """The decoder of a sequence that has ended; it keeps only the stop that ended it."""
 
     stop: StopMatch | None
 
     def push(self, token_id: int) -> str:
-        """Nothing comes after the end."""
+        """Return nothing: the sequence has ended."""
         return ""
 
     def flush(self) -> str:
-        """Nothing waits."""
+        """Return nothing."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """How a text ends: with so many characters of what was decoded, and then this."""
+    """The end of a text: its length in decoded characters, and the text after them."""
 
     length: int
     tail: str
@@ -54,15 +54,16 @@ class _Ending:
 
 
 class StoppingDetokenizer:
-    """Keeps text back while it may still become a stop, and ends with the first stop that is complete.
+    """Holds back text that may still become a stop, and ends with the first complete stop.
 
-    A stop word ends within the text of its last id, and comes before stop ids, which end with an id. Of stops that end
-    at the same place the longest counts, then the order of the lists. Everything depends on the ids alone.
+    A stop word ends within the text of its last id, so it takes precedence over stop ids, which end with an id. Of
+    stops that end at the same position the longest wins, then the first in its list. The result depends on the ids
+    alone, not on how they are batched.
 
     Args:
-        token_bytes: the bytes of an id.
-        skipped: ids that leave no text.
-        start: what the prompt leaves of a character.
+        token_bytes: returns the bytes of an id.
+        skipped: ids without text.
+        start: incomplete character at the end of the prompt.
     """
 
     def __init__(self, stops: Stops, token_bytes: TokenBytes, skipped: Collection[int], start: Cut = WHOLE) -> None:
@@ -70,18 +71,20 @@ class StoppingDetokenizer:
         self._token_bytes = token_bytes
         self._skipped = skipped
         self._decoder = Detokenizer(token_bytes, skipped, start)
-        self._words = Reading(stops.word_finder)
-        self._named = Reading(stops.named_finder) if stops.named_finder else None
-        self._ids = Reading(stops.id_finder)
+        self._words = WordCursor(stops.word_finder)
+        self._named = WordCursor(stops.named_finder) if stops.named_finder else None
+        self._ids = WordCursor(stops.id_finder)
         self._held = ""
         self._sent = 0  # Characters of the text before `_held`.
-        self._befores: deque[tuple[int, Cut]] = deque(maxlen=stops.longest)  # Length, and bytes that wait, by id.
-        self._left = stops.min_new  # Ids to come that cannot end it.
+        self._befores: deque[tuple[int, Cut]] = deque(
+            maxlen=stops.longest
+        )  # By id: text length and incomplete character before it.
+        self._left = stops.min_new  # Number of further ids that cannot end it.
         self._over = False
         self.stop: StopMatch | None = None
 
     def push(self, token_id: int) -> str:
-        """The text that this id completes; all that was kept back, where it ends the text."""
+        """Return the text that this id completes, with all held-back text if it ends the sequence."""
         if self._over:
             return ""
         self._befores.append((self._length, self._decoder.cut))
@@ -92,7 +95,7 @@ class StoppingDetokenizer:
         return self._release(len(self._held) - self._waiting) if ending is None else self._end(ending)
 
     def flush(self) -> str:
-        """The text of what still waits; nothing after a stop."""
+        """Return the held-back text; nothing after a stop."""
         if self._over:
             return ""
         return self._release(len(self._held)) + self._decoder.flush()
@@ -103,7 +106,7 @@ class StoppingDetokenizer:
 
     @property
     def _waiting(self) -> int:
-        """How many of the last characters may still become a stop."""
+        """Number of trailing characters that may still become a stop."""
         ids = self._ids.waiting
         waiting = max(self._words.waiting, self._length - self._befores[-ids][0] if ids else 0)
         return waiting if self._named is None else max(waiting, self._named.waiting)
@@ -118,40 +121,40 @@ class StoppingDetokenizer:
         return self._release(ending.length - self._sent) + ending.tail
 
     def _ending(self, token_id: int, piece: str) -> _Ending | None:
-        """The first stop that this id completes; all readings go on, also where it may not end yet."""
+        """Return the first stop that this id completes; all finders advance, even while none may end it yet."""
         word = self._special(token_id) if token_id in self._skipped else self._word(piece)
-        place = self._ids.take(token_id)
-        if word is not None or place is None or self._left > 0:
+        index = self._ids.take(token_id)
+        if word is not None or index is None or self._left > 0:
             return word
-        return self._id_ending(self._stops.ids[place])
+        return self._id_ending(self._stops.ids[index])
 
     def _word(self, piece: str) -> _Ending | None:
-        """A stop word that ends within a piece of text."""
+        """Return a stop word that ends within a piece of text."""
         if not self._stops.words:
             return None
         for length, character in enumerate(piece, self._length - len(piece) + 1):
-            place = self._words.take(character)
-            beside = None if self._named is None else self._named.take(character)
-            if self._left <= 0 and (place is not None or beside is not None):
-                stop = self._longest(place, beside)
-                return self._word_ending(stop, length - stop.shown, "")
+            index = self._words.take(character)
+            named = None if self._named is None else self._named.take(character)
+            if self._left <= 0 and (index is not None or named is not None):
+                stop = self._longest(index, named)
+                return self._word_ending(stop, length - stop.visible, "")
         return None
 
-    def _longest(self, place: int | None, beside: int | None) -> WordStop:
-        found = [] if place is None else [self._stops.words[place]]
-        found += [] if beside is None else [self._stops.named[beside]]
+    def _longest(self, index: int | None, named: int | None) -> WordStop:
+        found = [] if index is None else [self._stops.words[index]]
+        found += [] if named is None else [self._stops.named[named]]
         return max(found, key=lambda stop: len(stop.text))
 
     def _special(self, token_id: int) -> _Ending | None:
-        """A stop word that ends with a special token which leaves no text."""
+        """Return a stop word that ends with a special token without text."""
         if self._named is None:
             return None
-        place = self._named.take(token_id)
-        if place is None or self._left > 0:
+        index = self._named.take(token_id)
+        if index is None or self._left > 0:
             return None
-        stop = self._stops.named[place]
-        cut = "" if stop.shown else self._decoder.flush()
-        return self._word_ending(stop, self._length - stop.shown, cut)
+        stop = self._stops.named[index]
+        cut = "" if stop.visible else self._decoder.flush()
+        return self._word_ending(stop, self._length - stop.visible, cut)
 
     def _word_ending(self, stop: WordStop, length: int, cut: str) -> _Ending:
         match = StopMatch(StopKind.STOP_WORDS, stop.index, stop.text)
@@ -167,6 +170,6 @@ class StoppingDetokenizer:
         return _Ending(length, tail, StopMatch(stop.kind, stop.index, text))
 
     def _eos_ending(self, length: int, cut: Cut) -> _Ending:
-        if self._stops.include:  # It is text like any other.
+        if self._stops.include:  # It is kept like any other text.
             return _Ending(self._length, self._decoder.flush(), None)
         return _Ending(length, Detokenizer(self._token_bytes, (), cut).flush(), None)

@@ -1,4 +1,4 @@
-"""The stops of a request, with the finders that its sequences share."""
+"""The stops of a request, with the word finders that its sequences share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class WordStop:
     """One of stop_words.
 
     Attributes:
-        index: its place in the list.
-        shown: how many of its characters stand in a text that leaves special tokens out.
+        index: its index in the list.
+        visible: number of its characters that appear in a text without special tokens.
     """
 
     text: str
     index: int
-    shown: int
+    visible: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class IdStop:
     """Ids that end a sequence.
 
     Attributes:
-        kind: the list they stand in; None: they are EOS.
-        index: their place in it.
+        kind: the list they come from; None: EOS.
+        index: their index in it.
     """
 
     ids: tuple[int, ...]
@@ -42,15 +42,15 @@ class IdStop:
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """What ends the sequences of one request by their text or their last ids.
+    """The stops of one request, by text or by last ids.
 
     Attributes:
-        words: stop_words, which are looked for in the text.
-        named: those that name special tokens, which the text leaves out: they are looked for beside it.
-        ids: ids that end a sequence; EOS last, so that what the caller named comes first.
-        longest: most ids of one of them.
-        include: the text of the stop that matched is kept.
-        min_new: tokens before which nothing ends a sequence.
+        words: stop_words, searched in the text.
+        named: those of them that name special tokens, which the text omits; searched in text and ids together.
+        ids: ids that end a sequence; EOS last, so that the caller's stops take precedence.
+        longest: maximum number of ids of one of them.
+        include: keep the text of the matching stop.
+        min_new: number of tokens before which no stop ends a sequence.
     """
 
     words: tuple[WordStop, ...]
@@ -65,16 +65,16 @@ class Stops:
 
 
 def stops_of(config: GenerationConfig, eos_ids: tuple[int, ...], min_new: int, bundle: TokenizerBundle) -> Stops | None:
-    """What to look for; None: nothing that shows in the text of a sequence.
+    """Return the stops of a request; None: no stop affects the text of its sequences.
 
     Args:
         config: an effective config.
-        eos_ids: ids that end a sequence: the core sees to that, and their text is left out here.
+        eos_ids: ids at which the core ends a sequence; their text is removed here.
     """
     skips = config.skip_special_tokens is not False
     hidden: frozenset[int] = bundle.special_ids if skips else frozenset()
-    asked = config.stop_words or config.stop_words_ids or config.stop_token_ids
-    if not asked and (config.include_stop or hidden.issuperset(eos_ids)):
+    has_stops = config.stop_words or config.stop_words_ids or config.stop_token_ids
+    if not has_stops and (config.include_stop or hidden.issuperset(eos_ids)):
         return None
     words = tuple(WordStop(word, index, len(word)) for index, word in enumerate(config.stop_words))
     marked = dict(_named(words, bundle)) if skips else {}
@@ -100,15 +100,15 @@ def _id_stops(config: GenerationConfig) -> Iterator[IdStop]:
 
 
 def _named(words: tuple[WordStop, ...], bundle: TokenizerBundle) -> Iterator[tuple[WordStop, list[Symbol]]]:
-    """The words with a special token in them, and what they are beside the text: characters, and ids of such tokens."""
+    """Yield the words that contain special tokens, each with its characters and the ids of those tokens."""
     special = dict(zip(bundle.special_texts, sorted(bundle.special_ids), strict=True))
     names = sorted(filter(None, special), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, names)) or "(?!)")
     for word in words:
         symbols = list(_symbols(word.text, pattern, special))
         if len(symbols) < len(word.text):
-            shown = sum(isinstance(symbol, str) for symbol in symbols)
-            yield WordStop(word.text, word.index, shown), symbols
+            visible = sum(isinstance(symbol, str) for symbol in symbols)
+            yield WordStop(word.text, word.index, visible), symbols
 
 
 def _symbols(text: str, pattern: re.Pattern[str], special: Mapping[str, int]) -> Iterator[Symbol]:

@@ -21,7 +21,7 @@ from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_types import Chat, ChatMessage, ConfigWarning, Detokenized, Tokenized
 
 MIN_CHAT_CHARACTERS = 1 << 20
-"""Characters that a chat may have, however short its prompt must be: its template may leave most of them out."""
+"""Minimum limit on the characters of a chat, since its template may leave most of them out."""
 
 
 def _slow_chat(text: str) -> InvalidArgument:
@@ -29,16 +29,16 @@ def _slow_chat(text: str) -> InvalidArgument:
 
 
 CHATS = PoolLimits(1, 256, 60.0, 150.0, _slow_chat, 32 << 20)
-"""One model's chats: its process renders one after the other, and bounds what each takes."""
+"""Limits for one model's chats: its side process renders them one by one, and limits each one's resources."""
 
 
 class TextProcessor:
-    """Everything that knows both text and ids of one model.
+    """Tokenization, detokenization and chat rendering for one model. It owns the model's chat renderer.
 
     Args:
-        bundle: the tokenizer and what its files say of it.
-        chat_template: Jinja that replaces the model's own; None: the model's.
-        pools: where large works are done; None: pools of its own.
+        bundle: the tokenizer and its configuration.
+        chat_template: Jinja template that replaces the model's own; None: the model's.
+        pools: thread pools for large texts; None: pools of its own.
     """
 
     def __init__(
@@ -53,25 +53,25 @@ class TextProcessor:
         """Compile the chat template. Blocking.
 
         Raises:
-            InvalidArgument: BAD_TEMPLATE, there is none, or it is none.
+            InvalidArgument: BAD_TEMPLATE, there is none, or it is not valid.
         """
         self._renderer().check()
 
     def close(self) -> None:
-        """Let chats be rendered no more, and end the process that does it."""
+        """Refuse further chats and end the side process that renders them."""
         if self._rendering is not None:
             self._rendering.close()
 
     def check_known(self, ids: Sequence[int]) -> None:
-        """Refuse the ids of a text where the model has no row for one of them; see TokenizerBundle."""
+        """Refuse ids for which the model has no row; see TokenizerBundle."""
         self._bundle.check_known(ids)
 
     def detokenizer(self, skip_special_tokens: bool) -> Detokenizer:
-        """A fresh incremental decoder."""
+        """Return a new incremental decoder."""
         return Detokenizer(self._bundle.token_bytes, self._skipped(skip_special_tokens))
 
     async def decoding(self, generation: Generation, prompt: Sequence[int], owner: str = "") -> Callable[[], Decoder]:
-        """Makes the decoders of a request's sequences, which go on where its prompt ends and stop where it asks."""
+        """Return a factory of decoders for a request's sequences, which continue its prompt and apply its stops."""
         config = generation.effective
         prepare = partial(stops_of, config, generation.eos_ids, generation.min_new, self._bundle)
         stops = await self._pools.on_text(owner, stop_size(config), prepare)
@@ -85,10 +85,10 @@ class TextProcessor:
     async def tokenize(
         self, prompt: str | Chat, add_special_tokens: bool | None, max_length: int, owner: str = ""
     ) -> Tokenized:
-        """The ids of a prompt, the text they were made from, and what is suspicious about it.
+        """Return the ids of a prompt, the text they were made from, and warnings.
 
         Args:
-            owner: for whom: owners have turns where many texts are prepared.
+            owner: owner of the work; owners are served in turn.
 
         Raises:
             InvalidArgument: the chat cannot be rendered, or the text is longer than any prompt of max_length tokens.
@@ -104,11 +104,11 @@ class TextProcessor:
         return await self._tokenize_chat(prompt, size, max_length, owner)
 
     async def detokenize(self, ids: Sequence[int], skip_special_tokens: bool, owner: str = "") -> Detokenized:
-        """The text of ids, and the bytes of each."""
+        """Return the text of ids, and the bytes of each."""
         return await self._pools.on_text(owner, len(ids), self._detokenize, ids, skip_special_tokens)
 
     async def spell(self, words: Sequence[str], owner: str = "") -> tuple[tuple[int, ...], ...]:
-        """The ids that words may come as in a text; see `spellings`. Many are done some at a time."""
+        """Return the ids by which words may appear in a text; see `spellings`. Many words are done in slices."""
         size = spelling_size(words)
         if size <= SLICE:
             return await self._pools.on_text(owner, size, spellings, self._bundle, words)
@@ -132,18 +132,18 @@ class TextProcessor:
             text = f"has {size} characters; allowed: at most {limit}, whatever the template leaves out"
             raise InvalidArgument.field("chat", text, reason="PROMPT_TOO_LONG")
 
-    def _brings_bos(self, text: str) -> bool:
+    def _begins_with_bos(self, text: str) -> bool:
         bos = self._bundle.bos_text
         return self._bundle.adds_bos and bool(bos) and text.startswith(bos)
 
     def _tokenize_text(self, text: str, add_special_tokens: bool | None) -> Tokenized:
-        adds = not self._brings_bos(text) if add_special_tokens is None else add_special_tokens
+        adds = not self._begins_with_bos(text) if add_special_tokens is None else add_special_tokens
         ids = self._bundle.encode(text, add_special_tokens=adds)
-        return Tokenized(ids, text, tuple(self._suspicions(text, add_special_tokens)))
+        return Tokenized(ids, text, tuple(self._bos_warnings(text, add_special_tokens)))
 
-    def _suspicions(self, text: str, add_special_tokens: bool | None) -> Iterator[ConfigWarning]:
-        """Warn of a begin-of-sequence token that comes twice. What is suspicious of a chat its template tells."""
-        if add_special_tokens is False or not self._brings_bos(text):
+    def _bos_warnings(self, text: str, add_special_tokens: bool | None) -> Iterator[ConfigWarning]:
+        """Warn about a duplicate begin-of-sequence token. Warnings about a chat come from its template."""
+        if add_special_tokens is False or not self._begins_with_bos(text):
             return
         why = f"the text begins with {self._bundle.bos_text!r} already"
         if add_special_tokens:
@@ -175,7 +175,7 @@ def _rendering(bundle: TokenizerBundle, chat_template: str | None) -> Renderer |
 
 
 def _size(chat: Chat) -> int:
-    """Characters of everything that a chat says."""
+    """Return the number of characters of everything in a chat."""
     texts = [*chat.tools, *chat.template_variables, *chat.template_variables.values()]
     return sum(map(len, texts)) + sum(len(text) for message in chat.messages for text in _texts(message))
 

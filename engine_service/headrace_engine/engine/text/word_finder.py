@@ -1,4 +1,4 @@
-"""Finds words in a growing list of symbols, and knows what may still become one."""
+"""Finds words in a growing list of symbols, and reports which suffix may still become one."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ Symbol = str | int
 """A character, or an id."""
 
 _IDS = 1 << 31
-"""Where the numbers of ids begin, behind those of characters."""
+"""Offset of the codes of ids, above those of characters."""
 
 
 class WordFinder:
-    """The automaton of Aho and Corasick: reading costs the same however many words there are.
+    """An Aho-Corasick automaton: the cost of a step does not depend on the number of words.
 
-    It is not changed by reading: a state is a number, 0 before the first symbol. States are numbered by breadth, and
-    those that follow one state by their symbols, so that arrays of 20 bytes a state hold it all.
+    Reading does not change it: a state is a number, 0 before the first symbol. States are numbered breadth-first, and
+    the successors of a state by their symbols, so that arrays with 20 bytes per state suffice.
 
     Args:
         words: none of them empty.
         silent: symbols that `waiting` does not count.
 
     Attributes:
-        waiting: by state, how many of the last symbols may still become a word.
+        waiting: by state, number of trailing symbols that may still become a word.
     """
 
     def __init__(self, words: Iterable[Sequence[Symbol]], silent: Collection[Symbol] = ()) -> None:
-        self._symbols = array("I", [0])  # by state, the symbol that leads there
-        self._first = array("I", [1])  # by state, the first of those that follow it; they end with the next
-        self._found = array("I", [0])  # by state, the place of its word and 1; 0: none ends there
+        self._symbols = array("I", [0])  # by state: the symbol that leads to it
+        self._first = array("I", [1])  # by state: its first successor; the next state's is the end
+        self._found = array("I", [0])  # by state: 1 + the index of its word; 0: no word ends there
         self.waiting = array("I", [0])
-        parents = self._build(sorted((array("I", map(_code, word)), place) for place, word in enumerate(words)))
+        parents = self._build(sorted((array("I", map(_code, word)), index) for index, word in enumerate(words)))
         self._falls = array("I", bytes(4 * len(self._symbols)))
         self._count_waiting(parents, frozenset(map(_code, silent)))
         self._link(parents)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """Size of the automaton, in bytes."""
         return sum(each.itemsize * len(each) for each in (self._symbols, self._first, self._found, self.waiting)) + (
             self._falls.itemsize * len(self._falls)
         )
 
     def step(self, state: int, symbol: Symbol) -> int:
-        """The state after one more symbol."""
+        """Return the state after one more symbol."""
         return self._step(state, _code(symbol))
 
     def found(self, state: int) -> int | None:
-        """The place of the longest word that ends in a state, the first of equal ones; None: none does."""
+        """Return the index of the longest word that ends in a state, the first of equal ones; None: none does."""
         return self._found[state] - 1 if self._found[state] else None
 
     def _step(self, state: int, code: int) -> int:
@@ -65,9 +65,9 @@ class WordFinder:
             state = self._falls[state]
 
     def _build(self, words: list[tuple[array[int], int]]) -> array[int]:
-        """Make the states, level by level; returns the state before each."""
+        """Build the states, level by level; return the parent of each."""
         parents = array("I", [0])
-        spans = deque([(0, len(words))])  # of each state that has been numbered: the words that begin with it
+        spans = deque([(0, len(words))])  # by numbered state: the range of words with its prefix
         state = depth = 0
         level_end = 1
         while spans:
@@ -93,7 +93,7 @@ class WordFinder:
         parents: array[int],
         spans: deque[tuple[int, int]],
     ) -> None:
-        """Number the states that follow one."""
+        """Number the successors of a state."""
         while begin < end:
             code, start = words[begin][0][depth], begin
             while begin < end and words[begin][0][depth] == code:
@@ -108,13 +108,13 @@ class WordFinder:
             self.waiting[state] = self.waiting[parents[state]] + (self._symbols[state] not in silent)
 
     def _link(self, parents: array[int]) -> None:
-        """Let each state know the longest other beginning of a word that it ends with; the shorter ones first."""
+        """Set the failure link of each state: the longest proper suffix that is a prefix of a word."""
         for state in range(1, len(parents)):
             parent = parents[state]
             fall = self._step(self._falls[parent], self._symbols[state]) if parent else 0
             self._falls[state] = fall
             self._found[state] = self._found[state] or self._found[fall]
-            if self._first[state] == self._first[state + 1]:  # A word that begins no longer one waits for nothing.
+            if self._first[state] == self._first[state + 1]:  # A complete word that is no prefix of a longer one.
                 self.waiting[state] = self.waiting[fall]
 
 
@@ -122,8 +122,8 @@ def _code(symbol: Symbol) -> int:
     return ord(symbol) if isinstance(symbol, str) else symbol + _IDS
 
 
-class Reading:
-    """A place in what one finder reads."""
+class WordCursor:
+    """A cursor of one reader of a WordFinder."""
 
     __slots__ = ("_finder", "_state")
 
@@ -132,11 +132,11 @@ class Reading:
         self._state = 0
 
     def take(self, symbol: Symbol) -> int | None:
-        """Read one more symbol: the place of the longest word that ends with it."""
+        """Read one more symbol; return the index of the longest word that ends with it."""
         self._state = self._finder.step(self._state, symbol)
         return self._finder.found(self._state)
 
     @property
     def waiting(self) -> int:
-        """How many of the last symbols may still become a word."""
+        """Number of trailing symbols that may still become a word."""
         return self._finder.waiting[self._state]
