@@ -106,7 +106,7 @@ class Core:
             launched.expect()
 
     def check_integrity(self) -> None:
-        """Check that KV pool and prefix cache agree with all block tables.
+        """Compare the books of the KV pool with all block tables.
 
         Raises:
             IntegrityError: they differ.
@@ -133,7 +133,7 @@ class Core:
                 self._enter(request, guide)
 
     def _rest(self) -> None:
-        """Nothing to do: check integrity, and publish the current gauges."""
+        """Nothing to do: check the books, and do not leave gauges of a moment that has passed standing."""
         self._scheduler.check_integrity()
         self._outcome.publish(Schedule(0), 0.0)
 

@@ -50,7 +50,7 @@ class KeptGrammars:
             self._kept[grammar] = compiled
             self._drop_for(0)
 
-    def has_room(self, grammar: str, size: int) -> bool:
+    def has_capacity(self, grammar: str, size: int) -> bool:
         """Whether one of so many bytes may be made, once what is not in use has made way; alone, it always may."""
         with self._lock:
             if grammar in self._living:

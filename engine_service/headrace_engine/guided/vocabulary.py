@@ -66,9 +66,9 @@ class Vocabulary:
         """Return the ids of a text, the longest piece first."""
         return self._tokenizer.greedy_tokenize(text)
 
-    def has_room(self, grammar: str, size: int) -> bool:
+    def has_capacity(self, grammar: str, size: int) -> bool:
         """Whether a grammar of so many bytes may be compiled beside those in use."""
-        return self.kept.has_room(grammar, size)
+        return self.kept.has_capacity(grammar, size)
 
     def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int = 0, seconds: float = 0.0) -> Guide:
         """Return a guide at the beginning of a text, for a grammar that was checked.

@@ -1,4 +1,4 @@
-"""Every rig of a test must be idle, with its state right, when the test ends; and every core of a front half gone."""
+"""When a test ends, each of its rigs must be idle and consistent, and each core of a front half closed."""
 
 from __future__ import annotations
 

@@ -75,12 +75,12 @@ class TestKept:
         kept.add("used", used)
         kept.add("other", compiled(50))
         assert kept.find("used") is used
-        assert not kept.has_room("new", 20)
-        assert kept.has_room("used", 90)
+        assert not kept.has_capacity("new", 20)
+        assert kept.has_capacity("used", 90)
         del used
         gc.collect()
-        assert kept.has_room("new", 20)
-        assert kept.has_room("huge", 10_000), "alone it may have all that it needs"
+        assert kept.has_capacity("new", 20)
+        assert kept.has_capacity("huge", 10_000), "alone it may have all that it needs"
 
     def test_f6_what_has_grown_is_made_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
         kept, used = KeptGrammars(1 << 40), compiled(0)

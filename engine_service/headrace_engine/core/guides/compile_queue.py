@@ -30,7 +30,7 @@ class Job:
     guide: Future[Guide] = field(compare=False)
 
 
-class GuideLine:
+class GuideQueue:
     """Sequences that wait for their guides: owners in turn, and of each what is quick before what is slow.
 
     So nobody waits for more than one grammar of each other owner, nor for long behind his own slow ones; and a slow

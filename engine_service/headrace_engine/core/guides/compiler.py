@@ -10,7 +10,7 @@ from typing import Protocol
 from headrace_proto.pure.faults import is_fault
 
 from headrace_engine.commands import AddSequence
-from headrace_engine.core.guides.compile_queue import GuideLine
+from headrace_engine.core.guides.compile_queue import GuideQueue
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide
 
@@ -27,7 +27,7 @@ class GuideMaker(Protocol):
     def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int, seconds: float) -> Guide:
         """A guide at the beginning of a text; bytes and processor time are what the grammar was found to take."""
 
-    def has_room(self, grammar: str, size: int) -> bool:
+    def has_capacity(self, grammar: str, size: int) -> bool:
         """Whether there is memory for a grammar of so many bytes."""
 
 
@@ -41,7 +41,7 @@ class Guides:
     def __init__(self, open_maker: Callable[[], GuideMaker]) -> None:
         self._open_maker = open_maker
         self._maker: GuideMaker | None = None
-        self._line = GuideLine()
+        self._line = GuideQueue()
         self._thread: threading.Thread | None = None
         self._making: dict[int, tuple[AddSequence, Future[Guide]]] = {}
 
@@ -96,7 +96,7 @@ class Guides:
                 job.guide.set_exception(error)
 
     def _fits(self, request: AddSequence) -> bool:
-        return self._maker is None or self._maker.has_room(request.grammar, request.grammar_bytes)
+        return self._maker is None or self._maker.has_capacity(request.grammar, request.grammar_bytes)
 
     def _make(self, request: AddSequence) -> Guide:
         if self._maker is None:

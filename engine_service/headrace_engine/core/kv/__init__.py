@@ -1,1 +1,1 @@
-"""The blocks of keys and values: who holds which, and what they contain."""
+"""The KV pool: block ownership, the prefix cache over it, and the host tier behind it."""

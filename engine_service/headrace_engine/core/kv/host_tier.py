@@ -1,4 +1,8 @@
-"""Host memory behind the pool: where the contents of evicted blocks lie until they are asked for again."""
+"""Host tier: host memory that keeps the contents of blocks evicted from the pool.
+
+The tier decides which copies are needed but does not perform them: `take_copies` hands the pending list to the core,
+which must perform it before the next step writes to the pool. A host block to be read stays reserved until then.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,16 @@ from headrace_engine.core.runner import NO_COPIES, BlockCopies
 
 
 class HostTier:
-    """Owns the blocks in host memory, and the list of what is to be copied before the next step.
+    """Owns the blocks in host memory, and the list of copies to perform before the next step.
 
-    Each of its blocks holds contents or is free. Contents leave it when they are fetched back into the pool, when
-    nobody wants them any more, or, least recently evicted first, when others need the room.
+    A host block is free or holds contents. Contents leave when they are fetched back into the pool, forgotten, too
+    old, or, least recently used first, evicted for newer ones.
 
     Args:
-        num_blocks: 0: nothing is ever held.
+        num_blocks: number of host blocks; 0 disables the tier.
 
     Attributes:
-        on_evict: called with a block whose contents are given up for others, or for their age.
+        on_evict: called with a host block whose contents are evicted.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -27,22 +31,22 @@ class HostTier:
         self.on_evict: Callable[[int], None] = lambda block: None
         self._free = list(reversed(range(num_blocks)))
         self._holding: OrderedDict[int, float] = OrderedDict()
-        self._arriving: dict[int, int] = {}  # By host block: what the next step copies into it, or out of it.
-        self._leaving: dict[int, int] = {}
+        self._arriving: dict[int, int] = {}  # Host block: pool block to copy from, before the next step.
+        self._leaving: dict[int, int] = {}  # Host block: pool block to copy to, before the next step.
 
     @property
     def used(self) -> int:
-        """Blocks that hold contents."""
+        """Number of blocks that hold contents."""
         return len(self._holding)
 
     def accept(self, source: int, date: float) -> int | None:
-        """Take over what a block of the pool holds, which is overwritten in the next step.
+        """Take over the contents of a pool block that the next step overwrites.
 
         Args:
-            date: when that was last used; not before the date of anything accepted earlier.
+            date: time the contents were last used; not earlier than that of any block accepted before.
 
         Returns:
-            The block that holds it from now on; None: there is no room.
+            The host block that holds the contents from now on; None if the tier has no blocks left.
         """
         if not self._free and not self._holding:
             return None
@@ -52,48 +56,49 @@ class HostTier:
         return block
 
     def reserve(self, blocks: Iterable[int]) -> None:
-        """Give these to nobody: they are fetched next, with room that evictions make."""
+        """Exempt these blocks from eviction: they are about to be fetched, which may itself evict pool blocks."""
         for block in blocks:
             del self._holding[block]
 
     def fetch(self, block: int, target: int) -> None:
-        """Copy a reserved block into one of the pool before the next step; then it is free."""
+        """Schedule the copy of a reserved block into a pool block; the host block is free afterwards."""
         self._leaving[block] = target
 
     def forget(self, block: int) -> None:
-        """What this block holds, and was copied into it, is of no use any more."""
+        """Drop the contents of this block, whose copy has completed."""
         del self._holding[block]
         self._free.append(block)
 
     def drop_before(self, date: float) -> None:
-        """Give up contents that were last used before this date."""
+        """Evict contents that were last used before this time."""
         while self._holding and next(iter(self._holding.values())) < date:
             self._free.append(self._evict())
 
     def take_copies(self) -> BlockCopies:
-        """What is to be copied before the next step. Whoever takes it copies it, whatever becomes of the step."""
+        """Return the copies due before the next step. The caller must perform them even if the step fails."""
         if not (self._arriving or self._leaving):
             return NO_COPIES
         to_host = [(source, block) for block, source in self._arriving.items()]
         copies = BlockCopies(to_host, list(self._leaving.items()))
-        self._free += self._leaving  # Only now: what comes back is read after all that goes out was written.
+        self._free += self._leaving  # Not earlier: a block still to be read must not receive an evicted one.
         self._arriving, self._leaving = {}, {}
         return copies
 
     def check_integrity(self, known: Sequence[int]) -> None:
-        """Check that every block is counted once, and that those with contents match the prefix cache.
+        """Check that every host block is accounted for once, and that the prefix cache knows exactly the used ones.
+
+        Args:
+            known: host blocks that the prefix cache refers to.
 
         Raises:
-            IntegrityError: a block is lost or counted twice, or holds what nobody can find; or copies were forgotten.
+            IntegrityError: a block is lost, listed twice or unknown to the prefix cache, or copies are pending.
         """
         if sorted([*self._free, *self._holding]) != list(range(self.total)):
-            raise IntegrityError(
-                f"{self.used} used + {len(self._free)} free host blocks are not {self.total}, each once"
-            )
+            raise IntegrityError(f"{self.used} used + {len(self._free)} free host blocks do not partition {self.total}")
         if sorted(known) != sorted(self._holding):
-            raise IntegrityError("a host block holds what nobody knows, or somebody knows what none holds")
+            raise IntegrityError("the prefix cache and the host tier disagree on which host blocks are used")
         if self._arriving or self._leaving:
-            raise IntegrityError(f"{len(self._arriving)} + {len(self._leaving)} blocks were never copied")
+            raise IntegrityError(f"{len(self._arriving)} + {len(self._leaving)} copies were never performed")
 
     def _evict(self) -> int:
         block, _ = self._holding.popitem(last=False)

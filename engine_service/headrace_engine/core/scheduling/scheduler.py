@@ -92,7 +92,7 @@ class Scheduler:
 
     def age(self, now: float, ttl: float) -> None:
         """It is now: drop cached blocks that nobody has used for ttl seconds."""
-        self._pool.date = now
+        self._pool.now = now
         self._tables.drop_before(now - ttl)
 
     def can_look_ahead(self) -> bool:
@@ -153,7 +153,7 @@ class Scheduler:
         self.end(sequence)
 
     def check_integrity(self) -> None:
-        """Check that pool and cache agree with the block tables of all sequences.
+        """Compare the books of pool and cache with the block tables of all sequences.
 
         Raises:
             IntegrityError: they differ.

@@ -106,7 +106,7 @@ class BlockTables:
         sequence.computed = 0
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
-        """Check that pool and cache agree with the tables of all sequences.
+        """Compare the books of pool and cache with the tables of all sequences.
 
         Raises:
             IntegrityError: they differ.

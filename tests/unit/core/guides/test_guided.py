@@ -90,7 +90,7 @@ def test_bc158_a_grammar_in_the_making_holds_up_nobody_else() -> None:
             assert made.wait(LIMIT)
             return vocabulary.guide(grammar, eos_ids)
 
-        def has_room(self, grammar: str, size: int) -> bool:
+        def has_capacity(self, grammar: str, size: int) -> bool:
             return True
 
     rig = Rig()
@@ -173,7 +173,7 @@ def test_f2_a_panic_in_compiling_ends_its_sequence_alone() -> None:
         def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int, seconds: float) -> Guide:
             raise Panic("index out of bounds")
 
-        def has_room(self, grammar: str, size: int) -> bool:
+        def has_capacity(self, grammar: str, size: int) -> bool:
             return True
 
     rig = Rig()

@@ -8,7 +8,7 @@ import pytest
 from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 
 
-def test_blocks_are_handed_out_once() -> None:
+def test_blocks_are_allocated_once() -> None:
     pool = BlockPool(3, 16)
     assert pool.allocate(2) == [0, 1]
     assert (pool.used, pool.cached, pool.free) == (2, 0, 1)
@@ -17,9 +17,9 @@ def test_blocks_are_handed_out_once() -> None:
     pool.check_integrity([[0, 1]])
 
 
-def test_taking_more_than_there_are_is_a_defect() -> None:
+def test_allocating_more_than_available_is_a_defect() -> None:
     pool = BlockPool(1, 16)
-    with pytest.raises(IntegrityError, match="2 blocks were taken where 1 are available"):
+    with pytest.raises(IntegrityError, match="2 blocks requested, 1 available"):
         pool.allocate(2)
 
 
@@ -62,10 +62,10 @@ def test_cached_blocks_expire_by_age_and_used_ones_never() -> None:
     for block in (old, new, used, again):
         pool.keep(block)
     for date, block in ((1.0, old), (1.0, again), (2.0, new)):
-        pool.date = date
+        pool.now = date
         pool.release([block])
     pool.share([again])
-    pool.date = 3.0
+    pool.now = 3.0
     pool.release([again])
     pool.drop_before(1.0)
     assert evicted == []
@@ -125,7 +125,7 @@ def test_a_forgotten_block_is_free_once_it_is_unused() -> None:
     ],
     ids=["leaked", "held twice", "held and free", "freed too early", "never freed", "kept and free"],
 )
-def test_a_wrong_state_is_found(spoil: Callable[[BlockPool], None], tables: list[list[int]]) -> None:
+def test_inconsistent_blocks_are_found(spoil: Callable[[BlockPool], None], tables: list[list[int]]) -> None:
     pool = BlockPool(3, 16)
     pool.allocate(2)
     pool.check_integrity([[0, 1]])

@@ -1,4 +1,4 @@
-"""The host tier: what the pool evicts comes back from host memory, right, told as it is, and never after its time."""
+"""The host tier: what the pool evicts comes back from host memory, right and reported, until it expires."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_prefix_may_lie_in_both_tiers(make_rig: MakeRig) -> None:
     assert ask(rig, range(100, 122)) == (20, 0)
 
 
-def test_only_tokens_of_the_prompt_are_told_of(make_rig: MakeRig) -> None:
+def test_only_prompt_tokens_are_reported_as_cached(make_rig: MakeRig) -> None:
     """A sequence that an earlier core began finds its own ids as well: those are not the prompt's."""
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=32)
     key = rig.add(PROMPT[:6], 10)
@@ -84,7 +84,7 @@ def test_only_tokens_of_the_prompt_are_told_of(make_rig: MakeRig) -> None:
     assert rig.stat.counters.prefix_cache_host_hit_tokens == 12
 
 
-def test_statistics_tell_of_the_tier_and_its_hits(make_rig: MakeRig) -> None:
+def test_statistics_count_the_tier_and_its_hits(make_rig: MakeRig) -> None:
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=32)
     ask(rig)
     ask(rig)
@@ -118,7 +118,7 @@ def test_blocks_return_while_a_full_tier_takes_others(make_rig: MakeRig) -> None
 
 
 @pytest.mark.parametrize("crowd", [False, True], ids=["in the pool", "in host memory"])
-def test_in_both_tiers_nothing_is_found_after_its_time(make_rig: MakeRig, crowd: bool) -> None:
+def test_in_both_tiers_nothing_is_found_after_it_expired(make_rig: MakeRig, crowd: bool) -> None:
     """The time runs from the last use, wherever the blocks have moved since."""
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=32, prefix_cache_ttl=60.0)
     for wait, found in ((59.0, 8), (59.0, 8), (61.0, 0)):
@@ -133,7 +133,7 @@ def test_in_both_tiers_nothing_is_found_after_its_time(make_rig: MakeRig, crowd:
     assert rig.stat.pool.host_blocks_used == 0
 
 
-def test_what_is_too_old_moves_nowhere(make_rig: MakeRig) -> None:
+def test_expired_blocks_move_to_no_tier(make_rig: MakeRig) -> None:
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=32, prefix_cache_ttl=60.0)
     ask(rig)
     rig.now += 61.0
@@ -141,7 +141,7 @@ def test_what_is_too_old_moves_nowhere(make_rig: MakeRig) -> None:
     assert rig.runner.copied == []
 
 
-def test_salts_keep_apart_what_lies_in_host_memory(make_rig: MakeRig) -> None:
+def test_salts_separate_what_is_in_host_memory(make_rig: MakeRig) -> None:
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=32)
     ask(rig, cache_salt="mine")
     crowd_out(rig)
@@ -168,7 +168,7 @@ def test_a_failed_step_takes_its_blocks_out_of_both_tiers(make_rig: MakeRig) -> 
 
 
 def test_copies_that_fail_end_the_core(make_rig: MakeRig) -> None:
-    """No request is to blame for it, and nobody knows what the blocks hold now."""
+    """No single request caused it, and the contents of the blocks are unknown."""
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=32)
     ask(rig)
     rig.runner.fails_to_copy = True
@@ -177,7 +177,7 @@ def test_copies_that_fail_end_the_core(make_rig: MakeRig) -> None:
     rig.runner.fails_to_copy = False
 
 
-def test_computed_anew_a_block_leaves_host_memory(make_rig: MakeRig) -> None:
+def test_a_recomputed_block_leaves_host_memory(make_rig: MakeRig) -> None:
     """Log-probabilities of a prompt need all of it computed, found or not. Then it is in the pool, and only there."""
     rig = make_rig(num_blocks=BLOCKS, num_host_blocks=32)
     ask(rig)
@@ -197,11 +197,11 @@ def test_a_preempted_sequence_resumes_from_host_memory(make_rig: MakeRig) -> Non
     rig.assert_all_complete()
     assert rig.preempted
     assert any(copies.to_pool for copies in rig.runner.copied)
-    assert all(rig.fetched[key] == 0 for key in keys), "what a sequence began with is told once"
+    assert all(rig.fetched[key] == 0 for key in keys), "the cached prefix is reported once"
 
 
 @pytest.mark.parametrize("host_blocks", [1, 5, 16, 100])
-def test_whatever_moves_every_answer_is_right(make_rig: MakeRig, host_blocks: int) -> None:
+def test_answers_are_right_whatever_moves(make_rig: MakeRig, host_blocks: int) -> None:
     """Prompts with shared beginnings, ends at any time, put back, spoilt: each has the ids that it gets alone."""
     rig = make_rig(num_blocks=BLOCKS + 3, num_host_blocks=host_blocks, prefix_cache_ttl=50.0)
     rig.runner.spoils = lambda step: 5000 in step.token_ids
@@ -229,7 +229,7 @@ def test_whatever_moves_every_answer_is_right(make_rig: MakeRig, host_blocks: in
 
 
 @pytest.mark.parametrize("host_blocks", [0, 8, 64])
-def test_bc076_colliding_keys_are_told_apart_in_both_tiers(
+def test_bc076_colliding_keys_are_distinguished_in_both_tiers(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, host_blocks: int
 ) -> None:
     """Keys of 4 bits, and prompts that crowd each other out: whatever comes back holds what was asked for."""
@@ -272,10 +272,10 @@ def test_an_evicted_block_can_be_fetched_before_it_has_left() -> None:
     cache = PrefixCache(pool, host)
     pool.release(fill(pool, cache, list(range(8)), SCOPE))
     first = pool.allocate(3)
-    places = cache.find(Cursor(SCOPE, B), list(range(9)))
-    assert cache.in_pool(places) == []
+    locations = cache.find(Cursor(SCOPE, B), list(range(9)))
+    assert cache.in_pool(locations) == []
     pool.release(first)
-    blocks = cache.adopt(Cursor(SCOPE, B), places)
+    blocks = cache.adopt(Cursor(SCOPE, B), locations)
     copies = host.take_copies()
     assert [host_block for _, host_block in copies.to_host] == [
         host_block for host_block, _ in reversed(copies.to_pool)
@@ -287,7 +287,7 @@ def test_an_evicted_block_can_be_fetched_before_it_has_left() -> None:
 
 
 @pytest.mark.parametrize("what", ["unknown", "lost", "not copied"])
-def test_a_wrong_state_of_the_tier_is_found(what: str) -> None:
+def test_inconsistent_host_blocks_are_found(what: str) -> None:
     host = HostTier(2)
     assert host.accept(7, 0.0) == 0
     if what != "not copied":

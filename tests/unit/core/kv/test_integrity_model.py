@@ -78,22 +78,22 @@ class Integrity(RuleBasedStateMachine):
     def assert_fresh(self, holder: Holder, hit: list[int]) -> None:
         """What is found is in use, or was not long ago."""
         used = {block for other in self.living for block in other.table}
-        for i, place in enumerate(hit):
-            assert place in used or self.released[holder.content(i)] >= self.now - TTL
+        for i, location in enumerate(hit):
+            assert location in used or self.released[holder.content(i)] >= self.now - TTL
 
     @rule()
     def settle(self) -> None:
         """A step begins."""
         copies = self.host.take_copies()
-        self.host_contents |= {place: self.contents[block] for block, place in copies.to_host}
-        self.contents |= {block: self.host_contents[place] for place, block in copies.to_pool}
+        self.host_contents |= {location: self.contents[block] for block, location in copies.to_host}
+        self.contents |= {block: self.host_contents[location] for location, block in copies.to_pool}
         self.settled = True
 
     @rule()
     def age(self) -> None:
         self.settle()
         self.now += 1.0
-        self.pool.date = self.now
+        self.pool.now = self.now
         self.cache.drop_before(self.now - TTL)
 
     @rule(holder=holders, count=st.integers(1, 9))
@@ -130,13 +130,13 @@ class Integrity(RuleBasedStateMachine):
             self.pool.release(holder.table)
 
     @precondition(lambda self: len(self.cache) > 0)
-    @rule(place=st.integers(0, BLOCKS + 4))
-    def forget(self, place: int) -> None:
+    @rule(location=st.integers(0, BLOCKS + 4))
+    def forget(self, location: int) -> None:
         self.settle()
-        self.cache.forget(place)
+        self.cache.forget(location)
 
     @invariant()
-    def state_is_right(self) -> None:
+    def state_is_consistent(self) -> None:
         self.pool.check_integrity(holder.table for holder in self.living)
         if self.settled:
             self.cache.check_integrity()

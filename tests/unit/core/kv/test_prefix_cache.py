@@ -73,7 +73,7 @@ def test_keys_have_128_bits() -> None:
     assert len(prefix_cache.block_key(b"", b"ids")) == 16
 
 
-def test_bc076_colliding_keys_are_told_apart_by_ids_and_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bc076_colliding_keys_differ_by_ids_and_parents(monkeypatch: pytest.MonkeyPatch) -> None:
     """With keys of 4 bits, whatever is found holds exactly the ids asked for, behind exactly the ids before them."""
     monkeypatch.setattr(prefix_cache, "block_key", lambda parent, ids: _four_bits(parent + ids))
     pool = BlockPool(64, B)

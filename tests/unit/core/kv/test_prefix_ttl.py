@@ -1,4 +1,4 @@
-"""prefix_cache_ttl: what nobody has used for so long is computed again."""
+"""prefix_cache_ttl: a prefix unused for that long is computed again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_after_it_nothing_is_found_and_the_blocks_are_free(make_rig: MakeRig) ->
     rig.assert_all_complete()
 
 
-def test_without_it_a_prefix_stays_as_long_as_there_is_room(make_rig: MakeRig) -> None:
+def test_without_it_a_prefix_stays_while_blocks_are_left(make_rig: MakeRig) -> None:
     rig = make_rig()
     rig.add(PROMPT)
     rig.run()
@@ -42,7 +42,7 @@ def test_without_it_a_prefix_stays_as_long_as_there_is_room(make_rig: MakeRig) -
     assert rig.cached[key] == 8
 
 
-def test_what_somebody_uses_is_not_dropped_under_him(make_rig: MakeRig) -> None:
+def test_a_prefix_in_use_does_not_expire(make_rig: MakeRig) -> None:
     """A request that runs longer than the time: its own blocks stay, and others may still share its prompt."""
     rig = make_rig(prefix_cache_ttl=10.0)
     rig.add(PROMPT, 40)

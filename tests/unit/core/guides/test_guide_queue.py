@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace_engine.commands import AddSequence
-from headrace_engine.core.guides.compile_queue import GuideLine
+from headrace_engine.core.guides.compile_queue import GuideQueue
 from headrace_engine.sampling_params import SamplingParams
 
 
@@ -12,7 +12,7 @@ class Line:
 
     def __init__(self) -> None:
         self.now, self.keys = 0.0, 0
-        self.line = GuideLine(lambda: self.now)
+        self.line = GuideQueue(lambda: self.now)
 
     def add(self, owner: str, seconds: float = 0.0, size: int = 0) -> AddSequence:
         self.keys += 1
