@@ -1,4 +1,4 @@
-"""Whether a format can be compiled, and what that takes: the same measure as in the core, on a few ids of a text."""
+"""Checks that a format can be compiled, and measures its cost, by the core's own limits on the first ids of a text."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from functools import partial
 
 from headrace_engine.guided.grammar import advice, translate
 from headrace_engine.guided.guide import Compiled, Guide, GuideFailed
-from headrace_engine.guided.library import LibraryFailed, ask
+from headrace_engine.guided.library import LibraryFailed, call_library
 from headrace_engine.guided.memory import allocated
-from headrace_engine.guided.refusal import in_our_words, refused
+from headrace_engine.guided.refusal import explain, refused
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.request_parts import ResponseFormat
 
 MAX_BYTES = 64 << 20
-"""Bytes that one compiled grammar may take."""
+"""Maximum size of one compiled grammar, in bytes."""
 
 _STEPS = 8
-"""Ids of a text that are tried."""
+"""Number of ids of a text that are tried."""
 
 _BITS = 32
 
@@ -29,9 +29,9 @@ class Checked:
 
     Attributes:
         grammar: in the library's language.
-        warnings: what is suspicious about it.
-        size: bytes that it takes once it is compiled.
-        seconds: processor time that it takes to compile.
+        warnings: sentences about likely mistakes in it.
+        size: bytes of the compiled grammar.
+        seconds: processor time taken to compile it.
     """
 
     grammar: str = ""
@@ -40,31 +40,31 @@ class Checked:
     seconds: float = 0.0
 
 
-def check(vocabulary: Vocabulary, wanted: ResponseFormat) -> Checked:
-    """Compile a format, and begin a text.
+def check(vocabulary: Vocabulary, requested: ResponseFormat) -> Checked:
+    """Compile a format and generate the first ids of a text.
 
     Raises:
-        InvalidArgument: BAD_RESPONSE_FORMAT: that cannot be done, or takes too much.
+        InvalidArgument: BAD_RESPONSE_FORMAT: it cannot be compiled, or costs too much.
     """
-    translated = translate(wanted)
+    translated = translate(requested)
     before, began = allocated(), time.process_time()
     try:
         compiled = Compiled(partial(vocabulary.compile, translated.grammar))
-        warnings = [in_our_words(text) for text in ask(compiled.begin().get_grammar_warnings)]
+        warnings = [explain(text) for text in call_library(compiled.begin().get_grammar_warnings)]
         _begin_text(vocabulary, compiled)
     except (LibraryFailed, GuideFailed) as error:
-        raise refused(f"cannot be compiled: {in_our_words(str(error))}{advice(wanted)}") from None
+        raise refused(f"cannot be compiled: {explain(str(error))}{advice(requested)}") from None
     size = max(0, allocated() - before)
     if size > MAX_BYTES:
-        raise refused(f"takes {size >> 20} MiB once it is compiled; allowed: at most {MAX_BYTES >> 20} MiB")
+        raise refused(f"takes {size >> 20} MiB when compiled; allowed: at most {MAX_BYTES >> 20} MiB")
     seconds = time.process_time() - began
     return Checked(translated.grammar, (*translated.warnings, *warnings), size, seconds)
 
 
 def _begin_text(vocabulary: Vocabulary, compiled: Compiled) -> None:
     guide = vocabulary.follow(compiled)
-    if not guide.may_begin:
-        raise refused("cannot be compiled: no text begins it, or its rules lead back to themselves")
+    if not guide.can_continue:
+        raise refused("cannot be compiled: it matches no text, or its rules are endlessly recursive")
     for step in range(_STEPS):
         token_id = _some_id(guide, step)
         if token_id is None:
@@ -73,10 +73,10 @@ def _begin_text(vocabulary: Vocabulary, compiled: Compiled) -> None:
 
 
 def _some_id(guide: Guide, step: int) -> int | None:
-    """One that may come next, now of the first and now of the last; None: nothing may."""
+    """Return an allowed id, alternately one of the lowest and of the highest; None if none is allowed."""
     words = guide.allowed if step % 2 else guide.allowed[::-1]
-    for place, word in enumerate(words):
+    for offset, word in enumerate(words):
         if word:
-            index = place if step % 2 else len(words) - 1 - place
+            index = offset if step % 2 else len(words) - 1 - offset
             return index * _BITS + word.bit_length() - 1
     return None

@@ -1,4 +1,4 @@
-"""Response formats as grammars in the language of llguidance."""
+"""Translates response formats into grammars of llguidance."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from headrace_engine.guided.library import LibraryFailed, ask
-from headrace_engine.guided.refusal import first_line, in_our_words, refused
+from headrace_engine.guided.library import LibraryFailed, call_library
+from headrace_engine.guided.refusal import explain, first_line, refused
 from headrace_engine.guided.schema import read_schema
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 MAX_BYTES = 64 << 10
-"""Bytes of a schema, an expression or a grammar, and of all choices together."""
+"""Maximum size of a schema, an expression, a grammar, or all choices together, in bytes."""
 
 _WHITESPACE = r"([\x20\t]|\r?\n[\x20\t]{0,16})?"
-"""Between two tokens of JSON: a space, or a line break with indentation. More, and models go on with it for ever."""
+"""Allowed between two tokens of JSON: a space, or an indented line break. Models fill an unbounded one forever."""
 
 _LARK_START = re.compile(r"^\??start\s*:(?!:)", re.MULTILINE)
 
@@ -35,87 +35,89 @@ _JSON: JsonCompileOptions = {
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A grammar in the library's language, and what is suspicious about the format it was made from."""
+    """A grammar in the library's language, and warnings about the format that it was translated from."""
 
     grammar: str
     warnings: tuple[str, ...] = ()
 
 
-def grammar_of(wanted: ResponseFormat) -> str:
-    """The grammar of a format, without what is to be said about it."""
-    return translate(wanted).grammar
+def grammar_of(requested: ResponseFormat) -> str:
+    """Return the grammar of a format, without warnings."""
+    return translate(requested).grammar
 
 
-def translate(wanted: ResponseFormat) -> Translated:
-    """The grammar of a format. Whether it can be compiled, `check` finds out.
+def translate(requested: ResponseFormat) -> Translated:
+    """Translate a format. It may still fail to compile: see `check`.
 
     Raises:
-        InvalidArgument: BAD_RESPONSE_FORMAT: it is too long, or not of its notation.
+        InvalidArgument: BAD_RESPONSE_FORMAT: it is too long, or not written in its notation.
     """
-    _check_size(wanted)
+    _check_size(requested)
     try:
-        return _translated(wanted)
+        return _translated(requested)
     except LibraryFailed as error:
-        raise refused(f"cannot be compiled: {in_our_words(str(error))}") from None
+        raise refused(f"cannot be compiled: {explain(str(error))}") from None
 
 
-def _translated(wanted: ResponseFormat) -> Translated:
-    match wanted.kind:
+def _translated(requested: ResponseFormat) -> Translated:
+    match requested.kind:
         case ResponseFormatKind.JSON_OBJECT:
             return _from_schema('{"type": "object"}')
         case ResponseFormatKind.JSON_SCHEMA:
-            return _from_schema(wanted.text)
+            return _from_schema(requested.text)
         case ResponseFormatKind.REGEX:
-            return Translated(ask(LLMatcher.grammar_from_regex, wanted.text))
+            return Translated(call_library(LLMatcher.grammar_from_regex, requested.text))
         case ResponseFormatKind.CHOICE:
-            return Translated(_from_choices(wanted.choices))
+            return Translated(_from_choices(requested.choices))
         case ResponseFormatKind.GRAMMAR:
-            return Translated(ask(LLMatcher.grammar_from_lark, _lark_of(wanted) if wanted.ebnf else wanted.text))
+            return Translated(
+                call_library(LLMatcher.grammar_from_lark, _lark_of(requested) if requested.ebnf else requested.text)
+            )
 
 
-def advice(wanted: ResponseFormat) -> str:
-    """What to say to whom a format is refused that looks like one of the other notation; "" where it does not."""
-    if wanted.kind is not ResponseFormatKind.GRAMMAR:
+def advice(requested: ResponseFormat) -> str:
+    """Return advice for a refused grammar that seems to be written in the other notation; "" for all others."""
+    if requested.kind is not ResponseFormatKind.GRAMMAR:
         return ""
-    if not wanted.ebnf and "::=" in wanted.text:
+    if not requested.ebnf and "::=" in requested.text:
         return '; it looks like EBNF, which needs "syntax": "EBNF" (on the wire GRAMMAR_SYNTAX_EBNF)'
-    if wanted.ebnf and _LARK_START.search(wanted.text):
+    if requested.ebnf and _LARK_START.search(requested.text):
         return '; it looks like Lark, which is taken without "syntax": "EBNF"'
     return ""
 
 
-def _check_size(wanted: ResponseFormat) -> None:
-    texts = wanted.choices or (wanted.text,)
+def _check_size(requested: ResponseFormat) -> None:
+    texts = requested.choices or (requested.text,)
     try:
         size = sum(len(text.encode()) for text in texts)
     except UnicodeEncodeError as error:
-        raise refused(f"holds half of a surrogate pair, which is no text: {error.object[error.start]!r}") from None
+        raise refused(f"is not valid text: it contains the lone surrogate {error.object[error.start]!r}") from None
     if size > MAX_BYTES:
         raise refused(f"has {size} bytes; allowed: at most {MAX_BYTES}")
 
 
 def _from_schema(text: str) -> Translated:
     schema, warnings = read_schema(text)
-    return Translated(ask(LLMatcher.grammar_from_json_schema, schema, overrides=_JSON), tuple(warnings))
+    return Translated(call_library(LLMatcher.grammar_from_json_schema, schema, overrides=_JSON), tuple(warnings))
 
 
 def _from_choices(choices: tuple[str, ...]) -> str:
     if not choices:
         raise refused("choice has no strings; allowed: at least one")
     if "" in choices:
-        raise refused("choice has an empty string; allowed: strings that are not empty")
+        raise refused("choice has an empty string; allowed: non-empty strings")
     if len(set(choices)) < len(choices):
         raise refused("choice has a string twice; allowed: distinct strings")
-    return ask(LLMatcher.grammar_from_regex, "|".join(map(_literal, choices)))
+    return call_library(LLMatcher.grammar_from_regex, "|".join(map(_literal, choices)))
 
 
 def _literal(text: str) -> str:
-    """An expression that matches this text alone."""
+    """Return an expression that matches exactly this text."""
     return "".join(one if one.isascii() and one.isalnum() else rf"\x{{{ord(one):X}}}" for one in text)
 
 
-def _lark_of(wanted: ResponseFormat) -> str:
+def _lark_of(requested: ResponseFormat) -> str:
     try:
-        return gbnf_to_lark(wanted.text)
-    except Exception as error:  # The library raises plain ones too.
-        raise refused(f"grammar is not EBNF: {first_line(str(error))}{advice(wanted)}") from None
+        return gbnf_to_lark(requested.text)
+    except Exception as error:  # The library raises bare `Exception` too.
+        raise refused(f"grammar is not EBNF: {first_line(str(error))}{advice(requested)}") from None

@@ -1,4 +1,4 @@
-"""Where a text stands in its grammar."""
+"""Follows a text through its grammar."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from headrace_engine.guided.library import LibraryFailed, ask
+from headrace_engine.guided.library import LibraryFailed, call_library
 from headrace_engine.guided.time_limit import TimeLimit
 
 if TYPE_CHECKING:
@@ -14,41 +14,41 @@ if TYPE_CHECKING:
 
 _BITS = 32
 
-_AT_ONCE = 64
-"""Ids that are taken without a look at what may follow: each look gives the parser new fuel."""
+_CHUNK = 64
+"""Number of ids consumed between two computations of the allowed ids: each of those refills the parser's fuel."""
 
 _DEAD_END = "NoExtension"
-"""What the library calls a place where no id goes on."""
+"""The library's name for a position where no id is allowed."""
 
 _AMBIGUOUS = ("Too many items", "Current row has")
-"""What the library calls limits that a text reaches by itself, whatever automata it has."""
+"""The library's names for limits that depend on the text alone, so that fresh automata would not help."""
 
 GROWTH = 2048
-"""Bytes that a grammar is taken to grow by with each id of a text: its automata are built as they are met."""
+"""Estimated growth of a grammar with each id of a text, in bytes: its automata are built lazily."""
 
 MAX_GROWTH = 32 << 20
-"""Bytes that it may grow by before it is compiled afresh for the next request."""
+"""Estimated growth, in bytes, after which a grammar is recompiled for the next request."""
 
 _TOO_LONG = "it takes too long to match"
 
 _QUICK = 0.05
-"""Processor seconds: what takes longer to compile is not compiled again in the middle of a text."""
+"""Processor seconds: a grammar that takes longer to compile is not recompiled in the middle of a text."""
 
 
 class GuideFailed(Exception):
-    """The text so far took the parser beyond its limits, or more time than texts have."""
+    """The text exceeded the parser's limits, or the time that a text may take."""
 
 
 class Compiled:
-    """A compiled grammar. All guides of it build, and look things up in, the same automata.
+    """A compiled grammar. All guides of it share its automata, and extend them.
 
     Args:
-        compiles: makes another one, which shares nothing with this one.
+        compiles: compiles another matcher, which shares nothing with this one.
         size: bytes that it takes, as far as that is known.
         seconds: processor time that it takes to compile.
 
     Attributes:
-        sound: no guide of it took the automata beyond their limits, which is the end of all that share them.
+        sound: no guide has driven the shared automata beyond their limits, which makes them unusable for all.
     """
 
     def __init__(self, compiles: Callable[[], LLMatcher], size: int = 0, seconds: float = 0.0) -> None:
@@ -61,40 +61,39 @@ class Compiled:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes by now, estimated from above for usual grammars."""
+        """Current size in bytes: an upper estimate for typical grammars."""
         return self._size + min(self._taken * GROWTH, MAX_GROWTH)
 
     @property
-    def is_worn(self) -> bool:
-        """Whether it has grown so far that a new one is better made."""
+    def has_outgrown(self) -> bool:
+        """Whether it has grown so much that it should be recompiled."""
         return self._taken * GROWTH >= MAX_GROWTH
 
     def begin(self) -> LLMatcher:
-        """Return a matcher at the beginning of a text."""
-        return ask(self._matcher.deep_copy)
+        """Return a matcher at the start of a text."""
+        return call_library(self._matcher.deep_copy)
 
-    def apart(self) -> LLMatcher:
-        """Return a matcher at the beginning of a text that shares nothing with others. Compiles."""
+    def compile_own(self) -> LLMatcher:
+        """Compile a matcher that shares nothing with others, at the start of a text."""
         return self._compiles()
 
     def count(self, taken: int) -> None:
-        """Note that a text has gone on by so many ids."""
+        """Record that a text has grown by this many ids."""
         self._taken += taken
 
 
 class Guide:
     """Follows one sequence, and knows which ids may come next.
 
-    Where another sequence with the same grammar took the automata that they share beyond the limits, it goes on with
-    some of its own.
+    If another sequence drives the shared automata beyond their limits, it continues with automata of its own.
 
     Args:
-        size: ids that the model has logits for.
-        end: the id that the parser allows where the text may end; not one of the model's.
-        eos_ids: the ids that end it instead.
+        size: number of ids that the model has logits for.
+        end: the id that the parser allows where the text may end; not one of the model's ids.
+        eos_ids: the model's ids that end the text.
 
     Attributes:
-        allowed: one bit an id, the lowest first, of the ids that may come next. It is this array always.
+        allowed: bit mask of the ids that may come next, lowest id first; always the same array.
 
     Raises:
         GuideFailed: a limit was reached.
@@ -111,12 +110,12 @@ class Guide:
         self.allowed = array("I", bytes(4 * (end // _BITS + 1)))
         try:
             self._matcher = compiled.begin()
-            self._look()
+            self._update_allowed()
         except LibraryFailed as error:
-            self._go_on_apart(error)
+            self._use_own_automata(error)
 
     def take(self, token_ids: Sequence[int]) -> None:
-        """The text goes on with these ids. One that was not allowed, such as the one that ends it, is its last.
+        """Advance by these ids. An id that is not allowed, such as the one that ends the text, is the last one.
 
         Raises:
             GuideFailed: a limit was reached.
@@ -129,26 +128,26 @@ class Guide:
         try:
             self._follow(token_ids)
         except LibraryFailed as error:
-            self._go_on_apart(error)
+            self._use_own_automata(error)
         self._time.end()
 
     @property
-    def may_begin(self) -> bool:
-        """Whether a text may have another id, or end."""
+    def can_continue(self) -> bool:
+        """Whether the text can be continued or ended."""
         return not self._over
 
     def _follow(self, token_ids: Sequence[int]) -> None:
-        for begin in range(0, len(token_ids), _AT_ONCE):
-            piece = list(token_ids[begin : begin + _AT_ONCE])
-            self._over = ask(self._matcher.try_consume_tokens, piece) < len(piece)
+        for begin in range(0, len(token_ids), _CHUNK):
+            piece = list(token_ids[begin : begin + _CHUNK])
+            self._over = call_library(self._matcher.try_consume_tokens, piece) < len(piece)
             self._check_limits()
-            self._look()
+            self._update_allowed()
             if self._over:
                 return
             if self._time.is_over:
                 raise GuideFailed(_TOO_LONG)
 
-    def _go_on_apart(self, error: LibraryFailed) -> None:
+    def _use_own_automata(self, error: LibraryFailed) -> None:
         if any(words in str(error) for words in _AMBIGUOUS):
             raise GuideFailed(str(error)) from None
         self._compiled.sound = False
@@ -156,17 +155,17 @@ class Guide:
             raise GuideFailed(str(error)) from None
         self._shares = False
         try:
-            self._matcher = self._compiled.apart()
-            self._look()
+            self._matcher = self._compiled.compile_own()
+            self._update_allowed()
             self._follow(self._taken)
         except LibraryFailed as again:
             raise GuideFailed(str(again)) from None
 
-    def _look(self) -> None:
+    def _update_allowed(self) -> None:
         bits = self.allowed
-        place, size = bits.buffer_info()
+        address, size = bits.buffer_info()
         if not self._over:
-            ask(self._matcher.unsafe_compute_mask_ptr, place, bits.itemsize * size)
+            call_library(self._matcher.unsafe_compute_mask_ptr, address, bits.itemsize * size)
         if self._over or self._is_stuck():
             bits[:] = array("I", bytes(bits.itemsize * size))
             return
@@ -176,7 +175,7 @@ class Guide:
                 bits[token_id // _BITS] |= 1 << token_id % _BITS
 
     def _is_stuck(self) -> bool:
-        """No id goes on, which is no fault of the parser. Nothing follows then, as after a text that is over."""
+        """Return True if no id is allowed: the text is over then, which is not a failure of the parser."""
         if self._matcher.is_error() and _DEAD_END in self._matcher.get_error():
             self._over = True
         return self._over

@@ -1,4 +1,4 @@
-"""Compiled grammars that are in use, or kept for the next request with the same, within a number of bytes."""
+"""Cache of compiled grammars, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from headrace_engine.guided.guide import Compiled
 
 
 class KeptGrammars:
-    """By their texts. Safe to use from several threads.
+    """Compiled grammars by their texts. Thread-safe.
 
-    What guides follow lives as long as they do; beside it, what was used lately is kept, and the least lately used is
-    dropped where all together exceed the bytes.
+    A grammar lives as long as any guide uses it. Recently used ones are kept beyond that; the least recently used are
+    dropped when all grammars together exceed the limit.
 
     Args:
-        max_bytes: of all of them, as `Compiled.size` estimates it.
+        max_bytes: limit for all grammars together, as `Compiled.size` estimates them.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -27,16 +27,16 @@ class KeptGrammars:
 
     @property
     def size(self) -> int:
-        """Bytes of all that live."""
+        """Bytes of all grammars in memory."""
         return sum(compiled.size for compiled in list(self._living.values()))
 
     def find(self, grammar: str) -> Compiled | None:
-        """Return the one that is there, if more guides may begin with it."""
+        """Return the compiled grammar, if there is one that more guides can start with."""
         with self._lock:
             found = self._living.get(grammar)
             if found is None:
                 return None
-            if not found.sound or found.is_worn:
+            if not found.sound or found.has_outgrown:
                 self._kept.pop(grammar, None)
                 return None
             self._kept[grammar] = found
@@ -44,14 +44,14 @@ class KeptGrammars:
             return found
 
     def add(self, grammar: str, compiled: Compiled) -> None:
-        """Keep one that was made just now."""
+        """Add a newly compiled grammar."""
         with self._lock:
             self._living[grammar] = compiled
             self._kept[grammar] = compiled
             self._drop_for(0)
 
     def has_capacity(self, grammar: str, size: int) -> bool:
-        """Whether one of so many bytes may be made, once what is not in use has made way; alone, it always may."""
+        """Drop unused grammars and return True if one of this size may be compiled; a single one always may."""
         with self._lock:
             if grammar in self._living:
                 return True

@@ -1,4 +1,4 @@
-"""Calls of the parser's library, whatever it raises."""
+"""Calls the parser's library, and converts whatever it raises."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import ParamSpec, TypeVar
 from headrace_proto.pure.faults import is_fault
 
 PANIC = "a defect of the parser"
-"""What the text of a panic begins with."""
+"""Prefix of the text of a panic."""
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
 class LibraryFailed(Exception):
-    """The library could not do what it was asked for; the text is the library's."""
+    """The library failed; the text is the library's."""
 
 
-def ask(call: Callable[_Arguments, _Result], *args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
-    """Return what a call of the library returns.
+def call_library(call: Callable[_Arguments, _Result], *args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+    """Call the library.
 
     Raises:
-        LibraryFailed: it raised, or panicked: a panic is no `Exception`.
+        LibraryFailed: it raised or panicked; a panic is not an `Exception`.
     """
     try:
         return call(*args, **options)

@@ -1,4 +1,4 @@
-"""How much memory a piece of work has left allocated, for a process that does nothing else meanwhile."""
+"""Measures allocated memory, for a process that does one thing at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def allocated() -> int:
-    """Return the bytes that the C library has handed out, or of the resident set where it does not count them."""
+    """Return the bytes allocated from the C library, or the resident set if it does not count them."""
     with suppress(AttributeError, OSError):
         count = ctypes.CDLL(None).mallinfo2
         count.restype = _Mallinfo
@@ -36,6 +36,6 @@ def allocated() -> int:
 
 
 def give_back() -> None:
-    """Return free memory to the system, where the C library can."""
+    """Return free memory to the system, if the C library supports it."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

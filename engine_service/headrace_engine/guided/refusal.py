@@ -1,4 +1,4 @@
-"""Why a format is refused, in words that its sender can follow."""
+"""Explains why a format is refused, and what to change."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LONGEST = 300
 _SMALLER = "use smaller numbers of repetitions, or fewer and shorter alternatives"
 
 _ONE_WAY = (
-    "write its rules so that a text can be read in one way, with repetition (x*) in the place of rules that lead to "
+    "write its rules so that a text can be read in one way, with repetition (x*) instead of rules that refer to "
     "themselves twice"
 )
 
-_WORDS = (
+_EXPLANATIONS = (
     (
         r"oneOf constraints are not supported.*",
         "oneOf is supported only where its alternatives cannot overlap, such as those with different constants in one "
@@ -33,14 +33,14 @@ _WORDS = (
         f"it is too ambiguous: {_ONE_WAY}",
     ),
     (r".*takes too long to match.*", f"it takes too long to match: {_SMALLER}, and {_ONE_WAY}"),
-    (r"Unable to determine if regex is empty.*", f"patterns that hold together take too much to match: {_SMALLER}"),
-    (r"Resource '(.{0,200}?)' .*", r"the $ref to \1 leads out of the schema: put what it means into $defs"),
-    (r".*[Rr]ecursion limit exceeded.*", "it is nested too deep: with $defs and $ref a schema stays flat"),
+    (r"Unable to determine if regex is empty.*", f"patterns that apply together take too much to match: {_SMALLER}"),
+    (r"Resource '(.{0,200}?)' .*", r"the $ref to \1 points outside the schema: move its target into $defs"),
+    (r".*[Rr]ecursion limit exceeded.*", "it is nested too deep: use $defs and $ref to keep it flat"),
     (r".*a defect of the parser.*", "the parser cannot read it"),
 )
-"""What the library says, and what we say."""
+"""Patterns of the library's messages, and the explanation to give instead."""
 
-_KEYS = {
+_ADVICE = {
     "not": "not: list what is allowed, with enum, anyOf or pattern",
     "if": "if/then/else: write the cases as alternatives of anyOf",
     "then": "",
@@ -61,17 +61,17 @@ _KEYS = {
 
 
 def refused(why: str) -> InvalidArgument:
-    """The refusal of a format."""
+    """Return the error that refuses a format."""
     return InvalidArgument.field(FIELD, sendable(why), reason="BAD_RESPONSE_FORMAT")
 
 
-def in_our_words(message: str) -> str:
-    """Return what the library says as advice that can be followed."""
+def explain(message: str) -> str:
+    """Rephrase a message of the library as advice on what to change."""
     text = first_line(message.replace("<non-verbose/>", ""))
     keys = re.match(r"Unimplemented keys: (\[.*?\])", text)
     if keys is not None:
         return _of_keys(keys.group(1))
-    for pattern, words in _WORDS:
+    for pattern, words in _EXPLANATIONS:
         found = re.fullmatch(pattern, text, re.DOTALL)
         if found is not None:
             return found.expand(words)
@@ -79,7 +79,7 @@ def in_our_words(message: str) -> str:
 
 
 def first_line(message: str) -> str:
-    """What a person needs of a message of several lines."""
+    """Return a multi-line message on one line, shortened."""
     lines = [line.strip() for line in message.splitlines() if line.strip(" ^|")]
     return " ".join(lines)[:_LONGEST]
 
@@ -89,5 +89,5 @@ def _of_keys(listed: str) -> str:
         keys = json.loads(listed)
     except ValueError:
         keys = [listed]
-    advice = [found for key in keys if (found := _KEYS.get(key, f"{key}: leave it out"))]
+    advice = [found for key in keys if (found := _ADVICE.get(key, f"{key}: leave it out"))]
     return "these keywords of JSON Schema are not supported: " + "; ".join(advice or keys)

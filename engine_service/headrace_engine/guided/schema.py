@@ -1,4 +1,4 @@
-"""JSON Schemas as the parser's library reads them, and what is to be said about them."""
+"""Prepares JSON Schemas for the parser's library, and warns of likely mistakes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from headrace_engine.guided.refusal import refused
-from headrace_engine.guided.schema_ends import Ends
+from headrace_engine.guided.schema_ends import Satisfiability
 from headrace_engine.guided.schema_walk import depth_of, schemas_of
 
 MAX_DEPTH = 100
-"""Lists and objects of a schema that may lie in each other, as in the JSON of chats."""
+"""Maximum nesting of lists and objects in a schema, as for the JSON of chats."""
 
 _KEYWORDS = frozenset({
     "$schema", "$id", "$ref", "$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "$vocabulary", "$comment",
@@ -22,34 +22,34 @@ _KEYWORDS = frozenset({
     "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "format",
     "contentEncoding", "contentMediaType", "contentSchema", "x-guidance",
 })  # fmt: skip
-"""What a schema may begin with. Without any of them it is most often one in a wrapper, and would allow anything.
+"""Keywords of which a schema must have one. Without any, it is usually wrapped in another object, and allows anything.
 
-Some of them are refused later, by name and with what to write instead (`refusal.py`).
+Some of these are refused later, by name and with advice (`refusal.py`).
 """
 
 _SHOWN = 20
-"""Formats that are named in warnings."""
+"""Maximum number of unchecked formats named in warnings."""
 
 FORMATS = frozenset(
     {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"}
 )
-"""Formats of strings that texts are held to; JSON Schema calls all others annotations."""
+"""String formats that are enforced; JSON Schema treats all others as annotations."""
 
 
 def read_schema(text: str) -> tuple[str, list[str]]:
-    """Return a schema as the library is to read it, and what is suspicious about it.
+    """Return a schema as the library should read it, and warnings about it.
 
     Raises:
-        InvalidArgument: BAD_RESPONSE_FORMAT: it is none, or nothing fits it.
+        InvalidArgument: BAD_RESPONSE_FORMAT: it is not a schema, or is unsatisfiable.
     """
     schema = _parsed(text)
     if schema is True:
-        return "{}", []  # The same, which the library reads.
+        return "{}", []  # Equivalent, and the library reads it.
     _check_kind(schema)
     if depth_of(schema) > MAX_DEPTH:
         raise refused(
             f"json_schema has objects and lists nested {depth_of(schema)} deep; allowed: at most {MAX_DEPTH} "
-            "(with $defs and $ref a schema stays flat)"
+            "(use $defs and $ref to keep it flat)"
         )
     endless = _endless(schema)
     unchecked = _drop_unchecked(schema)
@@ -67,7 +67,7 @@ def _check_kind(schema: Any) -> None:
     if schema is False:
         raise refused("json_schema = false allows nothing; allowed: true, or an object")
     if not isinstance(schema, dict):
-        raise refused("json_schema must be an object or a boolean, as JSON Schema says")
+        raise refused("json_schema must be an object or a boolean")
     if schema and not schema.keys() & _KEYWORDS:
         has = ", ".join(sorted(schema))
         raise refused(
@@ -76,20 +76,20 @@ def _check_kind(schema: Any) -> None:
 
 
 def _endless(schema: dict[str, Any]) -> list[str]:
-    """Warnings of parts that nothing fits."""
-    empty = Ends(schema).empty()
+    """Return warnings about unsatisfiable parts; refuse a schema that is unsatisfiable as a whole."""
+    empty = Satisfiability(schema).unsatisfiable()
     if "#" in empty:
         inner = next((pointer for pointer in empty if pointer != "#"), "#")
-        raise refused(f"json_schema allows nothing: {_why_empty(inner)}")
-    return [f"json_schema: {_why_empty(pointer)}; a text that begins it has no end" for pointer in empty[:1]]
+        raise refused(f"json_schema allows nothing: {_why_unsatisfiable(inner)}")
+    return [f"json_schema: {_why_unsatisfiable(pointer)}; a text that enters it never ends" for pointer in empty[:1]]
 
 
-def _why_empty(pointer: str) -> str:
-    return f"nothing fits {pointer}, which requires itself, or what nothing fits"
+def _why_unsatisfiable(pointer: str) -> str:
+    return f"nothing matches {pointer}: it requires itself, or a part that nothing matches"
 
 
 def _drop_unchecked(schema: dict[str, Any]) -> list[str]:
-    """Take the formats out that the library does not know; returns them, each once."""
+    """Remove the formats that the library does not know, and return them, each once."""
     found: dict[str, None] = {}
     for pointer, one in schemas_of(schema):
         if "x-guidance" in one:

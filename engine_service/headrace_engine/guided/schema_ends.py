@@ -1,4 +1,4 @@
-"""Schemas that nothing fits, since what fits them would have no end."""
+"""Finds schemas that no value satisfies, because it would have to be infinite."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from headrace_engine.guided.schema_walk import referred, schemas_of
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 
-class Ends:
-    """Which schemas of a document something may fit, as far as their structure tells.
+class Satisfiability:
+    """Satisfiability of the schemas of a document, judged by their structure.
 
-    What it says of a schema that nothing fits is certain; something that it says may be fitted need not be.
+    A schema reported as unsatisfiable certainly is; one that is not reported may still be.
 
     Args:
         root: the document.
@@ -21,33 +21,33 @@ class Ends:
     def __init__(self, root: Any) -> None:
         self._root = root
         self._schemas = list(schemas_of(root))
-        self._fitted: set[int] = set()
+        self._satisfiable: set[int] = set()
         self._settle()
 
-    def empty(self) -> list[str]:
-        """Return pointers to the schemas that nothing fits; the document itself is "#"."""
+    def unsatisfiable(self) -> list[str]:
+        """Return pointers to the unsatisfiable schemas; the document itself is "#"."""
         if self._root is False:
             return ["#"]
-        return [pointer for pointer, schema in self._schemas if id(schema) not in self._fitted]
+        return [pointer for pointer, schema in self._schemas if id(schema) not in self._satisfiable]
 
     def _settle(self) -> None:
-        """Find all that something fits, from the innermost outwards; each round finds more, or is the last."""
+        """Find the satisfiable schemas, innermost first, until a round finds no more."""
         left = self._schemas[::-1]
         while True:
-            rest = [pair for pair in left if not self._finds(pair[1])]
+            rest = [pair for pair in left if not self._note_satisfiable(pair[1])]
             if len(rest) in (0, len(left)):
                 return
             left = rest[::-1]
 
-    def _finds(self, schema: dict[str, Any]) -> bool:
+    def _note_satisfiable(self, schema: dict[str, Any]) -> bool:
         if not self._fits(schema):
             return False
-        self._fitted.add(id(schema))
+        self._satisfiable.add(id(schema))
         return True
 
     def _may(self, schema: Any) -> bool:
         if isinstance(schema, dict):
-            return id(schema) in self._fitted
+            return id(schema) in self._satisfiable
         return schema is not False
 
     def _fits(self, schema: dict[str, Any]) -> bool:

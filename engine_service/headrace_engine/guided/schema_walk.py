@@ -1,4 +1,4 @@
-"""The schemas within a JSON Schema: what is a schema, what is the name of a property, and what is data."""
+"""Walks the schemas within a JSON Schema, as opposed to property names and data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _ONE = (
 """Keywords whose value is a schema."""
 
 _SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-"""Those whose value is a list of schemas; `items` is in older drafts."""
+"""Keywords whose value is a list of schemas; `items` only in older drafts."""
 
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
-"""Those whose value has schemas by names."""
+"""Keywords whose value maps names to schemas."""
 
 
 def depth_of(value: Any) -> int:
-    """Return how deep lists and objects lie in each other."""
+    """Return the nesting depth of lists and objects."""
     depth, level = 0, [value]
     while level := [one for one in level if isinstance(one, dict | list)]:
         depth += 1
@@ -29,7 +29,7 @@ def depth_of(value: Any) -> int:
 
 
 def schemas_of(root: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every schema that is an object, each once, with a pointer to it; also those that only a $ref reaches."""
+    """Yield every object schema once, with a pointer to it, including those reached only by a $ref."""
     seen: set[int] = set()
     todo: list[tuple[str, Any]] = [("#", root)]
     while todo:
@@ -45,7 +45,7 @@ def schemas_of(root: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def referred(root: Any, reference: str) -> Any:
-    """Return what a reference within a document leads to; None: nothing, or it leads elsewhere."""
+    """Return the target of a reference within a document; None if there is none, or it is elsewhere."""
     if not reference.startswith("#"):
         return None
     found = root
@@ -68,7 +68,7 @@ def _inner(pointer: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"{pointer}/{word}", schema[word]
     for word in _SEVERAL:
         if isinstance(schema.get(word), list):
-            yield from ((f"{pointer}/{word}/{place}", one) for place, one in enumerate(schema[word]))
+            yield from ((f"{pointer}/{word}/{index}", one) for index, one in enumerate(schema[word]))
     for word in _NAMED:
         if isinstance(schema.get(word), dict):
             for name, one in schema[word].items():

@@ -1,4 +1,4 @@
-"""What the ids of a text may take of the steps that they share with others."""
+"""Limits the processor time that a guided text takes from the steps it shares with other sequences."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 
 PER_ID = 0.02
-"""Processor seconds of each id: what the limits of the lexer allow."""
+"""Processor seconds allowed for each id, as the limits of the lexer are set."""
 
 AHEAD = 0.2
-"""Processor seconds that a text may take beyond these, now or with its next ids."""
+"""Processor seconds that a text may take in excess, saved up from quick ids."""
 
 
 class TimeLimit:
-    """The processor time that one text has left. Steps wait for it, and so do all who are in them.
+    """Processor time that one text has left: each step, and every sequence in it, waits for it.
 
     Args:
-        clock: processor seconds of the thread that asks.
+        clock: processor seconds of the calling thread.
     """
 
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
@@ -25,15 +25,15 @@ class TimeLimit:
         self._began = 0.0
 
     def begin(self, ids: int) -> None:
-        """Allow for so many ids from now on. What earlier ones left is kept, up to a limit."""
+        """Start the time for this many ids, plus what earlier ones left over, up to AHEAD."""
         self._left = min(self._left, AHEAD) + ids * PER_ID
         self._began = self._clock()
 
     def end(self) -> None:
-        """Take what has passed since `begin` off."""
+        """Deduct the time that passed since `begin`."""
         self._left -= self._clock() - self._began
 
     @property
     def is_over(self) -> bool:
-        """Whether more has passed since `begin` than was left."""
+        """Whether more time has passed since `begin` than was left."""
         return self._clock() - self._began > self._left

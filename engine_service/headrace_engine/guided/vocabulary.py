@@ -1,4 +1,4 @@
-"""A model's ids as the parser knows them, and the grammars that were compiled for them."""
+"""A model's ids as the parser sees them, and the grammars compiled for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from headrace_engine.guided.guide import Compiled, Guide, GuideFailed
 from headrace_engine.guided.kept import KeptGrammars
-from headrace_engine.guided.library import LibraryFailed, ask
+from headrace_engine.guided.library import LibraryFailed, call_library
 
 LIMITS = LLParserLimits(
     max_items_in_row=700,
@@ -22,19 +22,19 @@ LIMITS = LLParserLimits(
     max_grammar_size=100_000,
     verbose_errors=False,
 )
-"""What a grammar may take: 0.3 s and 60 MB for its first ids, and 20 ms for the ids of one token.
+"""Limits of a grammar: they amount to 0.3 s and 60 MB for its first ids, and 20 ms for each further one.
 
-The largest of some thousand schemas that people have published take 15 ms and 2 MB. Rows of more than 700 items are
-those of ambiguous grammars, whose time grows with the cube of them; all items of a step take 0.1 s at most, and 1,500
-of them are enough for such schemas and for grammars of languages. `TimeLimit` bounds what is left.
+The largest of some thousand published schemas take 15 ms and 2 MB. Rows of more than 700 items come from ambiguous
+grammars, whose time grows with the cube of the length; all items of a step take 0.1 s at most, and 1,500 of them are
+enough for such schemas and for grammars of languages. `TimeLimit` bounds the rest.
 """
 
 MAX_BYTES = 256 << 20
-"""Bytes of compiled grammars, those in use and those that are kept for the next request with the same."""
+"""Limit for all compiled grammars together, in bytes."""
 
 
-class Words(Protocol):
-    """What has to be known of a tokenizer."""
+class TokenBytes(Protocol):
+    """The parts of a tokenizer that the parser needs."""
 
     @property
     def pieces(self) -> Sequence[bytes]:
@@ -49,34 +49,34 @@ class Words(Protocol):
 
 
 class Vocabulary:
-    """The ids of one model. Safe to use from several threads.
+    """The ids of one model. Thread-safe.
 
     Args:
-        words: the model's tokenizer.
-        size: ids that the model has logits for; those without a piece are never allowed.
-        max_bytes: of compiled grammars.
+        source: the model's tokenizer.
+        size: number of ids that the model has logits for; those without a piece are never allowed.
+        max_bytes: limit for all compiled grammars.
     """
 
-    def __init__(self, words: Words, size: int, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, source: TokenBytes, size: int, max_bytes: int = MAX_BYTES) -> None:
         self._size = size
-        self._tokenizer = LLTokenizer(TokenizerWrapper(_Pieces(words, size)), n_vocab=size)
+        self._tokenizer = LLTokenizer(TokenizerWrapper(_Pieces(source, size)), n_vocab=size)
         self.kept = KeptGrammars(max_bytes)
 
     def greedy(self, text: str) -> list[int]:
-        """Return the ids of a text, the longest piece first."""
+        """Tokenize a text greedily, by the longest matching piece."""
         return self._tokenizer.greedy_tokenize(text)
 
     def has_capacity(self, grammar: str, size: int) -> bool:
-        """Whether a grammar of so many bytes may be compiled beside those in use."""
+        """Return True if a grammar of this size, in bytes, may be compiled in addition to those in use."""
         return self.kept.has_capacity(grammar, size)
 
     def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int = 0, seconds: float = 0.0) -> Guide:
-        """Return a guide at the beginning of a text, for a grammar that was checked.
+        """Return a guide at the start of a text, for a grammar that was checked.
 
         Args:
-            eos_ids: ids that end the text once it is complete; all others of this kind are never allowed.
-            size: bytes that the grammar was found to take.
-            seconds: processor time that it was found to take.
+            eos_ids: ids that end the text once it is complete; other special ids are never allowed.
+            size: bytes that the grammar took when it was checked.
+            seconds: processor time that it took then.
 
         Raises:
             GuideFailed: it cannot be compiled after all.
@@ -84,20 +84,20 @@ class Vocabulary:
         return self.follow(self._compiled(grammar, size, seconds), eos_ids)
 
     def follow(self, compiled: Compiled, eos_ids: tuple[int, ...] = ()) -> Guide:
-        """Return a guide for a grammar that is compiled.
+        """Return a guide for a compiled grammar.
 
         Raises:
-            GuideFailed: there is no beginning.
+            GuideFailed: no text can start.
         """
         return Guide(compiled, self._size, self._tokenizer.eos_token, eos_ids)
 
     def compile(self, grammar: str) -> LLMatcher:
-        """Compile a grammar, whether or not it is kept.
+        """Compile a grammar, bypassing the cache.
 
         Raises:
-            LibraryFailed: that cannot be done.
+            LibraryFailed: it cannot be compiled.
         """
-        matcher = ask(LLMatcher, self._tokenizer, grammar, log_level=0, limits=LIMITS)
+        matcher = call_library(LLMatcher, self._tokenizer, grammar, log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise LibraryFailed(matcher.get_error())
         return matcher
@@ -116,17 +116,17 @@ class Vocabulary:
 class _Pieces:
     """The ids of a model in the form that the parser reads.
 
-    The id after the last one stands for the end of a text, so that it is none that a text may hold.
+    The id after the last one stands for the end of a text, so that no id of a text can be mistaken for it.
     """
 
     bos_token_id = None
 
-    def __init__(self, words: Words, size: int) -> None:
-        self.tokens = [*words.pieces[:size], *[b""] * (size - len(words.pieces)), b"<end>"]
+    def __init__(self, source: TokenBytes, size: int) -> None:
+        self.tokens = [*source.pieces[:size], *[b""] * (size - len(source.pieces)), b"<end>"]
         self.eos_token_id = size
-        self.special_token_ids = [*(token_id for token_id in sorted(words.special_ids) if token_id < size), size]
-        self._words = words
+        self.special_token_ids = [*(token_id for token_id in sorted(source.special_ids) if token_id < size), size]
+        self._source = source
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """The ids of a text."""
-        return self._words.encode_plain(text if isinstance(text, str) else text.decode(errors="replace"))
+        """Return the ids of a text."""
+        return self._source.encode_plain(text if isinstance(text, str) else text.decode(errors="replace"))

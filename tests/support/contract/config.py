@@ -232,7 +232,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "the order of logit work": (
             "native/device/test_logit_changes.py::test_every_logit_is_what_transformers_makes_of_it",
-            "unit/core/guides/test_guided.py::test_allowed_ids_hold_beside_a_grammar",
+            "unit/core/guides/test_guided.py::test_allowed_ids_apply_together_with_a_grammar",
             f"{TORCH}::test_bc051_temperature_comes_before_top_p",
             f"{TORCH}::test_top_k_comes_before_top_p",
             f"{TORCH}::test_cuts_count_only_ids_that_are_not_masked",

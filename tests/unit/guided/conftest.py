@@ -1,4 +1,4 @@
-"""A tiny model's tokenizer, and who walks with it."""
+"""A tiny model's tokenizer, and a walker that uses it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let texts take what the machine needs for them: time stands still for their guides."""
+    """Give texts all the time that the machine needs: the clock of their guides stands still."""
     monkeypatch.setattr(guide_module, "TimeLimit", lambda: TimeLimit(lambda: 0.0))
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> TokenizerBundle:
-    """Of a tiny model."""
+    """The tokenizer of a tiny model."""
     return load_tokenizer(open_model(str(make_tiny_llama(tmp_path_factory.mktemp("models") / "tiny"))))
 
 
 @pytest.fixture(scope="module")
 def walker(bundle: TokenizerBundle) -> Walker:
-    """Draws texts of its ids."""
+    """Generates random texts of its ids."""
     return Walker(bundle, VOCAB_SIZE, (IM_END,))

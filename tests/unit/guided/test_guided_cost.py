@@ -1,4 +1,4 @@
-"""What formats cost is bounded: by refusal, by bytes of what is kept, and each for its own request."""
+"""The cost of formats is bounded: by refusal, by the bytes kept, and to its own request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TestRefusals:
 
 
 def compiled(size: int) -> Compiled:
-    """One that is said to take so many bytes."""
+    """Return a grammar that claims this size."""
     return Compiled(lambda: None, size)  # type: ignore[arg-type, return-value]
 
 
@@ -145,7 +145,7 @@ class TestOthers:
     def test_f6_a_text_beyond_limits_ends_no_other_of_its_grammar(
         self, walker: Walker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """They look things up in the same automata, which are of no use from then on."""
+        """They share automata, which are unusable from then on."""
         vocabulary = Vocabulary(walker.bundle, VOCAB_SIZE)
         other, broken = vocabulary.guide(LETTERS, (2,)), vocabulary.guide(LETTERS, (2,))
         for guide in (other, broken):
@@ -194,7 +194,7 @@ class _Broken:
 
 
 class TestTime:
-    """What a text takes of the steps that it shares with others."""
+    """The time that a text takes from the steps that it shares."""
 
     def test_each_id_has_its_time_and_a_text_some_ahead(self) -> None:
         now = [0.0]

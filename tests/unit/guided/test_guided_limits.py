@@ -1,4 +1,4 @@
-"""What formats may cost, how guided texts end, and guides that begin otherwise."""
+"""Limits of formats, ends of guided texts, and guides that start late."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TestLimits:
                 narrow.draw(schema_format(TREE), seed)
 
     def test_bc158_calls_of_128_tools_are_compiled_once(self, walker: Walker, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Each with four parameters: what is said is a call of one of them, and the next request finds it compiled."""
+        """Each with four parameters: the text is a call of one of them, and the next request finds it compiled."""
         monkeypatch.setattr(vocabulary_module, "LLMatcher", compiler := Mock(wraps=LLMatcher))
         kept = Walker(walker.bundle, VOCAB_SIZE, (IM_END,))
         wanted = schema_format({"anyOf": [tool(number) for number in range(128)]})

@@ -1,4 +1,4 @@
-"""What a guide allows is what its format says, and every text that it lets end matches."""
+"""A guide allows exactly what its format matches, and every text that may end matches."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ SCHEMAS = st.recursive(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(schema=SCHEMAS, seed=st.integers(0, 2**32))
-def test_what_is_said_under_a_generated_schema_satisfies_it(walker: Walker, schema: Any, seed: int) -> None:
+def test_text_under_a_generated_schema_satisfies_it(walker: Walker, schema: Any, seed: int) -> None:
     walk = walker.draw(schema_format(schema), seed, most=400)
     if walk.complete:
         jsonschema.validate(json.loads(walk.text), schema)

@@ -1,1 +1,1 @@
-"""Grammars of response formats, compiled beside the steps."""
+"""Grammars of response formats, compiled concurrently with the steps."""

@@ -1,4 +1,4 @@
-"""Who has a grammar compiled next."""
+"""The order in which grammars are compiled."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from headrace_engine.commands import AddSequence
 from headrace_engine.guided.guide import Guide
 
-_OVERTAKEN = 20.0
-"""Seconds that a grammar which takes a second may be overtaken by quicker ones of its owner."""
+_MAX_OVERTAKEN = 20.0
+"""Seconds for which a grammar may be overtaken by quicker ones of its owner, per second that it takes itself."""
 
-_LOOK = 0.05
-"""Seconds until memory of guides that have ended is looked for again."""
+_MEMORY_POLL = 0.05
+"""Seconds between checks whether guides that have ended freed memory."""
 
 
 @dataclass(order=True, slots=True)
 class Job:
-    """A sequence that waits for its guide."""
+    """A sequence that is waiting for its guide."""
 
     due: float
     number: int
@@ -31,10 +31,10 @@ class Job:
 
 
 class GuideQueue:
-    """Sequences that wait for their guides: owners in turn, and of each what is quick before what is slow.
+    """Sequences that are waiting for their guides: owners take turns, and each owner's quick grammars come first.
 
-    So nobody waits for more than one grammar of each other owner, nor for long behind his own slow ones; and a slow
-    one is overtaken for a time that grows with what it takes, and no longer. Safe to use from several threads.
+    A sequence therefore waits for at most one grammar of each other owner, and not long behind its own owner's slow
+    ones. The time for which a slow grammar can be overtaken is bounded in proportion to its cost. Thread-safe.
 
     Args:
         clock: seconds.
@@ -48,37 +48,37 @@ class GuideQueue:
         self._closed = False
 
     def add(self, request: AddSequence) -> Future[Guide]:
-        """Let a sequence wait; returns what its guide will be in."""
+        """Queue a sequence; return the future of its guide."""
         with self._changed:
             self._numbers += 1
-            due = self._clock() + request.grammar_seconds * _OVERTAKEN
+            due = self._clock() + request.grammar_seconds * _MAX_OVERTAKEN
             job = Job(due, self._numbers, request, Future())
             insort(self._waiting.setdefault(request.owner, []), job)
             self._changed.notify()
             return job.guide
 
     def discard(self, request: AddSequence) -> None:
-        """Let a sequence wait no more. It may wait no longer already."""
+        """Remove a sequence from the queue, if it is still there."""
         with self._changed:
             left = [job for job in self._waiting.get(request.owner, []) if job.request.key != request.key]
-            self._leave(request.owner, left)
+            self._set_waiting(request.owner, left)
 
     def take(self, fits: Callable[[AddSequence], bool]) -> Job | None:
-        """Wait for the next one; None: the line was closed.
+        """Wait for the next job and remove it; None once the queue is closed.
 
         Args:
-            fits: whether there is memory for a sequence's guide now.
+            fits: returns True if there is memory for a sequence's guide now.
         """
         with self._changed:
             while not self._closed:
                 job = self._next(fits)
                 if job is not None:
                     return job
-                self._changed.wait(_LOOK if self._waiting else None)
+                self._changed.wait(_MEMORY_POLL if self._waiting else None)
             return None
 
     def close(self) -> None:
-        """Let nobody wait any more."""
+        """Empty the queue and end all calls of `take`."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -88,11 +88,11 @@ class GuideQueue:
         for owner, jobs in self._waiting.items():
             for job in jobs:
                 if fits(job.request):
-                    self._leave(owner, [other for other in jobs if other is not job])
+                    self._set_waiting(owner, [other for other in jobs if other is not job])
                     return job
         return None
 
-    def _leave(self, owner: str, left: list[Job]) -> None:
-        """These of an owner are left; the next turn is another's."""
+    def _set_waiting(self, owner: str, left: list[Job]) -> None:
+        """Replace the jobs of an owner, who moves to the end of the turn order."""
         if self._waiting.pop(owner, None) is not None and left:
             self._waiting[owner] = left

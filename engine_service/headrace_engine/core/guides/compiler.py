@@ -1,4 +1,8 @@
-"""Guides in the making: grammars are compiled in a thread, so that steps go on meanwhile."""
+"""Compiles the grammars of sequences in a thread, so that steps continue.
+
+Until its guide is compiled, a sequence belongs to `Guides`: the scheduler does not know it, and it holds no blocks.
+`ready` hands it over to the core, which queues it with the scheduler or ends it.
+"""
 
 from __future__ import annotations
 
@@ -14,85 +18,90 @@ from headrace_engine.core.guides.compile_queue import GuideQueue
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide
 
-MOMENT = 0.005
-"""Seconds that a core with nothing else to do waits for a guide before it looks for commands again."""
+IDLE_WAIT = 0.005
+"""Seconds that an idle core waits for a guide before it checks for commands again."""
 
 _STACK = 16 << 20
-"""Bytes of stack of the thread: four times what a format had where it was checked."""
+"""Stack of the thread, in bytes: four times that of the process that checked the format."""
 
 
 class GuideMaker(Protocol):
     """Compiles grammars for one model."""
 
     def guide(self, grammar: str, eos_ids: tuple[int, ...], size: int, seconds: float) -> Guide:
-        """A guide at the beginning of a text; bytes and processor time are what the grammar was found to take."""
+        """Return a guide at the start of a text.
+
+        Args:
+            size: bytes that the grammar took when it was checked.
+            seconds: processor time that it took then.
+        """
 
     def has_capacity(self, grammar: str, size: int) -> bool:
-        """Whether there is memory for a grammar of so many bytes."""
+        """Return True if there is memory for a grammar of this size, in bytes."""
 
 
 class Guides:
-    """Sequences that wait for their guides.
+    """Sequences that are waiting for their guides.
 
     Args:
-        open_maker: makes what compiles, at the first sequence that has a grammar; takes a moment, so in the thread.
+        open_maker: returns the compiler; called in the thread for the first grammar, since it may take a while.
     """
 
     def __init__(self, open_maker: Callable[[], GuideMaker]) -> None:
         self._open_maker = open_maker
         self._maker: GuideMaker | None = None
-        self._line = GuideQueue()
+        self._queue = GuideQueue()
         self._thread: threading.Thread | None = None
-        self._making: dict[int, tuple[AddSequence, Future[Guide]]] = {}
+        self._pending: dict[int, tuple[AddSequence, Future[Guide]]] = {}
 
     def __len__(self) -> int:
-        return len(self._making)
+        return len(self._pending)
 
     def begin(self, request: AddSequence) -> None:
-        """Make the guide of a sequence; ids that were generated before are taken."""
-        self._making[request.key] = request, self._line.add(request)
+        """Start compiling the guide of a sequence; it will have consumed the ids generated before."""
+        self._pending[request.key] = request, self._queue.add(request)
         if self._thread is None:
-            self._thread = _started(self._work)
+            self._thread = _start_thread(self._work)
 
     def drop(self, key: int) -> None:
-        """The sequence is wanted no more. It may be none of these."""
-        found = self._making.pop(key, None)
+        """Drop a sequence, if it is one of these."""
+        found = self._pending.pop(key, None)
         if found is not None:
             found[1].cancel()
-            self._line.discard(found[0])
+            self._queue.discard(found[0])
 
     def ready(self, *, block: bool) -> Iterator[tuple[AddSequence, Guide | Exception]]:
-        """Sequences whose guides are made, or cannot be, in the order in which they came; each once.
+        """Yield each sequence once its guide is compiled or has failed, in order of arrival.
 
-        Those of a group come together.
+        Sequences of a group are yielded together.
 
         Args:
-            block: wait a moment for one.
+            block: wait up to IDLE_WAIT if none is ready.
         """
-        if block and not self._made():
-            wait([future for _, future in self._making.values() if not future.done()], MOMENT, FIRST_COMPLETED)
-        for request, future in self._made():
-            del self._making[request.key]
+        if block and not self._compiled():
+            wait([future for _, future in self._pending.values() if not future.done()], IDLE_WAIT, FIRST_COMPLETED)
+        for request, future in self._compiled():
+            del self._pending[request.key]
             error = future.exception()
-            yield request, future.result() if error is None else _told(error)
+            yield request, future.result() if error is None else _as_exception(error)
 
     def close(self) -> None:
-        """End the thread; what it compiles now it still does."""
-        self._line.close()
+        """End the thread after the grammar that it is compiling."""
+        self._queue.close()
 
-    def _made(self) -> list[tuple[AddSequence, Future[Guide]]]:
-        """Those that wait for no guide, neither their own nor one of their group."""
-        unfinished = {request.group for request, future in self._making.values() if not future.done()}
-        done = [(request, future) for request, future in self._making.values() if future.done()]
+    def _compiled(self) -> list[tuple[AddSequence, Future[Guide]]]:
+        """Return the sequences that wait neither for their own guide nor for one of their group."""
+        unfinished = {request.group for request, future in self._pending.values() if not future.done()}
+        done = [(request, future) for request, future in self._pending.values() if future.done()]
         return [(request, future) for request, future in done if not request.group or request.group not in unfinished]
 
     def _work(self) -> None:
-        while (job := self._line.take(self._fits)) is not None:
+        while (job := self._queue.take(self._fits)) is not None:
             if not job.guide.set_running_or_notify_cancel():
                 continue
             try:
                 job.guide.set_result(self._make(job.request))
-            except BaseException as error:  # Who waits is told, whatever it is.
+            except BaseException as error:  # Even a panic must reach the waiting sequence.
                 job.guide.set_exception(error)
 
     def _fits(self, request: AddSequence) -> bool:
@@ -106,7 +115,7 @@ class Guides:
         return guide
 
 
-def _started(work: Callable[[], None]) -> threading.Thread:
+def _start_thread(work: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=work, name="guides", daemon=True)
     before = threading.stack_size(_STACK)
     thread.start()
@@ -114,8 +123,8 @@ def _started(work: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def _told(error: BaseException) -> Exception:
-    """Why there is no guide. A panic is no `Exception`: it costs its sequence alone."""
+def _as_exception(error: BaseException) -> Exception:
+    """Convert a panic of the library, which is not an `Exception`, into one: it must end its sequence alone."""
     if isinstance(error, Exception):
         return error
     if not is_fault(error):

@@ -200,9 +200,7 @@ class PrefixCache:
                 self._move(present, block)
             return present.serial  # Another sequence computed the same first: its block serves, this one stays private.
         if present is not None:
-            self.forget(
-                present.location
-            )  # A collision, or a tail without its head: the newer one is of use.
+            self.forget(present.location)  # A collision, or a tail without its head: the newer one is of use.
         entry = _Entry(next(self._serials), block, key, content, parent, brief)
         self._entries[key] = self._by_location[block] = entry
         self._pool.keep(block, brief=brief)

@@ -1,4 +1,4 @@
-"""A core draws what grammars allow, whatever happens to a sequence meanwhile."""
+"""A core samples only what grammars allow, whatever happens to a sequence."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_preemption_changes_nothing(prompts: list[int], num_blocks: int, seed: i
     rig.assert_idle()
 
 
-def test_allowed_ids_hold_beside_a_grammar() -> None:
+def test_allowed_ids_apply_together_with_a_grammar() -> None:
     rig = Rig()
     only = tuple(range(3 + ord("a"), 3 + ord("e")))
     key = rig.add([1], 12, grammar=LETTERS, rules=LogitRules(allowed_token_ids=only))
@@ -81,8 +81,8 @@ def test_allowed_ids_hold_beside_a_grammar() -> None:
     assert len(rig.tokens[key]) == 12
 
 
-def test_bc158_a_grammar_in_the_making_holds_up_nobody_else() -> None:
-    """Not even where the core had nothing else to do when it came."""
+def test_bc158_a_grammar_being_compiled_delays_no_other_sequence() -> None:
+    """Not even if the core was idle when it arrived."""
     made, vocabulary = threading.Event(), tiny_vocabulary()
 
     class Slow:
@@ -126,8 +126,8 @@ def test_a_grammar_that_does_not_compile_ends_its_sequence_alone() -> None:
     assert rig.is_complete(other)
 
 
-def test_what_makes_guides_may_fail() -> None:
-    """The model's files are gone, say: that is no fault of a format."""
+def test_the_guide_compiler_may_fail_to_load() -> None:
+    """If the model's files are gone, for example, the format is not at fault."""
     rig = Rig()
 
     def fail() -> None:
@@ -157,8 +157,8 @@ def test_a_text_beyond_the_parsers_limits_ends_alone(monkeypatch: pytest.MonkeyP
     rig.assert_idle()
 
 
-def test_a_guided_text_is_none_that_would_have_come_anyway() -> None:
-    """So that the tests above compare what they mean to."""
+def test_a_guided_text_differs_from_the_free_one() -> None:
+    """Otherwise the tests above would prove nothing."""
     rig = Rig()
     free, guided = rig.add([1], 12), rig.add([1], 12, grammar=NUMBERS, eos_ids=EOS)
     assert expected(rig.requests[free]) != expected(rig.requests[guided])

@@ -1,4 +1,4 @@
-"""Guides are made in a thread, each once, and what cannot be made costs its own sequence alone."""
+"""Guides are compiled in a thread, each once, and a failure ends its own sequence alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from headrace_engine.commands import AddSequence
-from headrace_engine.core.guides.compiler import MOMENT, Guides
+from headrace_engine.core.guides.compiler import IDLE_WAIT, Guides
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary
@@ -30,7 +30,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> TokenizerBundle:
 
 
 class SlowVocabulary(Vocabulary):
-    """Compiles when told to."""
+    """Compiles when the test allows it."""
 
     def __init__(self, bundle: TokenizerBundle) -> None:
         super().__init__(bundle, VOCAB_SIZE)
@@ -59,7 +59,7 @@ def request(key: int, grammar: str = YES_OR_NO, generated: tuple[int, ...] = (),
     return AddSequence(key, (1,), sampling, 10, generated=generated, group=group, eos_ids=(EOS,), grammar=grammar)
 
 
-def test_sequences_are_ready_when_their_guides_are_made(guides: Guides, vocabulary: SlowVocabulary) -> None:
+def test_sequences_are_ready_when_guides_are_compiled(guides: Guides, vocabulary: SlowVocabulary) -> None:
     for key in (1, 2):
         guides.begin(request(key))
     assert list(guides.ready(block=False)) == []
@@ -69,7 +69,7 @@ def test_sequences_are_ready_when_their_guides_are_made(guides: Guides, vocabula
 
 
 def made(guides: Guides) -> dict[int, Guide | Exception]:
-    """All of them, by key."""
+    """Collect all of them, by key."""
     found: dict[int, Guide | Exception] = {}
     while guides:
         found |= {request.key: guide for request, guide in guides.ready(block=True)}
@@ -108,7 +108,7 @@ def test_a_grammar_that_does_not_compile_costs_one_sequence(guides: Guides, voca
 def test_a_group_waits_for_the_last_of_its_guides(
     guides: Guides, vocabulary: SlowVocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also while some are made: whoever has nothing else to do does not turn around meanwhile."""
+    """Also while some are compiled: an idle core does not spin."""
     firsts = iter(range(2))
     compiles = vocabulary.guide
 
@@ -120,10 +120,10 @@ def test_a_group_waits_for_the_last_of_its_guides(
         guides.begin(request(key, group=1))
     guides.begin(request(4))
     deadline = time.monotonic() + 20
-    while sum(future.done() for _, future in guides._making.values()) < 2:
+    while sum(future.done() for _, future in guides._pending.values()) < 2:
         assert time.monotonic() < deadline
     before = time.monotonic()
     assert list(guides.ready(block=True)) == []
-    assert time.monotonic() - before >= MOMENT * 0.9
+    assert time.monotonic() - before >= IDLE_WAIT * 0.9
     vocabulary.go.set()
     assert list(made(guides)) == [1, 2, 3, 4]

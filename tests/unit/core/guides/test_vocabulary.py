@@ -1,4 +1,4 @@
-"""A vocabulary is begun before its plan is known, and is used where it is that of the plan's model."""
+"""Building a vocabulary starts before the plan is known; it is used if it fits the plan's model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_unreadable_vocabulary_fits_nothing_and_says_why(tmp_path: Path) -> N
         vocabulary.maker()
 
 
-def test_a_model_without_a_tokenizer_is_told_to_who_asks(tmp_path: Path) -> None:
+def test_a_missing_tokenizer_is_reported_to_the_caller(tmp_path: Path) -> None:
     folder = make_tiny_llama(tmp_path / "tiny")
     (folder / "tokenizer.json").unlink()
     vocabulary = BegunVocabulary.at(str(folder))
@@ -61,7 +61,7 @@ def test_a_model_without_a_tokenizer_is_told_to_who_asks(tmp_path: Path) -> None
         vocabulary.maker()
 
 
-def test_whatever_ends_its_thread_is_told_to_who_asks(plan: CorePlan) -> None:
+def test_any_failure_of_its_thread_reaches_the_caller(plan: CorePlan) -> None:
     def exits() -> NoReturn:
         raise SystemExit("enough")
 
