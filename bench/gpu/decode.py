@@ -121,7 +121,7 @@ def _generate(steps: StepRunner, load: Load, drawn: list[int], new: int) -> list
         if position < new:
             start = load.prompt + position - 1
             unknown = (_step(load, number, [0], start, position) for number in range(len(drawn)))
-            flight = steps.launch([replace(step, drawn_at=number) for number, step in enumerate(unknown)])
+            flight = steps.launch([replace(step, sampled_at=number) for number, step in enumerate(unknown)])
         _checked(before.wait())
         times.append(time.perf_counter() - at)
         at += times[-1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from headrace import Client
-from headrace_engine.core.flight import Flight
+from headrace_engine.core.in_flight import InFlightStep
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.core.steps.executor import Executor
 from support.clocks.waiting import LIMIT
@@ -53,7 +53,7 @@ def steps_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Steps of cores in this process wait while it is not set: all requests are there before the first one ends."""
     opened, launch = threading.Event(), Executor.launch
 
-    def waiting(executor: Executor, steps: Sequence[SequenceStep]) -> Flight:
+    def waiting(executor: Executor, steps: Sequence[SequenceStep]) -> InFlightStep:
         assert opened.wait(LIMIT)
         return launch(executor, steps)
 

@@ -44,7 +44,7 @@ def tell(
                 answer = replace(answer, tensors=vectors(number, step.token_ids[-1]))
         if step.scoring is not None:
             answer = _with_scores(answer, list(islice(scored, len(step.scoring.ids))))
-        if step.answered:
+        if step.has_result:
             answers.append(answer)
     return answers
 

@@ -1,4 +1,10 @@
-"""The loop that turns commands into tokens."""
+"""The step loop of a core.
+
+A sequence changes owner on its way. A command hands it from the front half to the core: to `Guides` while its grammar
+compiles, then to the scheduler, which alone owns its blocks until the sequence ends. A launched step only borrows the
+rows: a sequence may end while its row is computed, and the result of that row is dropped. `Outcome` reports every
+end to the front half once, and after it nothing of the sequence is left here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,7 @@ from headrace_engine.core.kv.prefix_cache import Scope
 from headrace_engine.core.link import Link
 from headrace_engine.core.runner import Runner, Sampled
 from headrace_engine.core.scheduling.pace import Pace
-from headrace_engine.core.scheduling.schedule import Launched, Limits, Row, Schedule
+from headrace_engine.core.scheduling.schedule import LaunchedStep, Limits, Row, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.core.steps.executor import Executor
 from headrace_engine.core.steps.outcome import Outcome
@@ -23,14 +29,14 @@ from headrace_engine.result_types import FinishReason
 
 
 class Core:
-    """The back half of one model: takes commands from a link, runs a runner that is ready, publishes what it draws.
+    """The core of one model: receives commands from a link, runs steps on a warm runner, publishes the results.
 
     Args:
-        plan: what the core was started with.
-        sizes: what the runner made of it.
-        open_guides: makes what compiles grammars for the model, when the first one comes.
-        clock: seconds, for the time of a step and the age of cached blocks.
-        pace: what is known of how long steps take; None: there is no target for them.
+        plan: the plan that the core was started with.
+        sizes: the sizes that the runner chose for it.
+        open_guides: returns the compiler of grammars; called for the first one.
+        clock: seconds, for step times and the age of cached blocks.
+        pace: estimates how long steps take; None: step time has no target.
     """
 
     def __init__(
@@ -55,27 +61,27 @@ class Core:
         self._clock = clock
         self._ttl = plan.prefix_cache_ttl
         self._outcome = Outcome(self._scheduler, link)
-        self._under_way: Launched | None = None
-        self._landed = 0.0
-        self._begun: dict[int, None] = {}
+        self._in_flight: LaunchedStep | None = None
+        self._finished_at = 0.0
+        self._announced: dict[int, None] = {}
         self._stopped = False
 
     @property
     def busy(self) -> bool:
-        """The next step has something to do without a further command."""
-        return self._computes or bool(self._guides)
+        """Whether the next step has something to do without a further command."""
+        return self._has_work or bool(self._guides)
 
     @property
-    def _computes(self) -> bool:
-        """The next step has something to do that nobody else has to do first."""
-        return self._scheduler.busy or self._outcome.waits or self._under_way is not None
+    def _has_work(self) -> bool:
+        """Whether the next step has something to do without waiting for a guide."""
+        return self._scheduler.busy or self._outcome.pending or self._in_flight is not None
 
     def serve(self) -> None:
-        """Step until told to shut down.
+        """Step until a Shutdown arrives.
 
         Raises:
             LinkClosed: the front half is gone.
-            StepFailed: the runner can compute nothing any more.
+            StepFailed: the runner cannot compute anything any more.
             IntegrityError: a defect of the scheduler.
         """
         try:
@@ -83,61 +89,61 @@ class Core:
                 self.step()
         finally:
             self._guides.close()
-            if self._under_way is not None:
-                self._executor.drop(self._under_way)
+            if self._in_flight is not None:
+                self._executor.drop(self._in_flight)
 
     def step(self) -> None:
-        """Take commands, schedule, launch, publish. Waits for a command where there is nothing to do.
+        """Receive commands, schedule, launch, publish. Blocks for a command when idle.
 
-        Where a launched step is computed beside the host, it lands only when the next one was launched, so that the
-        device has work while the host publishes and decides.
+        If the runner computes concurrently with the host, a step's results are awaited only after the next step was
+        launched, so that the device is busy while the host schedules and publishes.
         """
         self._take_commands()
         if self._stopped:
             return
-        if self._under_way is not None and not self._scheduler.can_look_ahead():
-            self._land()
+        if self._in_flight is not None and not self._scheduler.can_schedule_ahead():
+            self._finish()
         launched = self._launch()
-        self._land(launched)
-        self._under_way = launched
-        if launched.flight.landed:
-            self._land()
+        self._finish(launched)
+        self._in_flight = launched
+        if launched.handle.finished:
+            self._finish()
         else:
-            launched.expect()
+            launched.note_launch()
 
     def check_integrity(self) -> None:
-        """Compare the books of the KV pool with all block tables.
+        """Check the KV pool against all block tables.
 
         Raises:
-            IntegrityError: they differ.
+            IntegrityError: they are inconsistent.
         """
         self._scheduler.check_integrity()
 
     def _take_commands(self) -> None:
         if not self.busy:
-            self._rest()
+            self._idle()
         commands = self._link.receive(block=not self.busy)
         while commands and isinstance(commands[-1], AddSequence) and commands[-1].more:
             commands += self._link.receive(block=True)
         for command in commands:
-            self._obey(command)
+            self._handle(command)
         if self._guides:
-            self._let_in()
+            self._enqueue_guided()
 
-    def _let_in(self) -> None:
-        """Let sequences wait for their turn whose guides are made. With nothing to do, wait a moment for one."""
-        for request, guide in self._guides.ready(block=not self._computes):
+    def _enqueue_guided(self) -> None:
+        """Queue sequences whose grammar has compiled; block briefly for one when idle."""
+        for request, guide in self._guides.ready(block=not self._has_work):
             if isinstance(guide, Exception):
                 self._outcome.refuse(request.key, guide)
             else:
-                self._enter(request, guide)
+                self._enqueue(request, guide)
 
-    def _rest(self) -> None:
-        """Nothing to do: check the books, and do not leave gauges of a moment that has passed standing."""
+    def _idle(self) -> None:
+        """Check integrity, and publish the current gauges."""
         self._scheduler.check_integrity()
         self._outcome.publish(Schedule(0), 0.0)
 
-    def _obey(self, command: CoreCommand) -> None:
+    def _handle(self, command: CoreCommand) -> None:
         match command:
             case AddSequence():
                 self._add(command)
@@ -154,13 +160,13 @@ class Core:
         if request.grammar:
             self._guides.begin(request)
         else:
-            self._enter(request)
+            self._enqueue(request)
 
-    def _enter(self, request: AddSequence, guide: Guide | None = None) -> None:
+    def _enqueue(self, request: AddSequence, guide: Guide | None = None) -> None:
         sequence = self._scheduler.add(request, guide)
         if error := _refusal(request, self._max_length):
             self._outcome.end(sequence, FinishReason.ERROR, error)
-        elif reason := sequence.finish_reason:  # What an earlier core generated was all.
+        elif reason := sequence.finish_reason:  # An earlier core generated all of it.
             self._outcome.end(sequence, reason)
 
     def _drop(self, key: int) -> None:
@@ -169,63 +175,63 @@ class Core:
         if sequence is not None:
             self._scheduler.end(sequence)
 
-    def _launch(self) -> Launched:
-        """Decide the next step, and give it to the runner."""
+    def _launch(self) -> LaunchedStep:
+        """Schedule the next step, and launch it on the runner."""
         started = self._clock()
         if self._ttl is not None:
-            self._scheduler.age(started, self._ttl)
+            self._scheduler.expire_cached(started, self._ttl)
         schedule = self._scheduler.schedule()
-        self._outcome.interrupt(schedule.interrupted)
-        self._announce(schedule.rows)
+        self._outcome.report_interrupted(schedule.interrupted)
+        self._report_step(schedule.rows)
         self._executor.copy(schedule.copies)
         steps = [row.step for row in schedule.rows]
-        return Launched(schedule, steps, self._executor.launch(steps), started)
+        return LaunchedStep(schedule, steps, self._executor.launch(steps), started)
 
-    def _announce(self, rows: list[Row]) -> None:
-        """Tell who is being computed from here on, before it is, where that has changed."""
+    def _report_step(self, rows: list[Row]) -> None:
+        """Send StepBegun before a step is computed, if its sequences are not those of the step before."""
         if rows:
-            flying = [] if self._under_way is None else self._under_way.living
-            keys = dict.fromkeys(row.sequence.key for row in (*flying, *rows))
-            if keys != self._begun:
-                self._begun = keys
+            in_flight = [] if self._in_flight is None else self._in_flight.live_rows
+            keys = dict.fromkeys(row.sequence.key for row in (*in_flight, *rows))
+            if keys != self._announced:
+                self._announced = keys
                 self._link.send(StepBegun(list(keys)))
 
-    def _land(self, ahead: Launched | None = None) -> None:
-        """Wait for the step under way, if there is one; apply and publish what it brought.
+    def _finish(self, ahead: LaunchedStep | None = None) -> None:
+        """Wait for the in-flight step, if there is one, apply its results and publish them.
 
         Args:
-            ahead: the step that was launched after it.
+            ahead: the step launched after it, if any.
         """
-        step, self._under_way = self._under_way, None
+        step, self._in_flight = self._in_flight, None
         if step is None:
             return
-        results = self._executor.land(step)
+        results = self._executor.wait(step)
         failed = results is None
         if results is None:
-            results = self._compute_apart(step, ahead)
+            results = self._run_separately(step, ahead)
         now = self._clock()
-        seconds, self._landed = now - max(step.started, self._landed), now
+        seconds, self._finished_at = now - max(step.started, self._finished_at), now
         self._outcome.apply(step.schedule.rows, results)
         self._outcome.publish(step.schedule, seconds)
         if not failed:
             self._pace.note(len(step.steps) - len(step.schedule.prompts), step.schedule.prompts, seconds)
 
-    def _compute_apart(self, step: Launched, ahead: Launched | None) -> list[Sampled | None]:
-        """A step failed: compute each of its rows alone. What was launched after it built on it, and is nothing."""
+    def _run_separately(self, step: LaunchedStep, ahead: LaunchedStep | None) -> list[Sampled | None]:
+        """Compute each row of a failed step alone; drop the step launched after it, which depends on its results."""
         if ahead is not None:
             self._executor.drop(ahead)
-            ahead.empty()
-        step.schedule.rows = step.living
+            ahead.discard()
+        step.schedule.rows = step.live_rows
         for row in step.schedule.rows:
-            row.sequence.call_back()
-        return self._executor.run_apart([row.step for row in step.schedule.rows])
+            row.sequence.clear_in_flight()
+        return self._executor.run_separately([row.step for row in step.schedule.rows])
 
 
 def _refusal(request: AddSequence, max_length: int) -> str:
-    """Why a sequence cannot be computed, which the front half should have known; "" where it can."""
+    """Return why a sequence cannot be computed, or "". The front half should have refused it."""
     if not request.prompt:
         return "the prompt is empty"
     length = len(request.prompt) + max(request.max_new, len(request.generated))
     if length > max_length:
-        return f"prompt {len(request.prompt)} + generated make {length} tokens, max_length is {max_length}"
+        return f"prompt of {len(request.prompt)} + generated are {length} tokens; max_length is {max_length}"
     return ""

@@ -1,4 +1,4 @@
-"""How a core tells why it cannot go on."""
+"""Converts the exception that ends a core into the message that reports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _REASONS = frozenset({"BAD_MODEL", "BAD_PROCESSOR", "OUT_OF_MEMORY", "INVALID_FI
 
 
 def failure(error: BaseException) -> CoreFailed:
-    """The message for an exception: the caller's or the model's fault by its reason, all else ENGINE_FAULT."""
+    """Return the message for an exception: faults of the caller or the model by reason, all else ENGINE_FAULT."""
     if isinstance(error, HeadraceError) and error.reason in _REASONS:
         field = error.violations[0].field if error.violations else ""
         return CoreFailed(error.reason, sendable(error.message), field)

@@ -1,4 +1,4 @@
-"""The core's end of the wire to the front half, whatever carries it."""
+"""The core's end of its connection to the front half, independent of the transport."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from headrace_engine.messages import CoreMessage
 
 
 class LinkClosed(Exception):
-    """The front half is gone: nobody will read what this core computes."""
+    """The front half is gone: nothing will read this core's results."""
 
 
 class Link(Protocol):
-    """Commands in, messages out, in order. Used from the core's one thread."""
+    """Receives commands and sends messages, in order. Used from the core's only thread."""
 
     def receive(self, block: bool) -> list[CoreCommand]:
-        """All commands that wait, oldest first; with block, waits until there is at least one.
+        """Return all pending commands, oldest first; with `block`, wait for at least one.
 
         Raises:
-            LinkClosed: the other end is closed and every command before that was returned.
+            LinkClosed: the other end is closed, and all commands sent before were returned.
         """
 
     def send(self, *messages: CoreMessage) -> None:
-        """Hand over messages, all at once.
+        """Send messages together.
 
         Raises:
             LinkClosed: the other end is closed.
@@ -31,14 +31,14 @@ class Link(Protocol):
 
 
 class PingedLink(Link, Protocol):
-    """A link whose front half asks now and then whether the core gets on."""
+    """A link whose front half pings to check that the core makes progress."""
 
     def answer(self, progress: int) -> None:
-        """Answer the pings that wait, while the core is busy with a step. Called on another thread than all else.
+        """Answer pending pings while the core is inside a step. Called on a thread of its own.
 
         Args:
-            progress: what the runner has done so far.
+            progress: the runner's progress so far.
 
         Raises:
-            LinkClosed: the front half wants nothing of this core any more.
+            LinkClosed: the front half has cut this core off.
         """

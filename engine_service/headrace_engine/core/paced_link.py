@@ -1,4 +1,4 @@
-"""How often a core tells of tokens."""
+"""Limits how often a core sends tokens."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from headrace_engine.messages import CoreMessage, StepBegun, StepOutput
 
 
 class PacedLink:
-    """A `Link` on which words of quick steps wait for those of the next: one costs all it passes what a token does.
+    """A `Link` that coalesces the outputs of fast steps: sending a message costs as much as handling a token.
 
-    Tokens alone wait, while the interval since the last word is not over. The first token of a sequence, the end, and
-    whatever else a core says never wait, and take along what does. So tokens are told at the latest when a step ends
-    that takes longer than the interval, and do not wait for one that other sequences join.
+    Only further tokens are held back, while less than the interval has passed since the last send. A sequence's first
+    token, its end and all other messages are sent at once, with everything held back before them. Tokens are thus
+    delayed until the end of the first step after the interval, and never by a step that other sequences join.
 
     Args:
-        link: where words go.
-        interval: seconds; 0: nothing waits.
+        link: the link to send on.
+        interval: minimum seconds between two sends of tokens; 0: send at once.
         clock: seconds.
     """
 
     def __init__(self, link: Link, interval: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._link, self._interval, self._clock = link, interval, clock
         self._held: list[CoreMessage] = []
-        self._told = -math.inf
+        self._sent_at = -math.inf
         self._running: set[int] = set()
 
     def receive(self, block: bool) -> list[CoreCommand]:
-        """See `Link.receive`. Nothing waits for a step that nobody has asked for."""
+        """See `Link.receive`. Sends what is held back before blocking."""
         if block:
-            self._tell()
+            self._flush()
         return self._link.receive(block)
 
     def send(self, *messages: CoreMessage) -> None:
         """See `Link.send`."""
         self._held += messages
         patient = [self._may_wait(message) for message in messages]
-        if not all(patient) or self._clock() >= self._told + self._interval:
-            self._tell()
+        if not all(patient) or self._clock() >= self._sent_at + self._interval:
+            self._flush()
 
-    def _tell(self) -> None:
+    def _flush(self) -> None:
         if self._held:
             held, self._held = self._held, []
             self._link.send(*held)
-            self._told = self._clock()
+            self._sent_at = self._clock()
 
     def _may_wait(self, message: CoreMessage) -> bool:
-        """Whether there is nothing in it but further tokens of the sequences that the step before it had."""
+        """Return True if a message holds nothing but further tokens of the previous step's sequences."""
         if isinstance(message, StepBegun) and not self._running.issuperset(message.keys):
-            self._running = set()  # It may take long, and the step before it may be told only now.
+            self._running = set()  # The new step may take long: send the output of the step before it at once.
         if not isinstance(message, StepOutput):
             return False
         further = bool(message.keys) and self._running.issuperset(message.keys)

@@ -1,4 +1,4 @@
-"""Answers pings while a step lasts."""
+"""Answers pings during a step."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from headrace_engine.core.link import LinkClosed, PingedLink
 from headrace_engine.core.runner import Runner
 
 _INTERVAL = 0.1
-"""Seconds between two looks for pings."""
+"""Seconds between two checks for pings."""
 
 
 class Pulse:
-    """A thread that tells the front half how far a runner is, while the core's own thread waits for it.
+    """Context manager with a thread that reports a runner's progress while the core's own thread waits for it.
 
-    A context manager. A core that is cut off has its runner interrupted.
+    If the front half cuts the core off, the thread interrupts the runner.
 
     Args:
-        link: the core's.
-        runner: must not be closed before this has ended.
-        interval: seconds between two looks for pings.
+        link: the core's link.
+        runner: must not be closed before the context has ended.
+        interval: seconds between two checks for pings.
     """
 
     def __init__(self, link: PingedLink, runner: Runner, interval: float = _INTERVAL) -> None:

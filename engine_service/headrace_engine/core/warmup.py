@@ -1,4 +1,4 @@
-"""From a plan to a core that is ready: load, size, allocate, warm up."""
+"""Brings a runner from a plan to readiness: load, size, allocate, warm up."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from headrace_engine.messages import CoreReady, RunnerSizes
 from headrace_engine.model_types import ModelPhase, ModelProgress
 from headrace_engine.sampling_params import SamplingParams
 
-_DRAW = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=True, top_logprobs=20)
-"""Asks for all of a sampler's work, so that nothing is left to be allocated or compiled later."""
+_SAMPLING = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, min_p=0.1, logprobs=True, top_logprobs=20)
+"""Uses every feature of a sampler, so that nothing is left to be allocated or compiled later."""
 
-_SCORED = 64
-"""Prompt tokens that a row of the warm-up scores, at most: logits of more rows are computed in the same room."""
+_MAX_PROMPT_LOGPROBS = 64
+"""Maximum number of prompt logprobs per row of the warm-up: more would reuse the same scratch buffer."""
 
-_SETTLED = 128
-"""Tokens that the warm-up computes at once, at most, where more of them would take nothing else."""
+_ENOUGH_TOKENS = 128
+"""Maximum number of tokens per warm-up step, for runners that allocate nothing for more."""
 
-_COPIED = 64
-"""Blocks that the warm-up copies, at most: runners copy more in the same room."""
+_MAX_COPIES = 64
+"""Maximum number of blocks that the warm-up copies: more would reuse the same scratch buffer."""
 
 
 def start_up(
@@ -36,11 +36,11 @@ def start_up(
     pace: Pace | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> RunnerSizes:
-    """Bring a runner from nothing to serving, telling the link how far it is, last that it is ready.
+    """Bring a runner from nothing to serving; report progress on the link, and finally readiness.
 
     Args:
-        pace: is told what a prompt and what a generation takes.
-        clock: seconds, for that.
+        pace: receives measured step times.
+        clock: seconds, for these measurements.
 
     Raises:
         HeadraceError: the model, the plan or the memory does not allow it.
@@ -53,7 +53,7 @@ def start_up(
     runner.allocate(sizes.num_blocks, sizes.num_host_blocks)
     if sizes.num_host_blocks:
         runner.copy_blocks(_some_copies(sizes))
-    for steps in largest_steps(plan, sizes, _SETTLED if runner.takes_all_at_once else plan.max_prefill_tokens):
+    for steps in largest_steps(plan, sizes, _ENOUGH_TOKENS if runner.takes_all_at_once else plan.max_prefill_tokens):
         link.send(ModelProgress(ModelPhase.WARMING_UP))  # Before each: a link that was cut ends the warm-up here.
         runner.run(steps)
     if pace is not None and pace.active:
@@ -63,13 +63,13 @@ def start_up(
 
 
 def largest_steps(plan: CorePlan, sizes: RunnerSizes, most_tokens: int) -> Iterator[list[SequenceStep]]:
-    """The steps that take the most memory: most prefill, most sequences, and the end of the longest sequence.
+    """Yield the steps that take the most memory: most tokens, most sequences, and the end of the longest sequence.
 
-    With as many tokens as the plan allows nothing larger can be scheduled later. Rows may share the blocks that they
-    read, as with a cached prefix, but each writes to blocks of its own.
+    With as many tokens as the plan allows, nothing larger can be scheduled later. Rows may share the blocks that they
+    read, as with a cached prefix, but each writes to its own.
 
     Args:
-        most_tokens: of a step of prompts, at most.
+        most_tokens: maximum number of tokens in the step of prompts.
     """
     yield _most_tokens(plan, sizes, min(most_tokens, plan.max_prefill_tokens))
     yield _most_sequences(plan, sizes)
@@ -78,8 +78,8 @@ def largest_steps(plan: CorePlan, sizes: RunnerSizes, most_tokens: int) -> Itera
 
 
 def _measure(plan: CorePlan, sizes: RunnerSizes, runner: Runner, pace: Pace, clock: Callable[[], float]) -> None:
-    """Compute the beginning of a prompt, and an id alone, so that no step lasts beside the first prompt that comes."""
-    count = min(_SETTLED, plan.max_prefill_tokens, sizes.max_length - 1)
+    """Measure a chunk of a prompt and a single decoded token, so that the first real prompt is already paced."""
+    count = min(_ENOUGH_TOKENS, plan.max_prefill_tokens, sizes.max_length - 1)
     for generating, ids in ((0, count), (1, 1)):
         began = clock()
         runner.run([SequenceStep((0,) * ids, 0, tuple(range(_blocks_for(ids, plan))), SamplingParams(temperature=0))])
@@ -87,11 +87,11 @@ def _measure(plan: CorePlan, sizes: RunnerSizes, runner: Runner, pace: Pace, clo
 
 
 def _most_tokens(plan: CorePlan, sizes: RunnerSizes, budget: int) -> list[SequenceStep]:
-    """A whole budget of tokens, or as many as batch and pool can hold, in sequences that they bring to their end."""
+    """Return a step of `budget` tokens, or as many as batch and pool can hold, at the ends of long sequences."""
     longest = sizes.max_length - 1
     whole, rest = divmod(longest, plan.block_size)
     blocks = iter(range(sizes.num_blocks))
-    # Where the pool is what limits, full blocks hold the most: only so many rows may add the block of the rest.
+    # If the pool is the limit, full blocks hold the most tokens: only `spare` rows may add a partly filled one.
     spare = sizes.num_blocks - plan.max_batch * whole
     rows: list[SequenceStep] = []
     for i in range(plan.max_batch):
@@ -106,7 +106,7 @@ def _most_tokens(plan: CorePlan, sizes: RunnerSizes, budget: int) -> list[Sequen
 
 
 def _most_sequences(plan: CorePlan, sizes: RunnerSizes) -> list[SequenceStep]:
-    """As many generating sequences as may run, on one prefix that is as long as the pool allows."""
+    """Return a decode step of as many sequences as may run, on one prefix as long as the pool allows."""
     count = min(plan.max_batch, plan.max_prefill_tokens, sizes.num_blocks)
     shared = min(_blocks_for(sizes.max_length - 1, plan) - 1, sizes.num_blocks - count)
     length = min(sizes.max_length - 1, (shared + 1) * plan.block_size)
@@ -114,8 +114,8 @@ def _most_sequences(plan: CorePlan, sizes: RunnerSizes) -> list[SequenceStep]:
 
 
 def _some_copies(sizes: RunnerSizes) -> BlockCopies:
-    """Blocks that leave and come back. They hold nothing yet."""
-    pairs = [(block, block) for block in range(min(_COPIED, sizes.num_blocks, sizes.num_host_blocks))]
+    """Return copies of empty blocks to the host tier and back."""
+    pairs = [(block, block) for block in range(min(_MAX_COPIES, sizes.num_blocks, sizes.num_host_blocks))]
     return BlockCopies(pairs, pairs)
 
 
@@ -124,9 +124,9 @@ def _row(start: int, count: int, blocks: tuple[int, ...]) -> SequenceStep:
         token_ids=(0,) * count,
         start=start,
         blocks=blocks,
-        sampling=_DRAW,
+        sampling=_SAMPLING,
         masked_ids=(1,),
-        scoring=Scoring(0, (0,) * min(count, _SCORED), _DRAW.top_logprobs),
+        scoring=Scoring(0, (0,) * min(count, _MAX_PROMPT_LOGPROBS), _SAMPLING.top_logprobs),
         tensors=True,
     )
 
@@ -136,7 +136,12 @@ def _blocks_for(tokens: int, plan: CorePlan) -> int:
 
 
 def _check_sizes(plan: CorePlan, sizes: RunnerSizes) -> None:
-    """A sequence of max_length must be able to run when it runs alone."""
+    """Check that a sequence of max_length can run alone.
+
+    Raises:
+        InvalidArgument: max_length or num_blocks is too small.
+        OutOfMemory: the pool that fits in memory is too small.
+    """
     if sizes.max_length < 2:
         raise InvalidArgument.field("max_length", f"is {sizes.max_length}: a prompt token and a generated one take 2")
     needed = _blocks_for(sizes.max_length, plan)

@@ -47,7 +47,7 @@ def next_step(number: int, position: int, token: int | None = None, at: int | No
     """The token at a position behind a prompt: a known one, or what row `at` of the step before draws."""
     step = prompt_step(number)
     ids = UNKNOWN if token is None else [token]
-    return replace(step, token_ids=ids, start=len(PROMPTS[number]) + position - 1, position=position, drawn_at=at)
+    return replace(step, token_ids=ids, start=len(PROMPTS[number]) + position - 1, position=position, sampled_at=at)
 
 
 def ids_of(drawn: Sequence[Sampled]) -> list[int]:
@@ -74,7 +74,7 @@ def test_ids_pass_from_step_to_step_on_the_device(runner: CudaRunner) -> None:
     flights.append(runner.launch([next_step(number, 3, at=number) for number in range(4)]))
     found += [flights[2].wait(), flights[3].wait()]
     assert [found[0], [found[1][place] for place in (2, 1, 3, 0)], *found[2:]] == expected
-    assert not any(flight.landed for flight in flights)
+    assert not any(flight.finished for flight in flights)
 
 
 def test_rows_are_counted_with_those_that_draw_nothing(runner: CudaRunner) -> None:
@@ -136,7 +136,7 @@ def test_what_the_host_has_a_part_in_lands_at_once(runner: CudaRunner) -> None:
     first, second = known(runner, [0], 2)
     before = runner.launch([prompt_step(0)])
     after = runner.launch([next_step(0, 1, at=0), replace(prompt_step(1), tensors=True)])
-    assert after.landed
+    assert after.finished
     assert ids_of(before.wait()) == ids_of(first)
     assert ids_of(after.wait())[0] == ids_of(second)[0]
 
@@ -145,7 +145,7 @@ def test_the_environment_can_ask_for_one_step_after_the_other(
     model_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(OVERLAP_VARIABLE, "0")
-    assert ready(sim.make_runner(plan_for(model_path))).launch([prompt_step(0)]).landed
+    assert ready(sim.make_runner(plan_for(model_path))).launch([prompt_step(0)]).finished
     monkeypatch.setenv(OVERLAP_VARIABLE, "off")
     with pytest.raises(InvalidArgument, match='HEADRACE_OVERLAP = "off" in the environment; allowed: 0, 1'):
         ready(sim.make_runner(plan_for(model_path)))

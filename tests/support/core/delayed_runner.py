@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from headrace_engine.commands import CorePlan
-from headrace_engine.core.flight import Flight
+from headrace_engine.core.in_flight import InFlightStep
 from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
 
 from support.core.rig import Rig
@@ -21,13 +21,13 @@ class DelayedFlight:
 
     Attributes:
         steps: as they were when it was launched.
-        landed: it was computed when it was launched.
+        finished: it was computed when it was launched.
         outcome: once it is computed: what it drew, or what went wrong.
     """
 
     def __init__(self, steps: list[SequenceStep], compute: Callable[[DelayedFlight], None]) -> None:
         self.steps = steps
-        self.landed = False
+        self.finished = False
         self.outcome: list[Sampled] | Exception | None = None
         self.waited = False
         self._compute = compute
@@ -61,16 +61,16 @@ class DelayedRunner(SimulatedRunner):
         self._last: DelayedFlight | None = None
         self._flights: list[DelayedFlight] = []
 
-    def launch(self, steps: Sequence[SequenceStep]) -> Flight:
+    def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:
         before, flight = self._last, DelayedFlight([_kept(step) for step in steps], self._flush)
-        if before is not None and any(step.drawn_at is not None for step in steps) and before.waited:
+        if before is not None and any(step.sampled_at is not None for step in steps) and before.waited:
             raise ContractBroken("an id is taken from a step whose ids are known")
         self._check_step(steps)
         if any(self.refuses(step) for step in steps):
             raise RuntimeError("simulated refusal")
         self.launches += 1
         self.overlapped += before is not None and not before.waited
-        self.unknown += sum(step.drawn_at is not None for step in steps)
+        self.unknown += sum(step.sampled_at is not None for step in steps)
         if self._under_way() > 1:
             raise ContractBroken("two steps are under way already")
         self._flights.append(flight)
@@ -79,7 +79,7 @@ class DelayedRunner(SimulatedRunner):
         return flight
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
-        if any(step.drawn_at is not None for step in steps):
+        if any(step.sampled_at is not None for step in steps):
             raise ContractBroken("a step that is run has an unknown id")
         self._flush()
         self._last = None
@@ -122,17 +122,17 @@ def _kept(step: SequenceStep) -> SequenceStep:
 
 def _known(step: SequenceStep, before: DelayedFlight | None) -> SequenceStep:
     """A step with the id that it takes from the one before."""
-    if step.drawn_at is None:
+    if step.sampled_at is None:
         return step
     assert before is not None
-    token_id = _drawn(before, step.drawn_at)
-    return replace(step, token_ids=(_GARBAGE if token_id is None else token_id,), drawn_at=None)
+    token_id = _drawn(before, step.sampled_at)
+    return replace(step, token_ids=(_GARBAGE if token_id is None else token_id,), sampled_at=None)
 
 
 def _drawn(flight: DelayedFlight, place: int) -> int | None:
     if not isinstance(flight.outcome, list):
         return None
     drawn = iter(flight.outcome)
-    answers = [next(drawn) if step.answered else None for step in flight.steps]
+    answers = [next(drawn) if step.has_result else None for step in flight.steps]
     answer = answers[place]
     return None if answer is None else answer.token_id

@@ -177,7 +177,7 @@ class SimulatedRunner(Runner):
             raise RuntimeError("simulated fault")
         for step in steps:
             self._write(step)
-        return [self._answer(step) for step in steps if step.answered]
+        return [self._answer(step) for step in steps if step.has_result]
 
     def forget_warm_up(self) -> None:
         """Count from here."""

@@ -22,7 +22,7 @@ from headrace_engine.backends.torch.sampling.processing import RowProcessors
 from headrace_engine.backends.torch.sampling.user_kernels import compiled
 from headrace_engine.backends.torch.workspace import largest_step
 from headrace_engine.commands import CorePlan
-from headrace_engine.core.flight import Flight, Landed
+from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.environment import overlaps
 from headrace_engine.errors import Internal
@@ -95,14 +95,14 @@ class CudaRunner(ModelRunner[CudaModel]):
         """See Runner."""
         return self.launch(steps).wait()
 
-    def launch(self, steps: Sequence[SequenceStep]) -> Flight:
+    def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:
         """See Runner."""
         if self._steps is None:
             raise Internal("run() before allocate()")
         if not steps:
-            return Landed([])
+            return FinishedStep([])
         flight = self._steps.launch(steps)
-        return flight if self._overlaps else Landed(flight.wait())
+        return flight if self._overlaps else FinishedStep(flight.wait())
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""

@@ -21,7 +21,7 @@ from headrace_engine.backends.processors import is_processed
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.backends.torch.sampling.extra_outputs import tell_of_states
 from headrace_engine.backends.torch.sampling.sampler import ProcessRow, sample
-from headrace_engine.core.flight import Flight, Landed
+from headrace_engine.core.in_flight import InFlightStep, FinishedStep
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.models.decoder import Batch, Decoder
@@ -81,14 +81,14 @@ class StepRunner:
         """Compute all steps as one batch, and draw a token for each that wants one."""
         return self.launch(steps).wait()
 
-    def launch(self, steps: Sequence[SequenceStep]) -> Flight:
+    def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:
         """Enqueue all steps as one batch. Returns when they are computed only where the host has a part in that."""
         self._turn()
         batch = make_batch(steps)
         fill = partial(self._staging.fill, sources=self._sources(batch, steps), slot=self._slot)
         with torch.inference_mode():
             if asks_more(steps) or is_processed(steps):
-                return Landed(self._tell(batch, steps, fill))
+                return FinishedStep(self._tell(batch, steps, fill))
             if self._graphs is not None and len(batch.extents) == len(batch.token_ids):
                 draws = [(row, step) for row, step in enumerate(steps) if step.sampling is not None]
                 self._drawing.fill(draws, self._graphs.rows(len(steps)), self._slot)
@@ -111,7 +111,7 @@ class StepRunner:
     def _sources(self, batch: Batch, steps: Sequence[SequenceStep]) -> dict[int, int]:
         """By row: where the step before draws its id."""
         pairs = zip(batch.extents, steps, strict=True)
-        return {extent.row: self._places[step.drawn_at] for extent, step in pairs if step.drawn_at is not None}
+        return {extent.row: self._places[step.sampled_at] for extent, step in pairs if step.sampled_at is not None}
 
     def _fill(self, steps: Sequence[SequenceStep]) -> list[Draw]:
         """Tell the device how to draw from the rows whose logits are wanted, which come without the others."""
@@ -120,12 +120,12 @@ class StepRunner:
         self._places = [count - 1 for count in accumulate(step.sampling is not None for step in steps)]
         return draws
 
-    def _flight(self, draws: Sequence[Draw]) -> Flight:
+    def _flight(self, draws: Sequence[Draw]) -> InFlightStep:
         """What was enqueued, with the copy of what it draws."""
         self._drawing.fetch(self._slot)
         flight = DeviceFlight(self._model.device.mark(), partial(self._drawing.drawn, draws, self._slot))
         if self._drawing.ids is None:
-            return Landed(flight.wait())
+            return FinishedStep(flight.wait())
         self._slots[self._slot] = flight
         return flight
 

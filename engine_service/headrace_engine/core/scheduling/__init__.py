@@ -1,1 +1,1 @@
-"""What the next step computes, and for whom."""
+"""Decides which sequences the next step computes, and how many tokens of each."""

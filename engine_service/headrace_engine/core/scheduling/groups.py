@@ -1,4 +1,4 @@
-"""Sequences that share a prompt: one computes what they can share, then all compute the rest of it in one step."""
+"""Sequences that share a prompt: one computes the shared blocks, then all compute the rest of it in one step."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Group:
     """The sequences of one request that have not ended.
 
     Attributes:
-        members: the first one, the leader, computes what all can share, and tells of the prompt what is asked.
-        shared: leading ids of the prompt that fill blocks, but for the last id, which everyone computes.
-        open: the others wait no more.
+        members: the first one, the leader, computes the shared blocks and reports prompt logprobs.
+        shared: number of leading prompt ids in full blocks; excludes the last id, which every member computes.
+        open: the followers no longer wait for the leader.
     """
 
     members: list[Sequence]
@@ -24,41 +24,41 @@ class Group:
 
     @property
     def leader(self) -> Sequence:
-        """The first one."""
+        """The first member."""
         return self.members[0]
 
     @property
     def followers(self) -> list[Sequence]:
-        """All others."""
+        """All other members."""
         return self.members[1:]
 
     @property
     def ready(self) -> bool:
-        """The leader stands where all can go on from, and waits for it."""
+        """Whether the leader has computed the shared blocks and is paused there for the others."""
         leader = self.leader
         return leader.pause is not None and leader.status is SequenceStatus.RUNNING and leader.computed >= self.shared
 
     @property
     def rest(self) -> int:
-        """Ids that are to be computed when it opens."""
+        """Number of ids left to compute when the group opens."""
         return sum(member.length - self.shared for member in self.members)
 
 
 class Groups:
-    """Holds sequences back while the leader of their group computes what they will find in the prefix cache.
+    """Holds sequences back while the leader of their group computes blocks that they will find in the prefix cache.
 
-    There it waits for them: what is left of the prompt are equal rows then, which computed in one step come to equal
-    bits, and so do all rows after them while their ids are the same.
+    The leader then waits for them: the rest of the prompt becomes equal rows, which give bit-identical results when
+    computed in one step, and so do all later rows as long as their ids are equal.
     """
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._groups: dict[int, Group] = {}
-        self._closed: dict[int, Group] = {}
-        self._to_tell: list[Sequence] = []
+        self._waiting: dict[int, Group] = {}
+        self._to_restart: list[Sequence] = []
 
     def join(self, sequence: Sequence) -> None:
-        """A sequence waits for its turn; from now on perhaps for its leader too."""
+        """Add a waiting sequence to its group, which may hold it back for the leader."""
         number = sequence.request.group
         if not number:
             return
@@ -68,14 +68,14 @@ class Groups:
             self._groups[number] = Group([sequence], shared)
             return
         group.members.append(sequence)
-        sequence.tell_no_prompt()
-        group.open |= group.leader.computed + group.leader.under_way > group.shared
+        sequence.skip_prompt()
+        group.open |= group.leader.computed + group.leader.in_flight > group.shared
         if not group.open:
             sequence.held, group.leader.pause = True, group.shared
-            self._closed[number] = group
+            self._waiting[number] = group
 
     def leave(self, sequence: Sequence) -> None:
-        """A sequence is to be computed no more."""
+        """Remove a sequence that has ended; if it was the leader, another member replaces it."""
         number = sequence.request.group
         if not number:
             return
@@ -85,34 +85,34 @@ class Groups:
         if not group.members:
             del self._groups[number]
         elif led:
-            self._succeed(group, sequence)
-        if len(group.members) == 1 and number in self._closed:
+            self._replace_leader(group, sequence)
+        if len(group.members) == 1 and number in self._waiting:
             self.open(group)
 
     def ready(self) -> Iterator[Group]:
-        """Groups whose members can go on together."""
-        return (group for group in list(self._closed.values()) if group.ready)
+        """Return the groups whose members can continue together."""
+        return (group for group in list(self._waiting.values()) if group.ready)
 
     def open(self, group: Group) -> None:
-        """Let all of a group go on."""
+        """Let all members of a group continue."""
         group.open = True
         for member in group.members:
             member.held, member.pause = False, None
-            self._closed.pop(member.request.group, None)
+            self._waiting.pop(member.request.group, None)
 
     def take_restarts(self) -> list[Sequence]:
-        """Running sequences that are to tell of the prompt, as their leader cannot, and so have to compute it again."""
-        if not self._to_tell:
+        """Return running sequences that must recompute the prompt to report what their former leader had not."""
+        if not self._to_restart:
             return []
-        found, self._to_tell = self._to_tell, []
+        found, self._to_restart = self._to_restart, []
         return [sequence for sequence in found if sequence.status is SequenceStatus.RUNNING]
 
-    def _succeed(self, group: Group, ended: Sequence) -> None:
-        """Have another one do what is left to do for all."""
+    def _replace_leader(self, group: Group, ended: Sequence) -> None:
+        """Make the next member the leader, with whatever the ended one left undone."""
         leader = group.leader
         if not group.open:
             leader.held, leader.pause = False, group.shared
         if ended.scoring:
-            leader.tell_prompt()
+            leader.report_prompt()
             if leader.status is SequenceStatus.RUNNING:
-                self._to_tell.append(leader)
+                self._to_restart.append(leader)

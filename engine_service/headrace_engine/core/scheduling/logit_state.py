@@ -1,4 +1,4 @@
-"""What a sequence's ids so far make of its rules: which logits change, and which ids may not come next."""
+"""Applies a sequence's rules to its ids so far: which logits change, and which ids are masked."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from headrace_engine.sampling_params import LogitRules
 
 _LARGEST = (2 - 2.0**-23) * 2.0**127
 _SMALLEST = 2.0**-126
-"""Of normal float32 numbers."""
+"""Range of normal float32 numbers."""
 
 _PRIME = 2**61 - 1
 _BASE = secrets.randbelow(_PRIME - 2**33) + 2**32
-"""Of the hashes of id sequences: nobody can choose ids whose hashes collide, and by chance one pair in 10¹⁸ does."""
+"""Random base for hashes of id sequences: callers cannot choose colliding ids, and by chance one pair in 10¹⁸ does."""
 
 
 class LogitState:
-    """Follows the ids of one sequence, so that a step costs what its new ids do.
+    """Follows the ids of one sequence incrementally: the cost of a step depends only on its new ids.
 
-    Everything derives from the ids: it is the same after a preemption, in another core, and on another engine.
+    The state derives from the ids alone: it is the same after a preemption, in another core, and on another engine.
 
     Args:
-        rules: of the sequence.
-        prompt_length: how many of its ids are the prompt's.
-        guide: follows the sequence by itself, as every one of its ids is drawn; None: it is free.
+        rules: the rules of the sequence.
+        prompt_length: number of its ids that are the prompt's.
+        guide: the guide of the sequence, which is advanced elsewhere; None: the sequence is unguided.
 
     Attributes:
-        changes: as of the ids that `follow` was given last.
+        changes: the changes for the ids last passed to `follow`.
     """
 
     def __init__(self, rules: LogitRules, prompt_length: int, guide: Guide | None = None) -> None:
@@ -50,7 +50,7 @@ class LogitState:
         )
 
     def follow(self, ids: Sequence[int]) -> list[int]:
-        """Take the sequence's ids, of which none but the last ones are new, and tell which may not come next."""
+        """Update for the sequence's ids, of which only the last ones are new; return the ids to mask."""
         if self._penalties.active:
             self._penalties.read(ids, self._known)
         masked: list[int] = []
@@ -70,9 +70,9 @@ class Penalties:
 
     Attributes:
         repetition: the factor as backends use it.
-        active: there is a penalty.
-        ids: that have one, each once.
-        amounts: what presence and frequency take from each of them.
+        active: whether there is any penalty.
+        ids: penalized ids, each once.
+        amounts: presence and frequency penalty of each of them.
     """
 
     def __init__(self, rules: LogitRules, prompt_length: int) -> None:
@@ -84,33 +84,33 @@ class Penalties:
         self.ids = array("i")
         self.amounts = array("d")
         self._counts = array("q")
-        self._places: dict[int, int] = {}
+        self._indexes: dict[int, int] = {}
 
     def read(self, ids: Sequence[int], first: int) -> None:
         """Take the ids from `first` on."""
         begin = self._prompt_length
         if first < begin and self.repetition != 1:
             for token_id in dict.fromkeys(ids[first:begin]):
-                self._place(token_id)
+                self._index_of(token_id)
         for token_id in ids[max(first, begin) :]:
-            place = self._place(token_id)
-            self._counts[place] += 1
-            self.amounts[place] = self._presence + self._frequency * self._counts[place]
+            index = self._index_of(token_id)
+            self._counts[index] += 1
+            self.amounts[index] = self._presence + self._frequency * self._counts[index]
 
-    def _place(self, token_id: int) -> int:
-        place = self._places.setdefault(token_id, len(self.ids))
-        if place == len(self.ids):
+    def _index_of(self, token_id: int) -> int:
+        index = self._indexes.setdefault(token_id, len(self.ids))
+        if index == len(self.ids):
             self.ids.append(token_id)
             self.amounts.append(0.0)
             self._counts.append(0)
-        return place
+        return index
 
 
 class RepeatedNgrams:
-    """Knows each n-gram so far by the hash of all of its ids but the last, which rolls on with every id.
+    """Index of the n-grams so far, by a rolling hash of all their ids except the last.
 
     Args:
-        size: ids of an n-gram, at least 1.
+        size: number of ids in an n-gram, at least 1.
     """
 
     def __init__(self, size: int) -> None:
@@ -122,17 +122,17 @@ class RepeatedNgrams:
 
     def read(self, ids: Sequence[int], first: int) -> None:
         """Take the ids from `first` on."""
-        for place in range(first, len(ids)):
-            token_id = ids[place]
+        for index in range(first, len(ids)):
+            token_id = ids[index]
             hashed = self._hash * _BASE + token_id + 1
-            if place >= self._before:
+            if index >= self._before:
                 self._note(token_id)
-                hashed -= (ids[place - self._before] + 1) * self._dropped
+                hashed -= (ids[index - self._before] + 1) * self._dropped
             self._hash = hashed % _PRIME
         self._length = len(ids)
 
     def completing(self) -> Iterable[int]:
-        """Ids that would complete an n-gram that is there already."""
+        """Return the ids that would repeat an n-gram."""
         known = self._last.get(self._hash) if self._length >= self._before else None
         return () if known is None else (known,) if isinstance(known, int) else known
 
@@ -145,10 +145,10 @@ class RepeatedNgrams:
 
 
 class BadWords:
-    """Sequences of ids of which none may be completed.
+    """Sequences of ids that must not be completed.
 
-    They are found by what stands before their last id, one look for each length, so that it hardly counts how many
-    begin alike.
+    They are looked up by the ids before their last one, with one lookup per length, so that the number of words that
+    start alike hardly matters.
 
     Args:
         words: none of them empty.
@@ -166,21 +166,21 @@ class BadWords:
                 self._always.append(last)
 
     def completing(self, ids: Sequence[int]) -> list[int]:
-        """Ids that would complete one."""
+        """Return the ids that would complete one."""
         begun = self._after.get(ids[-1], {})
         found = (begins.get(tuple(ids[-length:]), ()) for length, begins in begun.items())
         return self._always + [last for lasts in found for last in lasts]
 
 
 def _both(first: array[int], second: array[int]) -> array[int]:
-    """The bits that two masks share, as far as the shorter one goes."""
+    """Return the intersection of two masks, cut to the shorter one."""
     size = min(len(first), len(second)) * first.itemsize
     shared = int.from_bytes(first.tobytes()[:size], "little") & int.from_bytes(second.tobytes()[:size], "little")
     return array("I", shared.to_bytes(size, "little"))
 
 
 def bit_mask(ids: Iterable[int]) -> array[int]:
-    """A bit for each of the ids, as LogitChanges has them."""
+    """Return a bit mask of the ids, as in LogitChanges."""
     kept = set(ids)
     words = array("I", bytes(4 * (max(kept) // 32 + 1)))
     for token_id in kept:

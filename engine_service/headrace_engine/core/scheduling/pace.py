@@ -1,4 +1,4 @@
-"""How much of its prompts a step computes, by what steps have taken so far."""
+"""Limits how many prompt tokens a step computes, by the measured time of earlier steps."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ import math
 from collections.abc import Sequence
 
 RELAXED = 5
-"""Times the target that a step may take while nobody streams and nobody waits."""
+"""Multiple of the target that a step may take while no sequence decodes and none waits."""
 
 LONGEST = 0.1
-"""Seconds of a step beside running streams, where no target was given: who reads along hardly feels such a pause."""
+"""Maximum seconds of a step that also decodes, if no target was given: readers hardly notice such a pause."""
 
 SHORTEST = 0.025
-"""Seconds that such a step may take in any case: who reads along feels no pause of two frames of a screen."""
+"""Seconds that such a step may always take: readers do not notice a pause of two frames of a screen."""
 
 TIMES = 4
-"""Times what its generations take alone, that such a step may take between the two: prompts have three parts of it."""
+"""Target between these two, as a multiple of the time of the decode rows alone: prompts get three parts of four."""
 
 _SHORTEST_CONTEXT = 8
-"""Contexts of less than 2 to this power cost alike."""
+"""Contexts of fewer than 2 to this power tokens count as equally costly."""
 
 _WEIGHT = 1 / 8
-"""Of the newest step without prompts in the mean of its class."""
+"""Weight of the newest decode-only step in the moving average of its class."""
 
 _SHARE = 1 / 2
-"""Of the target, and of what generations take, that prompts may take in any case: many streams would starve them."""
+"""Fraction of the target, and of the decode time, that prompts may always take, so that decoding cannot starve them."""
 
 _LEAST_SHARE = 1 / 8
-"""Of the time of a step that its prompts took at least, whatever its generations take alone."""
+"""Minimum fraction of a step's time that is attributed to its prompts, whatever its decode rows take alone."""
 
 _MOST_CHANGE = 4.0
-"""By which one step may seem to differ from what was expected of it: it may have been held up."""
+"""Maximum factor by which one measurement may deviate from its estimate: the step may have been delayed."""
 
 
 class Pace:
-    """Learns what steps take, and keeps them within a target.
+    """Estimates step times, and keeps steps within a target.
 
-    A step takes what its generations take, which is known from steps without prompts, and a time for each id of a
-    prompt, by the length of the context behind it. Only ratios of what was expected and what was measured move these
-    times, half of it a step, so that one step that was held up does not count for long.
+    The time of a step is modelled as that of its decode rows, known from decode-only steps, plus a time per prompt id
+    that depends on the length of the context before it. Estimates are corrected by the ratio of measured to expected
+    time, by half of it per step, so that one delayed step has no lasting effect.
 
     Args:
-        target: seconds that a step beside running streams takes at most; 0: there is no target; None: TIMES what its
-            generations take alone, within SHORTEST and LONGEST.
-        block: ids that a step computes in any case.
+        target: maximum seconds of a step that also decodes; 0: no target; None: TIMES the time of its decode rows
+            alone, between SHORTEST and LONGEST.
+        block: number of prompt ids that a step may always compute.
     """
 
     def __init__(self, target: float | None = 0.0, block: int = 16) -> None:
@@ -54,23 +54,23 @@ class Pace:
 
     @property
     def active(self) -> bool:
-        """There is a target."""
+        """Whether there is a target."""
         return self._target is None or self._target > 0
 
     def target(self, generating: int) -> float:
-        """Seconds that a step takes at most in which so many sequences draw a token."""
+        """Return the maximum seconds of a step in which this many sequences decode."""
         if self._target is not None:
             return self._target
         beside = self._time_of(generating) if generating else 0.0
         return min(LONGEST, max(SHORTEST, TIMES * beside)) if beside else LONGEST
 
     def allow(self, ids: int, generating: int, *, alone: bool) -> Allowance:
-        """What the prompts of a step may take.
+        """Return the allowance for the prompts of a step.
 
         Args:
-            ids: that the step may compute beside its generations.
-            generating: sequences that draw a token in it.
-            alone: one prompt is computed, nobody streams and nobody waits.
+            ids: token budget left after the decode rows.
+            generating: number of decode rows.
+            alone: there is a single prompt, no sequence decodes and none waits.
         """
         if not self.active or not self._by_context:
             return Allowance(ids, block=self.block)
@@ -79,11 +79,11 @@ class Pace:
         return Allowance(ids, max(most - beside, most * _SHARE, beside * _SHARE), self, self.block)
 
     def note(self, generating: int, prompts: Sequence[tuple[int, int]], seconds: float) -> None:
-        """A step took this time.
+        """Learn from the time of a step.
 
         Args:
-            generating: rows of it that were no prompts.
-            prompts: of its other rows, the ids before them, and the ids computed.
+            generating: number of its decode rows.
+            prompts: start and number of ids of each prefill row.
         """
         if seconds <= 0 or not self.active:
             return
@@ -96,7 +96,7 @@ class Pace:
             self._generating[size] = before + (min(seconds, before * _MOST_CHANGE) - before) * _WEIGHT
 
     def rate(self, position: int) -> float:
-        """Seconds for an id with so many before it; of lengths not seen yet, what the nearest shorter one takes."""
+        """Return seconds per prompt id at a position; the nearest shorter length stands in for unmeasured ones."""
         size = _size(position)
         if size in self._by_context:
             return self._by_context[size]
@@ -104,7 +104,7 @@ class Pace:
         return self._by_context[max(shorter) if shorter else min(self._by_context)]
 
     def _time_of(self, generating: int) -> float:
-        """Seconds of a step without prompts."""
+        """Return the seconds of a decode-only step."""
         size = max(1, generating).bit_length()
         known = [each for each in self._generating if each <= size]
         return self._generating[max(known)] if known else 0.0
@@ -115,7 +115,7 @@ class Pace:
         expected = [count * self.rate(position) for position, count in middles] if self._by_context else [0.0]
         whole = sum(expected)
         if max(seconds, whole) < target / 4 and ids < 4 * self.block:
-            return  # Of so few ids it is the step itself that takes the time.
+            return  # With so few ids, the fixed cost of the step dominates.
         if not self._by_context:
             self._by_context = {_size(position): seconds / ids for position, _ in middles}
             return
@@ -125,10 +125,10 @@ class Pace:
 
 
 class Allowance:
-    """What the prompts of one step may still take, in ids and in seconds.
+    """What the prompts of one step may still use, in ids and in seconds.
 
     Attributes:
-        ids: left of what the step computes at most.
+        ids: token budget left.
     """
 
     def __init__(self, ids: int, seconds: float = math.inf, pace: Pace | None = None, block: int = 16) -> None:
@@ -139,7 +139,7 @@ class Allowance:
         self._taken = False
 
     def fit(self, start: int, wanted: int, share: float = 1.0) -> int:
-        """Ids of a prompt from a position on that a share of what is left is enough for."""
+        """Return the number of ids of a prompt, from a position on, that fit in a share of what is left."""
         count = min(wanted, math.floor(self.ids * share))
         if self._pace is None or not count:
             return count
@@ -148,14 +148,17 @@ class Allowance:
         return math.floor(min(count, most / self._pace.rate(start + count // 2)))
 
     def chunk(self, start: int, wanted: int) -> int:
-        """Ids of the next row: all that fit; of the step's first row a block at least, and no few ids after that."""
+        """Return the number of ids of the next row: all that fit, but a block at least, if need be by skipping the row.
+
+        The first row of a step is never skipped.
+        """
         count, least = self.fit(start, wanted), min(wanted, self._block, self.ids)
         if count >= least:
             return count
         return 0 if self._taken else least
 
     def take(self, start: int, count: int) -> None:
-        """A row is computed."""
+        """Deduct a row."""
         self.ids -= count
         self._taken = True
         if self._pace is not None:

@@ -1,10 +1,10 @@
-"""One step as it was decided, and as it was launched."""
+"""One step, as scheduled and as launched."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace_engine.core.flight import Flight, Landed
+from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import NO_COPIES, BlockCopies, SequenceStep
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.messages import Scheduled
@@ -12,14 +12,15 @@ from headrace_engine.messages import Scheduled
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may run.
+    """Limits of what may run.
 
     Attributes:
-        max_batch: sequences in a step.
-        max_tokens: tokens computed in a step, those of running generations included.
-        patience: sequences that may start before an earlier one that lacks room; then all behind it wait.
-        lookahead: sequences without room that a step looks past; it bounds what a long queue costs.
-        caching: use the prefix cache for sequences that do not object.
+        max_batch: maximum number of sequences in a step.
+        max_tokens: token budget of a step, decoded tokens included.
+        patience: number of sequences that may start before an earlier one that lacks blocks; after that, all wait
+            behind it.
+        lookahead: number of sequences without blocks that a step skips; bounds the cost of a long queue.
+        caching: use the prefix cache for sequences that do not opt out.
     """
 
     max_batch: int
@@ -30,7 +31,7 @@ class Limits:
 
     @property
     def most(self) -> int:
-        """Sequences that may run: each has a token of every step."""
+        """Maximum number of running sequences: each decodes one token in every step."""
         return min(self.max_batch, self.max_tokens)
 
 
@@ -43,20 +44,20 @@ class Row:
 
     @property
     def step(self) -> SequenceStep:
-        """What the runner is to do."""
+        """The row as the runner gets it."""
         return self.sequence.step(self.count)
 
 
 @dataclass(slots=True)
 class Schedule:
-    """The rows of a step, and what had to happen for it.
+    """The rows of a step, and everything that scheduling them entailed.
 
     Attributes:
-        budget: tokens that may still be added.
-        prompts: of rows that go on with a prompt, the ids before them, and those that they compute.
+        budget: number of tokens that may still be added.
+        prompts: start and number of ids of each prefill row.
         scheduled: sequences that are in a step for the first time.
-        preempted: keys of sequences that gave their blocks up, and wait for others.
-        interrupted: keys of sequences that gave their blocks up, and have ended.
+        preempted: keys of sequences that lost their blocks and wait to resume.
+        interrupted: keys of sequences that lost their blocks and have ended.
         copies: blocks to copy before the rows are computed.
     """
 
@@ -69,45 +70,45 @@ class Schedule:
     copies: BlockCopies = NO_COPIES
 
     def add(self, sequence: Sequence) -> None:
-        """Compute the one id of the sequence that is due, if the budget allows."""
+        """Add a row for the one remaining id of a sequence, if the budget allows."""
         if self.budget:
             self.budget -= 1
             self.rows.append(Row(sequence, 1))
 
     def add_prompt(self, sequence: Sequence, count: int) -> None:
-        """Compute the next ids of a prompt, or of what was computed before."""
+        """Add a prefill row: the next ids of a prompt, or of a preempted sequence."""
         self.budget -= count
         self.prompts.append((sequence.position, count))
         self.rows.append(Row(sequence, count))
 
 
 @dataclass(slots=True)
-class Launched:
-    """A step that the runner was given.
+class LaunchedStep:
+    """A step that was launched on the runner.
 
     Attributes:
-        schedule: as it was decided; rows may be taken out of it, whose results are of no use.
-        steps: what the runner was given, one a row.
-        flight: brings what was drawn.
-        started: when it was decided.
+        schedule: the schedule of the step; rows whose results are dropped may have been removed.
+        steps: the rows as the runner got them.
+        handle: gives the results.
+        started: time at which scheduling began.
     """
 
     schedule: Schedule
     steps: list[SequenceStep]
-    flight: Flight
+    handle: InFlightStep
     started: float
 
     @property
-    def living(self) -> list[Row]:
-        """The rows of sequences that have not ended since."""
+    def live_rows(self) -> list[Row]:
+        """The rows whose sequences have not ended since."""
         return [row for row in self.schedule.rows if row.sequence.status is not SequenceStatus.ENDED]
 
-    def expect(self) -> None:
-        """It is under way: the next schedule goes on behind it."""
-        for place, row in enumerate(self.schedule.rows):
+    def note_launch(self) -> None:
+        """Mark the rows as in flight, so that the next schedule continues after them."""
+        for number, row in enumerate(self.schedule.rows):
             if row.sequence.status is SequenceStatus.RUNNING:
-                row.sequence.expect(row.count, place if self.steps[place].sampling is not None else None)
+                row.sequence.note_launch(row.count, number if self.steps[number].sampling is not None else None)
 
-    def empty(self) -> None:
-        """What it computed is of no use: its rows have to be scheduled again."""
-        self.schedule.rows, self.steps, self.flight = [], [], Landed([])
+    def discard(self) -> None:
+        """Drop the results: the rows will be scheduled again."""
+        self.schedule.rows, self.steps, self.handle = [], [], FinishedStep([])

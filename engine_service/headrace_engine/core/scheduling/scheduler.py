@@ -1,4 +1,4 @@
-"""What the next step computes."""
+"""The scheduler of a core."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from headrace_engine.stat_types import CoreStat, Counters, PoolStat
 
 
 class Scheduler:
-    """Decides whose tokens are computed next.
+    """Decides which tokens the next step computes.
 
     There is no prefill or decode phase, only ids still to compute. A sequence gets blocks for all its ids when it
-    starts, so a prompt cut in chunks never runs dry halfway; only generation asks for more, and then the sequence
-    last in rank gives way. Sequences of one request go on from the prompt that they share in the same step.
+    starts, so a chunked prompt never runs out of blocks halfway; only decoding needs more, and then the lowest-ranked
+    sequence is preempted. Sequences of one request continue from their shared prompt in the same step.
     """
 
     def __init__(
@@ -46,19 +46,19 @@ class Scheduler:
         self._arrivals = count()
         self._sequences: dict[int, Sequence] = {}
         self._waiting = WaitingQueue(limits.patience)
-        self._running: list[Sequence] = []  # In the order of rank.
+        self._running: list[Sequence] = []  # Ordered by rank.
         self._counters = Counters()
         self._starter = Starter(pool, self._tables, limits, self._waiting, self._running, self._counters)
         self._groups = Groups(pool.block_size)
 
     @property
     def busy(self) -> bool:
-        """Something is left to compute."""
+        """Whether any sequence is left to compute."""
         return bool(self._sequences)
 
     @property
     def stat(self) -> CoreStat:
-        """Gauges now, and counters since the start."""
+        """Current gauges, and counters since the start."""
         pool = PoolStat(
             blocks_total=self._pool.total,
             blocks_used=self._pool.used,
@@ -70,10 +70,10 @@ class Scheduler:
         return CoreStat(len(self._running), len(self._waiting), pool, self._counters.copy())
 
     def add(self, request: AddSequence, guide: Guide | None = None) -> Sequence:
-        """Let a sequence wait for its turn.
+        """Queue a sequence, which the scheduler owns until it ends.
 
         Args:
-            guide: where it stands in its grammar, if it has one.
+            guide: follows its grammar, if it has one.
 
         Raises:
             ValueError: its key is in use.
@@ -87,57 +87,59 @@ class Scheduler:
         return sequence
 
     def find(self, key: int) -> Sequence | None:
-        """The sequence with this key, if it has not ended."""
+        """Return the sequence with this key, if it has not ended."""
         return self._sequences.get(key)
 
-    def age(self, now: float, ttl: float) -> None:
-        """It is now: drop cached blocks that nobody has used for ttl seconds."""
+    def expire_cached(self, now: float, ttl: float) -> None:
+        """Set the time, and drop cached blocks that were unused for `ttl` seconds."""
         self._pool.now = now
         self._tables.drop_before(now - ttl)
 
-    def can_look_ahead(self) -> bool:
-        """Whether the next step can be decided while one is under way.
+    def can_schedule_ahead(self) -> bool:
+        """Return True if the next step can be scheduled while one is in flight.
 
-        Not where it needs what that one draws, nor where somebody would have to give way: ends may leave room enough.
+        It cannot if it depends on the tokens being sampled, or would preempt: sequences about to end may free blocks.
         """
-        awaited = any(sequence.awaited for sequence in self._running)
-        return not awaited and self._tables.can_extend_all(self._running)
+        needs_results = any(sequence.needs_results for sequence in self._running)
+        return not needs_results and self._tables.can_extend_all(self._running)
 
     def schedule(self) -> Schedule:
-        """The next step: generations first, then prompts, those under way and new ones, as `Sharing` shares it.
+        """Return the next step: decoding sequences first, then running and new prompts, divided by `Sharing`.
 
-        While a step is under way, ask `can_look_ahead` first.
+        While a step is in flight, check `can_schedule_ahead` first.
 
         Raises:
-            IntegrityError: there is work and none of it can be done.
+            IntegrityError: there is work, but none of it can be scheduled.
         """
         self._steps += 1
         schedule = Schedule(self._limits.max_tokens)
         for sequence in self._groups.take_restarts():
-            self._put_back(sequence, schedule)
+            self._preempt(sequence, schedule)
         self._generate(schedule)
         if schedule.budget and (self._waiting or len(schedule.rows) < len(self._running)):
             self._compute_prompts(schedule)
         schedule.copies = self._tables.take_copies()
-        if self.busy and not (schedule.rows or any(sequence.under_way for sequence in self._running)):
-            raise IntegrityError(f"{len(self._waiting)} sequences wait and none can start")
+        if self.busy and not (schedule.rows or any(sequence.in_flight for sequence in self._running)):
+            raise IntegrityError(f"{len(self._waiting)} sequences are waiting and none can start")
         return schedule
 
     def advance(self, row: Row) -> None:
-        """A row was computed: its keys and values are in its blocks."""
+        """Record that a row was computed: its keys and values are in its blocks, and full ones can be shared."""
         sequence = row.sequence
         if row.count > 1 or sequence.computed < sequence.prompt_length:
             self._counters.prefilled_tokens += row.count
-        sequence.land(row.count)
+        sequence.note_computed(row.count)
         self._tables.publish(sequence)
 
     def append(self, sequence: Sequence, token_id: int) -> None:
-        """A token was drawn."""
+        """Append a sampled token."""
         sequence.ids.append(token_id)
         self._counters.generated_tokens += 1
 
     def end(self, sequence: Sequence) -> None:
-        """Compute this sequence no more, wherever it stands."""
+        """End a sequence, waiting or running, and release its blocks."""
+        # A step in flight may still write to them. That is safe: the runner executes in order, so the blocks' next
+        # owner writes later; and blocks in the prefix cache are full, which no row of the sequence writes to.
         if sequence.status is SequenceStatus.WAITING:
             self._waiting.remove(sequence)
         else:
@@ -148,46 +150,46 @@ class Scheduler:
         del self._sequences[sequence.key]
 
     def fail(self, sequence: Sequence) -> None:
-        """End a sequence whose computation went wrong: what its blocks hold is trusted no more."""
-        self._tables.distrust(sequence)
+        """End a sequence whose computation failed, and remove the contents of its blocks from the prefix cache."""
+        self._tables.invalidate(sequence)
         self.end(sequence)
 
     def check_integrity(self) -> None:
-        """Compare the books of pool and cache with the block tables of all sequences.
+        """Check the pool and the prefix cache against the block tables of all sequences.
 
         Raises:
-            IntegrityError: they differ.
+            IntegrityError: they are inconsistent.
         """
         self._tables.check_integrity(self._sequences.values())
 
     def _generate(self, schedule: Schedule) -> None:
-        """Rows of one token. They go by rank, so whoever gives way has no row yet, and more than one id to do."""
+        """Add the decode rows, by rank, so that a sequence is preempted before it gets a row."""
         for sequence in tuple(self._running):
             if sequence.remaining != 1 or sequence.pause is not None:
                 continue
-            if self._tables.suffices(sequence) or self._make_room(sequence, schedule):
+            if self._tables.has_blocks(sequence) or self._ensure_block(sequence, schedule):
                 schedule.add(sequence)
 
-    def _make_room(self, sequence: Sequence, schedule: Schedule) -> bool:
-        """Give a sequence the block that its next token needs; False where it had to give way itself."""
+    def _ensure_block(self, sequence: Sequence, schedule: Schedule) -> bool:
+        """Give a sequence the block for its next token; return False if it lost its own blocks instead."""
         while not self._tables.can_extend(sequence):
             last = self._running[-1]
-            self._give_way(last, schedule)
+            self._reclaim(last, schedule)
             if last is sequence:
                 return False
         self._tables.extend(sequence)
         return True
 
-    def _give_way(self, sequence: Sequence, schedule: Schedule) -> None:
-        """Take the blocks of a running sequence, and do with it what its policy says."""
+    def _reclaim(self, sequence: Sequence, schedule: Schedule) -> None:
+        """Take the blocks of a running sequence: end it or preempt it, by its interrupt policy."""
         if sequence.request.interrupt_policy is InterruptPolicy.RETURN:
             self.end(sequence)
             schedule.interrupted.append(sequence.key)
         else:
-            self._put_back(sequence, schedule)
+            self._preempt(sequence, schedule)
 
-    def _put_back(self, sequence: Sequence, schedule: Schedule) -> None:
-        """Put a running sequence back. Its ids stay, and are computed again when it has its turn."""
+    def _preempt(self, sequence: Sequence, schedule: Schedule) -> None:
+        """Move a running sequence back to the queue. It keeps its ids, which are recomputed when it resumes."""
         self._running.remove(sequence)
         self._tables.close(sequence)
         sequence.status = SequenceStatus.WAITING
@@ -196,42 +198,42 @@ class Scheduler:
         schedule.preempted.append(sequence.key)
 
     def _compute_prompts(self, schedule: Schedule) -> None:
-        """Rows of prompts. Those of a group go on together, before others take of the budget."""
+        """Add the prefill rows. Groups go first, so that their members stay in one step."""
         most, generating = schedule.budget, len(schedule.rows)
         prompts = [sequence for sequence in self._running if sequence.remaining > 1 and sequence.due]
         alone = not generating and len(prompts) <= 1 and len(prompts) + self._waiting.free == 1
         allowance = self._pace.allow(most, generating, alone=alone)
-        gone = self._go_together(schedule, allowance, most)
+        advanced = self._advance_groups(schedule, allowance, most)
         if self._waiting:
-            entrance = Entrance(allowance, [each for each in prompts if each not in gone])
+            entrance = Entrance(allowance, [each for each in prompts if each not in advanced])
             prompts += self._starter.start(self._waiting, schedule, allowance, self._steps, entrance)
-            gone |= self._go_together(schedule, allowance, most)
-        rivals = [each for each in prompts if each.due and each not in gone]
-        for sequence, ids in Sharing(allowance, self._pool.block_size, self._steps).share(rivals).items():
+            advanced |= self._advance_groups(schedule, allowance, most)
+        rest = [each for each in prompts if each.due and each not in advanced]
+        for sequence, ids in Sharing(allowance, self._pool.block_size, self._steps).share(rest).items():
             self._compute(sequence, ids, schedule)
 
     def _compute(self, sequence: Sequence, ids: int, schedule: Schedule) -> None:
         schedule.add_prompt(sequence, ids)
         sequence.advanced = self._steps
 
-    def _go_together(self, schedule: Schedule, allowance: Allowance, most: int) -> set[Sequence]:
-        """Let groups whose shared prompt was computed go on, each in one step while that is possible.
+    def _advance_groups(self, schedule: Schedule, allowance: Allowance, most: int) -> set[Sequence]:
+        """Open the groups whose shared prompt was computed, each within one step if the budget allows.
 
         Args:
-            most: tokens that the budget has for others than generations: where even that is too little, it is cut.
+            most: the step's budget for prefill: a group that exceeds even that is split.
 
         Returns:
-            Those that were given a row.
+            The members of the opened groups.
         """
-        gone: set[Sequence] = set()
+        advanced: set[Sequence] = set()
         for group in self._groups.ready():
             if group.rest <= allowance.ids or allowance.ids == most:
                 self._groups.open(group)
                 followers = self._waiting.ahead(group.followers)
-                begun = self._starter.start(followers, schedule, allowance, self._steps)
-                for member in (group.leader, *begun):
+                started = self._starter.start(followers, schedule, allowance, self._steps)
+                for member in (group.leader, *started):
                     if ids := min(member.due, allowance.ids):
                         allowance.take(member.position, ids)
                         self._compute(member, ids, schedule)
-                gone.update(group.members)
-        return gone
+                advanced.update(group.members)
+        return advanced

@@ -1,4 +1,4 @@
-"""One sequence as the core sees it."""
+"""The core's state of one sequence."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headrace_engine.guided.guide import Guide
 from headrace_engine.result_types import FinishReason
 from headrace_engine.sampling_params import LogitRules
 
-_UNKNOWN = (0,)
-"""In the place of an id that is being drawn."""
+_PLACEHOLDER = (0,)
+"""Stands for an id that is still being sampled."""
 
 
 class SequenceStatus(StrEnum):
-    """Who holds a sequence: the waiting queue, the running list, or nobody."""
+    """Owner of a sequence: the waiting queue, the running list, or none."""
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -28,31 +28,31 @@ class SequenceStatus(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """The state of one sequence: what was asked for, the ids so far, and how many of them are in the KV pool.
+    """The state of one sequence: its request, the ids so far, and how many of them are in the KV pool.
 
     Attributes:
-        request: the command that brought it.
+        request: the command that added it.
         arrival: a number that grows with each sequence.
-        cursor: its place in the prefix cache; None: it neither reads nor fills the cache.
-        guide: where it stands in its grammar; None: it has none.
+        cursor: its position in the prefix cache; None: it neither reads nor fills the cache.
+        guide: follows its grammar; None: it has none.
         ids: prompt and generated ids.
-        prompt_length: how many of them are the prompt's.
+        prompt_length: number of prompt ids.
         computed: leading ids whose keys and values are in `blocks`.
-        under_way: ids after those that a launched step is computing.
-        drawing: place, in that step, of the row that draws the id which the sequence goes on with; None: it draws none,
-            or the last one.
-        pause: ids after which it computes nothing before the others of its group go on with it; None: it need not wait.
-        held: it does not begin before the leader of its group has computed what they share.
-        blocks: its block table.
-        started: it was in a step before.
-        preemptions: times that it gave up its blocks for others.
-        overtaken: sequences behind it in the queue that started before it.
+        in_flight: number of ids after those that the in-flight step is computing.
+        sampling_row: row of the in-flight step that samples the sequence's next id; None if none does, or if that id
+            is the last one and will not be computed.
+        pause: number of ids after which it waits for the others of its group; None: it does not wait.
+        held: it must not start before the leader of its group has computed the shared blocks.
+        blocks: its block table: it holds one reference to each of these blocks.
+        started: it has been in a step.
+        preemptions: number of times that it was preempted.
+        overtaken: number of sequences behind it in the queue that started before it.
         advanced: number of the step in which it started, or last computed ids of its prompt.
-        logits: what its ids make of its rules, from its first draw on; None: it has none, or has drawn nothing here.
-        processed: the ids that its logits processors were given last.
-        scored: the first prompt token whose log-probability nobody was told; token 0 has none.
-        follows: what is done to its logits, or told of a token, depends on its ids.
-        plain: nothing is asked but tokens drawn from the model's own logits.
+        logits: state of its rules, from the first token sampled here; None before, or without rules.
+        processed: the ids last passed to its logits processors.
+        scored: index of the next prompt token whose logprob is to be reported; token 0 has none.
+        follows: the changes to its logits, or what it reports of a token, depend on its ids.
+        plain: it requests nothing but tokens sampled from the model's own logits.
     """
 
     request: AddSequence
@@ -63,8 +63,8 @@ class Sequence:
     ids: list[int] = field(init=False)
     prompt_length: int = field(init=False)
     computed: int = 0
-    under_way: int = 0
-    drawing: int | None = None
+    in_flight: int = 0
+    sampling_row: int | None = None
     pause: int | None = None
     held: bool = False
     blocks: list[int] = field(default_factory=list)
@@ -82,14 +82,14 @@ class Sequence:
         request = self.request
         self.ids = [*request.prompt, *request.generated]
         self.prompt_length = len(request.prompt)
-        self.tell_prompt()
+        self.report_prompt()
         ruled = request.rules is not None or self.guide is not None or bool(request.processors)
         self.follows = ruled or request.tensors
         self.plain = not self.follows and request.prompt_logprobs is None
 
     @property
     def key(self) -> int:
-        """The number that the front half gave it."""
+        """Its number, assigned by the front half."""
         return self.request.key
 
     @property
@@ -99,59 +99,59 @@ class Sequence:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Sorts sequences by what they may claim: priority, then arrival."""
+        """Sort key by precedence: priority, then arrival."""
         return -self.priority, self.arrival
 
     @property
     def length(self) -> int:
-        """Its ids, with one that is being drawn and has to be computed."""
-        return len(self.ids) + (self.drawing is not None)
+        """Number of its ids, including one that is being sampled and will have to be computed."""
+        return len(self.ids) + (self.sampling_row is not None)
 
     @property
     def generated_length(self) -> int:
-        """Tokens generated, by this core or before, with one that is being drawn and has to be computed."""
+        """Number of generated tokens, here or by an earlier core, including one that is being sampled."""
         return self.length - self.prompt_length
 
     @property
     def position(self) -> int:
-        """Ids that are computed, or under way."""
-        return self.computed + self.under_way
+        """Number of ids that are computed or in flight."""
+        return self.computed + self.in_flight
 
     @property
     def remaining(self) -> int:
-        """Ids to compute, behind those under way, before the next one can be drawn; 0: none is to be drawn any more."""
+        """Number of ids to compute, after those in flight, before the next one is sampled; 0: none will be."""
         return self.length - self.position
 
     @property
     def due(self) -> int:
-        """Of the remaining ids, those that may be computed now."""
+        """Number of the remaining ids that may be computed now."""
         return self.remaining if self.pause is None else max(0, self.pause - self.position)
 
     @property
-    def awaited(self) -> bool:
-        """Its next step cannot be decided before the one under way has landed."""
-        return (self.follows and self.drawing is not None) or (self.under_way > 0 and self.scoring)
+    def needs_results(self) -> bool:
+        """Whether its next row cannot be scheduled before the in-flight step has finished."""
+        return (self.follows and self.sampling_row is not None) or (self.in_flight > 0 and self.scoring)
 
     @property
     def scoring(self) -> bool:
-        """Log-probabilities of its prompt are still to be told, so all of the prompt is computed, cached or not."""
+        """Whether prompt logprobs are still to be reported, so that all of the prompt is computed, cached or not."""
         return self.request.prompt_logprobs is not None and self.scored < self.prompt_length
 
     @property
     def longest(self) -> int:
-        """Tokens in the KV pool at the end, at most: the last one drawn is never computed."""
+        """Maximum number of its tokens in the KV pool: the last one sampled is never computed."""
         return self.prompt_length + self.request.max_new - 1
 
     @property
     def masked_ids(self) -> tuple[int, ...]:
-        """Ids that would end it too early now."""
+        """Ids that would end it before min_new."""
         if self.generated_length >= self.request.min_new:
             return ()
         return self.request.eos_ids
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why the ids so far are all; None while there is more to generate."""
+        """Why generation is complete; None while there is more to generate."""
         generated = self.generated_length
         if generated > self.request.min_new:
             if self.ids[-1] in self.request.stop_ids:
@@ -160,71 +160,71 @@ class Sequence:
                 return FinishReason.EOS
         return FinishReason.MAX_LENGTH if generated >= self.request.max_new else None
 
-    def tell_prompt(self) -> None:
-        """Tell what its request asks of the prompt, from the beginning, or where an earlier core ended."""
+    def report_prompt(self) -> None:
+        """Report prompt logprobs, from the start or from where an earlier core stopped."""
         self.scored = max(1, self.request.scored)
 
-    def tell_no_prompt(self) -> None:
-        """Another one tells it."""
+    def skip_prompt(self) -> None:
+        """Leave prompt logprobs to the leader of the group."""
         self.scored = self.prompt_length
 
-    def expect(self, count: int, place: int | None) -> None:
-        """A step that computes its next count ids was launched, and goes on behind what has landed.
+    def note_launch(self, count: int, row: int | None) -> None:
+        """Record that a step computing its next `count` ids was launched.
 
         Args:
-            place: of its row, if that draws.
+            row: number of its row in that step, if it samples.
         """
-        self.under_way = count
+        self.in_flight = count
         last = self.generated_length + 1 == self.request.max_new
-        self.drawing = None if last else place
+        self.sampling_row = None if last else row
 
-    def land(self, count: int) -> None:
-        """Its next count ids were computed, whether that was expected or not."""
+    def note_computed(self, count: int) -> None:
+        """Record that its next `count` ids were computed."""
         self.computed += count
-        self.call_back()
+        self.clear_in_flight()
 
-    def call_back(self) -> None:
-        """Nothing is under way."""
-        self.under_way, self.drawing = 0, None
+    def clear_in_flight(self) -> None:
+        """Record that no step of it is in flight."""
+        self.in_flight, self.sampling_row = 0, None
 
     def step(self, count: int) -> SequenceStep:
-        """Its share of a step that computes the next count ids; the last of them draws a token."""
-        draws, start = count == self.remaining, self.position
+        """Return the row that computes its next `count` ids; a token is sampled if no ids remain after them."""
+        samples, start = count == self.remaining, self.position
         step = SequenceStep(
-            token_ids=self.ids[start : start + count] if self.drawing is None else _UNKNOWN,
+            token_ids=self.ids[start : start + count] if self.sampling_row is None else _PLACEHOLDER,
             start=start,
             blocks=self.blocks,
-            sampling=self.request.sampling if draws else None,
+            sampling=self.request.sampling if samples else None,
             position=self.generated_length,
             index=self.request.index,
             masked_ids=self.masked_ids,
-            drawn_at=self.drawing,
+            sampled_at=self.sampling_row,
         )
-        return step if self.plain else self._asked(step)
+        return step if self.plain else self._with_options(step)
 
-    def _asked(self, step: SequenceStep) -> SequenceStep:
-        """A step with all that its request asks for."""
-        draws = step.sampling is not None
-        if draws and (self.request.rules is not None or self.guide is not None):
-            step = self._ruled(step)
+    def _with_options(self, step: SequenceStep) -> SequenceStep:
+        """Add everything that its request has beyond plain sampling."""
+        samples = step.sampling is not None
+        if samples and (self.request.rules is not None or self.guide is not None):
+            step = self._with_rules(step)
         scoring = self._scoring(step) if self.scoring else None
-        processing = self._processing() if draws and self.request.processors else None
-        return replace(step, processing=processing, scoring=scoring, tensors=draws and self.request.tensors)
+        processing = self._processing() if samples and self.request.processors else None
+        return replace(step, processing=processing, scoring=scoring, tensors=samples and self.request.tensors)
 
     def _scoring(self, step: SequenceStep) -> Scoring | None:
-        """What a step tells of the prompt that was not told yet: its rows may have been computed before."""
+        """Return the prompt logprobs to request: those not reported yet, even if the row is recomputed."""
         first, last = self.scored, min(step.start + len(step.token_ids) + 1, self.prompt_length)
         if first >= last:
             return None
         return Scoring(first - 1 - step.start, self.ids[first:last], self.request.prompt_logprobs or 0)
 
     def _processing(self) -> Processing:
-        """What its logits processors are given, at the cost of the ids that are new."""
+        """Return the input of its logits processors, copying only the new ids."""
         self.processed.extend(self.ids[len(self.processed) :])
         return Processing(self.request.processors, self.processed)
 
-    def _ruled(self, step: SequenceStep) -> SequenceStep:
-        """A step that draws as its rules, its grammar and its ids so far say."""
+    def _with_rules(self, step: SequenceStep) -> SequenceStep:
+        """Apply its rules and its grammar to the row."""
         if self.logits is None:
             self.logits = LogitState(self.request.rules or LogitRules(), self.prompt_length, self.guide)
         masked = (*step.masked_ids, *self.logits.follow(self.ids))

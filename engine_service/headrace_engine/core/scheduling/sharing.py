@@ -1,4 +1,4 @@
-"""Who of the prompts under way computes how much of a step."""
+"""Divides a step between running prompts."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from headrace_engine.core.scheduling.pace import Allowance
 from headrace_engine.core.scheduling.sequence import Sequence
 
 AT_ONCE = 4
-"""Prompts longer than a step that are under way at once, of one priority or higher: more would only hold blocks."""
+"""Maximum number of long prompts running at once, of one priority or higher: more would only hold blocks."""
 
 AGE = 16
-"""Steps after which a prompt that computed nothing computes a block before all others, whatever their priority."""
+"""Number of steps without progress after which a prompt gets a block before all others, whatever their priority."""
 
 _SHARE = 1 / 4
-"""Of a step that goes to the prompt of a priority that has waited longest for its turn."""
+"""Share of a step that goes to the prompt of each priority that has waited longest for its turn."""
 
 
 class Sharing:
-    """Shares a step between prompts.
+    """Divides a step between prompts.
 
-    The highest priority takes all it needs, then the next. Within one the shortest rest goes first, so that a short
-    prompt waits for no long one, but for a share that goes to the one whose turn was longest ago: so long ones advance
-    together, however many short ones come. A block of a step goes to whoever computed nothing for AGE steps.
+    The highest priority takes all it needs, then the next. Within one, the shortest remainder goes first, so that a
+    short prompt does not wait for long ones, except for a share that goes to the prompt whose turn was longest ago: so
+    long ones advance together, however many short ones arrive. A prompt without progress for AGE steps gets a block.
 
     Args:
-        allowance: what the step may take.
-        block: ids that are worth a row.
-        number: of the step.
+        allowance: the step's allowance.
+        block: number of ids worth a row.
+        number: number of the step.
     """
 
     def __init__(self, allowance: Allowance, block: int, number: int) -> None:
@@ -39,7 +39,7 @@ class Sharing:
         self._given: dict[Sequence, int] = {}
 
     def share(self, prompts: Collection[Sequence]) -> dict[Sequence, int]:
-        """Ids for each prompt that is to compute some."""
+        """Return the number of ids for each prompt that gets a row."""
         late = [each for each in prompts if self._idle(each) >= AGE]
         if late:
             first = min(late, key=attrgetter("advanced", "arrival"))
@@ -49,7 +49,7 @@ class Sharing:
         return self._given
 
     def _share_among(self, rivals: list[Sequence]) -> None:
-        """Share what is left among those of one priority, the shortest rest first."""
+        """Divide what is left among the prompts of one priority, shortest remainder first."""
         if len(rivals) > 1:
             turn = min(rivals, key=attrgetter("advanced", "arrival"))
             self._give(turn, self._turn_of(turn))
@@ -58,7 +58,7 @@ class Sharing:
             self._give(sequence, self._allowance.chunk(self._position(sequence), left))
 
     def _turn_of(self, sequence: Sequence) -> int:
-        """Ids of the share: where it is less than a block it adds up until it is one."""
+        """Return the ids of a sequence's share; shares smaller than a block accumulate over steps."""
         left = self._left(sequence)
         count = self._allowance.fit(self._position(sequence), left, _SHARE)
         if count >= min(left, self._block):
@@ -72,7 +72,7 @@ class Sharing:
             self._given[sequence] = self._given.get(sequence, 0) + count
 
     def _idle(self, sequence: Sequence) -> int:
-        """Steps since it computed something."""
+        """Return the number of steps since a sequence made progress."""
         return self._number - sequence.advanced
 
     def _left(self, sequence: Sequence) -> int:
@@ -83,16 +83,16 @@ class Sharing:
 
 
 def _by_priority(prompts: Iterable[Sequence]) -> Iterator[list[Sequence]]:
-    """Those of each priority, the highest first, of each the shortest rest first."""
+    """Yield the prompts of each priority, highest first, each sorted by the remainder, shortest first."""
     order = sorted(prompts, key=lambda each: (-each.priority, each.due, each.arrival))
     return (list(rivals) for _, rivals in groupby(order, attrgetter("priority")))
 
 
 class Entrance:
-    """Says which waiting prompts may begin beside those under way.
+    """Admits waiting prompts alongside running ones.
 
-    Whoever can be computed whole in this step may. Longer ones begin only while few of their priority or a higher one
-    are under way: each holds blocks for all its ids.
+    A prompt that this step can compute whole is admitted. A longer one is admitted only while few of its priority or
+    higher are running: each holds blocks for all its ids.
     """
 
     def __init__(self, allowance: Allowance, prompts: Iterable[Sequence]) -> None:
@@ -101,17 +101,17 @@ class Entrance:
         self._long = [priority for priority, _ in self._needs]
 
     def admits(self, sequence: Sequence, cached: int) -> bool:
-        """Whether a sequence may begin now, with so many ids found in the cache."""
+        """Return True if a sequence may start now, with `cached` of its ids found in the cache."""
         return self._is_short(sequence, cached) or self._rivals(sequence.priority) < AT_ONCE
 
     def note(self, sequence: Sequence) -> None:
-        """It has begun."""
+        """Record that a sequence has started."""
         if not self._is_short(sequence, sequence.position):
             self._long.append(sequence.priority)
         self._needs.append((sequence.priority, sequence.due))
 
     def _is_short(self, sequence: Sequence, cached: int) -> bool:
-        """Whether it is computed whole in this step, after all who go before it."""
+        """Return True if this step can compute it whole, after all that go before it."""
         need, priority = sequence.length - cached, sequence.priority
         before = sum(count for other, count in self._needs if other > priority or (other == priority and count <= need))
         wanted = before + need

@@ -1,4 +1,4 @@
-"""Lets waiting sequences start, where there are blocks and places for them."""
+"""Starts waiting sequences when there are blocks and batch slots for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace_engine.core.scheduling.schedule import Limits, Schedule
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.scheduling.sharing import Entrance
 from headrace_engine.core.scheduling.tables import BlockTables
-from headrace_engine.core.scheduling.waiting import Passed, WaitingQueue
+from headrace_engine.core.scheduling.waiting import PassedOver, WaitingQueue
 from headrace_engine.messages import Scheduled
 from headrace_engine.stat_types import Counters
 
@@ -20,13 +20,13 @@ from headrace_engine.stat_types import Counters
 class Starter:
     """Moves sequences from the waiting queue to the running ones.
 
-    Every running sequence that will still grow has one block held back for it. Without that reserve, a new sequence
-    would push another one out, or be pushed out itself, within a few steps.
+    One block is held in reserve for every running sequence that can still grow. Without that, a new sequence would
+    cause a preemption within a few steps, possibly its own.
 
     Args:
         waiting: the scheduler's queue.
         running: its running sequences, by rank.
-        counters: what the scheduler counts.
+        counters: its counters.
     """
 
     def __init__(
@@ -53,41 +53,41 @@ class Starter:
         step: int,
         entrance: Entrance | None = None,
     ) -> list[Sequence]:
-        """Start waiting sequences while there is room, past those that need more than there is.
+        """Start waiting sequences while there are blocks, skipping those that need more than are left.
 
         Args:
-            candidates: some of those that wait, in the order of service.
-            allowance: of the step: where it is used up, nobody starts.
-            step: its number.
-            entrance: who may begin beside the prompts under way; None: all of the candidates.
+            candidates: waiting sequences, in order of service.
+            allowance: the step's allowance: none starts once it is used up.
+            step: number of the step.
+            entrance: admits sequences alongside the running prompts; None: admit all candidates.
 
         Returns:
-            Those that started. Nothing is computed for them yet.
+            The started sequences. Nothing is computed for them yet.
         """
         reserve = sum(map(self._tables.grows, self._running))
-        passed, begun = Passed(self._limits), list[Sequence]()
+        passed, started_now = PassedOver(self._limits), list[Sequence]()
         for sequence in candidates:
             if sequence.held:
                 continue
-            if self._is_closed(allowance, reserve) or passed.bars(sequence):
+            if self._is_closed(allowance, reserve) or passed.must_wait(sequence):
                 break
             cached = self._tables.find_cached(sequence)
-            grown = reserve + self._tables.grows(sequence)
+            reserve_after = reserve + self._tables.grows(sequence)
             if entrance is not None and not entrance.admits(sequence, len(cached) * self._pool.block_size):
                 passed.skip()
-            elif self._tables.can_open(sequence, cached, grown):
+            elif self._tables.can_open(sequence, cached, reserve_after):
                 self._start(sequence, cached, schedule, step)
-                begun.append(sequence)
+                started_now.append(sequence)
                 passed.note_overtaking()
-                reserve = grown
+                reserve = reserve_after
                 if entrance is not None:
                     entrance.note(sequence)
             else:
                 passed.add(sequence)
-        return begun
+        return started_now
 
     def _is_closed(self, allowance: Allowance, reserve: int) -> bool:
-        """Whether no sequence may start in this step."""
+        """Return True if no further sequence can start in this step."""
         full = len(self._running) == self._limits.most or not allowance.ids
         return full or not self._pool.can_allocate(reserve + 1)
 

@@ -1,4 +1,4 @@
-"""Sequences that wait for blocks and a place in the batch."""
+"""The queue of sequences that wait for blocks and a batch slot."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from headrace_engine.core.scheduling.schedule import Limits
 from headrace_engine.core.scheduling.sequence import Sequence
 
 _FOR_ALL = 8
-"""Times the patience after which a sequence goes before those of a higher priority."""
+"""Multiple of the patience after which a sequence goes before those of higher priority."""
 
 _SHORT = 6
-"""Sequences of less than 2 to this power ids are alike."""
+"""Sequences of fewer than 2 to this power ids count as equally long."""
 
 
 class WaitingQueue:
-    """Keeps waiting sequences in the order of service.
+    """Keeps waiting sequences in order of service.
 
-    That is by priority; within one those that were preempted first, then by length, of which only powers of two count,
-    and by arrival. Who waits while many leave the queue that came later is the first of its priority, and when they are
-    many times as many, the first of all.
+    The order is by priority; within one, preempted sequences first, then by length rounded to a power of two, then by
+    arrival. A sequence overtaken by `patience` later ones becomes the first of its priority, and after a multiple of
+    that the first of all.
 
     Args:
-        patience: how many these are.
+        patience: number of later sequences that may leave the queue first.
     """
 
     def __init__(self, patience: int = 32) -> None:
         self._patience = patience
         self._sequences: list[Sequence] = []
-        self._places: dict[Sequence, tuple[int, bool, int, int]] = {}
+        self._keys: dict[Sequence, tuple[int, bool, int, int]] = {}
         self._ages: dict[int, OrderedDict[Sequence, int]] = {}
         self._pushed = self._removed = 0
 
@@ -39,12 +39,12 @@ class WaitingQueue:
         return len(self._sequences)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """All in order, as they stand now: the queue may change meanwhile."""
+        """Iterate in order over a snapshot of the queue, which may change during the iteration."""
         first: list[Sequence] = []
         ordered = list(self._sequences)
         for priority, ages in self._ages.items():
             oldest, before = next(iter(ages.items()))
-            passed = self._removed - before  # As many more as still wait before it would make these no fewer.
+            passed = self._removed - before  # Lower bound: all that arrived before it have left.
             if passed < self._patience:
                 continue
             oldest.overtaken = max(oldest.overtaken, self._patience)
@@ -57,24 +57,24 @@ class WaitingQueue:
 
     @property
     def free(self) -> int:
-        """How many wait for no other one of their group."""
+        """Number of sequences that do not wait for the leader of their group."""
         return sum(not sequence.held for sequence in self._sequences)
 
     def push(self, sequence: Sequence) -> None:
-        """Put a sequence in its place."""
-        self._places[sequence] = _place(sequence)
-        insort(self._sequences, sequence, key=self._places.__getitem__)
+        """Insert a sequence."""
+        self._keys[sequence] = _sort_key(sequence)
+        insort(self._sequences, sequence, key=self._keys.__getitem__)
         self._ages.setdefault(sequence.priority, OrderedDict())[sequence] = self._pushed
         self._pushed += 1
 
     def ahead(self, sequences: Collection[Sequence]) -> Iterator[Sequence]:
-        """Those of these sequences that nobody else who may begin stands before, in order."""
+        """Return, in order, those of the given sequences that are at the front of the queue, held ones aside."""
         return takewhile(sequences.__contains__, (sequence for sequence in self if not sequence.held))
 
     def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out, wherever it stands."""
+        """Remove a sequence."""
         self._sequences.remove(sequence)
-        del self._places[sequence]
+        del self._keys[sequence]
         ages = self._ages[sequence.priority]
         del ages[sequence]
         if not ages:
@@ -82,11 +82,11 @@ class WaitingQueue:
         self._removed += 1
 
 
-class Passed:
-    """Sequences that a step found no room for, and went past, though not without limit.
+class PassedOver:
+    """Sequences that a step passed over because they lack blocks; limits how often that may happen.
 
     Args:
-        limits: how many may be passed in a step, and how often one.
+        limits: bounds the number per step, and how often one sequence is overtaken.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -95,29 +95,29 @@ class Passed:
         self._skipped = 0
 
     def skip(self) -> None:
-        """A sequence has to wait for others of its kind, and not for room: look at those behind it."""
+        """Pass over a sequence that waits for other prompts rather than for blocks."""
         self._skipped += 1
 
     def add(self, sequence: Sequence) -> None:
-        """There is no room for a sequence: look at those behind it."""
+        """Pass over a sequence that lacks blocks."""
         self._sequences.append(sequence)
 
-    def bars(self, sequence: Sequence) -> bool:
-        """Whether a sequence, and so all behind it, may not start before those that were passed."""
+    def must_wait(self, sequence: Sequence) -> bool:
+        """Return True if a sequence, and so all behind it, must not start before those passed over."""
         if len(self._sequences) + self._skipped > self._limits.lookahead:
             return True
-        return any(sequence.priority < other.priority or self._stands_firm(other) for other in self._sequences)
+        return any(sequence.priority < other.priority or self._is_barrier(other) for other in self._sequences)
 
     def note_overtaking(self) -> None:
-        """A sequence has started before them."""
+        """Record that a sequence has started before those passed over."""
         for sequence in self._sequences:
             sequence.overtaken += 1
 
-    def _stands_firm(self, sequence: Sequence) -> bool:
-        """Whether a sequence without room lets nobody start before it: it gave way, or was overtaken, often enough."""
+    def _is_barrier(self, sequence: Sequence) -> bool:
+        """Return True if a sequence was preempted, or overtaken often enough, so that none may start before it."""
         return sequence.preemptions > 0 or sequence.overtaken >= self._limits.patience
 
 
-def _place(sequence: Sequence) -> tuple[int, bool, int, int]:
-    length = 0 if sequence.held else sequence.length  # Who is held will find its prompt computed.
+def _sort_key(sequence: Sequence) -> tuple[int, bool, int, int]:
+    length = 0 if sequence.held else sequence.length  # A held sequence will find its prompt computed.
     return -sequence.priority, not sequence.preemptions, max(_SHORT, length.bit_length()), sequence.arrival

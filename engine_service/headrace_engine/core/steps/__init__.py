@@ -1,1 +1,1 @@
-"""Steps as they are run, and what they bring."""
+"""Runs steps, and applies and reports their results."""

@@ -1,4 +1,4 @@
-"""Runs the rows of a step, and finds out whose fault it is when that fails."""
+"""Runs steps on a runner, and finds the rows at fault when one fails."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.core.flight import Crashed, Flight, Landed
+from headrace_engine.core.in_flight import FailedLaunch, FinishedStep, InFlightStep
 from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceStep
-from headrace_engine.core.scheduling.schedule import Launched
+from headrace_engine.core.scheduling.schedule import LaunchedStep
 from headrace_engine.errors import in_words
 from headrace_engine.sampling_params import SamplingParams
 
@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 
 
 class StepFailed(Exception):
-    """The runner can compute nothing any more; the cause is the exception that it raised."""
+    """The runner cannot compute anything any more; the cause is the exception that it raised."""
 
 
 class Executor:
-    """Runs steps on a runner. A runner's exception costs those sequences that raise it alone too, and no other."""
+    """Runs steps on a runner. An exception ends only the sequences that also raise it when run alone."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -31,7 +31,7 @@ class Executor:
         """Copy blocks before the step that overwrites or reads them.
 
         Raises:
-            StepFailed: they could not be copied, whoever asked for it: nobody knows now what the blocks hold.
+            StepFailed: the copy failed, which leaves the contents of the blocks unknown.
         """
         if not copies:
             return
@@ -42,40 +42,40 @@ class Executor:
                 raise
             raise StepFailed(f"copying blocks: {in_words(error)}") from error
 
-    def launch(self, steps: Sequence[SequenceStep]) -> Flight:
-        """Begin a step. What goes wrong in it is told by `land`."""
+    def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:
+        """Launch a step. Failures are raised by its handle, and reported by `wait`."""
         if not steps:
-            return Landed([])
+            return FinishedStep([])
         try:
             return self._runner.launch(steps)
         except BaseException as error:
             if not is_fault(error):
                 raise
-            return Crashed(error)
+            return FailedLaunch(error)
 
-    def land(self, step: Launched) -> list[Sampled | None] | None:
-        """One result a step, in order; None where nothing was wanted. None in the place of all: the step has failed."""
+    def wait(self, step: LaunchedStep) -> list[Sampled | None] | None:
+        """Wait for a step; return a result per row, None for rows without one. None: the whole step failed."""
         try:
-            return _answers(step.flight.wait(), step.steps)
+            return _results_by_row(step.handle.wait(), step.steps)
         except BaseException as error:
             if not is_fault(error):
                 raise
-            _log.exception("step_failed: %d rows are tried one by one", len(step.steps))
+            _log.exception("step_failed: retrying %d rows one by one", len(step.steps))
             return None
 
-    def drop(self, step: Launched) -> None:
-        """Wait for a step whose results are of no use."""
+    def drop(self, step: LaunchedStep) -> None:
+        """Wait for a step and drop its results."""
         with suppress(Exception):
-            step.flight.wait()
+            step.handle.wait()
 
-    def run_apart(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
-        """Each step alone, once: it may be repeated, since it writes and draws the same again.
+    def run_separately(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
+        """Run each row alone, once. Rows can be repeated: they write and sample the same again.
 
         Returns:
-            One result a step, in order; None where nothing was wanted and nothing went wrong.
+            One result per row; None if it returns nothing and succeeded.
 
         Raises:
-            StepFailed: not even a step of one known token can be computed.
+            StepFailed: every row fails, and so does a harmless one.
         """
         results: list[Sampled | None] = []
         failed: list[tuple[SequenceStep, BaseException]] = []
@@ -92,12 +92,12 @@ class Executor:
         return results
 
     def _run(self, steps: Sequence[SequenceStep]) -> list[Sampled | None]:
-        return _answers(self._runner.run(steps), steps)
+        return _results_by_row(self._runner.run(steps), steps)
 
     def _probe(self, step: SequenceStep, error: BaseException) -> None:
-        """Tell failing sequences from a failing device, where every row failed.
+        """Distinguish failing sequences from a failing device after every row failed, by running a harmless row.
 
-        The last block of a row is its own and not full before the step, so the row that failed can lend it.
+        The harmless row writes to the last block of a failed row, which is private to that row's sequence.
 
         Raises:
             StepFailed: the device fails with harmless input too.
@@ -113,10 +113,10 @@ class Executor:
             raise StepFailed(in_words(error)) from error
 
 
-def _answers(drawn: list[Sampled], steps: Sequence[SequenceStep]) -> list[Sampled | None]:
-    """One result a step, where a runner tells of those alone that want one."""
-    wanted = [step.answered for step in steps]
-    if len(drawn) != sum(wanted):
-        raise RuntimeError(f"the runner told of {len(drawn)} rows where {sum(wanted)} were wanted")
-    remaining = iter(drawn)
-    return [next(remaining) if want else None for want in wanted]
+def _results_by_row(sampled: list[Sampled], steps: Sequence[SequenceStep]) -> list[Sampled | None]:
+    """Spread the runner's results, which exist only for rows that return one, over all rows."""
+    expected = [step.has_result for step in steps]
+    if len(sampled) != sum(expected):
+        raise RuntimeError(f"the runner returned {len(sampled)} results where {sum(expected)} were expected")
+    remaining = iter(sampled)
+    return [next(remaining) if want else None for want in expected]

@@ -1,4 +1,4 @@
-"""What steps bring: applied to their sequences, and sent to the front half."""
+"""Applies the results of steps to the scheduler, and reports them to the front half."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from headrace_engine.stat_types import CoreStat
 
 
 class Outcome:
-    """Collects what has happened since the last output, until it is published in the next one.
+    """Collects everything that happened since the last StepOutput, until it is published in the next one.
 
     Args:
-        scheduler: has the sequences.
-        link: where outputs go.
+        scheduler: owns the sequences.
+        link: the link to publish on.
     """
 
     def __init__(self, scheduler: Scheduler, link: Link) -> None:
         self._scheduler = scheduler
         self._link = link
-        self._drawn: dict[int, Sampled] = {}
+        self._sampled: dict[int, Sampled] = {}
         self._prompts: list[PromptPiece] = []
         self._ended: list[Ended] = []
         self._published = CoreStat()
 
     @property
-    def waits(self) -> bool:
-        """There is an end to tell."""
+    def pending(self) -> bool:
+        """Whether there are ends to publish."""
         return bool(self._ended)
 
     def end(self, sequence: Sequence, reason: FinishReason, error: str = "") -> None:
-        """Compute a sequence no more, and tell it."""
+        """End a sequence and report it."""
         if error:
             self._scheduler.fail(sequence)
         else:
@@ -49,51 +49,51 @@ class Outcome:
         self._ended.append(Ended(sequence.key, reason, error))
 
     def refuse(self, key: int, error: Exception) -> None:
-        """Tell why a sequence was never let in."""
+        """Report the end of a sequence whose guide could not be compiled."""
         reason = FinishReason.RESPONSE_FORMAT_LIMIT if isinstance(error, GuideFailed) else FinishReason.ERROR
         self._ended.append(Ended(key, reason, str(error)))
 
-    def interrupt(self, keys: Iterable[int]) -> None:
-        """Tell that the scheduler has ended these."""
+    def report_interrupted(self, keys: Iterable[int]) -> None:
+        """Report sequences that the scheduler has ended."""
         self._ended += [Ended(key, FinishReason.INTERRUPTED) for key in keys]
 
     def apply(self, rows: list[Row], results: list[Sampled | None]) -> None:
-        """Apply what the rows of a step brought to their sequences."""
+        """Apply the results of a step's rows."""
         for row, result in zip(rows, results, strict=True):
             if row.sequence.status is SequenceStatus.ENDED:
-                continue  # While its row was under way: what that drew is thrown away.
+                continue  # It ended while its row was in flight: the result is dropped.
             if result is not None and result.error:
                 self.end(row.sequence, FinishReason.ERROR, result.error)
                 continue
             self._scheduler.advance(row)
             if result is not None:
-                self._take(row.sequence, result)
+                self._apply_result(row.sequence, result)
 
     def publish(self, schedule: Schedule, seconds: float) -> None:
-        """Tell the front half everything at once, if there is anything to tell.
+        """Send one StepOutput, unless it would be empty.
 
         Args:
-            schedule: of the step whose rows were applied.
-            seconds: that it took.
+            schedule: the schedule of the step that was applied.
+            seconds: duration of that step.
         """
         stat = self._scheduler.stat
         if not (schedule.rows or schedule.scheduled or self._ended or stat != self._published):
             return
-        output = step_output(schedule, self._drawn, self._prompts, self._ended, stat, seconds)
-        self._drawn, self._prompts, self._ended = {}, [], []
+        output = step_output(schedule, self._sampled, self._prompts, self._ended, stat, seconds)
+        self._sampled, self._prompts, self._ended = {}, [], []
         self._published = stat
         self._link.send(output)
 
-    def _take(self, sequence: Sequence, result: Sampled) -> None:
+    def _apply_result(self, sequence: Sequence, result: Sampled) -> None:
         if result.scores is not None:
-            self._tell_scores(sequence, result.scores)
+            self._report_prompt(sequence, result.scores)
             if sequence.remaining:
                 return
         if self._take_token(sequence, result.token_id):
-            self._drawn[sequence.key] = result
+            self._sampled[sequence.key] = result
 
     def _take_token(self, sequence: Sequence, token_id: int | None) -> bool:
-        """Append a token, and end the sequence where that is all; False where there was none to draw."""
+        """Append a token, and end the sequence if it is complete; return False if no token could be sampled."""
         if token_id is None:
             self.end(sequence, FinishReason.NO_TOKEN_LEFT)
             return False
@@ -101,14 +101,14 @@ class Outcome:
         if reason := sequence.finish_reason:
             self.end(sequence, reason)
         elif sequence.guide is not None:
-            self._guide(sequence, sequence.guide, token_id)
+            self._advance_guide(sequence, sequence.guide, token_id)
         return True
 
-    def _tell_scores(self, sequence: Sequence, scores: Scores) -> None:
+    def _report_prompt(self, sequence: Sequence, scores: Scores) -> None:
         self._prompts.append(prompt_piece(sequence.key, sequence.scored, scores))
         sequence.scored += len(scores.logprobs)
 
-    def _guide(self, sequence: Sequence, guide: Guide, token_id: int) -> None:
+    def _advance_guide(self, sequence: Sequence, guide: Guide, token_id: int) -> None:
         try:
             guide.take([token_id])
         except GuideFailed:

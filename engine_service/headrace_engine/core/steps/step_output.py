@@ -1,4 +1,4 @@
-"""What a step brought, in columns for the front half."""
+"""Builds the StepOutput of a step, in columns."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from headrace_engine.stat_types import CoreStat
 
 def step_output(
     schedule: Schedule,
-    drawn: Mapping[int, Sampled],
+    sampled: Mapping[int, Sampled],
     prompts: list[PromptPiece],
     ended: list[Ended],
     stat: CoreStat,
     seconds: float,
 ) -> StepOutput:
-    """One step, with the tokens that it brought by key."""
+    """Return the output of one step.
+
+    Args:
+        sampled: the sampled tokens, by key.
+    """
     return StepOutput(
-        keys=list(drawn),
-        token_ids=[token.token_id for token in drawn.values() if token.token_id is not None],
-        logprobs=_logprobs(drawn),
-        **_tops(drawn),
-        tensors=_tensors(drawn),
+        keys=list(sampled),
+        token_ids=[token.token_id for token in sampled.values() if token.token_id is not None],
+        logprobs=_logprobs(sampled),
+        **_tops(sampled),
+        tensors=_tensors(sampled),
         prompts=prompts,
         scheduled=schedule.scheduled,
         preempted=schedule.preempted,
@@ -37,31 +41,31 @@ def step_output(
     )
 
 
-def _logprobs(drawn: Mapping[int, Sampled]) -> list[float]:
-    values = [token.logprob for token in drawn.values()]
+def _logprobs(sampled: Mapping[int, Sampled]) -> list[float]:
+    values = [token.logprob for token in sampled.values()]
     if all(value is None for value in values):
         return []
     return [math.nan if value is None else value for value in values]
 
 
-def _tensors(drawn: Mapping[int, Sampled]) -> list[bytes]:
-    tensors = [token.tensors for token in drawn.values()]
+def _tensors(sampled: Mapping[int, Sampled]) -> list[bytes]:
+    tensors = [token.tensors for token in sampled.values()]
     return tensors if any(tensors) else []
 
 
-def _tops(drawn: Mapping[int, Sampled]) -> dict[str, Any]:
-    """The columns of most likely ids; none where nobody asked for them."""
-    if not any(token.top for token in drawn.values()):
+def _tops(sampled: Mapping[int, Sampled]) -> dict[str, Any]:
+    """Return the columns of top logprobs; none if no row requested them."""
+    if not any(token.top for token in sampled.values()):
         return {}
-    pairs = [pair for token in drawn.values() for pair in token.top]
+    pairs = [pair for token in sampled.values() for pair in token.top]
     return {
-        "top_counts": [len(token.top) for token in drawn.values()],
+        "top_counts": [len(token.top) for token in sampled.values()],
         "top_ids": [token_id for token_id, _ in pairs],
         "top_logprobs": [logprob for _, logprob in pairs],
     }
 
 
 def prompt_piece(key: int, position: int, scores: Scores) -> PromptPiece:
-    """What was told of a prompt from a position on."""
+    """Return the prompt logprobs of one sequence, from a position on."""
     tops = list(scores.top_ids), list(scores.top_logprobs)
     return PromptPiece(key, position, list(scores.logprobs), *tops)

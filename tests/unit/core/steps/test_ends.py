@@ -118,8 +118,8 @@ def test_what_was_complete_before_ends_without_a_step(
     ("prompt", "max_new", "generated", "words"),
     [
         ([], 3, (), "the prompt is empty"),
-        ([1] * 60, 5, (), "make 65 tokens, max_length is 64"),
-        ([1] * 60, 1, (1,) * 5, "make 65 tokens, max_length is 64"),
+        ([1] * 60, 5, (), "are 65 tokens; max_length is 64"),
+        ([1] * 60, 1, (1,) * 5, "are 65 tokens; max_length is 64"),
     ],
 )
 def test_what_can_never_be_computed_is_an_error_of_that_sequence(

@@ -9,7 +9,7 @@ from headrace_engine.backends.cuda.device.device import Mark
 from headrace_engine.core.runner import Sampled
 
 DEPTH = 2
-"""Steps that may be launched and not have landed. What the host tells the device, and is told, exists so often."""
+"""Steps that may be launched and not have finished. What the host tells the device, and is told, exists so often."""
 
 
 class DeviceFlight:
@@ -23,7 +23,7 @@ class DeviceFlight:
         waited: nobody needs that memory any more.
     """
 
-    landed: ClassVar[bool] = False
+    finished: ClassVar[bool] = False
 
     def __init__(self, mark: Mark, read: Callable[[], Iterable[Sampled]]) -> None:
         self._mark = mark
@@ -31,7 +31,7 @@ class DeviceFlight:
         self.waited = False
 
     def wait(self) -> list[Sampled]:
-        """See Flight."""
+        """See InFlightStep."""
         try:
             self._mark.wait()
             return list(self._read())
