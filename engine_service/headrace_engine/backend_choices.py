@@ -1,4 +1,4 @@
-"""What each backend honours less of than the table of the runtime config says."""
+"""Values of the runtime config that a backend supports, where they are fewer than the config's table allows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, W
 from headrace_engine.errors import FieldViolation, InvalidArgument
 
 Choices = Mapping[str, tuple[Any, ...]]
-"""Values of fields that a backend honours; of other fields it honours all."""
+"""Supported values by field; all values of other fields are supported."""
 
 _KERNEL_BLOCKS = (16, 32, 64, 128)
 _TORCH: Choices = {
@@ -36,11 +36,11 @@ WEIGHT_GROUPS = {WeightQuant.INT8: 0, WeightQuant.INT4: 128}
 
 
 def check_choices(config: Any, backend: str) -> None:
-    """Refuse what a backend does not honour.
+    """Refuse values that a backend does not support.
 
     Args:
-        config: a RuntimeConfig or a CorePlan; what is None in it is left to the backend.
-        backend: its name; "" where it is not known, which refuses nothing.
+        config: a RuntimeConfig or a CorePlan; a field that is None is left to the backend.
+        backend: its name; "" if it is not known, which refuses nothing.
 
     Raises:
         InvalidArgument: NOT_SUPPORTED, naming every such field.
@@ -53,7 +53,7 @@ def check_choices(config: Any, backend: str) -> None:
 
 
 def _refusal(backend: str, name: str, value: object) -> str:
-    """Such as "= FP8 is not supported by the cpu backend; allowed: NONE, INT8"."""
+    """Return such as "= FP8 is not supported by the cpu backend; allowed: NONE, INT8"."""
     allowed = ", ".join(str(one) for one in CHOICES[backend][name])
     return (
         f"= {value} is not supported by the {backend} backend; {f'allowed: {allowed}' if allowed else 'leave it unset'}"
@@ -61,6 +61,6 @@ def _refusal(backend: str, name: str, value: object) -> str:
 
 
 def integers_needed() -> InvalidArgument:
-    """The refusal of activations of eight bits where no weight is an integer, on the cpu backend."""
-    text = "= INT8 takes weights of integers, and this model's are not: set weight_quant to INT8 or INT4"
+    """Return the refusal of 8-bit activations on the cpu backend for weights that are not quantized."""
+    text = "= INT8 needs quantized weights, and this model's are not: set weight_quant to INT8 or INT4"
     return InvalidArgument.field("config.activation_quant", text)

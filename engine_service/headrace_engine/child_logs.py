@@ -1,6 +1,6 @@
-"""Logs of the processes beside the service: in its format, from its level on, with the engine's name.
+"""Logging in child processes of the service: in its format, at its level, with the engine's name.
 
-They import nothing for it: a core is there as soon as its model is read.
+Uses the standard library only, so that it does not delay the start of a core.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from types import TracebackType
 from headrace_engine.environment import announce_logs, announced_logs
 
 OURS = "headrace_engine"
-"""The logger above all of ours."""
+"""The root logger of this package."""
 
 
 def announce(*, json_lines: bool, level: str, engine: str) -> None:
-    """Let processes that begin from now on log as this one does."""
+    """Make processes that are started from now on log as this one does."""
     announce_logs({"json": json_lines, "level": level, "engine": engine})
 
 
 def configure(process: str) -> None:
-    """Log to stderr as the service announced; readable lines where none did.
+    """Log to stderr as the service announced; readable lines if it did not.
 
     Args:
-        process: what this process is, bound to every event.
+        process: the kind of this process, attached to every event.
     """
-    told = announced_logs()
+    settings = announced_logs()
     handler = logging.StreamHandler(sys.stderr)
-    about = {"engine": told.get("engine", ""), "process": process, "pid": os.getpid()}
-    texts = told.get("level") == "debug"
-    handler.setFormatter(_JsonLines(about, texts) if told.get("json") else _ReadableLines(about, texts))
+    about = {"engine": settings.get("engine", ""), "process": process, "pid": os.getpid()}
+    texts = settings.get("level") == "debug"
+    handler.setFormatter(_JsonLines(about, texts) if settings.get("json") else _ReadableLines(about, texts))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger(OURS).setLevel(told.get("level", "info").upper())
+    logging.getLogger(OURS).setLevel(settings.get("level", "info").upper())
     logging.captureWarnings(capture=True)
     sys.excepthook = _log_exception
     threading.excepthook = _log_thread
 
 
 def trace(error: BaseException) -> str:
-    """Frames and types of an exception and its causes, without their texts: those may quote a prompt."""
+    """Format an exception and its causes without their texts, which may quote a prompt."""
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     before = "" if cause is None else f"{trace(cause)}which led to\n"
     return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{type(error).__qualname__}\n"
 
 
 class _Lines(logging.Formatter):
-    """Makes a line of an event.
+    """Formats an event as one line.
 
     Args:
-        about: what every event tells.
-        texts: tell the texts of exceptions too, which may quote requests.
+        about: fields of every event.
+        texts: include the texts of exceptions, which may quote requests.
     """
 
     def __init__(self, about: dict[str, object], texts: bool) -> None:
@@ -80,8 +80,8 @@ class _ReadableLines(_Lines):
     def format(self, record: logging.LogRecord) -> str:
         facts = self._facts(record)
         exception = facts.pop("exception", None)
-        told = " ".join(f"{name}={value}" for name, value in facts.items())
-        line = f"{_time(record)} [{record.levelname.lower():<8}] {record.getMessage()} {told}"
+        fields = " ".join(f"{name}={value}" for name, value in facts.items())
+        line = f"{_time(record)} [{record.levelname.lower():<8}] {record.getMessage()} {fields}"
         return line if exception is None else f"{line}\n{exception}"
 
 

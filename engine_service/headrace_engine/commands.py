@@ -1,6 +1,6 @@
-"""What the front half tells a core. `ipc.py` encodes this; nothing here knows how it travels.
+"""Commands from the front half to a core, encoded by `ipc.py`, independent of the transport.
 
-A *key* is a number that the front half gives to a sequence and never uses twice for one core.
+A *key* is a number that the front half assigns to a sequence and never reuses for one core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace_engine.sampling_params import LogitRules, SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class ProcessorFile:
-    """A logits processor by its name, and the file that has it; "": whoever launches the core has it."""
+    """A logits processor by its name, and the file that defines it; "": the launcher of the core provides it."""
 
     name: str
     path: str = ""
@@ -33,18 +33,18 @@ class CorePlan:
     """The first message to a core: the model, the backend, and every size that the caller chose.
 
     Attributes:
-        path: the directory or file that holds the model, already resolved on this host.
+        path: the directory or file of the model, already resolved on this host.
         backend: name of the runner: "cpu", "torch", "cuda", or "auto": chosen by the device.
-        num_threads: compute threads; 0 = physical cores within quota and affinity.
+        num_threads: compute threads; 0 = physical CPU cores within quota and affinity.
         max_length: tokens of the longest sequence; 0 = the model's own limit.
         max_prefill_tokens: tokens computed in one step.
         num_blocks: blocks of the KV pool; 0 = sized from memory.
         num_host_blocks: blocks of the host tier, for what the pool evicts.
         prefix_cache_ttl: seconds after which unused cached blocks are dropped; None = never.
         memory_ratio: share of memory, as in the runtime config; None = the backend's default.
-        vocab_size: rows to take of the tables of the vocabulary, those that the tokenizer has ids for; 0 = all.
-        weight_quant_group_size: weights that share a scale; 0 = one a row, None = the backend's default.
-        stream_interval: seconds after a word of tokens in which further ones wait for those of the next step.
+        vocab_size: rows to load of the vocabulary's tables, those that the tokenizer has ids for; 0 = all.
+        weight_quant_group_size: weights that share a scale; 0 = one scale per row, None = the backend's default.
+        stream_interval: minimum seconds between messages of tokens; outputs of faster steps are coalesced.
         step_target: seconds that a step beside running streams may take; 0: only max_prefill_tokens limits it; None:
             a few times what the streams take alone.
     """
@@ -83,25 +83,25 @@ class AddSequence:
 
     Attributes:
         prompt: ids of the prompt.
-        generated: ids generated before, by an earlier core; they count as generated.
+        generated: ids that an earlier core generated; they count as generated.
         index: number of the sequence in its request, for the random numbers.
-        group: those of one number, above 0, have one prompt, which is computed once; 0: it is alone.
-        more: the next one of its group follows at once.
+        group: sequences of one group, above 0, have the same prompt, which is computed once; 0: no group.
+        more: the next one of its group follows immediately.
         eos_ids: any of these ends the sequence, once min_new is reached.
         max_new: tokens after which it ends with MAX_LENGTH.
         min_new: tokens before which eos_ids are masked, and stop_ids do not end it.
-        stop_ids: any of these ends it with STOP_WORD; the front half finds out which, and knows other stops.
-        rules: what else changes its logits; None: nothing.
+        stop_ids: any of these ends it with STOP_WORD; the front half determines which, and checks other stops.
+        rules: further changes to its logits; None: none.
         processors: change its logits after the rules, in this order.
-        grammar: what its text must match, as `guided` compiles it; "": anything.
-        grammar_bytes: that it was found to take once it is compiled.
-        grammar_seconds: processor time that it was found to take to compile.
+        grammar: the grammar that its text must match, as `guided` compiles it; "": any text.
+        grammar_bytes: size of the compiled grammar when it was checked.
+        grammar_seconds: processor time that compiling it took then.
         owner: who started the request: grammars of several owners are compiled in turn.
         priority: higher is served first.
-        interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would put it back for lack of blocks.
-        prompt_logprobs: tell the log-probabilities of the prompt's tokens, with so many alternatives; None: do not.
-        scored: of them, those of the tokens before this one were told by an earlier core.
-        tensors: tell the vectors of each token.
+        interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would preempt it for lack of blocks.
+        prompt_logprobs: report prompt logprobs, with this many top logprobs; None: do not.
+        scored: index of the first prompt token to report: an earlier core reported those before it.
+        tensors: report the vectors of each token.
     """
 
     key: int
@@ -132,7 +132,7 @@ class AddSequence:
 
 @dataclass(frozen=True, slots=True)
 class EndSequence:
-    """Compute this sequence no more. An unknown key is ignored: its end may have crossed this message."""
+    """End this sequence. An unknown key is ignored: the core may have ended it while this message was on its way."""
 
     key: int
 

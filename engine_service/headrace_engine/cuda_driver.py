@@ -1,4 +1,4 @@
-"""Whether this host could have a CUDA device at all, which is known without torch and without waking a card."""
+"""Checks for NVIDIA's driver, without torch and without waking a device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def has_driver() -> bool:
-    """NVIDIA's driver is installed. Without it there is no CUDA device; with it there may be none."""
+    """Return True if NVIDIA's driver is installed: without it there is no CUDA device; with it there may be none."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

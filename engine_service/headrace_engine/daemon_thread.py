@@ -1,4 +1,4 @@
-"""Waiting for what blocks without holding up the end of the process."""
+"""Runs blocking work in a daemon thread, which does not keep the process from exiting."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _Result = TypeVar("_Result")
 
 
 async def in_daemon(work: Callable[..., _Result], *arguments: Any) -> _Result:
-    """The result of work that blocks, done in a thread of its own. A caller that is cut leaves it going.
+    """Run blocking work in a thread of its own and return its result. If the caller is cancelled, it keeps running.
 
-    For the few waits that an engine has at a time, such as that for a process to end. What callers can ask for at
-    will belongs into a pool.
+    Meant for a few waits at a time, such as for the end of a process. Work that callers can request at will belongs
+    in a pool.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[_Result] = loop.create_future()
 
-    def tell(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+    def resolve(set_outcome: Callable[[Any], None], outcome: Any) -> None:
         if not answer.done():
             set_outcome(outcome)
 
     def do() -> None:
         try:
-            told: tuple[Any, Any] = answer.set_result, work(*arguments)
+            outcome: tuple[Any, Any] = answer.set_result, work(*arguments)
         except Exception as error:
-            told = answer.set_exception, error
-        except BaseException as error:  # Nobody else would hear of it.
-            told = answer.set_exception, Internal(in_words(error))
+            outcome = answer.set_exception, error
+        except BaseException as error:  # Otherwise it would be lost with the thread.
+            outcome = answer.set_exception, Internal(in_words(error))
         with suppress(RuntimeError):  # The event loop is closed.
-            loop.call_soon_threadsafe(tell, *told)
+            loop.call_soon_threadsafe(resolve, *outcome)
 
     threading.Thread(target=do, name="headrace-wait", daemon=True).start()
     return await answer

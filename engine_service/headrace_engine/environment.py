@@ -1,6 +1,6 @@
-"""The environment variables that the engine reads, each here alone. docs/environment.md says what they mean.
+"""All environment variables that the engine reads; docs/environment.md describes them.
 
-Values are checked here as far as they can be without the machine: whether it has an instruction set, or a processor, is
+Values are checked here as far as possible without the machine: whether it has an instruction set, or a processor, is
 checked where these are chosen.
 """
 
@@ -31,7 +31,7 @@ _OVERLAP = {"": True, "1": True, "0": False}
 
 
 def cache_root(environment: Environment = os.environ) -> Path | None:
-    """Return the folder of all caches; None where nothing is set and the user has no home."""
+    """Return the folder of all caches; None if none is set and the user has no home."""
     if own := environment.get(CACHE_VARIABLE):
         return Path(own)
     try:
@@ -41,17 +41,17 @@ def cache_root(environment: Environment = os.environ) -> Path | None:
 
 
 def plain_op_names(environment: Environment = os.environ) -> list[str]:
-    """Return the names of ops that torch is to compute in the place of CUDA kernels."""
+    """Return the names of ops that torch computes instead of CUDA kernels."""
     return _parts(environment.get(PLAIN_VARIABLE, ""), ",")
 
 
 def forced_isa(environment: Environment = os.environ) -> str:
-    """Return the name of the instruction set to compute with; "": the best of the machine."""
+    """Return the name of the instruction set to use; "": the best one of the machine."""
     return environment.get(ISA_VARIABLE, "")
 
 
 def memory_ratio(environment: Environment = os.environ) -> float | None:
-    """Return the share of memory for KV cache where a config says none; None where it is not set.
+    """Return the default share of memory for the KV cache; None if it is not set.
 
     Raises:
         InvalidArgument: it is not a number above 0 and at most 1.
@@ -81,26 +81,26 @@ def hub_endpoint(environment: Environment = os.environ) -> str:
 
 
 def announce_logs(settings: Mapping[str, Any]) -> None:
-    """Tell processes that are started from now on how to log."""
+    """Set the logging of processes that are started from now on."""
     os.environ[LOGS_VARIABLE] = json.dumps(settings)
 
 
 def announced_logs(environment: Environment = os.environ) -> dict[str, Any]:
-    """Return how the service that started this process logs; nothing where none did."""
+    """Return the log settings of the service that started this process; {} if none did."""
     settings: dict[str, Any] = json.loads(environment.get(LOGS_VARIABLE) or "{}")
     return settings
 
 
 def named_nodes(environment: Environment = os.environ) -> str:
-    """Return the processors of each memory node, as in "0-3;4-7"; "": as the system has them."""
+    """Return the processors of each memory node, as in "0-3;4-7"; "": as the system reports them."""
     return environment.get(NODES_VARIABLE, "")
 
 
 def overlaps(environment: Environment = os.environ) -> bool:
-    """Return whether steps of a CUDA card are launched one ahead.
+    """Return True if CUDA steps are launched while one is in flight.
 
     Raises:
-        InvalidArgument: the environment says neither.
+        InvalidArgument: the value is invalid.
     """
     value = environment.get(OVERLAP_VARIABLE, "")
     if value not in _OVERLAP:

@@ -1,4 +1,4 @@
-"""Failures that callers are told about, one class a gRPC status code.
+"""Failures reported to callers, one class per gRPC status code.
 
 HeadraceError
 ├── InvalidArgument       INVALID_FIELD, NOT_SUPPORTED, PROMPT_TOO_LONG, BAD_RESPONSE_FORMAT, BAD_TEMPLATE
@@ -26,11 +26,11 @@ from headrace_proto.pure.faults import is_fault
 
 @dataclass(frozen=True)
 class FieldViolation:
-    """One wrong field of a request.
+    """One invalid field of a request.
 
     Attributes:
         field: path from the RPC's request message, such as "config.top_p".
-        description: the value received and the range that is allowed, in words.
+        description: the received value and the allowed range, as text.
     """
 
     field: str
@@ -41,11 +41,11 @@ class HeadraceError(Exception):
     """A failure with a reason that every client knows.
 
     Args:
-        message: one sentence for a person: what is wrong, with the numbers, and what to change.
+        message: one human-readable sentence: what is wrong, with the numbers, and what to change.
         reason: the machine-readable reason, such as "QUEUE_FULL"; defaults to the class's own.
-        violations: the wrong fields, where the reason is about fields.
+        violations: the invalid fields, if the reason is about fields.
         metadata: further facts by name, such as {"model_name": "smol"}.
-        retry_after: seconds after which trying again makes sense; None where it does not.
+        retry_after: seconds after which a retry makes sense; None if it does not.
     """
 
     reason: str = "ENGINE_FAULT"
@@ -68,18 +68,18 @@ class HeadraceError(Exception):
 
 
 class InvalidArgument(HeadraceError):
-    """A field is out of range, contradictory, unknown, or asks for what this build does not do."""
+    """A field is out of range, contradictory, unknown, or not supported by this build."""
 
     reason = "INVALID_FIELD"
 
     @classmethod
     def field(cls, field: str, description: str, *, reason: str | None = None) -> InvalidArgument:
-        """One wrong field: its path, and the value with what is allowed."""
+        """Return the error for one invalid field: its path, and a description with value and allowed range."""
         return cls(f"{field} {description}", reason=reason, violations=[FieldViolation(field, description)])
 
     @classmethod
     def fields(cls, violations: Sequence[FieldViolation], *, reason: str | None = None) -> InvalidArgument:
-        """Several at once; the message names those of a config without that prefix."""
+        """Return the error for several fields; its message omits the prefix "config."."""
         text = "; ".join(
             f"{violation.field.removeprefix('config.')} {violation.description}" for violation in violations
         )
@@ -87,7 +87,7 @@ class InvalidArgument(HeadraceError):
 
     @classmethod
     def unsupported(cls, field: str, description: str) -> InvalidArgument:
-        """One field that asks for what this build or device does not do."""
+        """Return the error for a field value that this build or device does not support."""
         return cls.field(field, description, reason="NOT_SUPPORTED")
 
 
@@ -113,7 +113,7 @@ class FailedPrecondition(HeadraceError):
     """The state of a model, or its files or size, do not allow the call.
 
     Args:
-        state: name of the state that stood in the way, where one did.
+        state: name of the state that does not allow the call, if that is the cause.
     """
 
     reason = "WRONG_STATE"
@@ -133,11 +133,11 @@ class FailedPrecondition(HeadraceError):
 
 
 class ResourceExhausted(HeadraceError):
-    """Too many requests wait, or their results take too much room.
+    """Too many requests are waiting, or their results take too much memory.
 
     Args:
-        waiting_ahead: requests that would have been served before this one.
-        max_waiting: sequences that may wait; None: it is not about them.
+        waiting_ahead: number of requests that would have been served before this one.
+        max_waiting: maximum number of waiting sequences; None: that is not the limit reached.
     """
 
     reason = "QUEUE_FULL"
@@ -157,7 +157,7 @@ class ResourceExhausted(HeadraceError):
 
 
 class Unavailable(HeadraceError):
-    """Nobody can serve the call now; trying again makes sense."""
+    """The call cannot be served now; a retry makes sense."""
 
     reason = "DRAINING"
 
@@ -193,28 +193,28 @@ class OutOfMemory(FailedPrecondition):
 
 
 def in_words(error: BaseException) -> str:
-    """Type and text of an exception, whatever they are, in characters that every message can carry."""
+    """Return type and text of any exception, in characters that every message can carry."""
     try:
         text = str(error)
     except BaseException as other:
         if not is_fault(other):
             raise
-        text = "it cannot be said how"
+        text = "its text cannot be formatted"
     return sendable(f"{type(error).__name__}: {text}")
 
 
 def quoted(name: str) -> str:
-    """A name as all messages show one, in double quotes."""
+    """Return a name in double quotes, as in all messages."""
     return json.dumps(name, ensure_ascii=False)
 
 
 def sendable(text: str) -> str:
-    """A text in which what is no character, such as half a surrogate pair, is written out."""
+    """Return a text with lone surrogates escaped."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: at most 80 characters, at a cost that does not grow with the value."""
+    """Return the representation of a value, cut to 80 characters, at a cost that does not grow with the value."""
     text = _SHORT.repr(value)
     return text if len(text) <= _LONGEST_QUOTE else f"{text[: _LONGEST_QUOTE - 3]}..."
 

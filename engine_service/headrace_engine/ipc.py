@@ -1,7 +1,7 @@
-"""How the messages between front half and core look as bytes.
+"""Encoding of the messages between front half and core.
 
-A message is one byte that names its type and a MessagePack map of its fields. On a stream, each message is a frame:
-its length as four little-endian bytes, then the message.
+A message is one byte for its type, then a MessagePack map of its fields. On a stream, each message is a frame: its
+length as four little-endian bytes, then the message.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _LENGTH = struct.Struct("<I")
 
 
 class BadMessage(ValueError):
-    """Bytes that are no message: an unknown type, or fields that do not belong to it."""
+    """Bytes that are not a valid message: an unknown type, or invalid fields."""
 
 
 def encode(message: CoreCommand | CoreMessage) -> bytes:
-    """The bytes of one message."""
+    """Encode one message."""
     return bytes((_TAGS[type(message)],)) + _ENCODER.encode(message)
 
 
 def decode(data: bytes) -> CoreCommand | CoreMessage:
-    """The message that was encoded.
+    """Decode one message.
 
     Raises:
-        BadMessage: it is none.
+        BadMessage: the bytes are not a valid message.
     """
     if not data or data[0] not in _DECODERS:
-        raise BadMessage(f"no message has the tag {data[:1].hex() or 'of nothing'}")
+        raise BadMessage(f"unknown message type {data[0]:#04x}" if data else "empty message")
     try:
         return _DECODERS[data[0]].decode(memoryview(data)[1:])
     except msgspec.MsgspecError as error:
@@ -60,22 +60,22 @@ def decode(data: bytes) -> CoreCommand | CoreMessage:
 
 
 def frame(message: CoreCommand | CoreMessage) -> bytes:
-    """One message as it goes on a stream."""
+    """Encode one message as a frame."""
     data = encode(message)
     return _LENGTH.pack(len(data)) + data
 
 
 class FrameReader:
-    """Cuts a stream of bytes, as they arrive, into messages."""
+    """Splits a stream of bytes into messages, incrementally."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[CoreCommand | CoreMessage]:
-        """The messages that are complete with these bytes.
+        """Add bytes, and yield the messages that are complete.
 
         Raises:
-            BadMessage: a frame holds no message.
+            BadMessage: a frame is not a valid message.
         """
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:

@@ -1,4 +1,4 @@
-"""What a core tells the front half: `ipc.py` encodes it, and keys are those of `commands.py`."""
+"""Messages from a core to the front half, encoded by `ipc.py`; keys are those of `commands.py`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace_engine.stat_types import CoreStat
 
 @dataclass(frozen=True, slots=True)
 class RunnerSizes:
-    """What the backend chose and what it takes. Bytes of weights, workspace and pool are in device memory.
+    """The choices and sizes of a backend. Bytes of weights, workspace and pool are in device memory.
 
     Attributes:
-        num_host_blocks: blocks of the host tier, which lie in host_kv_bytes of host memory.
+        num_host_blocks: blocks of the host tier, which take host_kv_bytes of host memory.
     """
 
     devices: tuple[str, ...]
@@ -34,7 +34,7 @@ class RunnerSizes:
 
 @dataclass(frozen=True, slots=True)
 class CoreReady(RunnerSizes):
-    """Warm-up passed: every choice that was left to the core, every size, and as Runner has them, idle processors."""
+    """The core is warmed up: every choice left to it, every size, and `Runner.idle_processors`."""
 
     idle_processors: Mapping[str, str] = field(default_factory=dict)
 
@@ -45,8 +45,8 @@ class CoreFailed:
 
     Attributes:
         reason: BAD_MODEL, BAD_PROCESSOR, OUT_OF_MEMORY, INVALID_FIELD, NOT_SUPPORTED or ENGINE_FAULT.
-        message: one sentence for a person.
-        field: the wrong field of the runtime config; "" where none is.
+        message: one human-readable sentence.
+        field: the invalid field of the runtime config; "" if none is.
     """
 
     reason: str
@@ -56,10 +56,10 @@ class CoreFailed:
 
 @dataclass(frozen=True, slots=True)
 class StepBegun:
-    """These sequences are in the step that begins now, and in all after it until the next StepBegun.
+    """These sequences are in the step that begins now, and in all steps until the next StepBegun.
 
-    Where the step before is still under way, those of it too. Sent before the step is computed, so that the front half
-    knows whose step it was that ended the core.
+    Includes those of the step before, if it is still in flight. Sent before the step is computed, so that the front
+    half knows which sequences were in the step that crashed the core.
     """
 
     keys: list[int]
@@ -67,10 +67,10 @@ class StepBegun:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """A sequence was put into a step for the first time, with this many prompt tokens from the prefix cache.
+    """A sequence is in a step for the first time, with this many prompt tokens from the prefix cache.
 
     Attributes:
-        host_tokens: how many of these came from host memory.
+        host_tokens: number of these that came from the host tier.
     """
 
     key: int
@@ -80,13 +80,13 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class PromptPiece:
-    """Log-probabilities of consecutive tokens of a sequence's prompt.
+    """Prompt logprobs of consecutive tokens of a sequence.
 
     Attributes:
-        position: place of the first token in the prompt, at least 1.
-        logprobs: of each token.
-        top_ids: the most likely ids in the place of each, one token after the other, equally many a token.
-        top_logprobs: the log-probability of each of them.
+        position: index of the first token in the prompt, at least 1.
+        logprobs: logprob of each token.
+        top_ids: the most likely ids at the position of each token, flattened, equally many per token.
+        top_logprobs: the logprob of each of them.
     """
 
     key: int
@@ -98,7 +98,7 @@ class PromptPiece:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A sequence ended in the core. Its last token, if the step brought one, stands in the same StepOutput."""
+    """A sequence ended in the core. Its last token, if the step sampled one, is in the same StepOutput."""
 
     key: int
     reason: FinishReason
@@ -107,20 +107,20 @@ class Ended:
 
 @dataclass(slots=True)  # Frozen ones take twice as long to make, and there is one for every step.
 class StepOutput:
-    """What one step brought, for all sequences. Row i of keys, token_ids and logprobs is one new token.
+    """The results of one step, for all sequences. Row i of keys, token_ids and logprobs is one new token.
 
     Attributes:
-        logprobs: log-probability of each token, or empty where no row asked; NaN in rows that did not ask.
-        top_counts: most likely ids that were asked for with each token, or empty where no row asked.
-        top_ids: those ids, one row after the other, most likely first.
-        top_logprobs: the log-probability of each of them.
-        tensors: bytes of the vectors of each token, as `Sampled.tensors`; empty where no row asked.
-        prompts: what was told of prompts; a prompt is told whole before its first token.
-        scheduled: sequences that were in a step for the first time.
-        preempted: sequences that were put back for lack of blocks.
+        logprobs: logprob of each token, NaN in rows that did not request it; empty if none did.
+        top_counts: number of top logprobs of each token; empty if no row requested any.
+        top_ids: their ids, one row after the other, most likely first.
+        top_logprobs: the logprob of each of them.
+        tensors: bytes of the vectors of each token, as `Sampled.tensors`; empty if no row requested them.
+        prompts: prompt logprobs; those of a prompt are complete before its first token.
+        scheduled: sequences that are in a step for the first time.
+        preempted: sequences that were preempted for lack of blocks.
         ended: sequences that the core ended.
-        step_time: seconds that the step took: since it was decided, or, if that is later, since the one before landed.
-        batch_size: sequences in the step.
+        step_time: seconds since the step was scheduled, or since the one before finished, whichever is later.
+        batch_size: number of sequences in the step.
     """
 
     keys: list[int] = field(default_factory=list)
@@ -144,7 +144,7 @@ class Pong:
     """Answer to a Ping.
 
     Attributes:
-        progress: inside a step, what the runner has done so far, in a unit of its own; None: the core is between two.
+        progress: inside a step, the runner's progress in arbitrary units; None: the core is between two steps.
     """
 
     number: int

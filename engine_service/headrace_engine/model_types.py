@@ -1,4 +1,4 @@
-"""What the engine tells of its models and of itself, as plain data: states, views, statistics.
+"""Models and the engine itself, as plain data: states, views, descriptions.
 
 Times are seconds since the Unix epoch, durations are seconds.
 """
@@ -29,7 +29,7 @@ class ModelState(StrEnum):
 
 
 class ModelPhase(StrEnum):
-    """What is being done with a model just now."""
+    """The work in progress on a model."""
 
     DOWNLOADING = "DOWNLOADING"
     READING = "READING"
@@ -43,7 +43,7 @@ class ModelPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelProgress:
-    """How far the verb in progress has come. bytes_total is None where it is not known."""
+    """Progress of the running verb. bytes_total is None if it is not known."""
 
     phase: ModelPhase
     bytes_done: int = 0
@@ -52,11 +52,11 @@ class ModelProgress:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """What a runtime config became: every choice made and every size computed.
+    """A runtime config with every choice made and every size computed.
 
     Attributes:
-        logits_processors: names of those that requests may choose.
-        idle_processors: those that the model's backend cannot run, by name, each with why.
+        logits_processors: names of the logits processors that requests may choose.
+        idle_processors: logits processors that the model's backend cannot run: the reason for each, by name.
     """
 
     config: RuntimeConfig
@@ -79,12 +79,12 @@ class EffectiveConfig:
 
 @dataclass(frozen=True, slots=True)
 class CoreLoss:
-    """The core of a model that runs was lost, and the next one is not at work yet.
+    """The core of a running model was lost, and its replacement is not ready yet.
 
     Attributes:
-        epoch: number of the core that was lost.
-        reason: how it was lost, in words.
-        time: when, in seconds since the Unix epoch.
+        epoch: number of the lost core.
+        reason: a sentence on how it was lost.
+        time: when it was lost, in seconds since the Unix epoch.
     """
 
     epoch: int
@@ -94,12 +94,12 @@ class CoreLoss:
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """One model on this engine as it stands.
+    """The current state of one model on this engine.
 
     Attributes:
-        logits_processors: names of those that requests may choose.
-        core_epoch: cores that were started under its name.
-        core_loss: set while its core is being replaced; its state is what it was.
+        logits_processors: names of the logits processors that requests may choose.
+        core_epoch: number of cores started under its name.
+        core_loss: set while its core is being replaced; its state does not change meanwhile.
     """
 
     model_name: str
@@ -116,13 +116,13 @@ class ModelView:
 
     @property
     def serving(self) -> bool:
-        """It takes requests now."""
+        """Whether it accepts requests now."""
         return self.state is ModelState.RUNNING and self.core_loss is None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What lies at a path, without installing it."""
+    """Description of the model at a path, without installing it."""
 
     format: ModelFormat
     architecture: str
@@ -140,7 +140,7 @@ class ModelDescription:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Who answers, and what it can do."""
+    """Identity and features of the server."""
 
     name: str
     instance_id: str

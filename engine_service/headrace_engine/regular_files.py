@@ -1,6 +1,6 @@
-"""Files whose paths others name: only regular files are opened, and opening waits for nobody.
+"""Opens files at paths from users: only regular files, and without blocking.
 
-A FIFO would keep whoever opens it until somebody writes to it, and a device may never end.
+Opening a FIFO would block until a writer appears, and reading a device may never end.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _KINDS = {
 
 
 def is_there(path: Path) -> bool:
-    """Whether the name is taken, be it by a link to nowhere.
+    """Return True if the path exists, even as a dangling link.
 
     Raises:
-        OSError: that cannot be known.
+        OSError: it cannot be determined.
     """
     try:
         os.lstat(path)
@@ -41,10 +41,10 @@ def open_regular(path: Path) -> BinaryIO:
     """Open a file for reading.
 
     Raises:
-        OSError: it is no regular file, is not there, or may not be read.
+        OSError: it is not a regular file, does not exist, or cannot be read.
     """
     try:
-        _check(os.stat(path))  # Opening a device may do something already.
+        _check(os.stat(path))  # Opening a device may already have side effects.
         descriptor = os.open(path, _READ)
     except ValueError as error:
         raise _no_name(error) from None
@@ -52,22 +52,22 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def create_regular(path: Path) -> BinaryIO:
-    """Open a file for reading and writing, as it is, or an empty one.
+    """Open a file for reading and writing; create it if it does not exist.
 
     Raises:
-        OSError: it is no regular file, or may not be written.
+        OSError: it is not a regular file, or cannot be written.
     """
     return _checked(os.open(path, _WRITE, 0o644), "r+b")
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """The content of a file.
+    """Return the content of a file.
 
     Args:
-        most: bytes that it may have.
+        most: maximum size in bytes.
 
     Raises:
-        OSError: it is no regular file, is not there, may not be read, or has more bytes.
+        OSError: it is not a regular file, does not exist, cannot be read, or is larger.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -88,9 +88,9 @@ def _checked(descriptor: int, mode: str) -> BinaryIO:
 def _check(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
-        raise OSError(errno.EINVAL, f"it is no regular file, but {kind}")
+        raise OSError(errno.EINVAL, f"not a regular file but {kind}")
 
 
 def _no_name(error: ValueError) -> OSError:
-    """A name that no file can have: it holds a zero byte, or half a surrogate pair."""
-    return OSError(errno.EINVAL, f"its name is none of a file: {error}")
+    """Return the error for a path that no file can have: it has a zero byte, or a lone surrogate."""
+    return OSError(errno.EINVAL, f"not a valid file name: {error}")

@@ -1,4 +1,4 @@
-"""What callers ask for and what is accepted, as plain data: prompts, requests, requests as they stand.
+"""Prompts and requests, as sent, as accepted, and their current state, as plain data.
 
 Times are seconds since the Unix epoch, durations are seconds.
 """
@@ -14,7 +14,7 @@ from headrace_engine.result_types import PromptLogprobs, RequestStat, SequenceVi
 
 @dataclass(frozen=True, slots=True)
 class ConfigWarning:
-    """Something accepted that looks like a mistake: the field's path, and one sentence."""
+    """A likely mistake in an accepted config: the field's path, and one sentence."""
 
     field: str
     message: str
@@ -31,7 +31,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a conversation. Content is a text, or a tuple of texts where it came in parts."""
+    """One message of a conversation. Content is a text, or a tuple of texts if it was sent in parts."""
 
     role: str
     content: str | tuple[str, ...] | None = None
@@ -54,11 +54,11 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class ResumedSequence:
-    """What the readers of one sequence already have.
+    """What the readers of one sequence have received already.
 
     Attributes:
-        delivered_ids: all ids delivered, from position 0 on; they count as generated. A tuple once they are accepted.
-        stat: its statistics as last known.
+        delivered_ids: all ids delivered, from position 0 on; they count as generated. A tuple once accepted.
+        stat: its last known statistics.
         ended: its end was delivered: it is not run again.
     """
 
@@ -73,11 +73,11 @@ class StartRequest:
     """A request to start. The prompt is a text, ids, or a chat.
 
     Attributes:
-        request_id: chosen by the client; empty: drawn, and the start is not idempotent.
-        handover: 0 = the first start; a hand-over from another engine counts up.
-        resume: what that engine delivered; None: none did.
+        request_id: chosen by the client; empty: generated, and the start is not idempotent.
+        handover: 0 = the first start; incremented by each hand-over from another engine.
+        resume: what the earlier engine delivered; None: there was none.
         content: digest of the message without `attempt` and `resume`; equal content means an equal request.
-        caller: who sent it.
+        caller: the client that sent it.
     """
 
     model_name: str
@@ -93,13 +93,13 @@ class StartRequest:
 
     @property
     def party(self) -> str:
-        """For whom its share of what all share is counted: its owner, else who sent it."""
+        """The party that its share of common resources is charged to: its owner, else the caller."""
         return self.owner or self.caller
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRequest:
-    """A request that was validated and accepted. The config is None where answers leave it out."""
+    """A request that was validated and accepted. The config is None in answers that omit it."""
 
     handle: str
     request_id: str
@@ -116,12 +116,12 @@ class AcceptedRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
-    """A request as it stands.
+    """The current state of a request.
 
     Attributes:
-        attached: readers of any of its sequences.
-        lease_expires: when its lease runs out if nobody comes; None: somebody is there.
-        prompt_logprobs: those that were asked for; None: none were, or they are not known yet.
+        attached: number of readers of any of its sequences.
+        lease_expires: when its lease expires unless a reader attaches; None: a reader is attached.
+        prompt_logprobs: the requested prompt logprobs; None: not requested, or not known yet.
     """
 
     request: AcceptedRequest
@@ -133,7 +133,7 @@ class RequestView:
 
 @dataclass(frozen=True, slots=True)
 class Tokenized:
-    """The ids of a prompt, the text they were made from, and what looks like a mistake in it."""
+    """The ids of a prompt, the text that was tokenized, and warnings about it."""
 
     token_ids: list[int]
     rendered_text: str
@@ -142,7 +142,7 @@ class Tokenized:
 
 @dataclass(frozen=True, slots=True)
 class Detokenized:
-    """The text of ids, and the bytes that each id stands for."""
+    """The text of ids, and the bytes of each id."""
 
     text: str
     pieces: list[bytes]

@@ -1,4 +1,4 @@
-"""What a request yields, as plain data: status, tokens, the end, statistics of a sequence.
+"""Results of a request, as plain data: status, tokens, end, and statistics of a sequence.
 
 Times are seconds since the Unix epoch, durations are seconds.
 """
@@ -12,7 +12,7 @@ from headrace_engine.errors import HeadraceError
 
 
 class GenerateStatus(StrEnum):
-    """Where a sequence is."""
+    """Life cycle of a sequence."""
 
     INIT = "INIT"
     CONTEXT_FINISHED = "CONTEXT_FINISHED"
@@ -23,7 +23,7 @@ class GenerateStatus(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """The sequence has ended."""
+        """Whether the sequence has ended."""
         return self in _TERMINAL
 
 
@@ -48,7 +48,7 @@ class FinishReason(StrEnum):
 
     @property
     def status(self) -> GenerateStatus:
-        """The terminal status that goes with this reason."""
+        """The terminal status for this reason."""
         if self in _INTERRUPTED:
             return GenerateStatus.INTERRUPTED
         if self in (FinishReason.ENGINE_LOST, FinishReason.ERROR):
@@ -74,7 +74,7 @@ class StopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StopMatch:
-    """Which stop ended a sequence: the list, its place there, its text."""
+    """The stop that ended a sequence: its list, its index there, and its text."""
 
     kind: StopKind
     index: int
@@ -83,20 +83,20 @@ class StopMatch:
 
 @dataclass(frozen=True, slots=True)
 class PrefixReuse:
-    """Prompt tokens taken from the prefix cache: from the device's pool, and from host memory."""
+    """Number of prompt tokens found in the prefix cache: in the device's pool, and in host memory."""
 
     prefix_len_gpu: int = 0
     prefix_len_cpu: int = 0
 
     @property
     def prefix_cache_len(self) -> int:
-        """Prompt tokens taken from the cache in all."""
+        """Number of prompt tokens found in either."""
         return self.prefix_len_gpu + self.prefix_len_cpu
 
 
 @dataclass(frozen=True, slots=True)
 class TopLogprobs:
-    """The most likely ids of consecutive tokens, `count` a token, one token after the other, most likely first."""
+    """The most likely ids for consecutive tokens, flattened: `count` per token, most likely first."""
 
     count: int
     ids: list[int]
@@ -109,9 +109,9 @@ class TokenTensors:
 
     Attributes:
         size: the model's hidden size.
-        inputs_embedding: the embedding of the id before each token, which the model read when it drew the token.
-        hidden_states: what the model made of it: the last hidden state, after the final norm, times the head gives the
-            logits that the token was drawn from.
+        inputs_embedding: the embedding of the id before each token, which the model read to sample the token.
+        hidden_states: the last hidden state for it, after the final norm; times the head, it gives the logits that the
+            token was sampled from.
     """
 
     size: int
@@ -121,7 +121,7 @@ class TokenTensors:
 
 @dataclass(frozen=True, slots=True)
 class TokenDetails:
-    """What is told about consecutive tokens beside ids and text, as far as the config asked for it."""
+    """Details of consecutive tokens beyond ids and text, as requested by the config."""
 
     token_logprobs: list[float] | None = None
     top_logprobs: TopLogprobs | None = None
@@ -133,10 +133,10 @@ class PromptLogprobs:
     """Log-probabilities of consecutive tokens of a prompt.
 
     Attributes:
-        position: place of the first token in the prompt, at least 1.
+        position: index of the first token in the prompt, at least 1.
         token_ids: the tokens.
-        token_logprobs: of each token.
-        top_logprobs: the most likely ids in the place of each, where the config asked for some.
+        token_logprobs: the logprob of each token.
+        top_logprobs: the most likely ids at the position of each, if the config requested any.
     """
 
     position: int
@@ -150,12 +150,12 @@ class Elements:
     """Consecutive tokens of one sequence.
 
     Attributes:
-        position: place of the first token among the generated ones.
-        token_ids: the ids, with EOS and stop ids.
+        position: index of the first token among the generated ones.
+        token_ids: the ids, including EOS and stop ids.
         text: the new text, whole characters only.
         checksum_before: CRC-32 over all ids before position.
         checksum_after: the same over all ids up to the last one here.
-        details: what else is told about each token; None: the config asked for nothing.
+        details: further details of each token; None: the config requested none.
         prefix: cache use of the prompt, once known.
     """
 
@@ -169,18 +169,18 @@ class Elements:
 
     @property
     def token_logprobs(self) -> list[float] | None:
-        """Log-probability of each token, where the config asked for it."""
+        """Log-probability of each token, if the config requested it."""
         return None if self.details is None else self.details.token_logprobs
 
     @property
     def top_logprobs(self) -> TopLogprobs | None:
-        """The most likely ids of each, where the config asked for some."""
+        """The most likely ids for each, if the config requested any."""
         return None if self.details is None else self.details.top_logprobs
 
 
 @dataclass(frozen=True, slots=True)
 class RequestStat:
-    """Times and counts of one sequence. None until what it tells has happened."""
+    """Times and counts of one sequence. A field is None until its event has happened."""
 
     arrival_time: float | None = None
     scheduled_time: float | None = None
@@ -208,7 +208,7 @@ class EndRecord:
         position: the number of tokens in the sequence.
         text: text held back until now; belongs to no id.
         checksum: CRC-32 over all ids of the sequence.
-        error: what went wrong, where the reason is ERROR.
+        error: the failure, if the reason is ERROR.
     """
 
     finish_reason: FinishReason
@@ -227,10 +227,10 @@ class EndRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """What a reader finds at its position: elements, and the end once nothing is unread before it.
+    """What a reader gets at its position: elements, and the end once everything before it was read.
 
     Attributes:
-        prompt: a piece of what is told of the prompt; alone, and before all elements.
+        prompt: a piece of the prompt logprobs; alone, and before all elements.
     """
 
     status: GenerateStatus
@@ -241,7 +241,7 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class SequenceView:
-    """A sequence as it stands, whatever any reader has read."""
+    """The current state of a sequence, independent of its readers."""
 
     index: int
     status: GenerateStatus

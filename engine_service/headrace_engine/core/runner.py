@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from headrace_engine.core.in_flight import InFlightStep, FinishedStep
+from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.messages import RunnerSizes
 from headrace_engine.model_types import ModelPhase

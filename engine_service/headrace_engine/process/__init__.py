@@ -1,4 +1,4 @@
-"""The core in a process or thread of its own: the only place that knows both the core and the backends."""
+"""Runs a core in a process or thread of its own. The only package that imports both the core and the backends."""
 
 from headrace_engine.process.child import main
 from headrace_engine.process.parent import EarlyLauncher, launch_process

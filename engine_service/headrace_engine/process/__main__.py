@@ -1,4 +1,4 @@
-"""`python -m headrace_engine.process FD [BACKEND [PATH]]`: a core on the socket that was inherited as FD."""
+"""`python -m headrace_engine.process FD [BACKEND [PATH]]`: runs a core on the socket inherited as FD."""
 
 import logging
 import os
@@ -11,4 +11,4 @@ if __name__ == "__main__":
     assert descriptor is not None
     status = main(int(descriptor), early=early, model=model or "")
     logging.shutdown()
-    os._exit(status)  # With torch loaded, the interpreter takes seconds to take itself apart.
+    os._exit(status)  # With torch loaded, the interpreter takes seconds to shut down.

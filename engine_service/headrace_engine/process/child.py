@@ -1,4 +1,4 @@
-"""The core's side of its process."""
+"""The core's side of the connection between its process and the front half."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace_engine.process.vocabulary import BegunVocabulary
 
 _CHUNK = 1 << 18
 _ORPHAN_LIMIT = 1.0
-"""Seconds in which a core whose front half is gone must have ended, whatever its device is doing."""
+"""Seconds within which a core must end once its front half is gone, whatever its device is doing."""
 
 
 class SocketLink:
@@ -34,15 +34,15 @@ class SocketLink:
         self._reading, self._writing = threading.Lock(), threading.Lock()
 
     def receive_plan(self) -> CorePlan:
-        """The first message.
+        """Return the first message.
 
         Raises:
             LinkClosed: the front half is gone.
-            ValueError: the first message is no plan.
+            ValueError: the first message is not a plan.
         """
         plan, *self._pending = self.receive(block=True)
         if not isinstance(plan, CorePlan):
-            raise ValueError(f"the first message to a core is its plan, not {type(plan).__name__}")
+            raise ValueError(f"the first message to a core must be its plan, not {type(plan).__name__}")
         return plan
 
     def receive(self, block: bool) -> list[CoreCommand]:
@@ -57,11 +57,11 @@ class SocketLink:
             except OSError as error:
                 raise LinkClosed from error
         if commands:
-            return commands  # The end of the stream is still there at the next call.
+            return commands  # The next call finds the end of the stream again.
         raise LinkClosed
 
     def send(self, *messages: CoreMessage) -> None:
-        """See `Link.send`. Waits while the front half is slow to read."""
+        """See `Link.send`. Blocks while the front half is slow to read."""
         try:
             with self._writing:
                 self._socket.sendall(b"".join(map(frame, messages)))
@@ -69,9 +69,9 @@ class SocketLink:
             raise LinkClosed from error
 
     def answer(self, progress: int) -> None:
-        """See `PingedLink.answer`. The end of the stream is left to the core's own thread, and to `_watch`."""
+        """See `PingedLink.answer`. Leaves the end of the stream to the core's own thread, and to `_watch`."""
         if not self._reading.acquire(blocking=False):
-            return  # The core's own thread is listening.
+            return  # The core's own thread is receiving, and will answer.
         try:
             with suppress(OSError):
                 while self._read(self._pending, socket.MSG_DONTWAIT):
@@ -84,7 +84,7 @@ class SocketLink:
             self.send(*(Pong(ping.number, progress) for ping in pings))
 
     def _read(self, commands: list[CoreCommand], flags: int) -> bool:
-        """Add what one read brings; False at the end of the stream."""
+        """Read once and append the commands; return False at the end of the stream."""
         data = self._socket.recv(_CHUNK, flags)
         commands += (cast(CoreCommand, message) for message in self._frames.feed(data))
         return bool(data)
@@ -98,13 +98,13 @@ def main(
     early: str | None = None,
     model: str = "",
 ) -> int:
-    """Run a core on an inherited socket until it is shut down or its front half is gone; the process's exit status.
+    """Run a core on an inherited socket until it is shut down or orphaned; return the exit status of the process.
 
     Args:
-        early: the backend that the plan will most likely name, imported before there is a plan; None: nothing is.
-        model: the path that it will most likely name, whose vocabulary is begun then; "": none is.
+        early: the backend that the plan will most likely name, imported before the plan arrives; None: import none.
+        model: the path that it will most likely name, whose vocabulary is built in advance; "": build none.
     """
-    # The service decides when a core ends: a signal to the whole group must not end it before requests are drained.
+    # The service decides when a core ends: a signal to the process group must not end it before requests are drained.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
@@ -128,9 +128,9 @@ def main(
 
 
 def _watch(descriptor: int, ended: threading.Event, limit: float) -> None:
-    """End the process when the front half is gone and the core's own thread does not notice, say inside a kernel."""
+    """End the process if the front half is gone and the core's own thread does not notice, e.g. inside a kernel."""
     poll = select.poll()
-    poll.register(descriptor, 0)  # Asks for nothing: a hang-up is always reported.
+    poll.register(descriptor, 0)  # No events: a hang-up is always reported.
     poll.poll()
     if not ended.wait(limit):
         os._exit(1)

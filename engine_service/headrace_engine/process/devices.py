@@ -1,4 +1,4 @@
-"""Which devices this host has."""
+"""Detects the devices of this host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace_engine.cuda_driver import has_driver
 
 
 def has_cuda() -> bool:
-    """Torch can compute on a CUDA device. It takes seconds to import, and is asked only where a driver has a device."""
+    """Return True if torch can use a CUDA device. Imports torch only if the driver has one: that takes seconds."""
     if not has_driver():
         return False
     driver = ctypes.CDLL("libcuda.so.1")

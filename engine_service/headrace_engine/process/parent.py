@@ -1,4 +1,8 @@
-"""The front half's side of a core process."""
+"""The front half's side of the connection to a core process.
+
+The front half owns the process: it starts it, kills it, and waits for its end. Sequences sent over the link belong to
+the core until it reports their end, or until `lost` is called: then they all belong to the front half again.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ _STDERR = 2
 _GRACE = 10.0
 _CLOSE_GRACE = 1.0
 _KILL_GRACE = 10.0
-"""Seconds that the system may take to end a process that was killed: a driver may hold it for ever."""
+"""Seconds to wait for the end of a killed process: a hanging driver may keep it forever."""
 
 
 def launch_process(
@@ -38,8 +42,8 @@ def launch_process(
 
     Args:
         program: the command line of the core, to which the number of its socket is added.
-        grace: seconds that a core which hung up may take to end; then it is killed.
-        close_grace: the same for a core that was asked to end: what it holds is freed just as well when it is killed.
+        grace: seconds that a core may take to end after it hung up; then it is killed.
+        close_grace: the same after a Shutdown; shorter, since killing it frees its resources just as well.
     """
     process, ours = _spawn(program)
     link = ProcessLink(process, ours, receive, lost, grace, close_grace)
@@ -48,12 +52,12 @@ def launch_process(
 
 
 class EarlyLauncher:
-    """A `CoreLauncher` of processes whose first begins at once, while what its plan says is still being read.
+    """A `CoreLauncher` that starts its first process immediately, before there is a plan.
 
-    Until it is given a plan it prepares what it will need. Where none comes it ends with this process.
+    Until it gets a plan, the process imports and builds what it will need. If none comes, it ends with this process.
 
     Args:
-        backend: what it is to import, as in `CorePlan.backend`.
+        backend: the backend to import, as in `CorePlan.backend`.
         model: path of the model that it will most likely run; "": not known.
         program: as for `launch_process`.
     """
@@ -66,13 +70,13 @@ class EarlyLauncher:
 
     @property
     def early(self) -> int | None:
-        """Number of the process that waits for a plan; None once it has one."""
+        """Pid of the process that waits for a plan; None once it has one."""
         return None if self._early is None else self._early[0].pid
 
     def __call__(
         self, plan: CorePlan, receive: Callable[[CoreMessage], None], lost: Callable[[str], None]
     ) -> ProcessLink:
-        """Give the first core its plan; start another for each later one, or where the first has died."""
+        """Give the plan to the first process; start a new one for later plans, or if the first has died."""
         early, self._early = self._early, None
         if early is not None and early[0].poll() is not None:
             early[1].close()
@@ -85,10 +89,10 @@ class EarlyLauncher:
 
 
 def _spawn(program: Sequence[str], *arguments: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """A core's process, and our end of its socket."""
+    """Start the process of a core; return it and our end of its socket."""
     ours, theirs = socket.socketpair()
     with theirs:
-        # A session of its own keeps the terminal's signals from it. What it prints must not mix with the answers on
+        # A session of its own shields it from the terminal's signals. Its output must not mix with the answers on
         # standard output. Spawned, not forked: a forked child would inherit locks and device handles in use.
         try:
             process = subprocess.Popen(
@@ -105,7 +109,7 @@ def _spawn(program: Sequence[str], *arguments: str) -> tuple[subprocess.Popen[by
 
 
 class ProcessLink:
-    """A `CoreLink` to a child process: reads and writes as the event loop finds the socket ready, and never blocks."""
+    """A `CoreLink` to a child process: reads and writes when the event loop finds the socket ready; never blocks."""
 
     def __init__(
         self,
@@ -133,7 +137,7 @@ class ProcessLink:
 
     @property
     def pid(self) -> int:
-        """Number of the process."""
+        """Pid of the process."""
         return self._process.pid
 
     def send(self, message: CoreCommand) -> None:
@@ -158,13 +162,13 @@ class ProcessLink:
             await self._report
 
     def _write(self) -> None:
-        """Send what the socket takes, and be called again when it takes more."""
+        """Send what the socket accepts; the event loop calls again when it accepts more."""
         try:
             sent = self._socket.send(self._outbox)
         except BlockingIOError:
             sent = 0
         except OSError:
-            sent = len(self._outbox)  # The core is gone: the reader finds the end of the stream.
+            sent = len(self._outbox)  # The core is gone; `_read` will find the end of the stream.
         del self._outbox[:sent]
         if self._outbox:
             self._loop.add_writer(self._socket, self._write)
@@ -185,15 +189,15 @@ class ProcessLink:
             for message in self._frames.feed(data):
                 self._receive(cast(CoreMessage, message))
         except BadMessage as error:
-            self._end(f"sent what is no message ({error})")
+            self._end(f"sent an invalid message ({error})")
 
     def _end(self, what: str) -> None:
-        """The core is gone or of no use any more: see it off, then tell."""
+        """Close the link to a core that failed, and report its loss once the process has ended."""
         self._hang_up()
         if not self._closing:
-            self._report = self._loop.create_task(self._tell(what))
+            self._report = self._loop.create_task(self._report_loss(what))
 
-    async def _tell(self, what: str) -> None:
+    async def _report_loss(self, what: str) -> None:
         await in_daemon(self._wait, self._grace)
         if not self._closing:
             self._lost(f"the core {what} and {_manner(self._process.returncode)}")
@@ -206,7 +210,7 @@ class ProcessLink:
             self._socket.close()
 
     def _wait(self, grace: float) -> None:
-        """Wait for the process to end by itself, and kill it when that takes too long."""
+        """Wait for the process to end, and kill it if that takes too long."""
         try:
             self._process.wait(grace)
         except subprocess.TimeoutExpired:
@@ -216,7 +220,7 @@ class ProcessLink:
 
 
 def _manner(returncode: int | None) -> str:
-    """How a process ended, in words."""
+    """Describe how a process ended."""
     if returncode is None:
         return "did not end when it was killed: its device or file system may hang"
     if returncode >= 0:

@@ -1,4 +1,4 @@
-"""A core from its plan to its end."""
+"""Runs a core from its plan to its end."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from headrace_engine.backends.processors import Process
 
 RunnerFactory = Callable[[CorePlan], Runner]
-"""Makes the runner for a plan, without loading anything yet."""
+"""Creates the runner for a plan, without loading anything."""
 
 BACKENDS = {name: f"headrace_engine.backends.{name}" for name in ("cpu", "cuda", "torch")}
-"""Modules of the backends of this build, by name."""
+"""Modules of the backends in this build, by name."""
 
 AUTO_BACKEND = "auto"
 """Leaves the choice of the backend to the core: "torch" on CUDA devices, "cpu" elsewhere."""
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_runner(plan: CorePlan, processes: Mapping[str, Process] = MappingProxyType({})) -> Runner:
-    """The runner of the backend that the plan names. Backends are imported only when they are asked for.
+    """Create the runner of the backend that the plan names; imports that backend only.
 
     Args:
         processes: the plan's logits processors that have no file, by name.
@@ -57,13 +57,13 @@ def make_runner(plan: CorePlan, processes: Mapping[str, Process] = MappingProxyT
 
 
 def import_backend(backend: str) -> None:
-    """Import a backend before it is needed. What fails is told by `make_runner`, when there is somebody to tell."""
+    """Import a backend in advance. Failures are ignored here, since `make_runner` raises them again."""
     with suppress(Exception):
         importlib.import_module(BACKENDS[chosen_backend(None) if backend == AUTO_BACKEND else backend])
 
 
 def chosen_backend(unit: ComputeUnit | None) -> str:
-    """The backend for a kind of device; None: the best kind that is here."""
+    """Return the backend for a kind of device; None: for the best kind present."""
     if unit is None:
         return "torch" if has_cuda() else "cpu"
     return "torch" if unit is ComputeUnit.CUDA else "cpu"
@@ -72,12 +72,12 @@ def chosen_backend(unit: ComputeUnit | None) -> str:
 def run_core(
     plan: CorePlan, link: PingedLink, make: RunnerFactory = make_runner, begun: BegunVocabulary | None = None
 ) -> bool:
-    """Load, serve, and free everything. True if it ended because it was asked to, or because nobody is left to serve.
+    """Load, serve, and free everything. Return True if the core ended by Shutdown or because it was orphaned.
 
-    Any other end is told to the front half with CoreFailed.
+    Any other end is reported to the front half with CoreFailed.
 
     Args:
-        begun: a vocabulary that may be that of the plan's model.
+        begun: a vocabulary built in advance, which may fit the plan's model.
     """
     try:
         _serve(plan, link, make, begun)
@@ -88,7 +88,7 @@ def run_core(
             raise
         if not isinstance(error, HeadraceError):
             _log.exception("core_failed")
-        _tell(link, error)
+        _report(link, error)
         return False
     return True
 
@@ -104,8 +104,8 @@ def _serve(plan: CorePlan, link: PingedLink, make: RunnerFactory, begun: BegunVo
             core.serve()
 
 
-def _tell(link: PingedLink, error: BaseException) -> None:
+def _report(link: PingedLink, error: BaseException) -> None:
     try:
         link.send(failure(error))
     except LinkClosed:
-        _log.info("core_orphaned: nobody is left to be told of the failure")
+        _log.info("core_orphaned: the front half is gone; the failure was not reported")

@@ -1,4 +1,4 @@
-"""The core in a thread of this process, behind the same interface."""
+"""Runs a core in a thread of this process, behind the same interface as a core process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace_engine.process.run import RunnerFactory, make_runner, run_core
 _Argument = TypeVar("_Argument")
 
 _JOIN_LIMIT = 60.0
-"""Seconds that a step may take to end when its core is closed; then its thread is left behind."""
+"""Seconds that a step may take to end when its core is closed; after that, its thread is abandoned."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,12 +31,12 @@ def launch_thread(
     *,
     make: RunnerFactory = make_runner,
 ) -> ThreadLink:
-    """Start a core in a thread; a `CoreLauncher`. A thread cannot be killed: close waits a while for its step."""
+    """Start a core in a thread; a `CoreLauncher`. A thread cannot be killed, so `close` waits for its step to end."""
     return ThreadLink(partial(run_core, plan, make=make), receive, lost)
 
 
 class ThreadLink:
-    """A `CoreLink` to a thread that was just started."""
+    """A `CoreLink` to a core in a thread, which it starts."""
 
     def __init__(
         self, run: Callable[[QueueLink], bool], receive: Callable[[CoreMessage], None], lost: Callable[[str], None]
@@ -67,12 +67,12 @@ class ThreadLink:
     def _run(self, run: Callable[[QueueLink], bool]) -> None:
         try:
             how = "ended" if run(self._link) else "failed"
-        except BaseException as error:  # Code of others may exit: that ends this thread alone, and is told.
+        except BaseException as error:  # User code may call exit: that must end this thread alone, and be reported.
             how = f"failed: {in_words(error)}"
         try:
             self._link.call(self._end, f"the core {how}")
         except LinkClosed:
-            return  # The event loop is gone, and with it everyone who could be told.
+            return  # The event loop is gone: there is nothing to report to.
 
     def _end(self, reason: str) -> None:
         if not self._closing:
@@ -80,7 +80,7 @@ class ThreadLink:
 
 
 class QueueLink:
-    """The core's `Link` where the front half is an event loop in this process."""
+    """The core's `Link` to a front half on an event loop of this process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receive: Callable[[CoreMessage], None]) -> None:
         self._loop = loop
@@ -90,7 +90,7 @@ class QueueLink:
         self._is_cut = False
 
     def put(self, message: CoreCommand) -> None:
-        """Let the core receive a command."""
+        """Queue a command for the core."""
         with self._news:
             self._commands.append(message)
             self._news.notify()
@@ -120,9 +120,9 @@ class QueueLink:
         self.call(self._receive_all, messages)
 
     def cut(self) -> None:
-        """Let the core find that nobody is there, at its next look."""
+        """Make the link appear closed to the core, from its next call on."""
         self._is_cut = True
-        self.put(Shutdown())  # It may be waiting for a command.
+        self.put(Shutdown())  # Wake the core if it is waiting for a command.
 
     def call(self, function: Callable[[_Argument], None], argument: _Argument) -> None:
         """Call a function on the event loop's thread.

@@ -1,4 +1,4 @@
-"""A model's vocabulary for guides, made before anybody is there whom that could hold up."""
+"""Builds a model's vocabulary for guides in advance, before there are requests that it could delay."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headrace_engine.models.tokenizer import load_tokenizer
 
 
 class BegunVocabulary:
-    """Makes it in a thread from now on.
+    """A vocabulary being built in a thread.
 
-    That takes half a second, of which the parser's library keeps Python's lock for 0.15 s, for 50,000 ids. Made for the
-    first request that is guided, it would have all others wait as long.
+    Building takes half a second for 50,000 ids, of which the parser's library holds Python's lock for 0.15 s. Done at
+    the first guided request, it would delay all others that long.
 
     Args:
-        opened: gives the model's files.
+        opened: returns the model's files.
     """
 
     def __init__(self, opened: Callable[[], ModelFiles]) -> None:
@@ -33,26 +33,26 @@ class BegunVocabulary:
 
     @classmethod
     def at(cls, path: str) -> BegunVocabulary:
-        """That of the model that a path leads to, without further choices."""
+        """Start building the vocabulary of the model at a path, opened with default options."""
         return cls(partial(open_model, path))
 
     @classmethod
     def of(cls, plan: CorePlan) -> BegunVocabulary:
-        """That of a plan's model."""
+        """Start building the vocabulary of a plan's model."""
         return cls(partial(open_model, plan.path, format=plan.format, file_prefix=plan.file_prefix))
 
     def fits(self, plan: CorePlan) -> bool:
-        """Whether one that a path led to is that of a plan's model. Waits until its files are open."""
-        with suppress(Exception):  # It cannot be read: whoever loads it says so.
+        """Return True if this is the vocabulary of a plan's model. Waits until its files are open."""
+        with suppress(Exception):  # It cannot be read: loading the model will report that.
             files = self._files.result()
             return (str(files.path), files.format, "") == (plan.path, plan.format, plan.file_prefix)
         return False
 
     def maker(self) -> GuideMaker:
-        """What compiles grammars for the model. Waits until it is made.
+        """Return the compiler of grammars for the model. Waits until it is built.
 
         Raises:
-            HeadraceError: the model's files are not in order.
+            HeadraceError: the model's files are not valid.
         """
         return self._maker.result()
 
@@ -64,8 +64,8 @@ class BegunVocabulary:
 
             bundle = load_tokenizer(files)
             self._maker.set_result(Vocabulary(bundle, bundle.vocab_size))
-        except BaseException as error:  # Who asks is told, whatever it is.
-            told = error if isinstance(error, Exception) else RuntimeError(in_words(error))
+        except BaseException as error:  # Anything must reach the callers that wait.
+            reported = error if isinstance(error, Exception) else RuntimeError(in_words(error))
             if not self._files.done():
-                self._files.set_exception(told)
-            self._maker.set_exception(told)
+                self._files.set_exception(reported)
+            self._maker.set_exception(reported)

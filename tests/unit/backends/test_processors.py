@@ -251,7 +251,7 @@ def test_where_nothing_is_left_no_token_is_sampled(runner):
     [
         ("fail", "LookupError: no such word"),
         ("leave", "SystemExit: enough"),
-        ("fail_in_no_words", "Wordless: it cannot be said how"),
+        ("fail_in_no_words", "Wordless: its text cannot be formatted"),
         ("fail_in_half_a_pair", "ValueError: bad \\udcff name"),
         ("leave_nan", "left nan as the logit of id 11"),
         ("leave_infinity", "left inf as the logit of id 12"),
@@ -363,7 +363,7 @@ def test_a_function_that_nobody_gave_is_told_of(make, tiny_llama):
 def test_f1_a_fifo_in_the_place_of_a_file_is_not_waited_for(make, tiny_llama, tmp_path):
     os.mkfifo(tmp_path / "mine.py")
     file = ProcessorFile("mine", str(tmp_path / "mine.py"))
-    with pytest.raises(BadProcessor, match="it is no regular file, but a FIFO"):
+    with pytest.raises(BadProcessor, match="not a regular file but a FIFO"):
         make(plan(tiny_llama, logits_processors=(file,))).load(silent)
 
 

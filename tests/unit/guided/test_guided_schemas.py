@@ -112,7 +112,7 @@ class TestWords:
             ({"type": "object", "dependentRequired": {"a": ["b"]}}, "dependentRequired: write the cases"),
             ({"type": "object", "propertyNames": {"pattern": "^a$"}}, "propertyNames: use patternProperties"),
             ({"type": "array", "contains": {"const": 1}}, "contains: say what every item is"),
-            ({"$ref": "https://example.com/a.json"}, "put what it means into $defs"),
+            ({"$ref": "https://example.com/a.json"}, "move its target into $defs"),
             ({"x-guidance": {"lenient": True}}, "x-guidance (at #), which has no effect here: leave it out"),
             ({"properties": {"a": {"x-guidance": {}}}}, "x-guidance (at #/properties/a)"),
             ({"type": "string", "pattern": "(?=a)b"}, "look-around"),

@@ -66,14 +66,14 @@ class TestOtherThanFiles:
         if name.endswith("index.json"):
             (path / WEIGHTS).unlink()
         spoil(path / name)
-        assert refusal(path) == f"{name}: cannot be read: it is no regular file, but {kind}"
+        assert refusal(path) == f"{name}: cannot be read: not a regular file but {kind}"
 
     @pytest.mark.parametrize("name", ["tokenizer.json", "special_tokens_map.json"])
     def test_f1_files_of_the_tokenizer_are_looked_at_too(self, copy: Copy, llama: Path, name: str) -> None:
         path = copy(llama)
         (path / name).unlink(missing_ok=True)
         os.mkfifo(path / name)
-        with pytest.raises(BadModel, match=f"^{name}: cannot be read: it is no regular file"):
+        with pytest.raises(BadModel, match=f"^{name}: cannot be read: not a regular file"):
             load_tokenizer(open_model(str(path)))
 
     @pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "added_tokens.json", "tokenizer.model"])
@@ -82,21 +82,21 @@ class TestOtherThanFiles:
         (path / "tokenizer.json").rename(path / "vocab.json")
         (path / name).unlink(missing_ok=True)
         os.mkfifo(path / name)
-        with pytest.raises(BadModel, match=f"^{name}: cannot be read: it is no regular file"):
+        with pytest.raises(BadModel, match=f"^{name}: cannot be read: not a regular file"):
             load_tokenizer(open_model(str(path)))
 
     def test_f1_a_path_that_is_a_fifo_is_refused(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "f")
-        assert refusal(tmp_path / "f") == "f: cannot be read: it is no regular file, but a FIFO"
+        assert refusal(tmp_path / "f") == "f: cannot be read: not a regular file but a FIFO"
         os.mkfifo(tmp_path / "x.gguf")
-        assert refusal(tmp_path) == "x.gguf: cannot be read: it is no regular file, but a FIFO"
+        assert refusal(tmp_path) == "x.gguf: cannot be read: not a regular file but a FIFO"
 
     def test_f1_a_shard_that_is_a_fifo_is_refused(self, copy: Copy, sharded: Path) -> None:
         path = copy(sharded)
         shard = sorted(path.glob("*.safetensors"))[1]
         shard.unlink()
         os.mkfifo(shard)
-        assert refusal(path) == f"{shard.name}: cannot be read: it is no regular file, but a FIFO"
+        assert refusal(path) == f"{shard.name}: cannot be read: not a regular file but a FIFO"
 
     def test_f1_a_link_to_nowhere_is_not_taken_for_absent(self, copy: Copy, llama: Path) -> None:
         """A cache that lost a file would otherwise serve the model with other defaults than its own."""

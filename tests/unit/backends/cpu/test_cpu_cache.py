@@ -182,7 +182,7 @@ def test_f1_a_fifo_in_the_place_of_the_file_is_not_waited_for(gguf, folder, pack
     os.mkfifo(entry)
     with caplog.at_level(logging.INFO):
         assert_same(contents(gguf), first)
-    assert "it is no regular file, but a FIFO" in caplog.text
+    assert "not a regular file but a FIFO" in caplog.text
 
 
 def test_what_a_killed_process_left_half_written_is_overwritten(gguf, folder, packed):

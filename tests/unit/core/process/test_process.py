@@ -169,7 +169,7 @@ async def test_a_core_that_sends_nonsense_is_lost(front: Front) -> None:
     """It does not end by itself, so it is killed."""
     front.launch(in_process("chatter", grace=0.1))
     await front.until(lambda: front.lost)
-    assert front.lost == ["the core sent what is no message (no message has the tag 6e) and was killed by SIGKILL"]
+    assert front.lost == ["the core sent an invalid message (unknown message type 0x6e) and was killed by SIGKILL"]
 
 
 async def test_a_core_that_hangs_is_killed_when_it_is_closed(front: Front) -> None:

@@ -34,7 +34,7 @@ def test_commands_that_come_with_the_plan_are_kept(pair: tuple[socket.socket, So
 def test_a_first_message_that_is_no_plan_is_refused(pair: tuple[socket.socket, SocketLink]) -> None:
     front, link = pair
     front.sendall(frame(Ping(1)))
-    with pytest.raises(ValueError, match="is its plan, not Ping"):
+    with pytest.raises(ValueError, match="must be its plan, not Ping"):
         link.receive_plan()
 
 

@@ -82,7 +82,7 @@ def test_without_a_driver_there_is_no_cuda_device_to_compute_on(backend: str, no
 def test_eight_bit_activations_need_integer_weights_on_the_cpu(no_driver: None) -> None:
     config = replace(PLAIN, activation_quant=ActivationQuant.INT8)
     for backend in ("auto", "cpu"):
-        with pytest.raises(InvalidArgument, match="= INT8 takes weights of integers"):
+        with pytest.raises(InvalidArgument, match="= INT8 needs quantized weights"):
             check_storage(config, files("BF16", "F32"), backend)
     check_storage(config, files("F32", "Q4_1"), "cpu")
     check_storage(config, files("BF16"), "cuda")

@@ -151,7 +151,7 @@ def test_a_lock_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_file_that_is_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
-    assert f"{tmp_path / FILE} cannot be read (it is no regular file, but a directory)" in refusal(tmp_path)
+    assert f"{tmp_path / FILE} cannot be read (not a regular file but a directory)" in refusal(tmp_path)
 
 
 def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_save_that_is_cut_leaves_the_state_before(tmp_path: Path, monkeypatch:
 def test_f1_a_fifo_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     if name == FILE:
-        assert "it is no regular file, but a FIFO" in refusal(tmp_path)
+        assert "not a regular file but a FIFO" in refusal(tmp_path)
     else:
         StateStore(tmp_path).open()
 
@@ -209,5 +209,5 @@ def test_f1_a_fifo_in_the_place_of_the_draft_is_an_error(tmp_path: Path) -> None
     store = StateStore(tmp_path)
     store.open()
     os.mkfifo(tmp_path / "models.new")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         store.save([])
