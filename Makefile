@@ -136,7 +136,12 @@ gpu-bench gpu-check: $(ABI)
 PROTOS := $(wildcard proto/headrace/v1/*.proto)
 NATIVE := $(shell find csrc -name '*.py' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)
 
-$(VENV)/.installed: $(VENV)/bin/pip constraints.txt $(PACKAGES) $(PROTOS) $(NATIVE)
+# The installed engine is found through a table of its modules, which is made anew where one is added or moved.
+MODULES := $(VENV)/.modules-$(firstword $(shell find engine_service/headrace_engine -name '*.py' ! -path $(ABI) | LC_ALL=C sort | cksum))
+$(MODULES): $(VENV)/bin/pip
+	@rm -f $(VENV)/.modules-* && touch $@
+
+$(VENV)/.installed: $(VENV)/bin/pip constraints.txt $(PACKAGES) $(PROTOS) $(NATIVE) $(MODULES)
 	@$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL='$(TORCH_INDEX)') $(STEP) "installing torch (a CPU build has 200 MB, a CUDA build gigabytes)" $(PIP) torch
 	@$(STEP) "installing client, gateway and engine" \
 	    $(PIP) -e ./proto -e './client[cli]' -e ./gateway -e ./engine_service -C cmake.define.CORE_CUDA=$(CORE_CUDA)

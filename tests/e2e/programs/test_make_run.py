@@ -146,7 +146,8 @@ def _fresh_tree(tree: Path) -> Path:
         if name in ("Makefile", "constraints.txt") or name.startswith(needed):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, tree / name)
-    (tree / "csrc").mkdir()
+    for folder in ("csrc", "engine_service/headrace_engine"):
+        (tree / folder).mkdir()
     return tree
 
 
