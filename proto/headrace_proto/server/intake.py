@@ -87,15 +87,15 @@ class Intake:
 
     def _wake(self) -> None:
         """Wake waiting reads within the limits: one of each host, then the next of each."""
-        woken = True
-        while woken:
+        changed = True
+        while changed:
             hosts = list(islice(self._waiting, self._most + 1))  # Of so many one has nothing, and so a share left.
-            woken = sum(map(self._wake_one, hosts)) > 0
+            changed = sum(map(self._wake_one, hosts)) > 0
 
     def _wake_one(self, host: str) -> bool:
-        """Wake one read of a host, of the connection whose turn it is. Return True if one was within the limits."""
+        """Wake one read of a host, of the connection whose turn it is. Return True if one was, or if some had left."""
         connections = self._waiting[host]
-        woken = False
+        woken = left = False
         for peer in list(islice(connections, self._most + 1)):
             turns = connections[peer]
             _drop_left(turns)
@@ -106,12 +106,13 @@ class Intake:
                 woken = True
             if not turns:
                 del connections[peer]
+                left = True
             if woken:
                 self._waiting.move_to_end(host)
                 break
         if not connections:
             del self._waiting[host]
-        return woken
+        return woken or left
 
 
 def _drop_left(turns: _Turns) -> None:

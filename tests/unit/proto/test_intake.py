@@ -136,6 +136,26 @@ async def test_f15_who_leaves_as_its_turn_comes_passes_it_on() -> None:
     assert intake.shares.taken == 0
 
 
+@pytest.mark.parametrize("crowd", ["ipv4:192.0.{0}.{1}:1", "ipv4:192.0.2.9:{0}{1:03}"])
+async def test_f15_any_number_that_left_hold_up_nobody(crowd: str) -> None:
+    """Of many hosts, or of many connections of one, all but the last leave while they wait."""
+    intake = Intake(1)
+    (first, reading) = begun(intake, "first", 1)[0]
+    await asked([])
+    left = [begun(intake, crowd.format(each // 200, each % 200), 1)[0][1] for each in range(300)]
+    (third, last) = begun(intake, crowd.format(9, 9), 1)[0]
+    await asked([])
+    for each in left:
+        each.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    first.come.set()
+    assert await reading == b"m"
+    assert await asked([(third, last)]) == 1
+    third.come.set()
+    assert await last == b"m"
+    assert (intake.shares.taken, len(intake._waiting)) == (0, 0)
+
+
 async def test_f15_a_message_that_does_not_come_gives_its_place_back() -> None:
     intake = Intake(1, seconds=0.01)
     with pytest.raises(NoMessage, match="no whole message came within"):
