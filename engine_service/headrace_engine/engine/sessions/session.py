@@ -92,14 +92,12 @@ class EngineSession:
         """
         check_attach(attachment, path, self._numbers, len(self._channels))
         window = DEFAULT_WINDOW if window is None else window
-        channel: Channel
         try:
             request = self._find(attachment.handle, owner)
             self._check_share()
-            channel = Reader(attachment, request, from_position, window, self._mark, self._timers)
+            self._add(Reader(attachment, request, from_position, window, self._mark, self._timers))
         except HeadraceError as error:
-            channel = Refused(attachment, error)
-        self._add(channel)
+            self._add(Refused(attachment, error))
 
     def detach(self, number: int) -> None:
         """Stop reading a channel. An unknown one is ignored: it may have just ended."""
@@ -107,7 +105,7 @@ class EngineSession:
         if channel is not None:
             channel.close()
             self._news.pop(channel, None)
-            self._shares.give_back(self)
+            self._shares.give_back(self, channel.share)
 
     def ack(self, number: int, position: int, window: int | None, path: str) -> None:
         """Acknowledge a channel up to a position. An unknown one is ignored: it may have just ended.
@@ -156,7 +154,7 @@ class EngineSession:
     def close(self) -> None:
         """Detach all channels and cancel all timers."""
         self.leave()
-        self._shares.give_back(self, len(self._channels))
+        self._shares.give_back(self, sum(channel.share for channel in self._channels.values()))
         self._channels.clear()
         self._news.clear()
         for timer in (self._silence_timer, self._load_timer, self._leave_timer):
@@ -180,6 +178,9 @@ class EngineSession:
             update = self._collect()
             if update.size:
                 return update
+            if self._news:
+                await asyncio.sleep(0)  # None of those channels had news; others may.
+                continue
             if self._left and self._ending:
                 raise Unavailable("the engine is shutting down", retry_after=1.0)
             if self._left:
@@ -193,7 +194,7 @@ class EngineSession:
 
     def _add(self, channel: Channel) -> None:
         self._channels[channel.attachment.channel] = channel
-        self._shares.take(self)
+        self._shares.take(self, channel.share)
         self._mark(channel)
 
     def _mark(self, channel: Channel) -> None:

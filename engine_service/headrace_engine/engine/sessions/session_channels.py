@@ -40,6 +40,10 @@ class Channel(Protocol):
         """The channel's number, and the sequence it was attached to."""
 
     @property
+    def share(self) -> int:
+        """Sequences that it reads, of those that all sessions share."""
+
+    @property
     def done(self) -> bool:
         """True if everything was sent and nothing new can come."""
 
@@ -57,6 +61,7 @@ class Refused:
     """A channel that could not be attached. It reports that once."""
 
     done = False
+    share = 0
 
     def __init__(self, attachment: Attachment, error: HeadraceError) -> None:
         self.attachment = attachment

@@ -45,6 +45,8 @@ class Reader:
         ResourceExhausted: the sequence has MAX_FOLLOWERS already.
     """
 
+    share = 1
+
     def __init__(
         self,
         attachment: Attachment,

@@ -266,6 +266,25 @@ class TestManyChannels:
         assert sorted(chain.from_iterable(told)) == list(range(1, 2 * CHANNELS_AT_ONCE + 2))
         assert await rig.poll() is None
 
+    async def test_many_without_news_hold_up_none_that_has_some(self, rig: SessionRig) -> None:
+        """Acks mark their channels; one behind as many as are looked at together has tokens."""
+        rig.story("quiet")
+        rig.story().say("a")
+        for number in range(1, CHANNELS_AT_ONCE + 1):
+            rig.attach(number, "quiet")
+        last = CHANNELS_AT_ONCE + 1
+        rig.attach(last, window=0)
+        while rig.session._news:
+            await rig.update()
+        for number in range(1, last):
+            rig.ack(0, channel=number)
+        rig.ack(0, 10, channel=last)
+        rig.session.leave()
+        update = await rig.session.next()
+        assert update is not None
+        assert update.rows.channels == [last]
+        assert await rig.session.next() is None
+
     async def test_a_token_looks_at_no_channel_whose_window_is_shut(self, rig: SessionRig) -> None:
         """Its alarm tells how long the text is; what opens or ends it is told at once."""
         story = rig.story()

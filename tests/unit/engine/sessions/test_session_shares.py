@@ -32,12 +32,26 @@ async def test_f13_a_share_is_given_back_with_each_channel(rig: SessionRig) -> N
     rig.attach(1)
     rig.attach(2, "unknown")
     rig.attach(3)
-    assert rig.shares.taken == 3
+    assert rig.shares.taken == 2
     await rig.update()
     assert rig.shares.taken == 2
     rig.session.detach(1)
     rig.session.detach(1)
     assert rig.shares.taken == 1
+    rig.session.close()
+    assert (rig.shares.taken, rig.shares.parties) == (0, 0)
+
+
+async def test_f13_attaches_that_fail_take_no_share(rig: SessionRig) -> None:
+    """However many wait for a client that fetches nothing, others may read."""
+    rig.shares.limit = 8
+    rig.story()
+    for number in range(1, 20):
+        rig.attach(number, "unknown")
+    assert rig.shares.taken == 0
+    rig.attach(20)
+    rig.session.lose(20, ResourceExhausted("too large"))
+    assert rig.shares.taken == 0
     rig.session.close()
     assert (rig.shares.taken, rig.shares.parties) == (0, 0)
 
