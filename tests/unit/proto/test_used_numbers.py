@@ -32,6 +32,17 @@ def test_others_take_a_bit_each() -> None:
     assert len(numbers._pages) == 1
 
 
+def test_pages_with_gaps_are_bounded() -> None:
+    """Numbers far apart take no more memory than so many pages; the lowest gaps are given up for it."""
+    numbers = UsedNumbers()
+    assert all(numbers.use(number) for number in range(5, 2**32, 2**20))
+    assert len(numbers._pages) <= 256
+    newest = range(5, 2**32, 2**20)[-256:]
+    assert not any(numbers.use(number) for number in (1, 5, 6, *newest))
+    assert all(numbers.use(number + 1) for number in newest[1:])
+    assert not numbers.use(newest[0] - 2**20 + 1)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_any_order_is_as_a_set_has_it(seed: int) -> None:
     source, numbers, used = random.Random(seed), UsedNumbers(), {0}
