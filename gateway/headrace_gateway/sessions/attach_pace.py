@@ -10,7 +10,10 @@ RATE = 4_096
 
 
 class AttachPace:
-    """Limits a connection to BURST attaches at once and RATE per second, as all share one stream to each engine."""
+    """Limits a connection to BURST attaches at once and RATE per second, as all share one stream to each engine.
+
+    A connection keeps its pace from one session to the next, until BURST is allowed at once again.
+    """
 
     def __init__(self) -> None:
         self._paid = float("-inf")
@@ -19,3 +22,7 @@ class AttachPace:
         """Count attaches. Return the seconds for which the connection must not be read."""
         self._paid = max(self._paid, now - BURST / RATE) + count / RATE
         return max(0.0, self._paid - now)
+
+    def rest(self, now: float) -> float:
+        """Return the seconds until BURST attaches are allowed at once again."""
+        return max(0.0, self._paid + BURST / RATE - now)

@@ -74,6 +74,8 @@ class Sessions:
             await session.run(requests, context, self._opened)
         finally:
             self.live.remove(session)
+            loop = asyncio.get_running_loop()
+            loop.call_later(pace.rest(loop.time()), _forget, pace)
 
     async def close(self) -> None:
         """Close the streams to the engines."""
@@ -227,6 +229,10 @@ async def _cancel(*tasks: asyncio.Task[None]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _forget(pace: AttachPace) -> None:
+    """Holds a pace until the timer that calls this is due; connections are looked up by weak references."""
 
 
 def _duration(seconds: float) -> Duration:

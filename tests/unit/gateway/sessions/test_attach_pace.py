@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+from unittest.mock import Mock
+
 import pytest
+from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.sessions.attach_pace import BURST, RATE, AttachPace
+from headrace_gateway.sessions.sessions import ClientSession, Sessions
 from headrace_proto.v1 import session_pb2 as wire
 from unit.gateway.conftest import QUICK
 from unit.gateway.sessions.session_plumbing import Plumbing
@@ -57,3 +62,28 @@ def test_a_session_that_ends_detaches_some_at_a_time() -> None:
         client.attach(handle)
     left = [upstream.readers for _ in client.channels.close_in_portions()]
     assert left == [86, 22, 0]
+
+
+def test_a_pace_rests_until_it_has_a_burst_again() -> None:
+    pace = AttachPace()
+    assert pace.rest(100.0) == 0.0
+    pace.delay(BURST // 2, 100.0)
+    assert pace.rest(100.0) == pytest.approx(BURST / 2 / RATE)
+    assert pace.rest(100.0 + BURST / RATE) == 0.0
+
+
+async def test_one_session_after_another_has_no_new_burst(monkeypatch) -> None:
+    """A connection that ends its session and opens another goes on with what it has left."""
+    waits: list[float] = []
+
+    async def run(session: ClientSession, *_: object) -> None:
+        waits.append(session._pace.delay(BURST, 100.0))
+
+    monkeypatch.setattr(ClientSession, "run", run)
+    monkeypatch.setattr(AttachPace, "rest", lambda pace, now: 3600.0)
+    sessions = Sessions("g1", "i1", Mock(), LiveCalls(), QUICK)
+    for peer in ("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:1", "ipv4:192.0.2.1:2"):
+        await sessions.serve(Mock(), Mock(peer=lambda peer=peer: peer))
+        gc.collect()
+    assert [wait > 0 for wait in waits] == [False, True, False]
+    assert len(sessions._paces) == 2
