@@ -89,8 +89,11 @@ class LiveCalls:
         """Return a context that counts a call of `method` against the share of its host and connection.
 
         Raises:
-            CallError: QUEUE_FULL, its host or connection has used up its share.
+            CallError: QUEUE_FULL, its host or connection has used up its share; DRAINING, it is a watch, and the
+                gateway is draining.
         """
+        if _name(method) in _ENDLESS:
+            self.refuse_if_draining()
         ours, what = (self._sessions, "sessions") if _name(method) == "Session" else (self._calls, "calls")
         if not ours.has_room(peer):
             raise status.full_calls(ours.refusal(peer, f"{what} in progress"))

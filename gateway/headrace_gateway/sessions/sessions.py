@@ -232,7 +232,7 @@ async def _cancel(*tasks: asyncio.Task[None]) -> None:
 
 
 def _forget(pace: AttachPace) -> None:
-    """Holds a pace until the timer that calls this is due; connections are looked up by weak references."""
+    """Release a pace. The timer that calls this owns it until then: sessions find paces by weak references."""
 
 
 def _duration(seconds: float) -> Duration:

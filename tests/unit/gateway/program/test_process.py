@@ -105,6 +105,8 @@ class TestDrain:
             gateway.requests.StartRequest(start),
             gateway.requests.Generate(wire.GenerateRequest(model_name="smol")),
             gateway.models.InstallModel(model_service_pb2.InstallModelRequest()),
+            self.read_on(gateway.models.WatchModel(model_service_pb2.WatchModelRequest())),
+            self.read_on(gateway.facts.WatchEngineStat(engine_service_pb2.WatchEngineStatRequest())),
         ):
             failure = await failing(call)
             assert failure.told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
