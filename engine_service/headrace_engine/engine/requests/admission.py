@@ -51,12 +51,12 @@ class _Reserved:
 
     Attributes:
         ahead: sequences that are served before its own.
-        prompt: the log of its prompt; None: it does not ask for one.
+        tops: most likely ids that come with each token of the log of its prompt; None: it does not ask for one.
     """
 
     ahead: int
     plan: SequencePlan
-    prompt: PromptLog | None
+    tops: int | None
     bytes: Reservations
 
 
@@ -144,21 +144,23 @@ class Admission:
             model.effective.config.max_result_bytes or 0,
             partial(time_to_budget, model, self._registry.of_owner(start.request.owner, model.name), self._clock()),
         )
-        log = None if tops is None else PromptLog(resolved.prompt.ids, tops, reserved.prompt)
-        return _Reserved(ahead, plan, log, reserved)
+        return _Reserved(ahead, plan, tops, reserved)
 
     def _enqueue(self, start: Start, resolved: Resolved, reserved: _Reserved) -> AcceptedRequest:
         """Register the request, and let the core compute its sequences."""
         model, generation, owner = start.model, resolved.generation, start.request.owner
         try:
-            sequences = new_sequences(model, reserved.plan, reserved.prompt, reserved.bytes)
+            accepted = self._accepted(start.request, resolved, reserved.ahead)
+            common = message(resolved.prompt.ids, generation, resolved.rules, resolved.guided)
+            prompt = None
+            if reserved.tops is not None:
+                prompt = PromptLog(resolved.prompt.ids, reserved.tops, reserved.bytes.prompt)
+            sequences = new_sequences(model, reserved.plan, prompt, reserved.bytes)
         except BaseException:
             reserved.bytes.give_back()
             raise
-        accepted = self._accepted(start.request, resolved, reserved.ahead)
         serial, leases = self._registry.new_serial(), self._registry.leases
         self._registry.add(Request(owner, serial, model, accepted, sequences.shown, leases, sequences.best_of))
-        common = message(resolved.prompt.ids, generation, resolved.rules, resolved.guided)
         begin(model, sequences, generation, replace(common, owner=start.request.party))
         return accepted
 

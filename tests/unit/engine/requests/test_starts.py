@@ -7,9 +7,11 @@ import shutil
 import struct
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from headrace_engine.commands import AddSequence
+from headrace_engine.engine.requests import admission
 from headrace_engine.engine.work.pools import INLINE_SIZE
 from headrace_engine.errors import (
     InvalidArgument,
@@ -31,6 +33,19 @@ async def refused(rig: Rig, *args: Any, **fields: Any) -> InvalidArgument:
     assert rig.core.added == []
     assert rig.engine.list_requests("")[0] == []
     return caught.value
+
+
+@pytest.mark.parametrize("what", ["PromptLog", "new_sequences", "message", "_hash"])
+async def test_a_start_that_fails_keeps_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Whatever fails once its bytes are reserved, they are free again and there is no request."""
+    await rig.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(admission, what, Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            await rig.start((5, 6, 7), config={"prompt_logprobs": 1, "n": 2})
+    assert rig.engine._registry.budget.taken(("", NAME)) == 0
+    assert rig.engine.list_requests("")[0] == []
+    await rig.start((5, 6, 7), config={"prompt_logprobs": 1})
 
 
 class TestAccepted:
