@@ -184,7 +184,7 @@ def test_no_more_rows_than_allowed_have_logits_at_once(models, opened, monkeypat
 
         return original(steps, drawn, counting, at_once, vectors)
 
-    for module in ("cpu.runner", "torch.telling"):
+    for module in ("cpu.runner", "torch.sampling.extra_outputs"):
         monkeypatch.setattr(f"headrace_engine.backends.{module}.tell", counted)
     opened(models["llama"]).run([whole(random_ids(100, seed=7))])
     assert sum(seen) == 99
