@@ -12,12 +12,12 @@ from headrace_engine.backend_choices import WEIGHT_GROUPS
 from headrace_engine.backends.cpu.weights.quantize import quantized_matrix
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.weights.fused import sharing_input
-from headrace_engine.backends.cuda.weights.quantized import CodedWeight
+from headrace_engine.backends.cuda.weights.quantized import QuantizedWeight
 from headrace_engine.config import WeightQuant
 from headrace_engine.models.layout import expected_shapes
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
-from headrace_engine.native.coded import CodedMatrix
+from headrace_engine.native.quantized import QuantizedMatrix
 
 _TABLES = ("embed", "head")
 _ROWS_AT_ONCE = 1024
@@ -35,7 +35,7 @@ def coded_bytes(shapes: Mapping[str, tuple[int, ...]], weights: WeightQuant) -> 
     )
 
 
-def coded_weights(spec: DecoderSpec, device: Device, weights: WeightQuant) -> dict[str, CodedWeight]:
+def coded_weights(spec: DecoderSpec, device: Device, weights: WeightQuant) -> dict[str, QuantizedWeight]:
     """All matrices of a decoder by name, those that share their input in one.
 
     Layers have the same values, each in memory of its own: only the first is packed.
@@ -44,7 +44,7 @@ def coded_weights(spec: DecoderSpec, device: Device, weights: WeightQuant) -> di
     together = list(sharing_input(spec))
     shared = {name for names in together for name in names}
     packed: dict[Matrix, _Packed] = {}
-    found: dict[str, CodedWeight] = {}
+    found: dict[str, QuantizedWeight] = {}
     for names in [*together, *([name] for name in shapes if name not in shared)]:
         sizes = [shapes[name][0] for name in names]
         matrix = _matrix(names[0], sum(sizes), shapes[names[0]][1], weights)
@@ -57,11 +57,11 @@ def coded_weights(spec: DecoderSpec, device: Device, weights: WeightQuant) -> di
 
 @dataclass(frozen=True)
 class _Packed:
-    coded: CodedMatrix
+    coded: QuantizedMatrix
     data: torch.Tensor
 
-    def weight(self, sizes: Sequence[int]) -> CodedWeight:
-        return CodedWeight(self.coded, self.data.clone(), sizes)
+    def weight(self, sizes: Sequence[int]) -> QuantizedWeight:
+        return QuantizedWeight(self.coded, self.data.clone(), sizes)
 
 
 def _matrix(name: str, outputs: int, inputs: int, weights: WeightQuant) -> Matrix:
@@ -71,7 +71,7 @@ def _matrix(name: str, outputs: int, inputs: int, weights: WeightQuant) -> Matri
 
 
 def _pack(device: Device, matrix: Matrix) -> _Packed:
-    coded = CodedMatrix(device.native, matrix, Dtype.BFLOAT16)
+    coded = QuantizedMatrix(device.native, matrix, Dtype.BFLOAT16)
     host = torch.empty(coded.nbytes, dtype=torch.uint8)
 
     def pack(first: int) -> None:

@@ -15,17 +15,17 @@ from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.flash import FlashPrefill
 from headrace_engine.backends.cuda.ops import CudaOps
-from headrace_engine.backends.cuda.sampling import Drawing
+from headrace_engine.backends.cuda.sampling import DeviceSampler
 from headrace_engine.backends.cuda.weights.activations import FP8_CAPABILITY
-from headrace_engine.backends.cuda.weights.quantized import CodedProducts, CodedWeight
-from headrace_engine.backends.cuda.weights.row_products import CodeProducts, RowCodedWeight
+from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, QuantizedWeight
+from headrace_engine.backends.cuda.weights.row_products import CodeProducts, RowQuantizedWeight
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Dtype, Format, Kv, Matrix, MatrixRows
 from headrace_engine.native.abi import QuantizeRows, RowCodes
-from headrace_engine.native.coded import CodedMatrix
+from headrace_engine.native.quantized import QuantizedMatrix
 from headrace_engine.sampling_params import SamplingParams
 
 from bench.gpu.costs import CODES, FLASH_OP, GROUP, Scale
@@ -119,8 +119,8 @@ class Ops:
             if name == "fp8" and self._device.capability < FP8_CAPABILITY:
                 continue
             products = CodeProducts(self._device, RowCodes[name.upper()])
-            rows, of_weight = products.coded(x), products.coded(weight)
-            coded = RowCodedWeight(of_weight.codes, of_weight.scales, [len(of_weight)])
+            rows, of_weight = products.quantize(x), products.quantize(weight)
+            coded = RowQuantizedWeight(of_weight.codes, of_weight.scales, [len(of_weight)])
             works[f"linear {name} rows (torch)"] = partial(products.linear, rows, coded, None)
         return works
 
@@ -146,11 +146,11 @@ class Ops:
             matrix = Matrix(2 * spec.intermediate_size, spec.hidden_size, form, GROUP, Dtype.FLOAT16, zero=zero)
             codes = rng.integers(0, 2 * zero, (matrix.outputs, matrix.inputs), dtype=np.uint8)
             scales = np.full((matrix.outputs, matrix.groups), 1 / 128, dtype=np.float32)
-            packed = CodedMatrix(self._device.native, matrix, Dtype.BFLOAT16)
+            packed = QuantizedMatrix(self._device.native, matrix, Dtype.BFLOAT16)
             host = torch.empty(packed.nbytes, dtype=torch.uint8)
             packed.pack(host.data_ptr(), MatrixRows(codes, scales, None), 0)
-            weight = CodedWeight(packed, host.to(self._device.torch), [matrix.outputs])
-            works[f"coded_linear {name}"] = partial(CodedProducts(self._device, []).linear, x, weight, None)
+            weight = QuantizedWeight(packed, host.to(self._device.torch), [matrix.outputs])
+            works[f"coded_linear {name}"] = partial(QuantizedProducts(self._device, []).linear, x, weight, None)
         return works
 
     def _sampling(self) -> Works:
@@ -158,10 +158,10 @@ class Ops:
         logits = self._random(rows, vocab)
         works: Works = {}
         for name, sampling in _SAMPLING.items():
-            drawing = Drawing(self._device, rows, vocab)
+            sampler = DeviceSampler(self._device, rows, vocab)
             step = SequenceStep([0], 0, (0,), sampling)
-            drawing.fill(list(enumerate([step] * rows)), rows)
-            works[f"sample_rows {name}"] = partial(drawing.draw, logits)
+            sampler.fill(list(enumerate([step] * rows)), rows)
+            works[f"sample_rows {name}"] = partial(sampler.sample, logits)
         return works
 
     def _append(self) -> Callable[[], object]:

@@ -22,22 +22,22 @@ GAP = 48
 kv_formats = tuple(BITS)
 
 
-def spread_matrix(dim: int) -> np.ndarray:
+def hadamard_matrix(dim: int) -> np.ndarray:
     """What a head is multiplied by to be spread, [dim, dim]: Hadamard matrices along the diagonal."""
     block = next(power for power in (256, 128, 64, 32, 16) if dim % power == 0)
     signs = [[(-1.0) ** (row & column).bit_count() for column in range(block)] for row in range(block)]
     return np.kron(np.eye(dim // block), np.array(signs))
 
 
-class Spreading:
+class HadamardRotation:
     """Heads of one format, which are spread where its codes are of four bits."""
 
     def __init__(self, kv: Kv, dim: int) -> None:
         spreads = kv is Kv.UINT4
-        self._matrix = torch.from_numpy(spread_matrix(dim) if spreads else np.eye(dim))
+        self._matrix = torch.from_numpy(hadamard_matrix(dim) if spreads else np.eye(dim))
         self._times = float((self._matrix[0] != 0).sum())
 
-    def spread(self, heads: Tensor) -> Tensor:
+    def rotate(self, heads: Tensor) -> Tensor:
         """As they are stored, float64."""
         return heads.double() @ self._matrix
 
@@ -60,7 +60,7 @@ class KvPool:
         self, device: str, kv: Kv, kv_heads: int, dim: int, block_size: int, count: int, gap: int = GAP
     ) -> None:
         self.kv, self.dim, self.block_size, self.count = kv, dim, block_size, count
-        self.spreading = Spreading(kv, dim)
+        self.rotation = HadamardRotation(kv, dim)
         self._shape = (count, 2, kv_heads, block_size)
         self._row_bytes = dim * BITS[kv] // 8
         self._rows = 2 * kv_heads * block_size
@@ -118,7 +118,7 @@ class KvPool:
         if self.kv is Kv.BFLOAT16:
             return self.rows.contiguous().view(torch.bfloat16).cpu().double()
         scales = self.scales.cpu().double()
-        return self.spreading.gathered(scales[..., 1:] + scales[..., :1] * self.codes())
+        return self.rotation.gathered(scales[..., 1:] + scales[..., :1] * self.codes())
 
     def forget(self, block: int, slot: int) -> None:
         """Make a token's rows what may be in memory that was never written: NaN."""

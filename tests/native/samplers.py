@@ -66,7 +66,7 @@ class ProgramSampler:
         self._program.value(self._own, len(steps))[:] = logits
         self._batch.fill(steps)
         self._program.run(self._batch.struct)
-        return list(self._batch.drawn(steps))
+        return list(self._batch.sampled(steps))
 
 
 class DeviceSampler:
@@ -100,7 +100,7 @@ class DeviceSampler:
         self._device.launch("sample_rows", args, stream_of(self._device))
         drawn = (SampledStruct * rows).from_buffer_copy(sampled.cpu().numpy().tobytes())
         tops = [list(zip(*pair, strict=True)) for pair in zip(ids.tolist(), logprobs.tolist(), strict=True)]
-        return [_told(*row, vocab) for row in zip(steps, drawn, tops, strict=True)]
+        return [_sampled_row(*row, vocab) for row in zip(steps, drawn, tops, strict=True)]
 
     def _filled(self, shape: tuple[int, ...], dtype: torch.dtype, value: float) -> Tensor:
         return torch.full(shape, value, dtype=dtype, device=self._device.device)
@@ -153,7 +153,7 @@ class DeviceSampler:
         return kept[-1].data_ptr()
 
 
-def _told(step: SequenceStep, drawn: SampledStruct, tops: list[tuple[int, float]], vocab: int) -> Sampled:
+def _sampled_row(step: SequenceStep, drawn: SampledStruct, tops: list[tuple[int, float]], vocab: int) -> Sampled:
     """What the step was told; nothing else was written."""
     params = step.sampling
     assert params is not None

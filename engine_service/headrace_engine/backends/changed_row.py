@@ -1,4 +1,4 @@
-"""What requests change about a row of logits, in numpy: the same bits as in csrc and on the torch backend."""
+"""Logit changes of a row in numpy: the same bits as in csrc and on the torch backend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = float(np.finfo(np.float32).max)
 
 
 def changed_row(own: Row, step: SequenceStep) -> Row:
-    """The logits as the cuts see them, in a row of their own; ids that may not be drawn are at -inf.
+    """Return a changed copy of the logits; ids that may not be sampled are at -inf.
 
     Args:
         own: the model's, finite.
@@ -31,7 +31,7 @@ def changed_row(own: Row, step: SequenceStep) -> Row:
 
 
 def allowed_bits(row: Row) -> array[int]:
-    """The ids of a row that may be drawn, as LogitChanges has them."""
+    """Return the mask of ids of a row that may be sampled, as LogitChanges.allowed."""
     bits = np.packbits(row > -math.inf, bitorder="little")
     return array("I", np.pad(bits, (0, -len(bits) % 4)).tobytes())
 
@@ -42,21 +42,21 @@ def _change(row: Row, changes: LogitChanges) -> None:
     penalized, penalties = _pairs(changes.penalized, changes.penalties, row)
     before = row[penalized].astype(np.float64)
     repeated = np.where(before < 0, before * changes.repetition, before / changes.repetition)
-    row[penalized] = _kept(before, _finite(repeated).astype(np.float64) - penalties)
+    row[penalized] = _unless_cut(before, _finite(repeated).astype(np.float64) - penalties)
     biased, biases = _pairs(changes.biased, changes.biases, row)
     before = row[biased].astype(np.float64)
-    row[biased] = _kept(before, before + biases)
+    row[biased] = _unless_cut(before, before + biases)
 
 
 def _pairs(ids: array[int], amounts: array[float], row: Row) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Those whose ids the row has."""
-    places, values = np.array(ids, dtype=np.int32), np.array(amounts, dtype=np.float64)
-    inside = (places >= 0) & (places < len(row))
-    return places[inside], values[inside]
+    """Return the ids that lie within the row, and their amounts."""
+    positions, values = np.array(ids, dtype=np.int32), np.array(amounts, dtype=np.float64)
+    inside = (positions >= 0) & (positions < len(row))
+    return positions[inside], values[inside]
 
 
-def _kept(before: NDArray[np.float64], after: NDArray[np.float64]) -> Row:
-    """An id that is cut stays so."""
+def _unless_cut(before: NDArray[np.float64], after: NDArray[np.float64]) -> Row:
+    """Leave cut ids at -inf."""
     return np.where(before > -math.inf, _finite(after), np.float32(-math.inf))
 
 
@@ -70,5 +70,5 @@ def _allowed(words: array[int], size: int) -> NDArray[np.bool_]:
 
 
 def _inside(ids: Sequence[int], row: Row) -> NDArray[np.int64]:
-    places = np.array(ids, dtype=np.int64)
-    return places[(places >= 0) & (places < len(row))]
+    positions = np.array(ids, dtype=np.int64)
+    return positions[(positions >= 0) & (positions < len(row))]

@@ -1,4 +1,4 @@
-"""What a step tells beside its tokens, for those that ask: log-probabilities of the prompt, and vectors."""
+"""Optional outputs of a step besides its tokens: prompt logprobs, and vectors."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from headrace_engine.core.runner import LogitChanges, Sampled, Scores, SequenceS
 from headrace_engine.sampling_params import SamplingParams
 
 _BEYOND_ALL = 3.4e38
-"""Added to the logit of an id, it is drawn; what is told is of the model's own logits, without it."""
+"""Bias that forces an id to be sampled. Logprobs are those of the model's own logits, without it."""
 
 Score = Callable[[list[int], list[SequenceStep]], list[Sampled]]
-"""Draws as the steps say from the logits of so many rows of the batch."""
+"""Samples as the steps specify from the logits of the given rows of the batch."""
 
 Vectors = Callable[[int, int], bytes]
-"""The vectors of a token: given its number among those that were drawn, and the id in the row that drew it."""
+"""Return the vectors of a token, given its index among the sampled ones and the last id of its row."""
 
 
-def asks_more(steps: Sequence[SequenceStep]) -> bool:
-    """Whether one asks for more than its token."""
+def wants_extras(steps: Sequence[SequenceStep]) -> bool:
+    """Return True if a step requests prompt logprobs or tensors."""
     return any(step.scoring is not None or step.tensors for step in steps)
 
 
-def tell(
-    steps: Sequence[SequenceStep], drawn: Iterable[Sampled], score: Score, at_once: int, vectors: Vectors
+def collect_extras(
+    steps: Sequence[SequenceStep], sampled: Iterable[Sampled], score: Score, at_once: int, vectors: Vectors
 ) -> list[Sampled]:
-    """One answer for each step that wants one.
+    """Return one result for each step with `sampling` or `scoring`.
 
     Args:
-        drawn: of the steps with `sampling`.
-        score: given at most at_once rows.
+        sampled: of the steps with `sampling`.
+        score: computes at most at_once rows per call.
     """
-    scored, tokens = _scored(steps, score, at_once), enumerate(drawn)
+    scored, tokens = _prompt_logprobs(steps, score, at_once), enumerate(sampled)
     answers = []
     for step in steps:
         answer = Sampled(None)
@@ -43,14 +43,14 @@ def tell(
             if step.tensors:
                 answer = replace(answer, tensors=vectors(number, step.token_ids[-1]))
         if step.scoring is not None:
-            answer = _with_scores(answer, list(islice(scored, len(step.scoring.ids))))
-        if step.has_result:
+            answer = _add_prompt_logprobs(answer, list(islice(scored, len(step.scoring.ids))))
+        if step.answered:
             answers.append(answer)
     return answers
 
 
-def _scored(steps: Sequence[SequenceStep], score: Score, at_once: int) -> Iterator[Sampled]:
-    """Each id that a step scores, one after the other."""
+def _prompt_logprobs(steps: Sequence[SequenceStep], score: Score, at_once: int) -> Iterator[Sampled]:
+    """Yield the logprobs of each prompt id that a step requests, in order."""
     rows: list[int] = []
     forced: list[SequenceStep] = []
     begin = 0
@@ -60,19 +60,19 @@ def _scored(steps: Sequence[SequenceStep], score: Score, at_once: int) -> Iterat
             rows += range(first, first + len(step.scoring.ids))
             forced += (forced_step(token_id, step.scoring.top) for token_id in step.scoring.ids)
         begin += len(step.token_ids)
-    for place in range(0, len(rows), at_once):
-        yield from score(rows[place : place + at_once], forced[place : place + at_once])
+    for first in range(0, len(rows), at_once):
+        yield from score(rows[first : first + at_once], forced[first : first + at_once])
 
 
 def forced_step(token_id: int, top: int) -> SequenceStep:
-    """A row that draws this id, and tells about it."""
+    """Return a step that is forced to sample this id, and reports its logprobs."""
     sampling = SamplingParams(temperature=0, logprobs=True, top_logprobs=top)
     changes = LogitChanges(biased=array("i", [token_id]), biases=array("d", [_BEYOND_ALL]))
     return SequenceStep((0,), 0, (0,), sampling, changes=changes)
 
 
-def _with_scores(answer: Sampled, scored: list[Sampled]) -> Sampled:
-    """A prompt that has no log-probabilities ends its sequence, as a token would that cannot be drawn."""
+def _add_prompt_logprobs(answer: Sampled, scored: list[Sampled]) -> Sampled:
+    """Add prompt logprobs to a result. An error in one fails the sequence, as an error in sampling does."""
     errors = [one.error for one in scored if one.error]
     if answer.error or errors:
         return Sampled(None, error=answer.error or errors[0])

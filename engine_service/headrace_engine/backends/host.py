@@ -1,4 +1,4 @@
-"""What this process may use of its host: memory and cores, as control groups and affinity leave them.
+"""Memory and CPU cores that this process may use, as control groups and affinity limit them.
 
 Every function takes the root of the file system, so that tests can give it another.
 """
@@ -37,7 +37,7 @@ def compute_threads(root: Path = _ROOT, affinity: frozenset[int] | None = None) 
     """Threads that compute at full speed: physical cores of the affinity, at most the CPU quota, at least 1.
 
     Args:
-        affinity: logical processors that the process may run on; None: asked of the system.
+        affinity: logical processors that the process may run on; None: query the system.
     """
     cpus = affinity if affinity is not None else frozenset(os.sched_getaffinity(0))
     quota = cpu_quota(root)
@@ -60,7 +60,7 @@ def _quotas(directory: Path) -> Iterator[float]:
 
 
 def one_of_each_core(root: Path, cpus: frozenset[int]) -> list[int]:
-    """The first logical processor of each physical core; where the system does not tell, each is a core."""
+    """The first logical processor of each physical core; without topology data, each is a core."""
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     first: dict[str, int] = {}
     for cpu in sorted(cpus):
@@ -71,7 +71,7 @@ def one_of_each_core(root: Path, cpus: frozenset[int]) -> list[int]:
 def memory_nodes(root: Path, cpus: frozenset[int]) -> dict[int, frozenset[int]]:
     """Those of some logical processors that belong to each memory node, by its number; nodes without any are left out.
 
-    Where the system does not tell, all belong to node 0.
+    Without topology data, all belong to node 0.
     """
     folders = (root / "sys/devices/system/node").glob("node[0-9]*")
     numbers = sorted(int(folder.name.removeprefix("node")) for folder in folders)

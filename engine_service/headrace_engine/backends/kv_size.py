@@ -1,4 +1,4 @@
-"""How large the KV pool becomes: from the plan, the model and the memory that is there."""
+"""Size of the KV pool: from the plan, the model and the available memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PoolSize:
 
 
 def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
-    """The longest sequence that the plan asks for: its max_length, or the model's where that is 0.
+    """Return the maximum length that the plan requests: its max_length, or the model's if that is 0.
 
     Raises:
         InvalidArgument: the model was made for fewer positions.
@@ -56,7 +56,7 @@ def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
     if plan.max_length > spec.max_length:
         text = (
             f"= {plan.max_length} exceeds the {spec.max_length} positions that the model was made for: "
-            f"ask for at most {spec.max_length}, or set rope_scaling"
+            f"set at most {spec.max_length}, or set rope_scaling"
         )
         raise InvalidArgument.field("config.max_length", text)
     return plan.max_length or spec.max_length
@@ -65,7 +65,7 @@ def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
 def positions_that_fit(plan: CorePlan, spec: DecoderSpec, total: int, ratio: float) -> int:
     """A bound for the longest sequence, known before weights and pool are: what is made for every position needs one.
 
-    It is the longest that the plan asks for, or that memory holds with its rotary tables if no weights were there.
+    It is the longest that the plan requests, or that memory holds with its rotary tables if no weights were there.
 
     Args:
         total: bytes of the memory that holds the pool.
@@ -74,21 +74,21 @@ def positions_that_fit(plan: CorePlan, spec: DecoderSpec, total: int, ratio: flo
     Raises:
         InvalidArgument: max_length exceeds the model's.
     """
-    wanted = length_limit(plan, spec)
+    max_length = length_limit(plan, spec)
     if plan.num_blocks:
-        return min(wanted, plan.num_blocks * plan.block_size)
+        return min(max_length, plan.num_blocks * plan.block_size)
     token = int(2 * spec.num_layers * spec.kv_width * _LEAST_BYTES[plan.kv_cache_mode])
     tables = _FLOAT * spec.rope.dim
     share = plan.memory_ratio or memory_ratio() or ratio
     fitting = min(int(share * total) // token, total // (token + tables))
-    return min(wanted, fitting + plan.block_size)
+    return min(max_length, fitting + plan.block_size)
 
 
-def size_pool(plan: CorePlan, spec: DecoderSpec, memory: Memory, bytes_a_block: int, ratio: float | None) -> PoolSize:
+def size_pool(plan: CorePlan, spec: DecoderSpec, memory: Memory, block_bytes: int, ratio: float | None) -> PoolSize:
     """Choose the number of blocks, and the longest sequence where the plan leaves it open.
 
     Args:
-        bytes_a_block: keys and values of block_size tokens in all layers.
+        block_bytes: keys and values of block_size tokens in all layers.
         ratio: share of memory.total for weights, workspace and pool; None: the pool holds max_batch sequences of full
             length, in at most CPU_SHARE of it.
 
@@ -96,67 +96,67 @@ def size_pool(plan: CorePlan, spec: DecoderSpec, memory: Memory, bytes_a_block: 
         OutOfMemory: one sequence of max_length does not fit; the message has the numbers, and what to lower.
         InvalidArgument: max_length exceeds the model's.
     """
-    wanted = length_limit(plan, spec)
+    max_length = length_limit(plan, spec)
     if plan.num_blocks:
-        blocks = _given(plan, memory, bytes_a_block)
+        blocks = _given(plan, memory, block_bytes)
     elif ratio is not None:
-        room = int(ratio * memory.total) - memory.weights - memory.workspace - memory.host
-        blocks = max(0, min(room, memory.free)) // bytes_a_block
+        budget = int(ratio * memory.total) - memory.weights - memory.workspace - memory.host
+        blocks = max(0, min(budget, memory.free)) // block_bytes
     else:
-        room = min(int(CPU_SHARE * memory.total), memory.free)
-        blocks = min(plan.max_batch * -(-wanted // plan.block_size), max(0, room) // bytes_a_block)
+        budget = min(int(CPU_SHARE * memory.total), memory.free)
+        blocks = min(plan.max_batch * -(-max_length // plan.block_size), max(0, budget) // block_bytes)
     held = blocks * plan.block_size
-    if held < (wanted if plan.max_length else 1):
-        raise _too_small(plan, memory, wanted, blocks, bytes_a_block)
-    return PoolSize(blocks, min(wanted, held), blocks * bytes_a_block)
+    if held < (max_length if plan.max_length else 1):
+        raise _too_small(plan, memory, max_length, blocks, block_bytes)
+    return PoolSize(blocks, min(max_length, held), blocks * block_bytes)
 
 
-def host_bytes(plan: CorePlan, bytes_a_block: int, free: int) -> int:
-    """Bytes of the host tier that the plan asks for.
+def host_bytes(plan: CorePlan, block_bytes: int, free: int) -> int:
+    """Return the bytes of the host tier that the plan requests.
 
     Args:
         free: bytes of host memory that it may take.
 
     Raises:
-        OutOfMemory: it asks for more; the message has the numbers.
+        OutOfMemory: it requests more; the message has the numbers.
     """
-    needed = plan.num_host_blocks * bytes_a_block
+    needed = plan.num_host_blocks * block_bytes
     if needed > max(0, free):
         raise OutOfMemory(
             f"num_host_blocks {plan.num_host_blocks} × block_size {plan.block_size} needs {amount(needed)} of host "
-            f"memory, {amount(free)} are free: lower num_host_blocks to {max(0, free) // bytes_a_block} or less"
+            f"memory, {amount(free)} are free: lower num_host_blocks to {max(0, free) // block_bytes} or less"
         )
     return needed
 
 
-def _given(plan: CorePlan, memory: Memory, bytes_a_block: int) -> int:
-    needed = plan.num_blocks * bytes_a_block
+def _given(plan: CorePlan, memory: Memory, block_bytes: int) -> int:
+    needed = plan.num_blocks * block_bytes
     if needed > memory.free:
         raise OutOfMemory(
             f"num_blocks {plan.num_blocks} × block_size {plan.block_size} needs {amount(needed)} of KV cache, "
-            f"{amount(memory.free)} are free: lower num_blocks to {max(0, memory.free) // bytes_a_block} or less"
+            f"{amount(memory.free)} are free: lower num_blocks to {max(0, memory.free) // block_bytes} or less"
         )
     return plan.num_blocks
 
 
-def _too_small(plan: CorePlan, memory: Memory, wanted: int, blocks: int, bytes_a_block: int) -> OutOfMemory:
-    held, needed = blocks * plan.block_size, -(-wanted // plan.block_size)
+def _too_small(plan: CorePlan, memory: Memory, max_length: int, blocks: int, block_bytes: int) -> OutOfMemory:
+    held, needed = blocks * plan.block_size, -(-max_length // plan.block_size)
     if plan.num_blocks:
         return OutOfMemory(
-            f"num_blocks {blocks} × block_size {plan.block_size} holds {held} tokens, max_length is {wanted}: "
+            f"num_blocks {blocks} × block_size {plan.block_size} holds {held} tokens, max_length is {max_length}: "
             f"raise num_blocks to {needed} or lower max_length to {held}"
         )
     host = f", the host tier {amount(memory.host)}" if memory.host else ""
     lower = f"lower max_length to {held}" if held else "free memory or choose a smaller model"
     return OutOfMemory(
-        f"max_length {wanted} needs {amount(needed * bytes_a_block)} of KV cache for one sequence, "
-        f"{amount(blocks * bytes_a_block)} are free (of {amount(memory.total)}; weights take "
+        f"max_length {max_length} needs {amount(needed * block_bytes)} of KV cache for one sequence, "
+        f"{amount(blocks * block_bytes)} are free (of {amount(memory.total)}; weights take "
         f"{amount(memory.weights)}, workspace {amount(memory.workspace)}{host}): {lower}, or raise memory_ratio"
     )
 
 
 def amount(size: int) -> str:
-    """Bytes for people: "11.2 GiB"."""
+    """Format bytes for people: "11.2 GiB"."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"

@@ -18,7 +18,7 @@ from headrace_engine.messages import RunnerSizes
 from headrace_engine.models.spec import DecoderSpec
 
 
-class PlacedModel(Protocol):
+class DeviceModel(Protocol):
     """A decoder's weights on a device."""
 
     @property
@@ -54,14 +54,14 @@ class HostTier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """What there is for keys and values.
+class PoolBudget:
+    """Memory available for keys and values.
 
     Attributes:
         memory: of the device.
         block_bytes: keys and values of one block in all layers.
         host_bytes: what the host tier takes of host memory.
-        ratio: share of the memory for weights, workspace and pool, where nobody chose one; None: max_batch decides.
+        ratio: default share of the memory for weights, workspace and pool; None: max_batch decides.
     """
 
     memory: Memory
@@ -70,7 +70,7 @@ class Room:
     ratio: float | None
 
 
-Model = TypeVar("Model", bound=PlacedModel)
+Model = TypeVar("Model", bound=DeviceModel)
 
 
 class ModelRunner(Runner, Generic[Model]):
@@ -89,9 +89,9 @@ class ModelRunner(Runner, Generic[Model]):
 
     def size(self) -> RunnerSizes:
         """See Runner."""
-        model, plan, room = self._loaded, self._plan, self._room()
-        ratio = plan.memory_ratio or memory_ratio() or room.ratio
-        pool = size_pool(plan, model.spec, room.memory, room.block_bytes, ratio)
+        model, plan, budget = self._loaded, self._plan, self._pool_budget()
+        ratio = plan.memory_ratio or memory_ratio() or budget.ratio
+        pool = size_pool(plan, model.spec, budget.memory, budget.block_bytes, ratio)
         return RunnerSizes(
             devices=(model.device_name,),
             dtype=model.dtype,
@@ -100,15 +100,15 @@ class ModelRunner(Runner, Generic[Model]):
             max_length=pool.max_length,
             num_blocks=pool.num_blocks,
             weight_bytes=model.weight_bytes,
-            workspace_bytes=room.memory.workspace,
+            workspace_bytes=budget.memory.workspace,
             kv_bytes=pool.bytes,
             num_host_blocks=plan.num_host_blocks,
-            host_kv_bytes=room.host_bytes,
+            host_kv_bytes=budget.host_bytes,
         )
 
     @abstractmethod
-    def _room(self) -> Room:
-        """What there is beside the weights and the largest step.
+    def _pool_budget(self) -> PoolBudget:
+        """Return the memory left by the weights and the largest step.
 
         Raises:
             OutOfMemory: the host tier does not fit.

@@ -29,7 +29,7 @@ FUNCTION = "process"
 """What a file calls it."""
 
 NO_PROCESSES: Mapping[str, Process] = {}
-"""For whoever gives files alone."""
+"""Default of callers that have files only."""
 
 _ARGUMENTS = ("logits", "ids", "arguments")
 
@@ -48,7 +48,7 @@ def python_processes(files: Iterable[ProcessorFile], given: Mapping[str, Process
         if not file.path:
             found[file.name] = _checked(given.get(file.name), f"logits processor {file.name!r}")
         elif file.path.endswith(".py"):
-            found[file.name] = _checked(getattr(_module(file), FUNCTION, None), told(file))
+            found[file.name] = _checked(getattr(_module(file), FUNCTION, None), label(file))
     return found
 
 
@@ -58,25 +58,25 @@ def device_sources(files: Iterable[ProcessorFile]) -> list[ProcessorFile]:
 
 
 def idle_device_sources(files: Iterable[ProcessorFile], backend: str) -> dict[str, str]:
-    """Why code for a device is of no use to a backend, by name."""
+    """Return, by name, why a backend cannot run processors that are device code."""
     return {
         file.name: f"{Path(file.path).name} is for CUDA devices, and {backend} computes"
         for file in device_sources(files)
     }
 
 
-def told(file: ProcessorFile) -> str:
-    """A processor and its file, for messages."""
+def label(file: ProcessorFile) -> str:
+    """Return name and file of a processor, for messages."""
     return f"logits processor {file.name!r} ({Path(file.path).name})"
 
 
 def is_processed(steps: Sequence[SequenceStep]) -> bool:
-    """Whether a row is for logits processors."""
+    """Return True if a row has logits processors."""
     return any(step.processing is not None for step in steps)
 
 
 def run_processes(row: NDArray[np.float32], processing: Processing, processes: Mapping[str, Process]) -> str:
-    """Let each processor change a row in place.
+    """Run each processor on a row, in place.
 
     Returns:
         Why one could not; "" where all could.
@@ -92,12 +92,12 @@ def run_processes(row: NDArray[np.float32], processing: Processing, processes: M
 
 
 def is_cut(row: NDArray[np.float32]) -> bool:
-    """Whether some ids of a row may not be drawn."""
+    """Return True if some ids of a row may not be sampled."""
     return bool(row.min() == -math.inf)
 
 
 def run_process(process: Process, row: NDArray[np.float32], ids: array[int], arguments: tuple[float, ...]) -> str:
-    """Let one processor change a row in place, and tell why it could not; "" where it could.
+    """Run one processor on a row, in place; return an error, or "".
 
     It gets a view of the row, and copies of the rest: what it does to shapes, or keeps, is its own affair.
     """
@@ -115,12 +115,12 @@ def run_process(process: Process, row: NDArray[np.float32], ids: array[int], arg
 
 
 def wrong_logit(token_id: int, value: float) -> str:
-    """What is wrong with a logit that a processor left."""
-    return f"left {value} as the logit of id {token_id}; allowed: any number, and -inf for what may not be drawn"
+    """Return the error for an invalid logit that a processor left."""
+    return f"left {value} as the logit of id {token_id}; allowed: any number, and -inf for ids that may not be sampled"
 
 
 def _module(file: ProcessorFile) -> ModuleType:
-    """The module of a file, run anew."""
+    """Load a file as a new module."""
     spec = importlib.util.spec_from_file_location(f"headrace_logits_processor_{file.name}", Path(file.path))
     assert spec is not None, "a .py file has a loader"
     assert spec.loader is not None, "a .py file has a loader"
@@ -130,7 +130,7 @@ def _module(file: ProcessorFile) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:  # It may exit, too.
         del sys.modules[spec.name]
-        raise BadProcessor(f"{told(file)}: {in_words(error)}") from error
+        raise BadProcessor(f"{label(file)}: {in_words(error)}") from error
     return module
 
 

@@ -19,14 +19,14 @@ from headrace_engine.environment import cache_root
 from headrace_engine.models.files import ModelFiles
 
 _VERSION = 1
-"""Of files, and of how weights become codes: what was written under another number is made anew."""
+"""Version of the files and of quantization: files of other versions are ignored."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """What a file of weights was made from.
+    """What a file of packed weights was built from.
 
     Attributes:
         name: of the model's path and the way that it is stored.
@@ -53,7 +53,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def cache_folder() -> Path | None:
-    """Where packed weights are kept; None where the user has no home."""
+    """Return the cache folder; None if the user has no home."""
     root = cache_root()
     return None if root is None else root / "weights"
 
@@ -69,7 +69,7 @@ class WeightCache:
         self._folder = folder
 
     def read(self, key: CacheKey, contents: Contents, threads: int) -> bool:
-        """Fill empty contents with what is kept under a key; False leaves them empty."""
+        """Fill empty contents from the file of a key. Return False, leaving them empty, if none is usable."""
         if self._folder is None:
             return False
         path = self._path(key)
@@ -84,7 +84,7 @@ class WeightCache:
         return True
 
     def write(self, key: CacheKey, contents: Contents) -> None:
-        """Keep what there is. What goes wrong is logged, and is no failure."""
+        """Write contents to the file of a key. Errors are logged, not raised."""
         if self._folder is None:
             return
         path = self._path(key)

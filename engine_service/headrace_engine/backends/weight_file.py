@@ -33,43 +33,43 @@ _LONGEST_HEADER = 2**26
 
 
 class Contents(Protocol):
-    """Packed matrices by name, in memory or on a device: what a file is written from, or filled into."""
+    """Packed matrices by name, in memory or on a device: the source or target of a file."""
 
     def described(self) -> Mapping[str, Mapping[str, Any]]:
-        """How each matrix is stored, in their order: what JSON holds."""
+        """Return the storage of each matrix as JSON values, in file order."""
         ...
 
     def pieces(self, name: str) -> Iterable[NDArray[np.uint8]]:
-        """The bytes of a matrix, in order."""
+        """Yield the bytes of a matrix, in order."""
         ...
 
-    def place(self, name: str, described: Mapping[str, Any]) -> int:
-        """Room for one more matrix: how many bytes it has.
+    def add(self, name: str, described: Mapping[str, Any]) -> int:
+        """Reserve memory for one more matrix; return its size in bytes.
 
         Raises:
-            ValueError, KeyError, TypeError: that describes no matrix.
+            ValueError, KeyError, TypeError: not a valid description.
         """
         ...
 
     def fill(self, name: str, data: memoryview) -> None:
-        """Take the bytes of a matrix that has its place. Threads fill different ones at once."""
+        """Copy the bytes of a reserved matrix, valid during the call only. Threads fill different ones concurrently."""
         ...
 
     def clear(self) -> None:
-        """Forget all matrices."""
+        """Remove all matrices."""
         ...
 
 
 def matrix_fields(matrix: Matrix) -> dict[str, Any]:
-    """How a matrix is stored, as JSON holds it."""
+    """Return the storage of a matrix as JSON values."""
     return asdict(matrix)
 
 
 def matrix_of(fields: Mapping[str, Any]) -> Matrix:
-    """The matrix of `matrix_fields`.
+    """Return the matrix of `matrix_fields`.
 
     Raises:
-        ValueError, KeyError, TypeError: there is no such matrix.
+        ValueError, KeyError, TypeError: not a valid description.
     """
     scales = fields["scales"]
     return Matrix(
@@ -90,26 +90,26 @@ def read_file(path: Path, state: str, contents: Contents, threads: int) -> None:
 
     Raises:
         OSError: there is no such file, or it cannot be read.
-        ValueError, KeyError, TypeError: it is damaged, or was made from something else.
+        ValueError, KeyError, TypeError: it is damaged, or of another state of the files.
     """
     with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         header, start = _read_header(data)
         if header["state"] != state:
             raise ValueError("the model's files have changed")
-        places = []
+        extents = []
         for entry in header["matrices"]:
-            end = start + contents.place(entry["name"], entry["matrix"])
-            places.append((entry, start, end))
+            end = start + contents.add(entry["name"], entry["matrix"])
+            extents.append((entry, start, end))
             start = _aligned(end)
         if start != len(data):
             raise ValueError(f"it has {len(data)} bytes, expected {start}")
-        _fill(contents, data, places, threads)
+        _fill(contents, data, extents, threads)
 
 
-def _fill(contents: Contents, data: mmap.mmap, places: Iterable[tuple[Any, int, int]], threads: int) -> None:
-    """By all threads; each matrix is compared with its checksum."""
+def _fill(contents: Contents, data: mmap.mmap, extents: Iterable[tuple[Any, int, int]], threads: int) -> None:
+    """Fill all matrices in parallel, and verify their checksums."""
     with memoryview(data) as view, ThreadPoolExecutor(threads, thread_name_prefix="headrace-copy") as pool:
-        for filled in [pool.submit(_fill_one, contents, entry, view[begin:end]) for entry, begin, end in places]:
+        for filled in [pool.submit(_fill_one, contents, entry, view[begin:end]) for entry, begin, end in extents]:
             filled.result()
 
 
@@ -121,15 +121,15 @@ def _fill_one(contents: Contents, entry: Mapping[str, Any], data: memoryview) ->
 
 
 def _read_header(data: mmap.mmap) -> tuple[dict[str, Any], int]:
-    """The header, and where the matrices begin."""
+    """Return the header, and the offset of the first matrix."""
     if len(data) < _HEAD.size:
         raise ValueError("truncated")
     magic, length = _HEAD.unpack_from(data)
     if magic != MAGIC or length > min(_LONGEST_HEADER, len(data) - _HEAD.size):
-        raise ValueError("it does not begin as a file of weights does")
+        raise ValueError("not a packed-weights file (bad magic)")
     header = json.loads(data[_HEAD.size : _HEAD.size + length])
     if not isinstance(header, dict):
-        raise ValueError("its header is no object")
+        raise ValueError("its header is not a JSON object")
     return header, _start(length)
 
 
@@ -137,15 +137,15 @@ def write_file(path: Path, state: str, contents: Contents) -> None:
     """Write contents, unless another process is doing so.
 
     Raises:
-        OSError: there is no room, or it cannot be written.
+        OSError: the disk is full, or the file cannot be written.
     """
     header, size = _header(state, contents)
-    _check_room(path.parent, size)
+    _check_disk_space(path.parent, size)
     _write(path, header, contents)
 
 
 def _header(state: str, contents: Contents) -> tuple[bytes, int]:
-    """The header, and how many bytes the matrices take."""
+    """Return the header, and the bytes of all matrices."""
     matrices, size = [], 0
     for name, described in contents.described().items():
         checksum = 0
@@ -165,15 +165,15 @@ def _aligned(position: int) -> int:
     return -(-position // ALIGNMENT) * ALIGNMENT
 
 
-def _check_room(folder: Path, needed: int) -> None:
-    """A disk that was filled up would fail others too."""
+def _check_disk_space(folder: Path, needed: int) -> None:
+    """Raise OSError unless the disk keeps an eighth of the file free: a full disk would fail other programs too."""
     free = shutil.disk_usage(folder).free
     if free < needed + needed // 8:
         raise OSError(f"{needed} bytes are needed, {free} are free")
 
 
 def _write(path: Path, header: bytes, contents: Contents) -> None:
-    """Under another name until it is whole. Only one process at a time writes there; what one left is overwritten."""
+    """Write to a .part file, and rename it once complete. One process at a time writes; leftovers are overwritten."""
     part = path.with_suffix(".part")
     with create_regular(part) as file:
         if not _locked(file.fileno(), part):
@@ -191,7 +191,7 @@ def _write(path: Path, header: bytes, contents: Contents) -> None:
 
 
 def _locked(descriptor: int, path: Path) -> bool:
-    """Nobody else writes to the file, and it still has this name."""
+    """Return True if this process holds the only lock, and the file still has this name."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.fstat(descriptor).st_ino == path.stat().st_ino

@@ -44,12 +44,12 @@ class Batch:
     Attributes:
         token_ids: the id of each row.
         extents: which rows belong to which sequence, in the order of the rows; they cover all rows.
-        wanted: rows whose logits are wanted, in the order in which the logits are to come.
+        logits_rows: rows whose logits are computed, in the order of the result.
     """
 
     token_ids: Sequence[int]
     extents: Sequence[Extent]
-    wanted: Sequence[int]
+    logits_rows: Sequence[int]
 
     @property
     def positions(self) -> list[int]:
@@ -108,7 +108,7 @@ class Ops(Protocol[Tensor, Prepared]):
         ...
 
     def select_rows(self, x: Tensor, batch: Prepared) -> Tensor:
-        """The wanted rows, in the order of Batch.wanted."""
+        """Select the rows of Batch.logits_rows, in their order."""
         ...
 
 
@@ -148,7 +148,7 @@ class Decoder(Generic[Tensor, Prepared]):
         return self._weights["embed"]
 
     def forward(self, batch: Batch) -> Tensor:
-        """Compute all rows, append their keys and values, and return the logits [len(wanted), vocab]."""
+        """Compute all rows, append their keys and values, and return the logits [len(logits_rows), vocab]."""
         rows = self._ops.prepare(batch)
         return self.logits(self._ops.select_rows(self._states(rows), rows))
 

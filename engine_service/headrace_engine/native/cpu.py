@@ -1,4 +1,4 @@
-"""Threads and memory of core_cpu."""
+"""Threads and memory of core_cpu: freed by close(), or with the last reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace_engine.native.library import Native
 
 
 def choose_isa(native: Native, environment: Environment = os.environ) -> Isa:
-    """The instruction set to compute with: what the environment names, else the best of this machine.
+    """Return the instruction set to use: the one the environment names, else the best of this machine.
 
     Raises:
         InvalidArgument: the environment names none, or one that this machine does not have.
@@ -34,7 +34,7 @@ def choose_isa(native: Native, environment: Environment = os.environ) -> Isa:
         return best
     allowed = [isa.name.lower() for isa in Isa if Isa.NONE < isa <= best]
     if text not in allowed:
-        description = f'= "{text}" in the environment is no instruction set of this machine; allowed: '
+        description = f'= "{text}" in the environment is not an instruction set of this machine; allowed: '
         raise InvalidArgument.field(ISA_VARIABLE, description + ", ".join(allowed))
     return Isa[text.upper()]
 
@@ -98,7 +98,7 @@ class Cpu:
 
     @property
     def progress(self) -> int:
-        """Jobs that its threads have finished: grows while a program runs. Another thread may ask meanwhile.
+        """Jobs that its threads have finished: grows while a program runs. Any thread may read it.
 
         Raises:
             ValueError: it is closed.
@@ -106,14 +106,14 @@ class Cpu:
         return int(self.native.handle.core_cpu_progress(self.address))
 
     def touch(self, memory: Memory, offset: int, nbytes: int, stride: int) -> None:
-        """Let each node's threads take unused bytes of a memory from the system: those at offset + node · stride."""
+        """Place fresh memory: each node's threads touch the nbytes at offset + node · stride first."""
         if offset + (self.nodes - 1) * stride + nbytes > memory.nbytes:
             raise ValueError(f"{nbytes} bytes at {offset}, {self.nodes} times {stride} apart, of {memory.nbytes}")
         status = self.native.handle.core_cpu_touch(self.address, memory.address + offset, nbytes, stride)
         self.native.check("cpu_touch", status)
 
     def close(self) -> None:
-        """End the threads. Closing twice is allowed; what uses them is closed before."""
+        """End the threads. Close their programs first; closing twice is allowed."""
         self._free()
 
     def __enter__(self) -> Self:
@@ -128,19 +128,19 @@ class Memory:
 
     Args:
         native: core_cpu.
-        nbytes: how much.
+        nbytes: size.
 
     Attributes:
-        nbytes: how much.
+        nbytes: size.
 
     Raises:
-        NativeError: the system has no more.
+        NativeError: out of memory.
     """
 
     def __init__(self, native: Native, nbytes: int) -> None:
         address = native.handle.core_cpu_allocate(nbytes)
         if not address:
-            raise NativeError(f"cpu_allocate: the system gives no {nbytes} bytes", code=Code.NO_MEMORY)
+            raise NativeError(f"cpu_allocate: cannot allocate {nbytes} bytes", code=Code.NO_MEMORY)
         self.nbytes = nbytes
         self._address = int(address)
         self._free = weakref.finalize(self, native.handle.core_cpu_free, address)
@@ -157,7 +157,7 @@ class Memory:
         return self._address
 
     def view(self, offset: int, nbytes: int) -> NDArray[np.uint8]:
-        """A part of it as bytes; not to be touched after close()."""
+        """Return a view of nbytes bytes at offset. It keeps this object alive, but must not be used after close()."""
         if not 0 <= offset <= offset + nbytes <= self.nbytes:
             raise ValueError(f"bytes {offset} to {offset + nbytes} of {self.nbytes}")
         buffer = (ctypes.c_uint8 * nbytes).from_address(self.address + offset)
@@ -170,5 +170,5 @@ class Memory:
 
 
 def allocations(native: Native) -> int:
-    """How often core_cpu has allocated since it was loaded: stands still once models are warm."""
+    """Number of allocations of core_cpu since it was loaded: constant once models are warm."""
     return int(native.handle.core_cpu_allocations())

@@ -1,4 +1,4 @@
-"""What goes wrong in the native core, and which field of a struct it names."""
+"""Errors of the native library, and the struct field at fault."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def field_at(record: type[ctypes.Structure], offset: int) -> str:
     A struct in a struct is one field, unless the offset lies behind its first byte or it is an entry of an array.
     """
     for field, kind, *_ in record._fields_:
-        place = getattr(record, field)
-        if not place.offset <= offset < place.offset + place.size:
+        member = getattr(record, field)
+        if not member.offset <= offset < member.offset + member.size:
             continue
-        inside = offset - place.offset
+        inside = offset - member.offset
         entry: Any = getattr(kind, "_type_", None) if issubclass(kind, ctypes.Array) else None
         if isinstance(entry, type) and issubclass(entry, ctypes.Structure):
             number, inside = divmod(inside, ctypes.sizeof(entry))

@@ -50,7 +50,7 @@ class Native:
             self.check(op, status, args)
 
     def check(self, op: str, status: int, args: ctypes.Structure | None = None) -> None:
-        """Raise what a status says.
+        """Raise the error of a status.
 
         Args:
             op: what was called, for the message.
@@ -58,7 +58,7 @@ class Native:
             args: its parameter struct, where it has one.
 
         Raises:
-            NativeError: the status is no success; names the op, and the field at fault with its value.
+            NativeError: the status is not OK; names the op, and the field at fault with its value.
         """
         code, detail = Code(status & 0xFF), status >> 8
         if code is Code.OK:
@@ -85,7 +85,7 @@ def load(library: Library) -> Native:
         raise NativeUnavailable(f"{path} cannot be loaded: {error}") from error
     digest = _digest(handle)
     if digest is None:
-        raise NativeUnavailable(f"{path} is no library of the native core, or of an old version")
+        raise NativeUnavailable(f"{path} is not a native library of this package, or is too old")
     if digest != DIGEST:
         text = f"its declarations have the digest {digest}, those of this package {DIGEST}"
         raise NativeUnavailable(f"{path} was built from other headers: build it again; {text}")
@@ -93,7 +93,7 @@ def load(library: Library) -> Native:
 
 
 def _digest(handle: ctypes.CDLL) -> str | None:
-    """Of the headers that a library was built from; None: it tells none."""
+    """Return the digest of the headers that a library was built from; None: it has none."""
     if not hasattr(handle, "core_abi_digest"):
         return None
     handle.core_abi_digest.restype = ctypes.c_char_p
@@ -107,6 +107,6 @@ def _find(name: str) -> Path:
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
-    places = " or ".join(str(folder) for folder in folders)
+    searched = " or ".join(str(folder) for folder in folders)
     source = f" ({NATIVE_VARIABLE})" if override else f"; build it, and set {NATIVE_VARIABLE} to its folder"
-    raise NativeUnavailable(f"there is no {name} in {places}{source}")
+    raise NativeUnavailable(f"there is no {name} in {searched}{source}")

@@ -13,7 +13,7 @@ from headrace_engine.native.cpu import Cpu, Memory
 from headrace_engine.native.library import Native
 
 ALIGNMENT = 64
-"""Of packed matrices in memory."""
+"""Alignment of packed matrices in memory, in bytes."""
 
 _ROW_TYPES: dict[Format, type[np.generic]] = {
     Format.FLOAT32: np.float32,
@@ -134,11 +134,11 @@ class PackedMatrix:
 
         Args:
             rows: a multiple of 64, or up to the last row.
-            first_row: where they go, a multiple of 64.
+            first_row: index of the first of them in the matrix, a multiple of 64.
 
         Raises:
-            ValueError: the arrays are not those of the matrix.
-            NativeError: the rows do not begin or end where they may.
+            ValueError: shapes or types do not match the matrix.
+            NativeError: first_row or the number of rows is not a valid multiple.
         """
         count = len(rows.numbers)
         self._check(rows.numbers, (count, self.matrix.inputs), _ROW_TYPES[self.matrix.format])

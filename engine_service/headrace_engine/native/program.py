@@ -17,7 +17,7 @@ from headrace_engine.native.cpu import Cpu, Memory
 from headrace_engine.native.matrix import PackedMatrix
 
 NO_VALUE = Value()
-"""Where an op has an input less."""
+"""Stands for an optional input that is absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Product:
 
 
 class Program:
-    """A recorded step. Every op is checked when it is recorded; what it points to is kept.
+    """A recorded step. Every op is checked when it is recorded; its weights and tables are retained until close().
 
     Args:
         cpu: the threads that run it; closed after it.
@@ -44,7 +44,7 @@ class Program:
         self.shape = shape
         self._native = cpu.native
         self._cpu = cpu
-        self._kept: list[Any] = []
+        self._retained: list[Any] = []
         self._pool: Memory | None = None
         program = ctypes.c_void_p()
         status = self._native.handle.core_program_create(cpu.address, shape, ctypes.byref(program))
@@ -92,8 +92,8 @@ class Program:
     ) -> None:
         """Rotates q into q_out and k, and appends k and v to the blocks. cos, sin: [max_positions, rotary_dim / 2]."""
         half = cos.shape[1]
-        places = [self._floats(table, self.shape.max_positions, half) for table in (cos, sin)]
-        self._record("rope_append", abi.RopeAppend(*places, q, k, v, q_out, 2 * half, layer), (cos, sin))
+        addresses = [self._floats(table, self.shape.max_positions, half) for table in (cos, sin)]
+        self._record("rope_append", abi.RopeAppend(*addresses, q, k, v, q_out, 2 * half, layer), (cos, sin))
 
     def attention(
         self, layer: int, q: Value, out: Value, scale: float, *, window: int = 0, soft_cap: float = 0.0
@@ -106,16 +106,16 @@ class Program:
         self._record("gated", abi.Gated(gate, up, out, activation))
 
     def select(self, x: Value, out: Value) -> None:
-        """Out is the rows of x whose logits are wanted."""
+        """Record: out is the rows of x that need logits."""
         self._record("select", abi.Select(x, out))
 
     def sample(self, logits: Value) -> None:
-        """Draws a token for each row of logits."""
+        """Record: sample a token for each row of logits."""
         self._record("sample", abi.Sample(logits))
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes that bind() allocates: for all values of the largest batch, and the kernels' own room."""
+        """Bytes that bind() allocates: for all values of the largest batch, and the kernels' scratch buffers."""
         return int(self._native.handle.core_program_workspace_bytes(self._program))
 
     @property
@@ -124,7 +124,7 @@ class Program:
         return int(self._native.handle.core_program_block_bytes(self._program))
 
     def bind(self, pool: Memory, num_blocks: int) -> None:
-        """Allocate the workspace at the first call, and take a pool of blocks, which is kept."""
+        """Allocate the workspace at the first call, and use a pool of blocks, which is retained until close()."""
         if pool.nbytes < num_blocks * self.block_bytes:
             raise ValueError(f"{num_blocks} blocks of {self.block_bytes} bytes do not fit into {pool.nbytes}")
         status = self._native.handle.core_program_bind(self._program, pool.address, num_blocks)
@@ -138,7 +138,7 @@ class Program:
             self._native.check("program_run", status, batch)
 
     def value(self, value: Value, rows: int) -> NDArray[np.float32]:
-        """What a value holds after a run, [rows, width], until the next: not a copy.
+        """Return a view of a value after a run, float32 [rows, width], valid until the next run.
 
         Raises:
             ValueError: nothing is bound yet.
@@ -154,21 +154,21 @@ class Program:
         """Keys and values of one token in one layer as float32, [kv_heads, head_dim] each."""
         found = np.empty((2, self.shape.kv_heads, self.shape.head_dim), dtype=np.float32)
         for values in (0, 1):
-            place = found[values].ctypes.data
-            status = self._native.handle.core_program_kv(self._program, layer, values, block, slot, place)
+            address = found[values].ctypes.data
+            status = self._native.handle.core_program_kv(self._program, layer, values, block, slot, address)
             self._native.check("program_kv", status)
         return found[0], found[1]
 
     def close(self) -> None:
         """Free everything. Closing twice is allowed."""
         self._free()
-        self._program = self._pool = None  # What is called from now on is refused.
-        self._kept.clear()
+        self._program = self._pool = None  # Later calls are refused.
+        self._retained.clear()
 
-    def _record(self, name: str, op: ctypes.Structure, kept: Any = None) -> None:
+    def _record(self, name: str, op: ctypes.Structure, retained: Any = None) -> None:
         function = getattr(self._native.handle, f"core_program_{name}")
         self._native.check(name, function(self._program, op), op)
-        self._kept.append(kept)
+        self._retained.append(retained)
 
     @staticmethod
     def _floats(array: NDArray[np.float32], *shape: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from headrace_engine.native import Cpu, Isa, Kv, Memory, NativeError, Program
-from native.kv_pool import spread_matrix
+from native.kv_pool import hadamard_matrix
 from native.one_program import OneProgram, Values
 
 MODELS = [(9, 3, 64), (2, 2, 16), (14, 2, 64), (8, 1, 128), (4, 2, 80), (3, 1, 96), (2, 1, 256)]
@@ -184,7 +184,7 @@ def test_keys_are_rotated_and_stored_to_the_formats_rounding(cpu: Cpu, rng: np.r
     for i in range(2):
         given = (case.rotated(i, "k"), case.inputs[i]["v"].astype(np.float64).reshape(-1, 2, 80))
         for expected, stored in zip(given, case.stored(program, i), strict=True):
-            coded = expected @ spread_matrix(80) if kv is Kv.UINT4 else expected
+            coded = expected @ hadamard_matrix(80) if kv is Kv.UINT4 else expected
             size = np.abs(expected) if kv in (Kv.FLOAT32, Kv.BFLOAT16) else np.ptp(coded, axis=-1, keepdims=True)
             assert (np.abs(stored - expected) <= KV_ERROR[kv] * size * 1.01 + 1e-6).all()
 

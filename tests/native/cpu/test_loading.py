@@ -42,7 +42,7 @@ def test_a_damaged_library_is_refused(folder: Path) -> None:
 
 def test_a_library_of_something_else_is_refused(folder: Path) -> None:
     shutil.copy(_ctypes.__file__, folder / "libcore_cpu.so")
-    with pytest.raises(NativeUnavailable, match="is no library of the native core"):
+    with pytest.raises(NativeUnavailable, match="is not a native library of this package"):
         load("cpu")
 
 

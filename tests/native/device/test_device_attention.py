@@ -53,7 +53,7 @@ class Case:
         rows = sum(length for length, _ in self.sequences)
         self.fused = torch.randn(rows, (heads + 2 * kv_heads) * dim).bfloat16()
         queries = self.fused[:, : heads * dim].unflatten(1, (heads, dim))
-        queries.copy_(self.pool.spreading.gathered(queries))
+        queries.copy_(self.pool.rotation.gathered(queries))
         self.fused = self.fused.to(where)
         self.entries = self.pool.entries()
         for table, (_, stored) in zip(self.tables, self.sequences, strict=True):
@@ -106,7 +106,7 @@ class Case:
     def expected(self) -> Tensor:
         """The same in float64."""
         heads, _, dim = self.model
-        queries = self.pool.spreading.spread(self.fused[:, : heads * dim].cpu().view(-1, heads, dim))
+        queries = self.pool.rotation.rotate(self.fused[:, : heads * dim].cpu().view(-1, heads, dim))
         rows = queries.split([length for length, _ in self.sequences])
         return torch.cat([self._attend(*each) for each in zip(rows, self.tables, self.sequences, strict=True)])
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.torch.hadamard import spread
+from headrace_engine.backends.torch.hadamard import hadamard
 from headrace_engine.native import Code, Dtype, Kv, Native, NativeError
 from headrace_engine.native.abi import AppendKv, CopyBlocks, KvBlocks
 from native.buffers import Output, stream_of
@@ -105,13 +105,13 @@ def test_queries_and_keys_are_normed_and_turned(
     device: Native, kv: Kv, model: tuple[int, int, int], variant: dict[str, Any]
 ) -> None:
     case = Case(device, kv, model, **variant)
-    queries = case.pool.spreading.spread(case.run())
+    queries = case.pool.rotation.rotate(case.run())
     heads, kv_heads, _ = model
     expected = case.turned(0, heads, case.weights[0])
     assert ((queries - expected).norm(dim=-1) <= LIMIT * expected.norm(dim=-1)).all()
     keys = case.turned(heads, kv_heads, case.weights[1])[case.slots >= 0]
     stored, _ = case.of_tokens(case.pool.entries())
-    coded = case.pool.spreading.spread(keys)
+    coded = case.pool.rotation.rotate(keys)
     allowed = (
         keys.abs() * 2**-8 if kv is Kv.BFLOAT16 else (coded.amax(-1) - coded.amin(-1)).unsqueeze(-1) / MOST[kv] / 2
     )
@@ -137,7 +137,7 @@ def test_codes_and_scales_are_exactly_those_of_the_formula(device: Native, kv: K
     codes, scales = case.of_tokens(case.pool.codes()), case.of_tokens(case.pool.scales.cpu())
     for side, first in enumerate((heads, heads + kv_heads)):
         given = case.given[case.slots >= 0, first : first + kv_heads].float()
-        expected = codes_of(spread(given) if kv is Kv.UINT4 else given, MOST[kv])
+        expected = codes_of(hadamard(given) if kv is Kv.UINT4 else given, MOST[kv])
         assert torch.equal(codes[side], expected[0])
         assert torch.equal(scales[side], expected[1])
 
@@ -153,7 +153,7 @@ def test_numbers_are_stored_as_they_are(device: Native) -> None:
 
 @formats
 def test_a_row_of_equal_entries_is_stored_exactly(device: Native, kv: Kv) -> None:
-    """But for the last bits where it is spread: of what is one entry and zeros, one is read as low + 15 steps."""
+    """But for the last bits where heads are rotated: of what is one entry and zeros, one is read as low + 15 steps."""
     case = Case(device, kv, (2, 1, 64), rotary=0.0)
     case.given[:] = torch.randn(7, 1, 1).bfloat16()
     case.run()

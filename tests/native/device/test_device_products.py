@@ -6,7 +6,7 @@ import pytest
 import torch
 from headrace_engine.backends.cuda.device.device import CudaDevice, Device
 from headrace_engine.backends.cuda.weights.activations import FP8_CAPABILITY
-from headrace_engine.backends.cuda.weights.row_products import CodeProducts, PlainProducts, RowCodedWeight
+from headrace_engine.backends.cuda.weights.row_products import CodeProducts, PlainProducts, RowQuantizedWeight
 from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.native.abi import RowCodes
 from native.conftest import need_sim
@@ -31,11 +31,11 @@ def test_products_are_those_of_the_codes(where: Device, kind: RowCodes, rows: in
         pytest.skip("the card multiplies no e4m3")
     products = CodeProducts(where, kind)
     x, bias, numbers = (torch.randn(shape).bfloat16().to(where.torch) for shape in ((rows, 160), (48,), (48, 160)))
-    of_weight = products.coded(numbers)
-    weight = RowCodedWeight(of_weight.codes[:48], of_weight.scales, [48])
+    of_weight = products.quantize(numbers)
+    weight = RowQuantizedWeight(of_weight.codes[:48], of_weight.scales, [48])
     values = weight.codes.double() * weight.scales.double().unsqueeze(1)
     for made_by in (products, PlainProducts(kind)):
-        coded = made_by.coded(x)
+        coded = made_by.quantize(x)
         assert len(coded) == rows
         exact = coded.codes[:rows].double() * coded.scales.double().unsqueeze(1)
         assert torch.linalg.norm(exact - x.double()) < 0.04 * torch.linalg.norm(x.double())

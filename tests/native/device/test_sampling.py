@@ -67,9 +67,7 @@ def test_of_equal_logits_cuts_keep_all_and_arg_max_the_first(samplers: Samplers)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_row_that_is_not_finite_is_told_and_touches_no_other(
-    samplers: Samplers, rng: np.random.Generator, bad: float
-) -> None:
+def test_a_non_finite_row_fails_and_touches_no_other(samplers: Samplers, rng: np.random.Generator, bad: float) -> None:
     logits = rng.standard_normal((6, 100)).astype(np.float32)
     steps = [step(SamplingParams(seed=row)) for row in range(6)]
     undisturbed = samplers.draw(logits, steps)

@@ -92,7 +92,7 @@ def test_what_requests_change_in_logits_reaches_the_device(model_path: Path) -> 
             assert less != plain
 
 
-def test_many_changes_find_room(model_path: Path) -> None:
+def test_many_changes_grow_the_buffers(model_path: Path) -> None:
     """More than the room that is there from the start: it grows."""
     runner = ready(sim.make_runner(plan_for(model_path)))
     rng = random.Random(5)

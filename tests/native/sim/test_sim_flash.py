@@ -52,7 +52,7 @@ def batch_of(extents: list[Extent]) -> CudaBatch:
         firsts.append(firsts[-1] + extent.length)
     stored = [extent.context for extent in extents]
     arrays = {"slots": slots, "firsts": firsts, "stored": stored, "token_ids": step.token_ids}
-    arrays |= {"positions": step.positions, "wanted": []}
+    arrays |= {"positions": step.positions, "logits_rows": []}
     tensors = {name: torch.tensor(values, dtype=torch.int32) for name, values in arrays.items()}
     return CudaBatch({**tensors, "tables": tables}, step, 16)
 

@@ -95,9 +95,9 @@ def test_what_is_under_way_is_not_overwritten(runner: CudaRunner) -> None:
     masked = LogitChanges(biased=array("i", [5]), biases=array("d", [-3.0]))
     before = runner.launch([next_step(n, 1, ids_of(expected[0])[n]) for n in (0, 1)])
     slot = steps._slot
-    drawing: Any = steps._drawing
-    pinned = [steps._staging._staging._sources, drawing._staging._sources, drawing._results._sources]
-    pinned.append(drawing._arrays._pinned)
+    sampler: Any = steps._sampler
+    pinned = [steps._staging._staging._sources, sampler._staging._sources, sampler._results._sources]
+    pinned.append(sampler._arrays._pinned)
     kept = [memory[slot].clone() for memory in pinned]
     after = runner.launch([replace(next_step(n, 2, at=n), changes=masked, masked_ids=[9]) for n in (0, 1)])
     assert steps._slot != slot
@@ -108,7 +108,7 @@ def test_what_is_under_way_is_not_overwritten(runner: CudaRunner) -> None:
 
 def test_more_than_one_ahead_is_refused(runner: CudaRunner) -> None:
     flights = [runner.launch([prompt_step(number)]) for number in (0, 1)]
-    with pytest.raises(Internal, match="2 steps are under way"):
+    with pytest.raises(Internal, match="2 steps are in flight"):
         runner.launch([prompt_step(2)])
     assert [len(flight.wait()) for flight in flights] == [1, 1]
     assert len(runner.run([prompt_step(2)])) == 1

@@ -53,7 +53,7 @@ STORED: dict[str, dict[str, Any]] = {
     "numbers": {},
     "weights": {"weight_quant": WeightQuant.INT4, "weight_quant_group_size": 32},
     "keys": {"kv_cache_mode": KvCacheMode.INT8},
-    "spread keys": {"kv_cache_mode": KvCacheMode.UINT4},
+    "rotated keys": {"kv_cache_mode": KvCacheMode.UINT4},
     "rows": {"weight_quant": WeightQuant.INT8, "activation_quant": ActivationQuant.INT8},
 }
 """What is stored in codes."""
@@ -73,8 +73,8 @@ def drawn(model_path: Path, changes: dict[str, Any], follow: list[list[int]] | N
         *((name, {"coded_linear": "weights", "row_codes": "rows"}.get(name, "numbers")) for name in LAUNCHES),
         (ALL, "weights"),
         (ALL, "keys"),
-        ("append_kv", "spread keys"),
-        ("attention", "spread keys"),
+        ("append_kv", "rotated keys"),
+        ("attention", "rotated keys"),
     ],
 )
 def test_what_is_drawn_is_the_same_without_each_kernel(
@@ -95,7 +95,7 @@ def test_what_is_drawn_is_the_same_without_each_kernel(
     assert sum(one.token_id == other.token_id for one, other in pairs) >= 8, "rounding moves one of nine at most"
     logprobs = np.array([[[logprob for _, logprob in each.top] for each in pair] for pair in pairs])
     difference = np.sqrt(np.mean((logprobs[:, 0] - logprobs[:, 1]) ** 2))
-    assert difference < (6 if stored == "spread keys" else 2) * ROUNDING["bfloat16"], "keys may have other codes"
+    assert difference < (6 if stored == "rotated keys" else 2) * ROUNDING["bfloat16"], "keys may have other codes"
 
 
 def test_only_ops_that_need_the_host_prevent_captured_steps(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_a_wrong_name_is_refused(model_path: Path, monkeypatch: pytest.MonkeyPat
     assert plain_ops({}) == plain_ops({PLAIN_VARIABLE: " ,"}) == frozenset()
     monkeypatch.setenv(PLAIN_VARIABLE, "rms_norm,norm")
     with pytest.raises(
-        InvalidArgument, match=f'{PLAIN_VARIABLE} = "norm" .* is no op; allowed: rms_norm, gated_rows, '
+        InvalidArgument, match=f'{PLAIN_VARIABLE} = "norm" .* is not an op; allowed: rms_norm, gated_rows, '
     ):
         sim.make_runner(plan_for(model_path)).load(silent)
 

@@ -154,5 +154,5 @@ def test_without_a_compiler_it_says_what_is_missing(
 ) -> None:
     monkeypatch.delenv(SIMULATOR_VARIABLE)
     file = ProcessorFile("x", str(written(tmp_path, "x.cu", "")))
-    with pytest.raises(BadProcessor, match=f"compiles nothing where {SIMULATOR_VARIABLE} is not set"):
+    with pytest.raises(BadProcessor, match=f"compiles nothing unless {SIMULATOR_VARIABLE} is set"):
         sim.make_runner(plan_for(model_path, logits_processors=(file,))).load(silent)

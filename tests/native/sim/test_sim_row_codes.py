@@ -12,8 +12,8 @@ import torch
 from headrace_engine.backends import cpu
 from headrace_engine.backends import torch as oracle
 from headrace_engine.backends.cuda.loading import CudaModel
-from headrace_engine.backends.cuda.weights.quantized import CodedWeight
-from headrace_engine.backends.cuda.weights.row_products import RowCodedWeight
+from headrace_engine.backends.cuda.weights.quantized import QuantizedWeight
+from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
 from headrace_engine.config import ActivationQuant, ComputeDtype, WeightQuant
 from headrace_engine.core.runner import Runner, Scoring, SequenceStep
 from headrace_engine.environment import PLAIN_VARIABLE
@@ -47,7 +47,7 @@ def loaded(path: Path, **changes: object) -> CudaModel:
     return runner._model
 
 
-def numbers_of(weight: RowCodedWeight) -> torch.Tensor:
+def numbers_of(weight: RowQuantizedWeight) -> torch.Tensor:
     return weight.codes.double() * weight.scales.double().unsqueeze(1)
 
 
@@ -64,7 +64,7 @@ def test_integer_weights_are_those_of_the_cpu_backend(model: Path) -> None:
         pairs = zip(names, whole.sizes, strict=True)
         rows = [tensors[f"layers.1.{name}"].row(row) for name, size in pairs for row in range(size)]
         assert np.array_equal(numbers_of(whole).float().numpy(), np.stack(rows))
-    assert isinstance(device.weights["embed"], CodedWeight)
+    assert isinstance(device.weights["embed"], QuantizedWeight)
 
 
 def test_weights_in_fp8_are_the_numbers_of_the_files_rounded(model: Path) -> None:
@@ -95,7 +95,7 @@ def oracle_of(device: CudaModel, path: Path) -> Runner:
     weights = dict(plain.weights)
     seen: dict[int, int] = {}
     for name, weight in device.weights.items():  # Of those that lie side by side, in order.
-        if isinstance(weight, RowCodedWeight):
+        if isinstance(weight, RowQuantizedWeight):
             begin = seen.get(id(weight), 0)
             seen[id(weight)] = begin + len(weights[name])
             weights[name] = numbers_of(weight)[begin : seen[id(weight)]].float()
@@ -138,7 +138,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"activation_quant": ActivationQuant.INT8}, "= INT8 is not supported .* with weight_quant NONE: set"),
     ({**INT8, "weight_quant": WeightQuant.INT4}, "= INT8 is not supported .* with weight_quant INT4: set weight_quant"),
     ({**INT8, "weight_quant_group_size": 32}, "= INT8 is not .*, weight_quant_group_size 32: set .* to 0"),
-    ({**FP8, "weight_quant": WeightQuant.INT8}, "= FP8 makes codes of .* weight_quant is INT8: set it to NONE"),
+    (
+        {**FP8, "weight_quant": WeightQuant.INT8},
+        "= FP8 quantizes the weights itself, .* weight_quant is INT8: set it to NONE",
+    ),
 ]
 
 
@@ -154,7 +157,7 @@ def test_blocks_of_a_file_are_not_made_codes_of_again(tmp_path: Path) -> None:
     path = make_tiny_gguf(tmp_path / "model.gguf", source, "Q8_0")
     with pytest.raises(InvalidArgument, match=r"activation_quant = FP8 .* model's are codes already \(Q8_0\)"):
         loaded(path, **FP8)
-    assert isinstance(loaded(path, **INT8).weights["layers.0.q"], RowCodedWeight)
+    assert isinstance(loaded(path, **INT8).weights["layers.0.q"], RowQuantizedWeight)
 
 
 def test_a_card_without_products_of_fp8_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,12 @@ from headrace_engine.backends import cpu
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.weights import quantized as coded
 from headrace_engine.backends.cuda.weights.packing import Packer
-from headrace_engine.backends.cuda.weights.quantized import CodedProducts, CodedWeight
-from headrace_engine.backends.cuda.weights.row_products import RowCodedWeight
+from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, QuantizedWeight
+from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
 from headrace_engine.config import ActivationQuant, WeightQuant
 from headrace_engine.environment import CACHE_VARIABLE
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows, PackedMatrix
-from headrace_engine.native.coded import LAYOUT, CodedMatrix
+from headrace_engine.native.quantized import LAYOUT, QuantizedMatrix
 from native.sim_runs import SHAPE, compare_with_cpu, on_cpu, plan_for
 from support.backends.runners import silent
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
@@ -56,10 +56,10 @@ def loaded(path: Path, **changes: object) -> tuple[CudaModel, dict[str, Any]]:
 
 def same_rows(model: CudaModel, reference: dict[str, Any]) -> set[str]:
     """Compare all coded weights with the cpu backend's, to the last bit; gives the names of those that are coded."""
-    coded_names = {name for name, weight in model.weights.items() if isinstance(weight, CodedWeight)}
+    coded_names = {name for name, weight in model.weights.items() if isinstance(weight, QuantizedWeight)}
     first: dict[int, int] = {}
     for name, weight in model.weights.items():  # Of those that lie side by side, in order.
-        if not isinstance(weight, CodedWeight):
+        if not isinstance(weight, QuantizedWeight):
             continue
         packed: PackedMatrix = reference[name]
         begin = first.get(id(weight), 0)
@@ -121,12 +121,12 @@ def test_t1_quantised_models_give_the_scores_of_the_cpu_backend(tmp_path: Path, 
 def test_products_of_few_rows_and_of_many(rows: int, room: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs shared among several blocks, and weights written out at once or some outputs at a time."""
     if room is not None:
-        monkeypatch.setattr(coded, "_ROOM_VALUES", room)
+        monkeypatch.setattr(coded, "_SCRATCH_VALUES", room)
     rng = np.random.default_rng(rows)
     device = SimDevice()
     weight, numbers = random_weight(device, rng, outputs=150, inputs=4096)
     assert weight.packed.splits(3, device.multiprocessors) > 1
-    products = CodedProducts(device, [weight, torch.zeros(1)])
+    products = QuantizedProducts(device, [weight, torch.zeros(1)])
     x = torch.from_numpy(rng.standard_normal((rows, 4096))).bfloat16()
     bias = torch.from_numpy(rng.standard_normal(150)).bfloat16()
     for given in (None, bias):
@@ -137,16 +137,18 @@ def test_products_of_few_rows_and_of_many(rows: int, room: int | None, monkeypat
     assert torch.equal(products.rows(weight, ids), numbers[ids].bfloat16())
 
 
-def random_weight(device: SimDevice, rng: np.random.Generator, outputs: int, inputs: int) -> tuple[CodedWeight, Any]:
+def random_weight(
+    device: SimDevice, rng: np.random.Generator, outputs: int, inputs: int
+) -> tuple[QuantizedWeight, Any]:
     """A matrix of 4 bits, and its weights in float64."""
     matrix = Matrix(outputs, inputs, Format.INT4, 128, Dtype.FLOAT32, offsets=True)
     codes = rng.integers(0, 16, (outputs, inputs), dtype=np.uint8)
     scales = rng.uniform(0.5, 1.5, (outputs, inputs // 128)).astype(np.float32)
-    packed = CodedMatrix(device.native, matrix, Dtype.BFLOAT16)
+    packed = QuantizedMatrix(device.native, matrix, Dtype.BFLOAT16)
     data = torch.zeros(packed.nbytes, dtype=torch.uint8)
     packed.pack(data.data_ptr(), MatrixRows(codes, scales, -8 * scales))
     numbers = (codes.astype(float) - 8) * np.repeat(scales, 128, axis=1)
-    return CodedWeight(packed, data, [outputs]), torch.from_numpy(numbers)
+    return QuantizedWeight(packed, data, [outputs]), torch.from_numpy(numbers)
 
 
 def test_codes_are_counted_where_they_lie(tmp_path: Path) -> None:
@@ -195,9 +197,9 @@ def bytes_of(model: CudaModel) -> dict[str, list[torch.Tensor]]:
     """What lies on the device, of each weight in codes."""
     found = {}
     for name, weight in model.weights.items():
-        if isinstance(weight, CodedWeight):
+        if isinstance(weight, QuantizedWeight):
             found[name] = [weight.data]
-        elif isinstance(weight, RowCodedWeight):
+        elif isinstance(weight, RowQuantizedWeight):
             found[name] = [weight.codes, weight.scales]
     return found
 
@@ -263,7 +265,7 @@ def test_a_layout_with_other_bytes_has_another_number() -> None:
         matrix = Matrix(70, 200, kind, group, Dtype.FLOAT16, offsets=kind is Format.INT4)
         scales = rng.uniform(0.5, 1.5, (70, matrix.groups)).astype(np.float32)
         codes = rng.integers(0, 256 if kind is Format.INT8 else 16, (70, 200), dtype=np.uint8)
-        packed = CodedMatrix(device.native, matrix, Dtype.BFLOAT16)
+        packed = QuantizedMatrix(device.native, matrix, Dtype.BFLOAT16)
         data = np.zeros(packed.nbytes + 16, dtype=np.uint8)
         start = -data.ctypes.data % 16
         rows = MatrixRows(codes, scales, scales if matrix.offsets else None)

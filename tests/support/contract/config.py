@@ -195,7 +195,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "enable_tensors_from_model_inference: raw little-endian bytes, shape, dtype": (
             f"{TOLD}::test_vectors_come_with_every_token",
             f"{TOLD}::test_vectors_take_room_of_the_results",
-            "unit/backends/test_telling.py::test_prompt_and_vectors_are_those_of_transformers",
+            "unit/backends/test_extra_outputs.py::test_prompt_and_vectors_are_those_of_transformers",
         ),
         "skip_special_tokens concerns text alone": (
             "unit/engine/models/test_outputs.py::test_a_special_token_is_in_the_ids_and_not_in_the_text",

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace_engine.backends.processors import told
+from headrace_engine.backends.processors import label
 from headrace_engine.backends.torch.sampling.processing import Kernel
 from headrace_engine.backends.torch.sampling.user_kernels import not_compiled
 from headrace_engine.commands import ProcessorFile
@@ -37,7 +37,7 @@ def simulated_kernel(source: str, file: ProcessorFile) -> Kernel:
     """
     flags = os.environ.get(SIMULATOR_VARIABLE)
     if flags is None:
-        raise BadProcessor(f"{told(file)}: the simulated device compiles nothing where {SIMULATOR_VARIABLE} is not set")
+        raise BadProcessor(f"{label(file)}: the simulated device compiles nothing unless {SIMULATOR_VARIABLE} is set")
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "process.so"
         text = f'#include "sim/cusim.h"\n#line 1 "{file.path}"\n{source}\n{_LAUNCHER.format(threads=_THREADS)}'

@@ -349,13 +349,13 @@ def test_a_wrong_processor_file_is_reported_at_load(make, tiny_llama, tmp_path, 
     assert refusal.value.reason == "BAD_PROCESSOR"
 
 
-def test_a_file_that_is_gone_is_told_of(make, tiny_llama, tmp_path):
+def test_a_missing_file_is_an_error(make, tiny_llama, tmp_path):
     runner = make(plan(tiny_llama, logits_processors=(ProcessorFile("mine", str(tmp_path / "gone.py")),)))
     with pytest.raises(BadProcessor, match="No such file"):
         runner.load(silent)
 
 
-def test_a_function_that_nobody_gave_is_told_of(make, tiny_llama):
+def test_a_missing_function_is_an_error(make, tiny_llama):
     with pytest.raises(BadProcessor, match="logits processor 'mine' has no function"):
         make(plan(tiny_llama, logits_processors=(ProcessorFile("mine"),))).load(silent)
 

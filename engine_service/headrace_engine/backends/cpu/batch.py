@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from headrace_engine.backends.draw_structs import ROW_BYTES, DrawStructs, structs_in
+from headrace_engine.backends.sampling_structs import ROW_BYTES, SamplingStructs, structs_in
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.native import Batch, Shape
 from headrace_engine.native import Sequence as SequenceStruct
@@ -37,18 +37,18 @@ class CpuBatch:
         self._ids, ids = _integers(shape.max_tokens)
         # Pages that no step writes take no memory.
         self._tables, self._tables_at = _integers(shape.max_sequences * table)
-        self._wanted, wanted = _integers(shape.max_logits)
+        self._logits_rows, wanted = _integers(shape.max_logits)
         sequences = np.zeros(shape.max_sequences * ctypes.sizeof(SequenceStruct), np.uint8)
         self._sequences = structs_in(sequences, SequenceStruct)
         rows = {name: np.zeros(shape.max_logits * size, np.uint8) for name, size in ROW_BYTES.items()}
-        self._draws = DrawStructs(**rows, vocab=shape.vocab)
+        self._structs = SamplingStructs(**rows, vocab=shape.vocab)
         at = {name: array.ctypes.data for name, array in rows.items()}
         self._changes_at = at.pop("changes")
         self._masked: list[array[int]] = []
         self.struct = Batch(token_ids=ids, sequences=sequences.ctypes.data, wanted=wanted, **at)
 
     def fill(self, steps: Sequence[SequenceStep]) -> None:
-        """Take the rows of the steps one after the other; the last row of each that wants a token is wanted."""
+        """Write the rows of the steps in order; the last row of each with `sampling` needs logits."""
         self._masked.clear()
         row = blocks = logits = 0
         for number, step in enumerate(steps):
@@ -61,31 +61,31 @@ class CpuBatch:
             sequence.length, sequence.start = length, step.start
             row, blocks = row + length, blocks + used
             if step.sampling is not None:
-                self._want(logits, row - 1, step, step.sampling)
+                self._add_logits_row(logits, row - 1, step, step.sampling)
                 logits += 1
         self.struct.num_tokens, self.struct.num_sequences, self.struct.num_logits = row, len(steps), logits
 
-    def drawn(self, steps: Sequence[SequenceStep]) -> Iterator[Sampled]:
-        """What the program drew for each step that wanted it."""
+    def sampled(self, steps: Sequence[SequenceStep]) -> Iterator[Sampled]:
+        """Yield the results of the steps with `sampling`."""
         asking = enumerate(step.sampling for step in steps if step.sampling is not None)
-        return self._draws.drawn(asking)
+        return self._structs.sampled(asking)
 
-    def _want(self, number: int, row: int, step: SequenceStep, sampling: SamplingParams) -> None:
-        self._wanted[number] = row
+    def _add_logits_row(self, number: int, row: int, step: SequenceStep, sampling: SamplingParams) -> None:
+        self._logits_rows[number] = row
         changes = 0
         if step.masked_ids or step.changes is not None:
             changes = self._change(number, step.masked_ids, step.changes or _NO_CHANGES)
-        self._draws.pack_sampling(number, step, sampling, changes)
+        self._structs.pack_sampling(number, step, sampling, changes)
 
     def _change(self, number: int, masked_ids: Sequence[int], changes: LogitChanges) -> int:
-        """Where a row finds what is done to its logits."""
+        """Write the logit changes of a row; return the address of their struct."""
         ids = array(_INT, masked_ids)
         self._masked.append(ids)
         masked, masked_count = ids.buffer_info()
         allowed, words = (0, 0) if changes.allowed is None else (changes.allowed or _NO_IDS).buffer_info()
         arrays = (changes.penalized, changes.penalties, changes.biased, changes.biases)
-        places = (*(array.buffer_info()[0] for array in arrays), masked, allowed)
-        self._draws.pack_changes(number, changes, masked_count, places, words)
+        addresses = (*(array.buffer_info()[0] for array in arrays), masked, allowed)
+        self._structs.pack_changes(number, changes, masked_count, addresses, words)
         return self._changes_at + number * ROW_BYTES["changes"]
 
 

@@ -166,7 +166,7 @@ def _choose_threads(plan: CorePlan) -> ComputeThreads:
 
 def _load_weights(packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu, progress: Progress) -> CpuWeights:
     capacity = packer.capacity()
-    _check_room(capacity * cpu.nodes, storage)
+    _check_memory(capacity * cpu.nodes, storage)
     arena = Arena(cpu, capacity)
     try:
         progress(ModelPhase.LOADING, 0, files.weight_bytes)
@@ -179,7 +179,7 @@ def _load_weights(packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu,
 
 def _fill(arena: Arena, packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu, progress: Progress) -> None:
     """From the cache where it is there, else from the files."""
-    if not _worth_keeping(files, storage):
+    if not _worth_caching(files, storage):
         packer.pack(arena, progress)
         return
     cache = WeightCache(cache_folder())
@@ -191,7 +191,7 @@ def _fill(arena: Arena, packer: Packer, files: ModelFiles, storage: Storage, cpu
     cache.write(key, ArenaContents(arena))
 
 
-def _worth_keeping(files: ModelFiles, storage: Storage) -> bool:
+def _worth_caching(files: ModelFiles, storage: Storage) -> bool:
     """Numbers that stay numbers are read as quickly from the model's own files."""
     if storage.quant is not WeightQuant.NONE:
         return True
@@ -199,7 +199,7 @@ def _worth_keeping(files: ModelFiles, storage: Storage) -> bool:
     return not exact and any(info.stored.storage not in PLAIN for info in files.tensors.values())
 
 
-def _check_room(needed: int, storage: Storage) -> None:
+def _check_memory(needed: int, storage: Storage) -> None:
     """Before anything is read: a process that takes more than its limit is killed, and says nothing."""
     limit = memory_limit()
     if needed > limit:

@@ -7,58 +7,61 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from headrace_engine.backends.cpu.threads import MOST_THREADS, ComputeThreads
+from headrace_engine.backends.cpu.threads import MAX_THREADS, ComputeThreads
 from headrace_engine.backends.host import cpu_quota, memory_nodes, one_of_each_core, processors
 from headrace_engine.environment import NODES_VARIABLE, Environment, named_nodes
 from headrace_engine.errors import InvalidArgument
 
-MOST_NODES = 64
+MAX_NODES = 64
 
 Nodes = Mapping[int, frozenset[int]]
 """Logical processors that may be used, by number of the memory node; none is empty."""
 
 
 def choose_node_threads(
-    asked: int,
+    requested: int,
     device_list: Sequence[int] = (),
     root: Path = Path("/"),
     affinity: frozenset[int] | None = None,
     environment: Environment = os.environ,
 ) -> ComputeThreads:
-    """As many as are asked for, else one on each physical core within quota, dealt out to the nodes in turn.
+    """Choose the requested number of threads, else one per physical core within the quota, dealt to the nodes in turn.
 
     Each is pinned to a processor of its node.
 
     Args:
-        asked: 0: as many as make sense.
+        requested: number of threads; 0: choose.
         device_list: numbers of the nodes; empty: all that have processors for this process.
-        affinity: logical processors that the process may run on; None: asked of the system.
+        affinity: logical processors that the process may run on; None: query the system.
 
     Raises:
         InvalidArgument: there is no such node, or there are more nodes than threads, or more threads than processors.
     """
     allowed = affinity if affinity is not None else frozenset(os.sched_getaffinity(0))
     nodes = _chosen(find_nodes(root, allowed, environment), device_list)
-    places = {number: _places(root, cpus) for number, cpus in nodes.items()}
+    processors_of = {number: _processors(root, cpus) for number, cpus in nodes.items()}
     cores = sum(len(one_of_each_core(root, cpus)) for cpus in nodes.values())
     quota = cpu_quota(root)
-    count = asked or min(cores, MOST_THREADS, cores if quota is None else max(1, int(quota)))
-    _check_count(count, len(nodes), sum(map(len, places.values())), asked)
+    count = requested or min(cores, MAX_THREADS, cores if quota is None else max(1, int(quota)))
+    _check_count(count, len(nodes), sum(map(len, processors_of.values())), requested)
     dealt = [
-        (place, cpu) for turn in zip_longest(*places.values()) for place, cpu in enumerate(turn) if cpu is not None
+        (node, cpu)
+        for round_ in zip_longest(*processors_of.values())
+        for node, cpu in enumerate(round_)
+        if cpu is not None
     ][:count]
     dealt.sort(key=lambda pair: pair[0])
     text = "; ".join(
-        f"{sum(place == index for place, _ in dealt)} on node {number}" for index, number in enumerate(nodes)
+        f"{sum(node == index for node, _ in dealt)} on node {number}" for index, number in enumerate(nodes)
     )
-    return ComputeThreads(count, tuple(cpu for _, cpu in dealt), text, tuple(place for place, _ in dealt))
+    return ComputeThreads(count, tuple(cpu for _, cpu in dealt), text, tuple(node for node, _ in dealt))
 
 
 def find_nodes(root: Path, allowed: frozenset[int], environment: Environment = os.environ) -> Nodes:
     """The nodes that have processors for this process: as the environment names them, else as the system does.
 
     Raises:
-        InvalidArgument: what the environment says makes no sense.
+        InvalidArgument: the environment variable is malformed.
     """
     text = named_nodes(environment)
     if not text:
@@ -73,22 +76,22 @@ def find_nodes(root: Path, allowed: frozenset[int], environment: Environment = o
 
 def _chosen(nodes: Nodes, device_list: Sequence[int]) -> Nodes:
     unknown = [number for number in device_list if number not in nodes]
-    if unknown or len(nodes) > MOST_NODES:
+    if unknown or len(nodes) > MAX_NODES:
         known = ", ".join(map(str, nodes))
         text = f"= {list(device_list)} is out of range; memory nodes with processors for this process: {known}"
         raise InvalidArgument.field("config.device_list", text)
     return {number: nodes[number] for number in device_list} if device_list else nodes
 
 
-def _places(root: Path, cpus: frozenset[int]) -> list[int]:
+def _processors(root: Path, cpus: frozenset[int]) -> list[int]:
     """Processors in the order in which they are taken: one of each core, then the others."""
     first = one_of_each_core(root, cpus)
     return [*first, *sorted(cpus.difference(first))]
 
 
-def _check_count(count: int, nodes: int, most: int, asked: int) -> None:
-    if asked and not nodes <= asked <= most:
-        text = f"= {asked} is out of range; allowed for {nodes} memory nodes: {nodes} to {most}"
+def _check_count(count: int, nodes: int, largest: int, requested: int) -> None:
+    if requested and not nodes <= requested <= largest:
+        text = f"= {requested} is out of range; allowed for {nodes} memory nodes: {nodes} to {largest}"
         raise InvalidArgument.field("config.num_threads", text)
     if count < nodes:
         text = f"= CPU_NUMA takes a thread on each of {nodes} memory nodes, and the quota allows {count}: use CPU"

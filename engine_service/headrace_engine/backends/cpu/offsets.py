@@ -1,4 +1,4 @@
-"""Where the values of a step lie: each from the op that computes it to the last that reads it."""
+"""Offsets of a step's values in the workspace: each is live from the op that writes it to the last that reads it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from headrace_engine.native import Program, Rows, Value
 
 _FLOATS = 16
-"""Places begin at multiples of this many floats."""
+"""Alignment of values, in floats."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Activation:
-    """A value of a step, [rows, width], before it has a place."""
+    """A value of a step, [rows, width], before it has an offset."""
 
     width: int
     rows: Rows = Rows.TOKENS
 
 
-Places = Mapping[Activation, Value]
+Offsets = Mapping[Activation, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class RecordedOp:
 
     Attributes:
         reads, writes: its values.
-        in_place: pairs of a value that it writes and one that it reads, which may lie in the same place.
+        in_place: pairs of a value that it writes and one that it reads, which may share an offset.
         record: appends it to a program.
     """
 
     reads: tuple[Activation, ...]
     writes: tuple[Activation, ...]
-    record: Callable[[Program, Places], None]
+    record: Callable[[Program, Offsets], None]
     in_place: tuple[tuple[Activation, Activation], ...] = ()
 
 
@@ -47,14 +47,14 @@ class _Extent:
     last_use: int
 
 
-def plan_places(ops: Sequence[RecordedOp], counts: Mapping[Rows, int]) -> tuple[Places, int]:
-    """A place for every value that ops write, and the floats that all places take together.
+def plan_offsets(ops: Sequence[RecordedOp], counts: Mapping[Rows, int]) -> tuple[Offsets, int]:
+    """Return the offset of every value that ops write, and the floats that the workspace needs for them.
 
     Args:
-        counts: the most rows that a value has.
+        counts: maximum number of rows of a value.
     """
     last_use = {value: number for number, op in enumerate(ops) for value in (*op.writes, *op.reads)}
-    places: dict[Activation, Value] = {}
+    offsets: dict[Activation, Value] = {}
     live: dict[Activation, _Extent] = {}
     total = 0
     for number, op in enumerate(ops):
@@ -62,14 +62,14 @@ def plan_places(ops: Sequence[RecordedOp], counts: Mapping[Rows, int]) -> tuple[
             extent = _inherited(value, op, live, number) or _free(_floats(value, counts), live)
             extent.last_use = last_use[value]
             live[value] = extent
-            places[value] = Value(extent.begin, value.width, value.rows)
+            offsets[value] = Value(extent.begin, value.width, value.rows)
             total = max(total, extent.end)
         live = {value: extent for value, extent in live.items() if extent.last_use > number}
-    return places, total
+    return offsets, total
 
 
 def _inherited(value: Activation, op: RecordedOp, live: dict[Activation, _Extent], number: int) -> _Extent | None:
-    """The place of a value that this op is the last to read, and may overwrite."""
+    """Return the extent of a value that this op is the last to read, and may overwrite."""
     for written, read in op.in_place:
         if written is value and live[read].last_use == number:
             return live.pop(read)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.backends.cpu.offsets import Activation, Places, RecordedOp
+from headrace_engine.backends.cpu.offsets import Activation, Offsets, RecordedOp
 from headrace_engine.backends.cpu.rope import RotaryTables
 from headrace_engine.models.decoder import Batch
 from headrace_engine.native import NO_VALUE, Activations, PackedMatrix, Product, Program, Rows
@@ -15,12 +15,12 @@ from headrace_engine.native import NO_VALUE, Activations, PackedMatrix, Product,
 Vector = NDArray[np.float32]
 Projection = tuple[PackedMatrix, Vector | None]
 
-_MOST_PRODUCTS = 3
+_MAX_PRODUCTS = 3
 """Of one x in one op."""
 
 
 class RecordingOps:
-    """Implements models.decoder.Ops over activations that have no place yet; what is prepared is None.
+    """Implements models.decoder.Ops over activations that have no offset yet; `prepare` returns None.
 
     Args:
         scale: of the products of queries and keys.
@@ -30,7 +30,7 @@ class RecordingOps:
     Attributes:
         recorded: the ops so far.
         states: the last hidden states of all rows.
-        selected: those of the wanted rows.
+        selected: those of the rows that need logits.
     """
 
     states: Activation
@@ -41,7 +41,7 @@ class RecordingOps:
         self._scale = scale
         self._rotary = rotary
         self._activations = activations
-        self._turning: dict[Activation, tuple[Activation, Activation, Activation]] = {}
+        self._rotation: dict[Activation, tuple[Activation, Activation, Activation]] = {}
 
     def prepare(self, batch: Batch) -> None:
         """See Ops. The batch comes with each run."""
@@ -50,8 +50,8 @@ class RecordingOps:
         """See Ops."""
         out = Activation(table.matrix.inputs)
 
-        def record(program: Program, places: Places) -> None:
-            program.embed(table, places[out])
+        def record(program: Program, offsets: Offsets) -> None:
+            program.embed(table, offsets[out])
 
         self.recorded.append(RecordedOp((), (out,), record))
         return out
@@ -60,8 +60,8 @@ class RecordingOps:
         """See Ops."""
         out = Activation(x.width, x.rows)
 
-        def record(program: Program, places: Places) -> None:
-            program.norm(weight, places[x], places[out], eps, residual=NO_VALUE, residual_out=NO_VALUE)
+        def record(program: Program, offsets: Offsets) -> None:
+            program.norm(weight, offsets[x], offsets[out], eps, residual=NO_VALUE, residual_out=NO_VALUE)
 
         self.recorded.append(RecordedOp((x,), (out,), record))
         return out
@@ -72,9 +72,9 @@ class RecordingOps:
         """See Ops."""
         out, total = Activation(x.width, x.rows), Activation(x.width, x.rows)
 
-        def record(program: Program, places: Places) -> None:
-            added = {"residual": places[residual], "residual_out": places[total]}
-            program.norm(weight, places[x], places[out], eps, **added)
+        def record(program: Program, offsets: Offsets) -> None:
+            added = {"residual": offsets[residual], "residual_out": offsets[total]}
+            program.norm(weight, offsets[x], offsets[out], eps, **added)
 
         self.recorded.append(RecordedOp((x, residual), (total, out), record, ((total, residual),)))
         return out, total
@@ -87,32 +87,32 @@ class RecordingOps:
     def linears(self, x: Activation, projections: Sequence[Projection]) -> list[Activation]:
         """See Ops. As many at once as an op takes."""
         outs: list[Activation] = []
-        for first in range(0, len(projections), _MOST_PRODUCTS):
-            outs += self._multiply(x, projections[first : first + _MOST_PRODUCTS])
+        for first in range(0, len(projections), _MAX_PRODUCTS):
+            outs += self._multiply(x, projections[first : first + _MAX_PRODUCTS])
         return outs
 
     def rotate(self, q: Activation, k: Activation, batch: None) -> tuple[Activation, Activation]:
         """See Ops. Recorded with append_kv, which is one op with it."""
-        turned_q, turned_k = Activation(q.width), Activation(k.width)
-        self._turning[turned_k] = (q, k, turned_q)
-        return turned_q, turned_k
+        rotated_q, rotated_k = Activation(q.width), Activation(k.width)
+        self._rotation[rotated_k] = (q, k, rotated_q)
+        return rotated_q, rotated_k
 
     def append_kv(self, layer: int, k: Activation, v: Activation, batch: None) -> None:
         """See Ops. The keys are those that `rotate` returned last."""
-        q, plain_k, turned_q = self._turning.pop(k)
+        q, plain_k, rotated_q = self._rotation.pop(k)
         cos, sin = self._rotary.cos, self._rotary.sin
 
-        def record(program: Program, places: Places) -> None:
-            program.rope_append(layer, places[q], places[plain_k], places[v], places[turned_q], cos, sin)
+        def record(program: Program, offsets: Offsets) -> None:
+            program.rope_append(layer, offsets[q], offsets[plain_k], offsets[v], offsets[rotated_q], cos, sin)
 
-        self.recorded.append(RecordedOp((q, plain_k, v), (turned_q,), record, ((turned_q, q),)))
+        self.recorded.append(RecordedOp((q, plain_k, v), (rotated_q,), record, ((rotated_q, q),)))
 
     def paged_attention(self, layer: int, q: Activation, batch: None, window: int | None) -> Activation:
         """See Ops."""
         out = Activation(q.width)
 
-        def record(program: Program, places: Places) -> None:
-            program.attention(layer, places[q], places[out], self._scale, window=window or 0)
+        def record(program: Program, offsets: Offsets) -> None:
+            program.attention(layer, offsets[q], offsets[out], self._scale, window=window or 0)
 
         self.recorded.append(RecordedOp((q,), (out,), record))
         return out
@@ -121,8 +121,8 @@ class RecordingOps:
         """See Ops."""
         out = Activation(gate.width, gate.rows)
 
-        def record(program: Program, places: Places) -> None:
-            program.gated(places[gate], places[up], places[out])
+        def record(program: Program, offsets: Offsets) -> None:
+            program.gated(offsets[gate], offsets[up], offsets[out])
 
         self.recorded.append(RecordedOp((gate, up), (out,), record, ((out, gate),)))
         return out
@@ -132,8 +132,8 @@ class RecordingOps:
         out = Activation(x.width, Rows.LOGITS)
         self.states, self.selected = x, out
 
-        def record(program: Program, places: Places) -> None:
-            program.select(places[x], places[out])
+        def record(program: Program, offsets: Offsets) -> None:
+            program.select(offsets[x], offsets[out])
 
         self.recorded.append(RecordedOp((x,), (out,), record))
         return out
@@ -141,18 +141,18 @@ class RecordingOps:
     def sample(self, logits: Activation) -> None:
         """Draw a token for each row of logits. Hidden states stay to the end of the step, for those that ask."""
 
-        def record(program: Program, places: Places) -> None:
-            program.sample(places[logits])
+        def record(program: Program, offsets: Offsets) -> None:
+            program.sample(offsets[logits])
 
         self.recorded.append(RecordedOp((logits, self.states, self.selected), (), record))
 
     def _multiply(self, x: Activation, projections: Sequence[Projection]) -> list[Activation]:
         outs = [Activation(weight.matrix.outputs, x.rows) for weight, _ in projections]
 
-        def record(program: Program, places: Places) -> None:
+        def record(program: Program, offsets: Offsets) -> None:
             pairs = zip(projections, outs, strict=True)
-            products = [Product(weight, places[out], bias) for (weight, bias), out in pairs]
-            program.linear(places[x], products, self._activations)
+            products = [Product(weight, offsets[out], bias) for (weight, bias), out in pairs]
+            program.linear(offsets[x], products, self._activations)
 
         self.recorded.append(RecordedOp((x,), tuple(outs), record))
         return outs

@@ -1,4 +1,4 @@
-"""Rows of a step that logits processors change: drawn again from what those leave, by a program of one op."""
+"""Rows of a step with logits processors: sampled again from the processed logits, by a program of one op."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST = np.finfo(np.float32).min
 
 
 def unprocessed(steps: Sequence[SequenceStep]) -> list[SequenceStep]:
-    """The same rows, drawn as quickly as may be where they are drawn again."""
+    """Return the same rows, with greedy sampling where they are sampled again."""
     return [step if step.processing is None else _plain(step) for step in steps]
 
 
@@ -31,12 +31,12 @@ def _plain(step: SequenceStep) -> SequenceStep:
 
 
 @dataclass(slots=True)
-class _Draw:
-    """A row that is drawn again.
+class _Resampled:
+    """A row that is sampled again.
 
     Attributes:
         number: among the rows of logits.
-        row: the logits that it is drawn from.
+        row: the logits that it is sampled from.
     """
 
     number: int
@@ -68,70 +68,70 @@ class ProcessedRows:
         self.program.bind(pool, num_blocks)
         self._batch = CpuBatch(self.program.shape)
 
-    def draw(
-        self, steps: Sequence[SequenceStep], drawn: Iterable[Sampled], logits: NDArray[np.float32]
+    def sample(
+        self, steps: Sequence[SequenceStep], sampled: Iterable[Sampled], logits: NDArray[np.float32]
     ) -> list[Sampled]:
-        """What was drawn, with rows that are processed drawn anew.
+        """Return the results of all rows; processed rows are sampled again.
 
         Args:
-            drawn: of the steps with `sampling`, as they were drawn unprocessed.
+            sampled: results of the steps with `sampling`, without processing.
             logits: the model's own, [those steps, vocab].
         """
-        answers = list(drawn)
-        drawing = [step for step in steps if step.sampling is not None]
-        numbers = [n for n, step in enumerate(drawing) if step.processing is not None and not answers[n].error]
+        answers = list(sampled)
+        sampling_steps = [step for step in steps if step.sampling is not None]
+        numbers = [n for n, step in enumerate(sampling_steps) if step.processing is not None and not answers[n].error]
         for first in range(0, len(numbers), self._at_once):
-            part = [self._processed(n, drawing[n], logits[n]) for n in numbers[first : first + self._at_once]]
-            self._draw([draw for draw in part if not draw.answer.error], logits)
-            for draw in part:
-                answers[draw.number] = draw.answer
+            part = [self._processed(n, sampling_steps[n], logits[n]) for n in numbers[first : first + self._at_once]]
+            self._resample([item for item in part if not item.answer.error], logits)
+            for item in part:
+                answers[item.number] = item.answer
         return answers
 
-    def _processed(self, number: int, step: SequenceStep, own: Row) -> _Draw:
+    def _processed(self, number: int, step: SequenceStep, own: Row) -> _Resampled:
         row = changed_row(own, step)
         assert step.processing is not None, "only processed rows come here"
-        return _Draw(number, step, row, Sampled(None, error=run_processes(row, step.processing, self._processes)))
+        return _Resampled(number, step, row, Sampled(None, error=run_processes(row, step.processing, self._processes)))
 
-    def _draw(self, draws: list[_Draw], logits: NDArray[np.float32]) -> None:
-        """Draw from the changed rows, then tell of those drawn by the model's own."""
-        sampled = self._run([draw.row for draw in draws], [_redrawn(draw) for draw in draws])
-        for draw, answer in zip(draws, sampled, strict=True):
-            draw.answer = answer
-        asking = [draw for draw in draws if _asks(draw)]
-        told = self._run([logits[draw.number] for draw in asking], list(_told(asking)))
-        for draw, answer in zip(asking, told, strict=True):
-            draw.answer = answer if _sampling(draw).logprobs else replace(answer, logprob=None)
+    def _resample(self, again: list[_Resampled], logits: NDArray[np.float32]) -> None:
+        """Sample from the processed rows, then compute logprobs of the sampled ids from the model's own logits."""
+        sampled = self._run([item.row for item in again], [_resampling_step(item) for item in again])
+        for item, answer in zip(again, sampled, strict=True):
+            item.answer = answer
+        requesting = [item for item in again if _wants_logprobs(item)]
+        reported = self._run([logits[item.number] for item in requesting], list(_forced_steps(requesting)))
+        for item, answer in zip(requesting, reported, strict=True):
+            item.answer = answer if _sampling(item).logprobs else replace(answer, logprob=None)
 
     def _run(self, rows: list[Row], steps: list[SequenceStep]) -> list[Sampled]:
         if not rows:
             return []
-        place = self.program.value(self._logits, len(rows))
+        values = self.program.value(self._logits, len(rows))
         for number, row in enumerate(rows):
-            # The sampler takes numbers alone, and is told beside them what may be drawn.
-            np.maximum(row, _LEAST, out=place[number])
+            # The sampler takes finite logits only; ids that may be sampled come in a separate mask.
+            np.maximum(row, _LEAST, out=values[number])
         self._batch.fill(steps)
         self.program.run(self._batch.struct)
-        return list(self._batch.drawn(steps))
+        return list(self._batch.sampled(steps))
 
 
-def _redrawn(draw: _Draw) -> SequenceStep:
-    """A row of one token that draws as the step does, among what is left."""
-    changes = LogitChanges(allowed=allowed_bits(draw.row)) if is_cut(draw.row) else None
-    sampling = replace(_sampling(draw), logprobs=False, top_logprobs=0)
-    return SequenceStep((0,), 0, (0,), sampling, draw.step.position, draw.step.index, changes=changes)
+def _resampling_step(item: _Resampled) -> SequenceStep:
+    """Return a step of one token that samples as the original does, from the processed row."""
+    changes = LogitChanges(allowed=allowed_bits(item.row)) if is_cut(item.row) else None
+    sampling = replace(_sampling(item), logprobs=False, top_logprobs=0)
+    return SequenceStep((0,), 0, (0,), sampling, item.step.position, item.step.index, changes=changes)
 
 
-def _told(draws: Sequence[_Draw]) -> Iterator[SequenceStep]:
-    for draw in draws:
-        assert draw.answer.token_id is not None, "an id that was drawn is told of"
-        yield forced_step(draw.answer.token_id, _sampling(draw).top_logprobs)
+def _forced_steps(again: Sequence[_Resampled]) -> Iterator[SequenceStep]:
+    for item in again:
+        assert item.answer.token_id is not None, "only rows with a sampled id come here"
+        yield forced_step(item.answer.token_id, _sampling(item).top_logprobs)
 
 
-def _asks(draw: _Draw) -> bool:
-    sampling = _sampling(draw)
-    return draw.answer.token_id is not None and bool(sampling.logprobs or sampling.top_logprobs)
+def _wants_logprobs(item: _Resampled) -> bool:
+    sampling = _sampling(item)
+    return item.answer.token_id is not None and bool(sampling.logprobs or sampling.top_logprobs)
 
 
-def _sampling(draw: _Draw) -> SamplingParams:
-    assert draw.step.sampling is not None, "only rows that draw come here"
-    return draw.step.sampling
+def _sampling(item: _Resampled) -> SamplingParams:
+    assert item.step.sampling is not None, "only sampled rows come here"
+    return item.step.sampling

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace_engine.backends.cpu.offsets import plan_places
+from headrace_engine.backends.cpu.offsets import plan_offsets
 from headrace_engine.backends.cpu.ops import RecordingOps
 from headrace_engine.backends.cpu.rope import RotaryTables
 from headrace_engine.backends.cpu.weights.rows import padded_head_dim
@@ -22,7 +22,7 @@ class Recorded:
 
     Attributes:
         states: last hidden states of all rows, after the final norm.
-        selected: those of the wanted rows.
+        selected: those of the rows that need logits.
         logits: theirs.
     """
 
@@ -51,7 +51,7 @@ def record_program(
     logits = Decoder[Any, None](padded, ops, weights).forward(Batch((), (), ()))
     ops.sample(logits)
     counts = {Rows.TOKENS: plan.max_prefill_tokens, Rows.LOGITS: plan.max_batch}
-    places, floats = plan_places(ops.recorded, counts)
+    offsets, floats = plan_offsets(ops.recorded, counts)
     program = Program(
         cpu,
         Shape(
@@ -70,5 +70,5 @@ def record_program(
         ),
     )
     for op in ops.recorded:
-        op.record(program, places)
-    return Recorded(program, places[ops.states], places[ops.selected], places[logits])
+        op.record(program, offsets)
+    return Recorded(program, offsets[ops.states], offsets[ops.selected], offsets[logits])

@@ -8,11 +8,11 @@ from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.host_blocks import HostBlocks
 from headrace_engine.backends.cpu.loading import LoadedModel, load_model
 from headrace_engine.backends.cpu.processing import unprocessed
-from headrace_engine.backends.extra_outputs import asks_more, tell
+from headrace_engine.backends.extra_outputs import collect_extras, wants_extras
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import Memory as MemoryBudget
 from headrace_engine.backends.kv_size import host_bytes
-from headrace_engine.backends.model_runner import ModelRunner, Room
+from headrace_engine.backends.model_runner import ModelRunner, PoolBudget
 from headrace_engine.backends.processors import (
     NO_PROCESSES,
     Process,
@@ -85,8 +85,8 @@ class CpuRunner(ModelRunner[LoadedModel]):
         if not steps:
             return []
         run = self._run_processed if is_processed(steps) else self._run
-        drawn = run(self._batch, steps)
-        return self._tell(steps, drawn) if asks_more(steps) else list(drawn)
+        sampled = run(self._batch, steps)
+        return self._collect_extras(steps, sampled) if wants_extras(steps) else list(sampled)
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
@@ -97,29 +97,31 @@ class CpuRunner(ModelRunner[LoadedModel]):
         while self._memory:
             self._memory.pop().close()
 
-    def _room(self) -> Room:
-        """See ModelRunner. The step is recorded, so that what it takes is known."""
+    def _pool_budget(self) -> PoolBudget:
+        """See ModelRunner. The recorded step gives the size of the workspace."""
         model = self._loaded
         workspace, total = model.workspace_bytes, memory_limit()
         free, block_bytes = total - workspace - model.weight_bytes, model.program.block_bytes
         host = host_bytes(self._plan, block_bytes, free)
-        return Room(MemoryBudget(total, model.weight_bytes, workspace, free - host, host), block_bytes, host, None)
+        return PoolBudget(
+            MemoryBudget(total, model.weight_bytes, workspace, free - host, host), block_bytes, host, None
+        )
 
     def _run(self, batch: CpuBatch, steps: Sequence[SequenceStep]) -> Iterable[Sampled]:
         batch.fill(steps)
         self._loaded.program.run(batch.struct)
-        return batch.drawn(steps)
+        return batch.sampled(steps)
 
     def _run_processed(self, batch: CpuBatch, steps: Sequence[SequenceStep]) -> Iterable[Sampled]:
-        """The same one native call, and what it drew for rows that processors change is drawn again."""
+        """Run the step in one native call, then sample rows with logits processors again."""
         model = self._loaded
         assert model.processed is not None, "a core without processors is given none to call"
-        drawn = self._run(batch, unprocessed(steps))
+        sampled = self._run(batch, unprocessed(steps))
         logits = model.program.value(model.logits, sum(step.sampling is not None for step in steps))
-        return model.processed.draw(steps, drawn, logits)
+        return model.processed.sample(steps, sampled, logits)
 
-    def _tell(self, steps: Sequence[SequenceStep], drawn: Iterable[Sampled]) -> list[Sampled]:
-        """What the step has left in the workspace, for those that ask."""
+    def _collect_extras(self, steps: Sequence[SequenceStep], sampled: Iterable[Sampled]) -> list[Sampled]:
+        """Collect extra outputs from what the step has left in the workspace."""
         model = self._loaded
         program, recorded, scorer = model.program, model.recorded, model.scorer
         states = program.value(recorded.states, sum(len(step.token_ids) for step in steps))
@@ -129,7 +131,9 @@ class CpuRunner(ModelRunner[LoadedModel]):
             embedding: bytes = model.embedding.row(token_id).tobytes()
             return embedding + bytes(selected[number].tobytes())
 
-        return tell(steps, drawn, lambda rows, forced: scorer.run(states[rows], forced), scorer.rows, vectors)
+        return collect_extras(
+            steps, sampled, lambda rows, forced: scorer.run(states[rows], forced), scorer.rows, vectors
+        )
 
     def _allocated(self, blocks: int) -> Memory:
         model = self._loaded

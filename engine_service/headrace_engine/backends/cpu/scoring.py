@@ -1,4 +1,4 @@
-"""Log-probabilities of given ids from last hidden states: a small program beside that of the step."""
+"""Prompt logprobs from last hidden states: a small program besides that of the step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.native import Activations, Cpu, Memory, PackedMatrix, Product, Program, Rows, Shape, Value
 
 _BYTES = 16 * 2**20
-"""Of the logits that are computed together, at most, as far as that is a row."""
+"""Maximum bytes of logits computed together, but at least one row."""
 
 _ROWS = 64
-"""Rows that are computed together, at most: more would make the products little faster."""
+"""Maximum rows computed together: more would make the products little faster."""
 
 _FLOATS = 16
-"""Values begin at multiples of this many floats."""
+"""Alignment of values, in floats."""
 
 
 class Scorer:
@@ -49,7 +49,7 @@ class Scorer:
         self._batch = CpuBatch(self.program.shape)
 
     def run(self, states: NDArray[np.float32], steps: Sequence[SequenceStep]) -> list[Sampled]:
-        """Draw as each step says from the logits of a row.
+        """Sample as each step specifies from the logits of a row.
 
         Args:
             states: [len(steps), hidden], at most `rows`.
@@ -58,16 +58,16 @@ class Scorer:
         self.program.value(self._states, len(steps))[:] = states
         self._batch.fill(steps)
         self.program.run(self._batch.struct)
-        return list(self._batch.drawn(steps))
+        return list(self._batch.sampled(steps))
 
 
 def rows_at_once(vocab: int) -> int:
-    """Rows of logits that a small program takes together."""
+    """Return the number of rows of logits that a small program computes together."""
     return max(1, min(_ROWS, _BYTES // (4 * vocab)))
 
 
 def small_shape(shape: Shape, floats: int, rows: int) -> Shape:
-    """The shape of a program for so many rows, beside that of the step.
+    """Return the shape of a program for `rows` rows, besides that of the step.
 
     Args:
         floats: of its workspace.

@@ -18,8 +18,8 @@ from headrace_engine.backends.torch.attention import blocks_per_tile
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.models.decoder import Batch
 
-NOTHING_DRAWN: Mapping[int, int] = {}
-"""Of a step whose ids are all known."""
+NOTHING_SAMPLED: Mapping[int, int] = {}
+"""Sources of a step whose ids are all known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Sizes:
 
     Attributes:
         rows: tokens of a step.
-        sequences: sequences of a step, each of which may want one row of logits.
+        sequences: sequences of a step, each of which may need one row of logits.
         blocks: entries of a block table.
         block_size: tokens of a block.
     """
@@ -52,7 +52,7 @@ class CudaBatch:
         firsts: the first row of each sequence, then the number of rows: int32 [sequences + 1].
         stored: tokens of each sequence that are in the pool once its rows are, int32 [sequences].
         tables: block tables, int32 [sequences, blocks]; only what `stored` covers is set.
-        wanted: rows whose logits are wanted, int32 [logits].
+        logits_rows: rows whose logits are computed, int32 [logits].
         longest: rows of the longest sequence.
         single: sequences at the head of the batch that have one row.
     """
@@ -64,7 +64,7 @@ class CudaBatch:
         self.firsts = arrays["firsts"]
         self.stored = arrays["stored"]
         self.tables = arrays["tables"]
-        self.wanted = arrays["wanted"]
+        self.logits_rows = arrays["logits_rows"]
         lengths = [extent.length for extent in step.extents]
         self.longest = max(lengths)
         self.single = next((number for number, length in enumerate(lengths) if length > 1), len(lengths))
@@ -83,13 +83,13 @@ class CudaBatch:
 
     @cached_property
     def plain(self) -> TorchBatch:
-        """What plain torch needs to know of the step: only made where it computes some op."""
+        """The batch for ops in plain torch, built on first use."""
         size = self._block_size
         return torch_batches.prepare(self._step, size, blocks_per_tile(size), self.token_ids.device)
 
 
 class StepStaging:
-    """Brings steps to the device, one after the other, with ids that the device alone knows yet.
+    """Uploads steps to the device, one after the other; ids may be on the device only.
 
     Args:
         device: where to.
@@ -108,28 +108,28 @@ class StepStaging:
                 "slots": ((rows,), np.int32),
                 "firsts": ((sequences + 1,), np.int32),
                 "stored": ((sequences,), np.int32),
-                "wanted": ((sequences,), np.int32),
+                "logits_rows": ((sequences,), np.int32),
                 "tables": ((sequences, sizes.blocks), np.int32),
-                "drawn": ((sequences,), np.int32),
+                "sampled": ((sequences,), np.int32),
             },
         )
-        self._drawn = self._staging.here["drawn"]
-        self._known, self._unknown = map(self._staging.first_word, ("token_ids", "drawn"))
+        self._sampled = self._staging.here["sampled"]
+        self._known, self._unknown = map(self._staging.first_word, ("token_ids", "sampled"))
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
         return self._staging.nbytes
 
-    def keep(self, drawn: Tensor) -> None:
-        """Keep the ids that a step drew, int32 [rows of logits], for the next one; in the place of none: any id."""
-        torch.clamp(drawn, min=0, out=self._drawn[: len(drawn)])
+    def save_ids(self, sampled: Tensor) -> None:
+        """Save the ids that a step sampled, int32 [rows of logits], for the next one; a row without an id gets any."""
+        torch.clamp(sampled, min=0, out=self._sampled[: len(sampled)])
 
-    def fill(self, batch: Batch, sources: Mapping[int, int] = NOTHING_DRAWN, slot: int = 0) -> None:
+    def fill(self, batch: Batch, sources: Mapping[int, int] = NOTHING_SAMPLED, slot: int = 0) -> None:
         """Write a step to a slot, and enqueue its copy to the device.
 
         Args:
-            sources: for rows whose ids nobody knows but the device: which of the ids that `keep` was given last.
+            sources: by row whose id is only on the device: index of the id among those last given to `save_ids`.
         """
         host, size = self._staging.host[slot], self._block_size
         rows, sequences = len(batch.token_ids), len(batch.extents)
@@ -141,7 +141,7 @@ class StepStaging:
         positions[:] = batch.positions
         host["firsts"][: sequences + 1] = [0, *accumulate(extent.length for extent in batch.extents)]
         host["stored"][:sequences] = [extent.context for extent in batch.extents]
-        host["wanted"][: len(batch.wanted)] = batch.wanted
+        host["logits_rows"][: len(batch.logits_rows)] = batch.logits_rows
         tables = host["tables"]
         for number, extent in enumerate(batch.extents):
             used = -(-extent.context // size)
@@ -151,9 +151,9 @@ class StepStaging:
         self._staging.send("tables", sequences, slot)
 
     def view(self, batch: Batch) -> CudaBatch:
-        """What the device was told of the step that was filled in last. Enqueues what puts its ids together."""
-        rows, sequences, logits = len(batch.token_ids), len(batch.extents), len(batch.wanted)
-        lengths = {"firsts": sequences + 1, "stored": sequences, "tables": sequences, "wanted": logits}
+        """Return the arrays on the device of the step filled in last. Enqueue the gathering of its ids."""
+        rows, sequences, logits = len(batch.token_ids), len(batch.extents), len(batch.logits_rows)
+        lengths = {"firsts": sequences + 1, "stored": sequences, "tables": sequences, "logits_rows": logits}
         arrays = {name: array[: lengths.get(name, rows)] for name, array in self._staging.here.items()}
         arrays["token_ids"] = self._staging.words().index_select(0, arrays["sources"])
         return CudaBatch(arrays, batch, self._block_size)

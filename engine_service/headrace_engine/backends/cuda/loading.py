@@ -15,7 +15,7 @@ from headrace_engine.backend_choices import check_choices
 from headrace_engine.backends.cpu.weights.choices import choose_storage
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
 from headrace_engine.backends.cuda.device.device import Device
-from headrace_engine.backends.cuda.device.errors import WEIGHTS, check_kernels, told_of_memory
+from headrace_engine.backends.cuda.device.errors import WEIGHTS, check_kernels, explain_out_of_memory
 from headrace_engine.backends.cuda.device.flash import FLASH, FlashPrefill
 from headrace_engine.backends.cuda.device.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
 from headrace_engine.backends.cuda.ops import CudaOps
@@ -23,7 +23,7 @@ from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
 from headrace_engine.backends.cuda.row_ops import FusedRowCodeOps, RowCodeOps
 from headrace_engine.backends.cuda.weights.activations import choose_row_codes
 from headrace_engine.backends.cuda.weights.packing import Packer
-from headrace_engine.backends.cuda.weights.quantized import CodedProducts, CodedWeight
+from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, QuantizedWeight
 from headrace_engine.backends.cuda.weights.row_products import CodeProducts, PlainProducts
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.backends.kv_size import CUDA_RATIO, amount, positions_that_fit
@@ -84,15 +84,15 @@ class CudaModel:
         return sum(different.values()) + self.rotary.nbytes
 
     @cached_property
-    def products(self) -> CodedProducts:
+    def products(self) -> QuantizedProducts:
         """Computes with the weights in codes; its room on the device serves all steps."""
-        most_rows = 0 if "coded_linear" in self.plain else CodedLimit.CODED_ROWS
-        return CodedProducts(self.device, list(self.weights.values()), most_rows)
+        max_rows = 0 if "coded_linear" in self.plain else CodedLimit.CODED_ROWS
+        return QuantizedProducts(self.device, list(self.weights.values()), max_rows)
 
     def embedding(self, token_id: int) -> Tensor:
         """The embedding of a token, [hidden]."""
         table = self.weights["embed"]
-        if isinstance(table, CodedWeight):
+        if isinstance(table, QuantizedWeight):
             return self.products.rows(table, torch.tensor([token_id], dtype=torch.int32, device=self.device.torch))[0]
         row: Tensor = table[token_id]
         return row
@@ -145,9 +145,9 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
     num_threads = plan.num_threads or compute_threads()
     row_codes = choose_row_codes(plan, files, device)
     packer = Packer(device, files, spec, choose_storage(plan, CudaModel.dtype), num_threads, row_codes)
-    _check_room(packer.needed(), device)
+    _check_memory(packer.needed(), device)
     longest = positions_that_fit(plan, spec, device.memory()[0], CUDA_RATIO)
-    with told_of_memory(device, WEIGHTS):
+    with explain_out_of_memory(device, WEIGHTS):
         weights = packer.pack(progress)
     blocks = kv_blocks(spec, plan.block_size, KV_MODES[plan.kv_cache_mode])
     tables = -(-longest // plan.block_size)
@@ -165,7 +165,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
     )
 
 
-def _check_room(needed: int, device: Device) -> None:
+def _check_memory(needed: int, device: Device) -> None:
     _, free = device.memory()
     if needed > free:
         raise OutOfMemory(

@@ -13,15 +13,15 @@ from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.flash import FlashPrefill
 from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.weights.fused import spanning
-from headrace_engine.backends.cuda.weights.quantized import CodedProducts, CodedWeight
-from headrace_engine.backends.cuda.weights.row_products import RowCodedWeight
+from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, QuantizedWeight
+from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
 from headrace_engine.backends.torch.rope import RotaryTable
 from headrace_engine.models.decoder import Batch
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Dtype, Gate
 from headrace_engine.native.abi import AppendKv, DecodeAttention, GatedRows, GatherRows, PrefillAttention, RmsNorm
 
-Weight = Tensor | CodedWeight | RowCodedWeight
+Weight = Tensor | QuantizedWeight | RowQuantizedWeight
 
 SPLIT_TOKENS = 512
 """Tokens of a sequence that one group of threads attends to: fixed, so that neighbours do not change a row's bits."""
@@ -30,7 +30,7 @@ SPLIT_TOKENS = 512
 def together(weights: Sequence[Weight]) -> tuple[Weight, Sequence[int]] | None:
     """The matrix that all of these are parts of, and the outputs of each; None: they are several."""
     first = weights[0]
-    if isinstance(first, CodedWeight | RowCodedWeight):
+    if isinstance(first, QuantizedWeight | RowQuantizedWeight):
         return (first, first.sizes) if all(weight is first for weight in weights) else None
     numbers = [weight for weight in weights if isinstance(weight, Tensor)]
     return (spanning(numbers), [len(part) for part in numbers]) if len(numbers) == len(weights) else None
@@ -47,7 +47,7 @@ class CudaOps:
         device: where the tensors lie.
         products: computes with weights in codes.
         longest: tokens of the longest sequence.
-        flash: attends in the place of a kernel where it can; None: nowhere.
+        flash: attention to use instead of a kernel where it applies; None: never.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class CudaOps:
         pool: KvPool,
         staging: StepStaging,
         device: Device,
-        products: CodedProducts,
+        products: QuantizedProducts,
         longest: int,
         flash: FlashPrefill | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class CudaOps:
         self._splits = -(-longest // SPLIT_TOKENS)
         self._flash = flash
         self._scale = 1 / math.sqrt(spec.head_dim)
-        self._turning: tuple[Tensor, Tensor] | None = None
+        self._rotation: tuple[Tensor, Tensor] | None = None
 
     def prepare(self, batch: Batch) -> CudaBatch:
         """See Ops. `StepStaging.fill` was given the step."""
@@ -78,9 +78,9 @@ class CudaOps:
 
     def embedding(self, table: Weight, batch: CudaBatch) -> Tensor:
         """See Ops."""
-        if isinstance(table, CodedWeight):
+        if isinstance(table, QuantizedWeight):
             return self._products.rows(table, batch.token_ids)
-        assert isinstance(table, Tensor), "tables have no codes of rows"
+        assert isinstance(table, Tensor), "tables are not RowQuantizedWeights"
         return self.table_rows(table, batch.token_ids)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -98,9 +98,9 @@ class CudaOps:
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         """See Ops."""
-        if isinstance(weight, CodedWeight):
+        if isinstance(weight, QuantizedWeight):
             return self._products.linear(x, weight, bias)
-        assert isinstance(weight, Tensor), "codes of rows are multiplied by RowCodeOps"
+        assert isinstance(weight, Tensor), "RowQuantizedWeights are multiplied by RowCodeOps"
         return torch.nn.functional.linear(x, weight, bias)
 
     def linears(self, x: Tensor, projections: Sequence[tuple[Weight, Tensor | None]]) -> Sequence[Tensor]:
@@ -116,15 +116,15 @@ class CudaOps:
 
     def rotate(self, q: Tensor, k: Tensor, batch: CudaBatch) -> tuple[Tensor, Tensor]:
         """See Ops. Launched with append_kv, which is one kernel with it."""
-        turned = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        self._turning = (q, turned)
-        return turned, k
+        rotated = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        self._rotation = (q, rotated)
+        return rotated, k
 
     def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: CudaBatch) -> None:
         """See Ops. The keys are those that `rotate` was given last."""
-        assert self._turning is not None, "append_kv without rotate"
-        q, turned = self._turning
-        self._turning = None
+        assert self._rotation is not None, "append_kv without rotate"
+        q, rotated = self._rotation
+        self._rotation = None
         args = AppendKv(
             q=q.data_ptr(),
             k=k.data_ptr(),
@@ -133,7 +133,7 @@ class CudaOps:
             sin=self._rotary.sin.data_ptr(),
             positions=batch.positions.data_ptr(),
             slots=batch.slots.data_ptr(),
-            q_out=turned.data_ptr(),
+            q_out=rotated.data_ptr(),
             blocks=self._pool.layer(layer),
             q_stride=q.stride(0),
             k_stride=k.stride(0),
@@ -178,7 +178,7 @@ class CudaOps:
 
     def select_rows(self, x: Tensor, batch: CudaBatch) -> Tensor:
         """See Ops."""
-        return self.table_rows(x, batch.wanted)
+        return self.table_rows(x, batch.logits_rows)
 
     def table_rows(self, table: Tensor, ids: Tensor) -> Tensor:
         """Rows of a table by their numbers, int32 [rows]."""

@@ -1,4 +1,4 @@
-"""Ops in plain torch in the place of kernels, by name: to find out which of them a wrong result comes from."""
+"""Ops in plain torch instead of kernels, by name: to find the kernel that computes a wrong result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     FLASH: (),
     "sample_rows": (),
 }
-"""By the name of an op: what PlainOps has in its place. The last four are replaced where they are called."""
+"""Methods of PlainOps that replace an op, by its name. The last four are replaced where they are called."""
 
 NOT_CAPTURED = frozenset(("attention", "sample_rows"))
 """Ops that need the host in plain torch: with them no step is captured."""
@@ -47,13 +47,13 @@ def plain_ops(environment: Environment = os.environ) -> frozenset[str]:
     names = plain_op_names(environment)
     for name in names:
         if name not in _METHODS:
-            text = f'= "{name}" in the environment is no op; allowed: {", ".join(_METHODS)}'
+            text = f'= "{name}" in the environment is not an op; allowed: {", ".join(_METHODS)}'
             raise InvalidArgument.field(PLAIN_VARIABLE, text)
     return frozenset(names)
 
 
 def take_plain(ops: CudaOps, plain: PlainOps, names: Collection[str]) -> None:
-    """Put plain ops in the place of those that launch kernels."""
+    """Replace ops that launch kernels by plain ones."""
     for name in names:
         for method in _METHODS[name]:
             setattr(ops, method, getattr(plain, method))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.torch.kv_pool import SCALE_BYTES, Entries, Numbers, SpreadEntries, to_codes
+from headrace_engine.backends.torch.kv_pool import SCALE_BYTES, Entries, HadamardEntries, Numbers, to_codes
 from headrace_engine.native import Kv
 from headrace_engine.native.abi import KvBlocks
 
@@ -17,15 +17,15 @@ _TOGETHER = 8
 def plain_entries(layer: Tensor, shape: KvBlocks) -> tuple[Entries, Entries]:
     """The keys and the values of a layer, uint8 [blocks, bytes of a block], as views of it."""
     bits = _CODE_BITS.get(Kv(shape.kv))
-    places = (2, shape.kv_heads, shape.block_size)
+    layout = (2, shape.kv_heads, shape.block_size)
     rows = 2 * shape.kv_heads * shape.block_size
     if bits is None:
-        numbers = layer[:, : 2 * rows * shape.head_dim].view(torch.bfloat16).unflatten(1, (*places, shape.head_dim))
+        numbers = layer[:, : 2 * rows * shape.head_dim].view(torch.bfloat16).unflatten(1, (*layout, shape.head_dim))
         return BlockNumbers(numbers[:, 0]), BlockNumbers(numbers[:, 1])
     width = shape.head_dim * bits // 8
-    codes = layer[:, : rows * width].unflatten(1, (*places, width))
-    scales = layer[:, rows * width : rows * (width + SCALE_BYTES)].view(torch.float32).unflatten(1, (*places, 2))
-    keys, values = (BlockCodes(codes[:, side], scales[:, side], bits) for side in (0, 1))
+    codes = layer[:, : rows * width].unflatten(1, (*layout, width))
+    scales = layer[:, rows * width : rows * (width + SCALE_BYTES)].view(torch.float32).unflatten(1, (*layout, 2))
+    keys, values = (QuantizedBlocks(codes[:, side], scales[:, side], bits) for side in (0, 1))
     return keys, values
 
 
@@ -37,7 +37,7 @@ class BlockNumbers(Numbers):
         return _chosen(self.tensors[0], table).float()
 
 
-class BlockCodes(SpreadEntries):
+class QuantizedBlocks(HadamardEntries):
     """Entries as codes; eight of four bits are a word, in the order in which kernels widen them.
 
     Args:

@@ -1,4 +1,4 @@
-"""The decoder's ops where layers multiply codes of eight bits: rows become codes before their products."""
+"""The decoder's ops where layers multiply codes of eight bits: rows are quantized before their products."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.ops import CudaOps, Weight
-from headrace_engine.backends.cuda.weights.row_products import CodedRows, CodeProducts, RowCodedWeight, RowProducts
+from headrace_engine.backends.cuda.weights.row_products import (
+    CodeProducts,
+    QuantizedRows,
+    RowProducts,
+    RowQuantizedWeight,
+)
 from headrace_engine.native import Dtype, Gate
 from headrace_engine.native.abi import GatedRows, RmsNormCodes
 
 
 class RowCodeOps(CudaOps):
-    """CudaOps that give products with a RowCodedWeight codes of their rows. Other products take numbers as ever.
+    """CudaOps that quantize the rows of products with a RowQuantizedWeight. Other products take bfloat16 rows.
 
     Args:
         *args: as CudaOps takes them.
-        codes: makes and multiplies codes.
+        codes: quantizes and multiplies rows.
     """
 
     def __init__(self, *args: Any, codes: RowProducts) -> None:
@@ -26,41 +31,41 @@ class RowCodeOps(CudaOps):
         self._codes = codes
 
     def linear(self, x: Any, weight: Weight, bias: Tensor | None = None) -> Tensor:
-        """See Ops. Rows are numbers, or CodedRows where the weight is one of codes."""
-        if not isinstance(weight, RowCodedWeight):
+        """See Ops. x is bfloat16, or QuantizedRows where the weight is a RowQuantizedWeight."""
+        if not isinstance(weight, RowQuantizedWeight):
             return super().linear(x, weight, bias)
-        rows = x if isinstance(x, CodedRows) else self._codes.coded(x)
+        rows = x if isinstance(x, QuantizedRows) else self._codes.quantize(x)
         return self._codes.linear(rows, weight, bias)
 
 
 class FusedRowCodeOps(RowCodeOps):
-    """The same, where norms and gates write codes, but for the final norm: what it gives is wanted as numbers.
+    """RowCodeOps whose norms and gates write quantized rows, except for the final norm, which writes bfloat16.
 
     Args:
         *args: as CudaOps takes them.
-        codes: makes and multiplies codes.
+        codes: quantizes and multiplies rows.
         final_norm: the weight of the final norm.
     """
 
     def __init__(self, *args: Any, codes: CodeProducts, final_norm: Tensor) -> None:
         super().__init__(*args, codes=codes)
-        self._products_of_codes = codes
+        self._row_products = codes
         self._final_norm = final_norm
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Any:
-        """See Ops. Gives CodedRows."""
+        """See Ops. Return QuantizedRows."""
         return super().rms_norm(x, weight, eps) if weight is self._final_norm else self._normed(x, weight, eps, {})
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Any, Tensor]:
-        """See Ops. Gives CodedRows, and numbers."""
+        """See Ops. Return QuantizedRows, and the sum in bfloat16."""
         if weight is self._final_norm:
             return super().add_rms_norm(x, residual, weight, eps)
         total = torch.empty_like(x)
         return self._normed(x, weight, eps, {"residual": residual, "residual_out": total}), total
 
     def silu_mul(self, gate: Tensor, up: Tensor) -> Any:
-        """See Ops. Gives CodedRows."""
-        out = self._products_of_codes.room(*gate.shape)
+        """See Ops. Return QuantizedRows."""
+        out = self._row_products.scratch(*gate.shape)
         args = GatedRows(
             gate=gate.data_ptr(),
             up=up.data_ptr(),
@@ -77,8 +82,8 @@ class FusedRowCodeOps(RowCodeOps):
         self._device.launch("gated_rows", args)
         return out
 
-    def _normed(self, x: Tensor, weight: Tensor, eps: float, residuals: dict[str, Tensor]) -> CodedRows:
-        out = self._products_of_codes.room(*x.shape)
+    def _normed(self, x: Tensor, weight: Tensor, eps: float, residuals: dict[str, Tensor]) -> QuantizedRows:
+        out = self._row_products.scratch(*x.shape)
         tensors = {"x": x, "weight": weight, "out": out.codes, "scales": out.scales, **residuals}
         args = RmsNormCodes(**{name: tensor.data_ptr() for name, tensor in tensors.items()})
         args.rows, args.hidden = x.shape

@@ -9,14 +9,14 @@ from functools import partial
 import torch
 
 from headrace_engine.backends.cuda.device.device import CudaDevice, Device
-from headrace_engine.backends.cuda.device.errors import LARGEST_STEP, POOL, told_of_memory
+from headrace_engine.backends.cuda.device.errors import LARGEST_STEP, POOL, explain_out_of_memory
 from headrace_engine.backends.cuda.device.flash import FLASH
 from headrace_engine.backends.cuda.device.host_blocks import HostBlocks
 from headrace_engine.backends.cuda.loading import CudaModel, load_model
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes
-from headrace_engine.backends.model_runner import ModelRunner, Room
+from headrace_engine.backends.model_runner import ModelRunner, PoolBudget
 from headrace_engine.backends.processors import NO_PROCESSES, Process, device_sources, python_processes
 from headrace_engine.backends.torch.sampling.processing import RowProcessors
 from headrace_engine.backends.torch.sampling.user_kernels import compiled
@@ -75,7 +75,7 @@ class CudaRunner(ModelRunner[CudaModel]):
 
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner. Captures the steps of one token a sequence, too."""
-        with told_of_memory(self._loaded.device, POOL):
+        with explain_out_of_memory(self._loaded.device, POOL):
             pool = self._loaded.pool(num_blocks)
             self._steps = StepRunner(self._loaded, pool, self._processors)
             self._steps.capture()
@@ -110,16 +110,16 @@ class CudaRunner(ModelRunner[CudaModel]):
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _room(self) -> Room:
+    def _pool_budget(self) -> PoolBudget:
         """See ModelRunner. The largest step, and the largest that will be captured, are run to see what they take."""
         model = self._loaded
         block_bytes = model.block_bytes * model.spec.num_layers
-        with told_of_memory(model.device, LARGEST_STEP):
+        with explain_out_of_memory(model.device, LARGEST_STEP):
             workspace = self._workspace(model)
         total, free = model.device.memory()
         host = host_bytes(self._plan, block_bytes, memory_limit())
         memory = Memory(total, model.weight_bytes, workspace, free - workspace - block_bytes)
-        return Room(memory, block_bytes, host, CUDA_RATIO)
+        return PoolBudget(memory, block_bytes, host, CUDA_RATIO)
 
     def _workspace(self, model: CudaModel) -> int:
         steps = StepRunner(model, model.pool(1))

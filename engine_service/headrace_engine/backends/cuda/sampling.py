@@ -1,4 +1,4 @@
-"""Drawing on the device: one kernel draws a token for each row of logits, and one copy brings back what was drawn."""
+"""Sampling on the device: one kernel samples a token for each row of logits, and one copy fetches the results."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.in_flight import DEPTH
 from headrace_engine.backends.cuda.device.staging import Staging
-from headrace_engine.backends.draw_structs import ROW_BYTES, DrawStructs
-from headrace_engine.backends.torch.sampling.sampler import sample
+from headrace_engine.backends.sampling_structs import ROW_BYTES, SamplingStructs
+from headrace_engine.backends.torch.sampling.sampler import sample as sample_rows
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.native import Dtype
 from headrace_engine.native import Sampled as SampledStruct
@@ -28,25 +28,25 @@ _GREEDY = SamplingParams(temperature=0)
 _NOTHING = SequenceStep((0,), 0, (0,))
 _NO_CHANGES = LogitChanges()
 _NO_IDS = array("I", [0])
-"""What allows no id: an empty array would allow all."""
+"""Mask that allows no id: an empty array would allow all."""
 _ALIGNMENT = 8
-_PLACES = 6
+_ARRAYS = 6
 """Arrays of CoreLogitChanges."""
 
-Draw = tuple[int, SequenceStep]
-"""Number of a row of logits, and the step that draws from it."""
+SampledRow = tuple[int, SequenceStep]
+"""Index of a row of logits, and the step that samples from it."""
 
 
-class Drawing:
-    """Draws for steps, one after the other. A slot is one of Staging.
+class DeviceSampler:
+    """Samples for steps, one after the other. A slot is one of Staging.
 
     Args:
         device: where the logits are.
         rows: of logits in the largest step.
-        vocab: ids of a row.
+        vocab: number of ids of a row.
 
     Attributes:
-        ids: what was drawn last, int32 [rows]; negative where nothing was.
+        ids: sampled by the last step, int32 [rows]; negative where none was.
     """
 
     def __init__(self, device: Device, rows: int, vocab: int) -> None:
@@ -55,39 +55,39 @@ class Drawing:
         shapes = {name: ((rows, size), np.uint8) for name, size in ROW_BYTES.items()}
         self._staging = Staging(device, {name: shapes.pop(name) for name in ("changes", "sampling")})
         self._arrays = _Arrays(device, rows * (vocab // 8 + 1024))
-        self._room = torch.empty(rows, vocab, dtype=torch.float32, device=device.torch)
+        self._scratch = torch.empty(rows, vocab, dtype=torch.float32, device=device.torch)
         self._results = Staging(device, shapes)
         self.ids: Tensor | None = self._results.here["sampled"].view(torch.int32)[:, SampledStruct.token.offset // 4]
         slots = zip(self._staging.host, self._results.host, strict=True)
-        self._slots = [DrawStructs(**written, **read, vocab=vocab) for written, read in slots]
+        self._slots = [SamplingStructs(**written, **read, vocab=vocab) for written, read in slots]
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        return self._staging.nbytes + self._results.nbytes + self._room.nbytes + self._arrays.nbytes
+        return self._staging.nbytes + self._results.nbytes + self._scratch.nbytes + self._arrays.nbytes
 
-    def fill(self, draws: Sequence[Draw], rows: int, slot: int = 0) -> None:
-        """Write how rows are drawn to a slot, and enqueue the copy to the device.
+    def fill(self, sampled_rows: Sequence[SampledRow], rows: int, slot: int = 0) -> None:
+        """Write the sampling parameters of rows to a slot, and enqueue the copy to the device.
 
-        Rows that nobody draws from give any token.
+        Rows without a step sample an arbitrary token.
         """
         structs = self._slots[slot]
-        for row in set(range(rows)).difference(row for row, _ in draws):
+        for row in set(range(rows)).difference(row for row, _ in sampled_rows):
             structs.pack_sampling(row, _NOTHING, _GREEDY, 0)
-        changing = {row: _arrays_of(step) for row, step in draws if step.masked_ids or step.changes is not None}
+        changing = {row: _arrays_of(step) for row, step in sampled_rows if step.masked_ids or step.changes is not None}
         self._arrays.reserve(sum(_size(each) for arrays in changing.values() for each in arrays), slot)
-        for row, step in draws:
+        for row, step in sampled_rows:
             changes = self._change(row, step, changing[row], slot) if row in changing else 0
             structs.pack_sampling(row, step, step.sampling or _GREEDY, changes)
         self._arrays.send()
         self._staging.send("sampling", rows, slot)
 
-    def draw(self, logits: Tensor) -> None:
-        """Enqueue the drawing from rows that were filled in."""
+    def sample(self, logits: Tensor) -> None:
+        """Enqueue sampling of the rows that were filled in; logits is bfloat16 [rows, vocab]."""
         args = SampleRows(
             logits=logits.data_ptr(),
             sampling=self._staging.here["sampling"].data_ptr(),
-            room=self._room.data_ptr(),
+            room=self._scratch.data_ptr(),
             **{name: tensor.data_ptr() for name, tensor in self._results.here.items()},
             rows=len(logits),
             vocab=self._vocab,
@@ -96,26 +96,26 @@ class Drawing:
         self._device.launch("sample_rows", args)
 
     def fetch(self, slot: int) -> None:
-        """Enqueue the copy of what was drawn to a slot."""
+        """Enqueue the copy of the results to a slot."""
         self._results.fetch(slot)
 
-    def drawn(self, draws: Sequence[Draw], slot: int) -> Iterator[Sampled]:
-        """What was drawn, once the device has come so far."""
-        rows = ((row, step.sampling or _GREEDY) for row, step in draws)
-        return self._slots[slot].drawn(rows)
+    def sampled(self, sampled_rows: Sequence[SampledRow], slot: int) -> Iterator[Sampled]:
+        """Yield the results; the copy of `fetch` must be complete."""
+        rows = ((row, step.sampling or _GREEDY) for row, step in sampled_rows)
+        return self._slots[slot].sampled(rows)
 
     def _change(self, row: int, step: SequenceStep, arrays: Sequence[_Array], slot: int) -> int:
-        """Where the device finds what is done to a row of logits."""
-        places = [self._arrays.add(each) for each in arrays]
-        words = 0 if len(places) < _PLACES else len(arrays[-1])
-        places += [0] * (_PLACES - len(places))
+        """Write the logit changes of a row; return the device address of their struct."""
+        addresses = [self._arrays.add(each) for each in arrays]
+        words = 0 if len(addresses) < _ARRAYS else len(arrays[-1])
+        addresses += [0] * (_ARRAYS - len(addresses))
         changes = step.changes or _NO_CHANGES
-        self._slots[slot].pack_changes(row, changes, len(step.masked_ids), places, words)
+        self._slots[slot].pack_changes(row, changes, len(step.masked_ids), addresses, words)
         return self._staging.here["changes"][row].data_ptr()
 
 
-class PlainDrawing:
-    """Draws by torch's operators, in place of Drawing. It waits for the device, so that no step can be captured."""
+class PlainSampler:
+    """Samples with torch's operators instead of DeviceSampler. It waits for the device, so no step can be captured."""
 
     nbytes = 0
 
@@ -123,21 +123,21 @@ class PlainDrawing:
         self.ids: Tensor | None = None
         self._logits: Tensor | None = None
 
-    def fill(self, draws: Sequence[Draw], rows: int, slot: int = 0) -> None:
-        """See Drawing. Nothing is sent beforehand."""
+    def fill(self, sampled_rows: Sequence[SampledRow], rows: int, slot: int = 0) -> None:
+        """See DeviceSampler. Send nothing."""
 
-    def draw(self, logits: Tensor) -> None:
-        """See Drawing. Kept until `drawn`."""
+    def sample(self, logits: Tensor) -> None:
+        """See DeviceSampler. Retain the logits until `sampled`."""
         self._logits = logits
 
     def fetch(self, slot: int) -> None:
-        """See Drawing. Nothing is there to be copied."""
+        """See DeviceSampler. Copy nothing."""
 
-    def drawn(self, draws: Sequence[Draw], slot: int) -> Iterator[Sampled]:
-        """See Drawing. Draws."""
-        if draws:
-            assert self._logits is not None, "drawn() before draw()"
-            yield from sample(self._logits, [step for _, step in draws])
+    def sampled(self, sampled_rows: Sequence[SampledRow], slot: int) -> Iterator[Sampled]:
+        """See DeviceSampler. Sample now."""
+        if sampled_rows:
+            assert self._logits is not None, "sampled() before sample()"
+            yield from sample_rows(self._logits, [step for _, step in sampled_rows])
 
 
 class _Arrays:
@@ -147,23 +147,23 @@ class _Arrays:
         self._device = device
         self._slot = self._end = 0
         self._pinned = [device.pinned(nbytes) for _ in range(DEPTH)]
-        self._here = self._made(nbytes)
+        self._here = self._allocated(nbytes)
 
     @property
     def nbytes(self) -> int:
         return self._here.nbytes
 
     def reserve(self, nbytes: int, slot: int) -> None:
-        """Begin anew in a slot, with room for so much."""
+        """Start filling a slot, and grow its buffers to at least nbytes."""
         self._slot, self._end = slot, 0
         if nbytes > len(self._pinned[slot]):
             self._pinned[slot] = self._device.pinned(2 * nbytes)
         if nbytes > len(self._here):
-            self._here = self._made(2 * nbytes)
+            self._here = self._allocated(2 * nbytes)
         self._host = self._pinned[slot].numpy().data
 
     def add(self, values: _Array) -> int:
-        """Where the device will find these values."""
+        """Append values; return their address on the device."""
         first, self._end = self._end, self._end + _size(values)
         self._host[first : first + len(values) * values.itemsize] = memoryview(values).cast("B")
         return self._here.data_ptr() + first
@@ -173,7 +173,7 @@ class _Arrays:
         if self._end:
             self._here[: self._end].copy_(self._pinned[self._slot][: self._end], non_blocking=True)
 
-    def _made(self, nbytes: int) -> Tensor:
+    def _allocated(self, nbytes: int) -> Tensor:
         return torch.zeros(nbytes, dtype=torch.uint8, device=self._device.torch)
 
 
@@ -182,7 +182,7 @@ def _size(values: _Array) -> int:
 
 
 def _arrays_of(step: SequenceStep) -> list[_Array]:
-    """What is done to the logits of a step: penalized, penalties, biased, biases, masked, and, if not all, allowed."""
+    """Return the arrays of logit changes: penalized, penalties, biased, biases, masked, and allowed unless all are."""
     changes = step.changes or _NO_CHANGES
     arrays: list[_Array] = [
         changes.penalized,

@@ -1,4 +1,4 @@
-"""Computes steps: those of one token a sequence by replaying a captured one, all others as they come."""
+"""Computes steps: those of one token per sequence replay a captured graph, all others are launched op by op."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headrace_engine.backends.cuda.device.in_flight import DEPTH, DeviceFlight
 from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.plain import NOT_CAPTURED
-from headrace_engine.backends.cuda.sampling import Draw, Drawing, PlainDrawing
-from headrace_engine.backends.extra_outputs import asks_more
+from headrace_engine.backends.cuda.sampling import DeviceSampler, PlainSampler, SampledRow
+from headrace_engine.backends.extra_outputs import wants_extras
 from headrace_engine.backends.processors import is_processed
 from headrace_engine.backends.torch.runner import make_batch
-from headrace_engine.backends.torch.sampling.extra_outputs import tell_of_states
+from headrace_engine.backends.torch.sampling.extra_outputs import collect_from_states
 from headrace_engine.backends.torch.sampling.sampler import ProcessRow, sample
-from headrace_engine.core.in_flight import FinishedStep, InFlightStep
+from headrace_engine.core.in_flight import InFlightStep, FinishedStep
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.models.decoder import Batch, Decoder
@@ -42,20 +42,20 @@ class StepRunner:
         self._process = process
         self._staging = StepStaging(model.device, model.sizes)
         self._decoder: Decoder[Tensor, CudaBatch] = model.decoder(pool, self._staging)
-        self._drawing: Drawing | PlainDrawing = (
-            PlainDrawing()
+        self._sampler: DeviceSampler | PlainSampler = (
+            PlainSampler()
             if "sample_rows" in model.plain
-            else Drawing(model.device, model.sizes.sequences, model.spec.vocab_size)
+            else DeviceSampler(model.device, model.sizes.sequences, model.spec.vocab_size)
         )
         self._graphs: DecodeGraphs | None = None
         self._slots: list[DeviceFlight | None] = [None] * DEPTH
         self._slot = 0
-        self._places: Sequence[int] = ()
+        self._logits_rows: Sequence[int] = ()
 
     @property
     def staged_bytes(self) -> int:
-        """Bytes on the device that what the host tells takes."""
-        return self._staging.nbytes + self._drawing.nbytes
+        """Bytes of the staging buffers on the device."""
+        return self._staging.nbytes + self._sampler.nbytes
 
     @property
     def progress(self) -> int:
@@ -63,99 +63,101 @@ class StepRunner:
         return self._decoder.done
 
     def interrupt(self) -> None:
-        """Launch no more of a step."""
+        """Stop launching the rest of the step."""
         self._decoder.interrupt()
 
     def capture(self) -> None:
-        """Capture the steps of one token a sequence, where all ops allow it; the others are computed as they come."""
+        """Capture the steps of one token per sequence, if all ops allow it; other steps are launched op by op."""
         if NOT_CAPTURED & self._model.plain:
             return
         model, largest = self._model, self._model.sizes.sequences
-        self._drawing.fill([], largest)
+        self._sampler.fill([], largest)
         with torch.inference_mode():
             self._graphs = DecodeGraphs(
                 model.device, largest, self._pool.spare_block, self._staging.fill, self._compute
             )
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
-        """Compute all steps as one batch, and draw a token for each that wants one."""
+        """Compute all steps as one batch, and sample a token for each that has `sampling`."""
         return self.launch(steps).wait()
 
     def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:
-        """Enqueue all steps as one batch. Returns when they are computed only where the host has a part in that."""
-        self._turn()
+        """Enqueue all steps as one batch. Wait for the results only where the host takes part in computing them."""
+        self._next_slot()
         batch = make_batch(steps)
         fill = partial(self._staging.fill, sources=self._sources(batch, steps), slot=self._slot)
         with torch.inference_mode():
-            if asks_more(steps) or is_processed(steps):
-                return FinishedStep(self._tell(batch, steps, fill))
+            if wants_extras(steps) or is_processed(steps):
+                return FinishedStep(self._collect_extras(batch, steps, fill))
             if self._graphs is not None and len(batch.extents) == len(batch.token_ids):
-                draws = [(row, step) for row, step in enumerate(steps) if step.sampling is not None]
-                self._drawing.fill(draws, self._graphs.rows(len(steps)), self._slot)
+                sampled_rows = [(row, step) for row, step in enumerate(steps) if step.sampling is not None]
+                self._sampler.fill(sampled_rows, self._graphs.rows(len(steps)), self._slot)
                 self._graphs.run(batch.token_ids, batch.extents, fill)
-                self._places = range(len(steps))
+                self._logits_rows = range(len(steps))
             else:
-                draws = self._fill(steps)
+                sampled_rows = self._fill(steps)
                 fill(batch)
                 self._compute(batch)
-            return self._flight(draws)
+            return self._flight(sampled_rows)
 
-    def _turn(self) -> None:
-        """Go on to the next slot."""
+    def _next_slot(self) -> None:
+        """Advance to the next slot; its previous step must have been waited for."""
         slot = (self._slot + 1) % DEPTH
         before = self._slots[slot]
         if before is not None and not before.waited:
-            raise Internal(f"{DEPTH} steps are under way, and another one was launched")
+            raise Internal(f"{DEPTH} steps are in flight, and another one was launched")
         self._slot = slot
 
     def _sources(self, batch: Batch, steps: Sequence[SequenceStep]) -> dict[int, int]:
-        """By row: where the step before draws its id."""
+        """Return, by row whose id is not known yet, the logits row of the previous step that samples it."""
         pairs = zip(batch.extents, steps, strict=True)
-        return {extent.row: self._places[step.sampled_at] for extent, step in pairs if step.sampled_at is not None}
+        return {extent.row: self._logits_rows[step.sampled_at] for extent, step in pairs if step.sampled_at is not None}
 
-    def _fill(self, steps: Sequence[SequenceStep]) -> list[Draw]:
-        """Tell the device how to draw from the rows whose logits are wanted, which come without the others."""
-        draws = list(enumerate(step for step in steps if step.sampling is not None))
-        self._drawing.fill(draws, len(draws), self._slot)
-        self._places = [count - 1 for count in accumulate(step.sampling is not None for step in steps)]
-        return draws
+    def _fill(self, steps: Sequence[SequenceStep]) -> list[SampledRow]:
+        """Upload sampling parameters for the rows that need logits; other rows have none."""
+        sampled_rows = list(enumerate(step for step in steps if step.sampling is not None))
+        self._sampler.fill(sampled_rows, len(sampled_rows), self._slot)
+        self._logits_rows = [count - 1 for count in accumulate(step.sampling is not None for step in steps)]
+        return sampled_rows
 
-    def _flight(self, draws: Sequence[Draw]) -> InFlightStep:
-        """What was enqueued, with the copy of what it draws."""
-        self._drawing.fetch(self._slot)
-        flight = DeviceFlight(self._model.device.mark(), partial(self._drawing.drawn, draws, self._slot))
-        if self._drawing.ids is None:
+    def _flight(self, sampled_rows: Sequence[SampledRow]) -> InFlightStep:
+        """Enqueue the copy of the results, and return the in-flight step."""
+        self._sampler.fetch(self._slot)
+        flight = DeviceFlight(self._model.device.mark(), partial(self._sampler.sampled, sampled_rows, self._slot))
+        if self._sampler.ids is None:
             return FinishedStep(flight.wait())
         self._slots[self._slot] = flight
         return flight
 
     def _compute(self, batch: Batch) -> None:
-        self._draw(self._decoder.forward(batch))
+        self._sample(self._decoder.forward(batch))
 
-    def _draw(self, logits: Tensor) -> None:
+    def _sample(self, logits: Tensor) -> None:
         if len(logits):
-            self._drawing.draw(logits)
-            if self._drawing.ids is not None:
-                self._staging.keep(self._drawing.ids[: len(logits)])
+            self._sampler.sample(logits)
+            if self._sampler.ids is not None:
+                self._staging.save_ids(self._sampler.ids[: len(logits)])
 
-    def _processed(self, draws: Sequence[Draw], drawn: list[Sampled], logits: Tensor) -> list[Sampled]:
-        """What was drawn, with rows that logits processors change drawn again, by torch's operators."""
-        rows = [row for row, step in draws if step.processing is not None]
+    def _processed(self, sampled_rows: Sequence[SampledRow], sampled: list[Sampled], logits: Tensor) -> list[Sampled]:
+        """Return the results; rows with logits processors are sampled again with torch's operators."""
+        rows = [row for row, step in sampled_rows if step.processing is not None]
         if not rows:
-            return drawn
-        again = sample(logits[rows], [step for _, step in draws if step.processing is not None], self._process)
+            return sampled
+        again = sample(logits[rows], [step for _, step in sampled_rows if step.processing is not None], self._process)
         for row, answer in zip(rows, again, strict=True):
-            drawn[row] = answer
-        return drawn
+            sampled[row] = answer
+        return sampled
 
-    def _tell(self, batch: Batch, steps: Sequence[SequenceStep], fill: Callable[[Batch], None]) -> list[Sampled]:
-        """More than tokens is asked for, or logits are processed, so that hidden states of all rows are needed."""
+    def _collect_extras(
+        self, batch: Batch, steps: Sequence[SequenceStep], fill: Callable[[Batch], None]
+    ) -> list[Sampled]:
+        """Compute a step with extra outputs or processed logits, which needs the hidden states of all rows."""
         decoder = self._decoder
-        draws = self._fill(steps)
+        sampled_rows = self._fill(steps)
         fill(batch)
         states = decoder.states(batch)
-        selected = states[batch.wanted]
+        selected = states[batch.logits_rows]
         logits = decoder.logits(selected)
-        self._draw(logits)
-        drawn = self._processed(draws, self._flight(draws).wait(), logits)
-        return tell_of_states(decoder, steps, drawn, states, selected, self._model.embedding)
+        self._sample(logits)
+        sampled = self._processed(sampled_rows, self._flight(sampled_rows).wait(), logits)
+        return collect_from_states(decoder, steps, sampled, states, selected, self._model.embedding)

@@ -45,7 +45,7 @@ class TorchBatch:
     Attributes:
         token_ids, positions: of each row, [rows].
         blocks, offsets: where each row's keys and values lie in the pool, [rows].
-        wanted: rows whose logits are wanted.
+        logits_rows: rows whose logits are computed.
         num_tiles: tiles of queries.
         tile_rows: the place of each row among the num_tiles · QUERY_TILE queries.
         groups: the tiles.
@@ -55,7 +55,7 @@ class TorchBatch:
     positions: Tensor
     blocks: Tensor
     offsets: Tensor
-    wanted: Tensor
+    logits_rows: Tensor
     num_tiles: int
     tile_rows: Tensor
     groups: tuple[TileGroup, ...]
@@ -83,7 +83,7 @@ def prepare(batch: Batch, block_size: int, blocks_per_tile: int, device: torch.d
         positions=tensor(positions),
         blocks=tensor(blocks),
         offsets=tensor(positions) % block_size,
-        wanted=tensor(batch.wanted),
+        logits_rows=tensor(batch.logits_rows),
         num_tiles=len(tiles),
         tile_rows=tensor(list(_tile_rows(batch.extents))),
         groups=tuple(

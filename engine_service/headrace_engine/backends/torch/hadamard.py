@@ -1,4 +1,4 @@
-"""Heads whose entries are spread over one another, as csrc/common/hadamard.h says, to the same bits."""
+"""Hadamard rotation of heads, as csrc/common/hadamard.h defines it, to the same bits."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 
-def spread_block(head_dim: int) -> int:
-    """Entries that are spread together: the largest power of two that divides a head's."""
+def hadamard_block(head_dim: int) -> int:
+    """Number of entries rotated together: the largest power of two that divides head_dim."""
     return head_dim & -head_dim
 
 
-def spread(heads: Tensor) -> Tensor:
-    """Sums of entries with signs instead of entries, [.., head_dim]; twice, it is the entries times a block's."""
-    block, apart = spread_block(heads.shape[-1]), 1
+def hadamard(heads: Tensor) -> Tensor:
+    """Rotate heads [.., head_dim] by an unnormalised Hadamard matrix; twice multiplies by `hadamard_block`."""
+    block, apart = hadamard_block(heads.shape[-1]), 1
     while apart < block:
         first, second = heads.unflatten(-1, (-1, 2, apart)).unbind(-2)
         heads = torch.stack([first + second, first - second], -2).flatten(-3)

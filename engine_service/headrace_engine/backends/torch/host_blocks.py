@@ -54,7 +54,7 @@ class HostBlocks:
         for pairs in self._parts(copies.to_pool):
             for row, (host_block, _) in enumerate(pairs):
                 self._staged[row].copy_(self._blocks[host_block], non_blocking=True)
-            self._spread([block for _, block in pairs])
+            self._scatter([block for _, block in pairs])
 
     def _parts(self, pairs: _Pairs) -> Iterator[_Pairs]:
         """As many at a time as are staged."""
@@ -63,13 +63,13 @@ class HostBlocks:
             yield part
 
     def _collect(self, blocks: list[int]) -> None:
-        places = torch.tensor(blocks, device=self._device)
+        numbers = torch.tensor(blocks, device=self._device)
         rows = self._staged[: len(blocks)].split(self._widths, 1)
         for tensor, staged in zip(self._pool, rows, strict=True):
-            staged.copy_(tensor.index_select(0, places))
+            staged.copy_(tensor.index_select(0, numbers))
 
-    def _spread(self, blocks: list[int]) -> None:
-        places = torch.tensor(blocks, device=self._device)
+    def _scatter(self, blocks: list[int]) -> None:
+        numbers = torch.tensor(blocks, device=self._device)
         rows = self._staged[: len(blocks)].split(self._widths, 1)
         for tensor, staged in zip(self._pool, rows, strict=True):
-            tensor.index_copy_(0, places, staged)
+            tensor.index_copy_(0, numbers, staged)

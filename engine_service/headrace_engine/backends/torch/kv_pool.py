@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.torch.hadamard import spread, spread_block
+from headrace_engine.backends.torch.hadamard import hadamard, hadamard_block
 from headrace_engine.config import KvCacheMode
 from headrace_engine.models.spec import DecoderSpec
 
@@ -19,7 +19,7 @@ SCALE_BYTES = 8
 """Bytes of step and lowest value, of each token and head, in modes of codes."""
 
 _FILLED_UP = 16
-"""Entries to whose multiple heads are filled up with zeros in the native core, and here where they are spread; those
+"""Multiple to which the native core pads heads with zeros, as this pool does where heads are rotated; the zeros
 count among a head's entries."""
 
 
@@ -33,7 +33,7 @@ class Entries(Protocol):
     tensors: tuple[Tensor, ...]
 
     def put(self, blocks: Tensor, offsets: Tensor, heads: Tensor) -> None:
-        """Store rows [rows, kv_heads, head_dim] at their places in the pool."""
+        """Store heads [rows, kv_heads, head_dim] at offsets [rows] of blocks [rows]."""
 
     def gather(self, table: Tensor) -> Tensor:
         """The blocks of each row of a table [rows, blocks], in float32: [rows, kv_heads, tokens, head_dim].
@@ -71,29 +71,29 @@ class Numbers:
         return sums
 
 
-class SpreadEntries:
-    """What attention does for entries that are codes of 4 bits, and therefore spread."""
+class HadamardEntries:
+    """Rotates queries and outputs of attention where entries are codes of 4 bits, which are Hadamard rotated."""
 
     def __init__(self, bits: int) -> None:
-        self._spreads = bits == 4
+        self._rotates = bits == 4
 
     def queries(self, heads: Tensor) -> Tensor:
         """See Entries."""
-        if not self._spreads:
+        if not self._rotates:
             return heads
         filled = filled_up(heads)
-        return spread(filled) / spread_block(filled.shape[-1])
+        return hadamard(filled) / hadamard_block(filled.shape[-1])
 
     def outputs(self, sums: Tensor) -> Tensor:
         """See Entries."""
-        return spread(sums) / spread_block(sums.shape[-1]) if self._spreads else sums
+        return hadamard(sums) / hadamard_block(sums.shape[-1]) if self._rotates else sums
 
 
-class Codes(SpreadEntries):
-    """Entries as codes from 0 to the most that their bits hold: an entry is low + step · code of its token and head.
+class QuantizedEntries(HadamardEntries):
+    """Entries as unsigned codes: an entry is low + step · code, step and low being of its token and head.
 
     The codes of a head are those of csrc's rope_append, for the same float32 entries. Of 4 bits, they are those of the
-    head filled up and spread, and entries i and i + head_dim / 2 share a byte, the first of them in its low half.
+    head padded and Hadamard rotated, and entries i and i + head_dim / 2 share a byte, the first in its low half.
 
     Args:
         shape: num_blocks, kv_heads, block_size, head_dim.
@@ -129,25 +129,25 @@ class Codes(SpreadEntries):
 
 
 def filled_up(heads: Tensor) -> Tensor:
-    """Heads with zeros behind them, where they need them to be spread."""
+    """Pad heads [.., head_dim] with zeros to a multiple of _FILLED_UP."""
     return torch.nn.functional.pad(heads, (0, -heads.shape[-1] % _FILLED_UP))
 
 
 def code_bytes(head_dim: int, bits: int) -> int:
-    """Bytes of the codes of a head, whose entries are filled up where they are spread."""
+    """Bytes of the codes of a head, which is padded if it has 4 bits."""
     return head_dim if bits == 8 else -(-head_dim // _FILLED_UP) * _FILLED_UP // 2
 
 
 def to_codes(heads: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Codes of so many bits, uint8, of each head, for 4 spread, and its step and lowest value, float32 [.., 2]."""
-    most, entries = 2**bits - 1, heads.float()
+    """Quantize heads (4 bits: Hadamard rotated): codes, uint8, and step and lowest value, float32 [.., 2]."""
+    largest, entries = 2**bits - 1, heads.float()
     if bits == 4:
-        entries = spread(filled_up(entries))
+        entries = hadamard(filled_up(entries))
     low, high = entries.amin(-1, keepdim=True), entries.amax(-1, keepdim=True)
     if entries.shape[-1] % _FILLED_UP:
         low, high = low.clamp(max=0), high.clamp(min=0)
-    step = (high - low) / most
-    found = ((entries - low) / step).round().clamp(max=most)
+    step = (high - low) / largest
+    found = ((entries - low) / step).round().clamp(max=largest)
     return found.where(step > 0, 0).to(torch.uint8), torch.cat([step, low], -1)
 
 
@@ -177,7 +177,11 @@ class KvPool:
         bits = CODE_BITS.get(mode)
 
         def new() -> Entries:
-            return Codes(shape, bits, device) if bits else Numbers(torch.zeros(shape, dtype=dtype, device=device))
+            return (
+                QuantizedEntries(shape, bits, device)
+                if bits
+                else Numbers(torch.zeros(shape, dtype=dtype, device=device))
+            )
 
         self.block_size = block_size
         self.keys = _each_layer(spec, new)

@@ -91,7 +91,7 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     spec = files.spec
     rotary = RotaryTable(spec.rope, positions_on(plan, spec, device), device)
     dtype = choose_dtype(plan, files, unit)
-    _check_room(files, dtype, device)
+    _check_memory(files, dtype, device)
     num_threads = plan.num_threads or compute_threads()
     torch.set_num_threads(num_threads)
     weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
@@ -112,7 +112,7 @@ def device_memory(device: torch.device) -> tuple[int, int]:
     return total, free
 
 
-def _check_room(files: ModelFiles, dtype: ComputeDtype, device: torch.device) -> None:
+def _check_memory(files: ModelFiles, dtype: ComputeDtype, device: torch.device) -> None:
     """Before anything is read: a process that takes more than its limit is killed, and says nothing."""
     needed = files.num_parameters * TORCH_DTYPES[dtype].itemsize
     _, free = device_memory(device)

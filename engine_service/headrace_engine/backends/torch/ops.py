@@ -80,7 +80,7 @@ class TorchOps:
 
     def select_rows(self, x: Tensor, batch: TorchBatch) -> Tensor:
         """See Ops."""
-        return x[batch.wanted]
+        return x[batch.logits_rows]
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(len(x), -1, self._head_dim)

@@ -75,7 +75,7 @@ class RotaryTable:
         Computed in float32, whatever the type of x.
         """
         cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
-        turning = x[..., : self._dim].float()
-        first, second = turning.chunk(2, dim=-1)
-        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-        return torch.cat((turned.to(x.dtype), x[..., self._dim :]), dim=-1)
+        rotary = x[..., : self._dim].float()
+        first, second = rotary.chunk(2, dim=-1)
+        rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        return torch.cat((rotated.to(x.dtype), x[..., self._dim :]), dim=-1)

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.extra_outputs import asks_more
+from headrace_engine.backends.extra_outputs import wants_extras
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes
-from headrace_engine.backends.model_runner import ModelRunner, Room
+from headrace_engine.backends.model_runner import ModelRunner, PoolBudget
 from headrace_engine.backends.processors import NO_PROCESSES, Process, python_processes
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.host_blocks import HostBlocks, staged_bytes
 from headrace_engine.backends.torch.loading import LoadedModel, device_memory, load_model, positions_on
-from headrace_engine.backends.torch.sampling.extra_outputs import tell_of_states
+from headrace_engine.backends.torch.sampling.extra_outputs import collect_from_states
 from headrace_engine.backends.torch.sampling.processing import RowProcessors
 from headrace_engine.backends.torch.sampling.sampler import ProcessRow, sample
 from headrace_engine.backends.torch.sampling.user_kernels import device_kernels
@@ -87,7 +87,7 @@ class TorchRunner(ModelRunner[LoadedModel]):
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _room(self) -> Room:
+    def _pool_budget(self) -> PoolBudget:
         """See ModelRunner. On CUDA the largest step is run; on a CPU its memory is bounded from the shapes."""
         model, plan = self._loaded, self._plan
         block_bytes = plan.block_size * model.token_bytes
@@ -96,10 +96,10 @@ class TorchRunner(ModelRunner[LoadedModel]):
         if model.device.type == "cuda":  # What is free there is what the weights left.
             host = host_bytes(plan, block_bytes, memory_limit())
             memory = Memory(total, model.weight_bytes, workspace, free - workspace)
-            return Room(memory, block_bytes, host, CUDA_RATIO)
+            return PoolBudget(memory, block_bytes, host, CUDA_RATIO)
         free -= workspace + model.weight_bytes
         host = host_bytes(plan, block_bytes, free)
-        return Room(Memory(total, model.weight_bytes, workspace, free - host, host), block_bytes, host, None)
+        return PoolBudget(Memory(total, model.weight_bytes, workspace, free - host, host), block_bytes, host, None)
 
     def _workspace(self, model: LoadedModel) -> int:
         if model.device.type == "cpu":
@@ -114,27 +114,27 @@ class TorchRunner(ModelRunner[LoadedModel]):
 def run_steps(
     decoder: Decoder[Tensor, TorchBatch], steps: Sequence[SequenceStep], process: ProcessRow | None = None
 ) -> list[Sampled]:
-    """Compute all steps as one batch, and draw a token for each that wants one."""
+    """Compute all steps as one batch, and sample a token for each that has `sampling`."""
     if not steps:
         return []
     batch = make_batch(steps)
-    drawing = [step for step in steps if step.sampling is not None]
+    sampling_steps = [step for step in steps if step.sampling is not None]
     with torch.inference_mode():
-        if not asks_more(steps):
-            return sample(decoder.forward(batch), drawing, process)
+        if not wants_extras(steps):
+            return sample(decoder.forward(batch), sampling_steps, process)
         states = decoder.states(batch)
-        selected = states[batch.wanted]
-        drawn = sample(decoder.logits(selected), drawing, process)
-        return tell_of_states(decoder, steps, drawn, states, selected, decoder.embedding.__getitem__)
+        selected = states[batch.logits_rows]
+        sampled = sample(decoder.logits(selected), sampling_steps, process)
+        return collect_from_states(decoder, steps, sampled, states, selected, decoder.embedding.__getitem__)
 
 
 def make_batch(steps: Sequence[SequenceStep]) -> Batch:
-    """The rows of the steps one after the other; the last row of each that wants a token is wanted."""
+    """Return the rows of the steps in order; the last row of each with `sampling` needs logits."""
     extents: list[Extent] = []
     for step in steps:
         row = extents[-1].row + extents[-1].length if extents else 0
         extents.append(Extent(row, len(step.token_ids), step.start, step.blocks))
     token_ids = [token_id for step in steps for token_id in step.token_ids]
     pairs = zip(extents, steps, strict=True)
-    wanted = [extent.row + extent.length - 1 for extent, step in pairs if step.sampling is not None]
-    return Batch(token_ids, extents, wanted)
+    logits_rows = [extent.row + extent.length - 1 for extent, step in pairs if step.sampling is not None]
+    return Batch(token_ids, extents, logits_rows)

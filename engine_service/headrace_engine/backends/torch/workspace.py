@@ -16,23 +16,24 @@ from headrace_engine.core.runner import Scoring, SequenceStep
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.sampling_params import SamplingParams
 
-_DRAW_BYTES = 192
-"""Bytes that drawing holds at once for each logit: copies in float64, sorted values, ids and random words."""
+_SAMPLING_BYTES = 192
+"""Bytes that sampling holds at once for each logit: copies in float64, sorted values, ids and random words."""
 
 _SCORE_BYTES = 64
-"""The same for logits of which log-probabilities are told, and nothing is drawn by chance."""
+"""The same for logits of prompt logprobs, which need no random numbers."""
 
 
 def rows_at_once(vocab_size: int) -> int:
-    """Rows of prompts whose logits are computed together, where their log-probabilities are told."""
+    """Return the number of rows whose logits are computed together for prompt logprobs."""
     return max(ROW_TILE, LOGITS_AT_ONCE // vocab_size)
 
 
 def largest_step(plan: CorePlan, max_length: int) -> list[SequenceStep]:
     """A full step in a pool of one block: one prompt chunk, and every other sequence at its last position.
 
-    All block tables name block 0, so that it needs no pool. Every row is drawn with the costliest sampling: an id
-    that is masked, and a top_p that sorts and leaves nearly every id to draw a random number for. The chunk is scored.
+    All block tables name block 0, so that it needs no pool. Every row is sampled with the costliest sampling: an id
+    that is masked, and a top_p that sorts and leaves nearly every id to draw a random number for. The chunk
+    requests prompt logprobs.
     """
     sampling = SamplingParams(top_p=1 - 2**-53, logprobs=True, top_logprobs=20)
     blocks = [0] * -(-max_length // plan.block_size)
@@ -55,9 +56,11 @@ def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
     keys = max(KEY_TILE, plan.block_size)
     tile = 3 * spec.num_kv_heads * keys * spec.head_dim + 4 * spec.num_heads * QUERY_TILE * keys
     all_logits = sequences * spec.vocab_size
-    drawn = min(all_logits, max(spec.vocab_size, LOGITS_AT_ONCE))
+    sampled = min(all_logits, max(spec.vocab_size, LOGITS_AT_ONCE))
     scored = min(rows, rows_at_once(spec.vocab_size)) * spec.vocab_size
-    logits = max(all_logits * (itemsize + 28) + drawn * _DRAW_BYTES, all_logits * itemsize + scored * _SCORE_BYTES)
+    logits = max(
+        all_logits * (itemsize + 28) + sampled * _SAMPLING_BYTES, all_logits * itemsize + scored * _SCORE_BYTES
+    )
     return activations + 4 * TILES_AT_ONCE * tile + logits
 
 

@@ -91,7 +91,7 @@ def test_every_storage_has_a_cache_of_its_own(changes, gguf, folder, packed):
     assert len(packed) == 2
 
 
-def test_numbers_that_stay_numbers_are_not_kept(tiny, gguf, folder):
+def test_unquantized_weights_are_not_cached(tiny, gguf, folder):
     contents(tiny)
     contents(gguf, dtype=ComputeDtype.FLOAT32)
     assert not folder.exists()

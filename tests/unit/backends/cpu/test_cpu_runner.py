@@ -280,7 +280,7 @@ def test_a_length_that_does_not_fit_is_out_of_memory(tiny_llama, memory, opened)
         runner.size()
 
 
-def test_threads_and_kernels_are_told_in_the_log(tiny_llama, opened, caplog, monkeypatch):
+def test_threads_and_kernels_are_logged(tiny_llama, opened, caplog, monkeypatch):
     monkeypatch.setenv(ISA_VARIABLE, "avx2")
     with caplog.at_level(logging.INFO):
         assert opened(tiny_llama, num_threads=3).size().devices == ("CPU avx2",)

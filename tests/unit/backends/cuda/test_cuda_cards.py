@@ -77,7 +77,7 @@ LACKING: dict[str, tuple[dict[str, Any], str, list[str]]] = {
 
 
 @pytest.mark.parametrize("what", LACKING)
-def test_what_a_machine_lacks_is_told_with_what_to_do(machine: Any, what: str) -> None:
+def test_an_unusable_machine_is_refused_with_what_to_do(machine: Any, what: str) -> None:
     answers, field, said = LACKING[what]
     machine(**answers)
     with pytest.raises(InvalidArgument) as refusal:
@@ -91,7 +91,7 @@ def test_what_a_machine_lacks_is_told_with_what_to_do(machine: Any, what: str) -
 
 
 @pytest.mark.parametrize("index", [-1, 2])
-def test_a_device_that_is_not_there_is_told_with_those_that_are(machine: Any, index: int) -> None:
+def test_an_unknown_device_is_refused_with_the_known_ones(machine: Any, index: int) -> None:
     machine()
     with pytest.raises(InvalidArgument, match=rf"device_list = \[{index}\] is out of range; allowed for CUDA: 0 to 1"):
         cards.check_card(index)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.torch.hadamard import spread
-from headrace_engine.backends.torch.kv_pool import Codes, KvPool, token_bytes
+from headrace_engine.backends.torch.hadamard import hadamard
+from headrace_engine.backends.torch.kv_pool import KvPool, QuantizedEntries, token_bytes
 from headrace_engine.config import KvCacheMode
 from headrace_engine.models.spec import DecoderSpec, RopeSpec
 from headrace_engine.native import Cpu, Kv
 from headrace_engine.native import load as load_native
-from native.kv_pool import spread_matrix
+from native.kv_pool import hadamard_matrix
 from native.one_program import OneProgram
 
 CPU = torch.device("cpu")
@@ -87,7 +87,7 @@ def test_the_codes_are_the_native_core_s(mode, kind, opened):
     places = [divmod(position, 16) for position in range(TOKENS)]
     blocks, offsets = (torch.tensor(each) for each in zip(*((BLOCKS[b], o) for b, o in places), strict=True))
     for part, x in enumerate((k, v)):
-        pool = Codes((4, HEADS, 16, DIM), bits, CPU)
+        pool = QuantizedEntries((4, HEADS, 16, DIM), bits, CPU)
         pool.put(blocks, offsets, torch.from_numpy(x).unflatten(1, (HEADS, DIM)))
         codes, scales = pool.tensors
         whole = torch.cat([codes & 15, codes >> 4], -1) if bits == 4 else codes
@@ -107,11 +107,11 @@ def test_the_codes_are_the_native_core_s(mode, kind, opened):
 def test_an_entry_is_off_by_half_a_step_at_most(mode):
     bits = MODES[mode][1]
     x = torch.from_numpy(entries("plain", 3)).unflatten(1, (HEADS, DIM))
-    pool = Codes((3, HEADS, 16, DIM), bits, CPU)
+    pool = QuantizedEntries((3, HEADS, 16, DIM), bits, CPU)
     at = torch.arange(TOKENS)
     pool.put(at // 16, at % 16, x)
     read = pool.gather(torch.arange(3).unsqueeze(0))[0, :, :TOKENS].transpose(0, 1)
-    x = spread(x) if bits == 4 else x
+    x = hadamard(x) if bits == 4 else x
     steps = (x.amax(-1, keepdim=True) - x.amin(-1, keepdim=True)) / (2**bits - 1)
     assert ((read - x).abs() <= steps * 0.5001).all()
     for edge in (x.amin(-1), x.amax(-1)):
@@ -119,17 +119,17 @@ def test_an_entry_is_off_by_half_a_step_at_most(mode):
 
 
 @pytest.mark.parametrize("dim", [16, 48, 64, 80, 96, 128, 256])
-def test_heads_are_spread_by_hadamard_s_matrix(dim):
+def test_heads_are_rotated_by_a_hadamard_matrix(dim):
     x = torch.randn(5, 3, dim, generator=torch.Generator().manual_seed(dim))
-    expected = x.double() @ torch.from_numpy(spread_matrix(dim))
-    torch.testing.assert_close(spread(x).double(), expected, rtol=0, atol=1e-5 * dim**0.5)
+    expected = x.double() @ torch.from_numpy(hadamard_matrix(dim))
+    torch.testing.assert_close(hadamard(x).double(), expected, rtol=0, atol=1e-5 * dim**0.5)
 
 
 def test_outliers_cost_the_other_entries_little():
     """One entry in each head is far larger than the others, which alone would leave them three codes."""
     x = torch.randn(16, 2, 64, generator=torch.Generator().manual_seed(0))
     x[..., 5] = 30
-    pool = Codes((1, 2, 16, 64), 4, CPU)
+    pool = QuantizedEntries((1, 2, 16, 64), 4, CPU)
     pool.put(torch.zeros(16, dtype=torch.long), torch.arange(16), x)
     read = pool.outputs(pool.gather(torch.zeros(1, 1, dtype=torch.long))[0]).transpose(0, 1)
     plain = (x.amax(-1, keepdim=True) - x.amin(-1, keepdim=True)) / 15

@@ -264,7 +264,7 @@ def test_close_frees_the_model_and_may_be_repeated(tiny_llama, memory):
 
 
 @pytest.mark.parametrize(("asked", "found"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
-def test_compute_threads_sleep_while_waiting_unless_told(asked, found):
+def test_compute_threads_sleep_while_waiting_by_default(asked, found):
     """As the OpenMP runtime itself reports its settings when torch is loaded."""
     program = "import headrace_engine.backends.torch, torch; torch.ones(9)"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}

@@ -1,4 +1,4 @@
-"""One piece of memory for all packed matrices of a model, or one on each memory node."""
+"""One allocation for all packed matrices of a model, or one per memory node. The arena owns it until close()."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HUGE_PAGE = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ArenaMatrix:
     """A matrix in an arena.
 
     Attributes:
@@ -35,14 +35,14 @@ class Arena:
 
     Args:
         cpu: whose nodes hold them.
-        capacity: bytes that they take on each node at most; what is never written takes no memory.
+        capacity: maximum bytes on each node; pages that are never written take no memory.
     """
 
     def __init__(self, cpu: Cpu, capacity: int) -> None:
         self._cpu = cpu
-        self._stride = room_for(max(1, capacity), _HUGE_PAGE)
+        self._stride = aligned(max(1, capacity), _HUGE_PAGE)
         self._memory = Memory(cpu.native, self._stride * cpu.nodes)
-        self._placed: dict[str, Placed] = {}
+        self._entries: dict[str, ArenaMatrix] = {}
         self._used = self._end = 0
 
     @property
@@ -51,38 +51,38 @@ class Arena:
         return self._used
 
     @property
-    def placed(self) -> Mapping[str, Placed]:
-        """Where each matrix lies."""
-        return self._placed
+    def entries(self) -> Mapping[str, ArenaMatrix]:
+        """Every matrix by name."""
+        return self._entries
 
-    def place(self, name: str, matrix: Matrix) -> PackedMatrix:
-        """Room for one more matrix, not yet written: memory of the nodes that its shards belong to."""
+    def add(self, name: str, matrix: Matrix) -> PackedMatrix:
+        """Reserve one more matrix, not yet written, in memory of the nodes that its shards belong to."""
         packed = self._packed(matrix, self._end)
         nbytes = matrix.packed_bytes(self._cpu.native)
-        self._placed[name] = Placed(matrix, self._end, self._used, nbytes)
+        self._entries[name] = ArenaMatrix(matrix, self._end, self._used, nbytes)
         if self._cpu.nodes > 1:
             self._cpu.touch(self._memory, self._end, packed.nbytes, self._stride)
-        self._end += room_for(packed.nbytes)
-        self._used += room_for(nbytes)
+        self._end += aligned(packed.nbytes)
+        self._used += aligned(nbytes)
         return packed
 
     def matrices(self) -> Iterator[tuple[str, PackedMatrix]]:
         """Every matrix by name."""
-        for name, placed in self._placed.items():
-            yield name, self._packed(placed.matrix, placed.offset)
+        for name, entries in self._entries.items():
+            yield name, self._packed(entries.matrix, entries.offset)
 
-    def bytes_of(self, placed: Placed) -> list[NDArray[np.uint8]]:
-        """The bytes of a matrix, in order, in as many pieces as there are shards; not to be touched after close()."""
-        shard = self._packed(placed.matrix, placed.offset).nbytes
-        starts = range(0, placed.nbytes, shard)
+    def bytes_of(self, entries: ArenaMatrix) -> list[NDArray[np.uint8]]:
+        """Return views of a matrix's bytes, in order, one per shard; they must not be used after close()."""
+        shard = self._packed(entries.matrix, entries.offset).nbytes
+        starts = range(0, entries.nbytes, shard)
         return [
-            self._memory.view(placed.offset + node * self._stride, min(shard, placed.nbytes - start))
+            self._memory.view(entries.offset + node * self._stride, min(shard, entries.nbytes - start))
             for node, start in enumerate(starts)
         ]
 
     def clear(self) -> None:
-        """Forget all matrices."""
-        self._placed.clear()
+        """Remove all matrices."""
+        self._entries.clear()
         self._used = self._end = 0
 
     def close(self) -> None:
@@ -93,6 +93,6 @@ class Arena:
         return PackedMatrix(self._cpu.native, matrix, self._memory, offset, shards=self._cpu.nodes, stride=self._stride)
 
 
-def room_for(nbytes: int, multiple: int = ALIGNMENT) -> int:
-    """Bytes that a matrix takes in an arena."""
+def aligned(nbytes: int, multiple: int = ALIGNMENT) -> int:
+    """Round nbytes up to a multiple."""
     return -(-nbytes // multiple) * multiple

@@ -1,4 +1,4 @@
-"""What the plan leaves open, and what this backend cannot do."""
+"""Choices that the plan leaves to this backend, and refusal of what it cannot do."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def choose_activations(plan: CorePlan, files: ModelFiles, storage: Storage) -> A
     """How activations enter products.
 
     Raises:
-        InvalidArgument: eight bits are asked for, but no weight is an integer.
+        InvalidArgument: eight bits are requested, but no weight is an integer.
     """
     if plan.activation_quant is ActivationQuant.NONE:
         return Activations.FULL

@@ -24,16 +24,16 @@ class ArenaContents:
 
     def described(self) -> Mapping[str, Mapping[str, Any]]:
         """See Contents."""
-        return {name: matrix_fields(placed.matrix) for name, placed in self._arena.placed.items()}
+        return {name: matrix_fields(entries.matrix) for name, entries in self._arena.entries.items()}
 
     def pieces(self, name: str) -> list[NDArray[np.uint8]]:
         """See Contents."""
-        return self._arena.bytes_of(self._arena.placed[name])
+        return self._arena.bytes_of(self._arena.entries[name])
 
-    def place(self, name: str, described: Mapping[str, Any]) -> int:
+    def add(self, name: str, described: Mapping[str, Any]) -> int:
         """See Contents."""
-        self._arena.place(name, matrix_of(described))
-        return self._arena.placed[name].nbytes
+        self._arena.add(name, matrix_of(described))
+        return self._arena.entries[name].nbytes
 
     def fill(self, name: str, data: memoryview) -> None:
         """See Contents."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.backends.cpu.weights.arena import Arena, room_for
+from headrace_engine.backends.cpu.weights.arena import Arena, aligned
 from headrace_engine.backends.cpu.weights.rows import TensorRows, orders_of
 from headrace_engine.backends.cpu.weights.storage import (
     FORMATS,
@@ -74,7 +74,7 @@ class Packer:
     def capacity(self) -> int:
         """Bytes that all matrices take at most on each memory node."""
         native, nodes = self._cpu.native, self._cpu.nodes
-        return sum(room_for(matrix.packed_bytes(native, nodes)) for matrix in self.matrices().values())
+        return sum(aligned(matrix.packed_bytes(native, nodes)) for matrix in self.matrices().values())
 
     def matrices(self) -> Mapping[str, Matrix]:
         """How each matrix is stored, or the largest that it may come to."""
@@ -121,13 +121,13 @@ class Packer:
             matrix, rows = joined(
                 tensor, kind, self._storage.group, [rows for _, rows in row_parts(tensor, part, threads)]
             )
-            arena.place(name, matrix).pack(self._cpu, rows)
+            arena.add(name, matrix).pack(self._cpu, rows)
             return
         if self._storage.takes_blocks(name, tensor):
             part = partial(block_rows, tensor)
         else:
             part = partial(float_rows, tensor, FORMATS[self._storage.dtype])
-        packed = arena.place(name, self._storage.largest(name, tensor))
+        packed = arena.add(name, self._storage.largest(name, tensor))
         for first, rows in row_parts(tensor, part, threads):
             packed.pack(self._cpu, rows, first)
 

@@ -84,7 +84,7 @@ class TensorRows:
         self._packed = np.frombuffer(map_tensor(stored), dtype=np.uint8).reshape(count, -1)
 
     @property
-    def keeps_blocks(self) -> bool:
+    def preserves_blocks(self) -> bool:
         """Its values are in blocks whose codes can be taken as they are."""
         return self.stored.storage in BLOCK_TYPES and self._columns is None
 

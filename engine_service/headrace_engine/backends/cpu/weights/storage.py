@@ -50,7 +50,7 @@ class Storage:
     def takes_blocks(self, name: str, tensor: TensorRows) -> bool:
         """The codes of the file are kept."""
         exact = self.dtype is ComputeDtype.FLOAT32
-        return tensor.keeps_blocks and not exact and self.quantizes(name) is None
+        return tensor.preserves_blocks and not exact and self.quantizes(name) is None
 
     def largest(self, name: str, tensor: TensorRows) -> Matrix:
         """How a matrix is stored, or the largest that it may come to where that depends on its values."""

@@ -19,5 +19,5 @@ def bucket_sizes(largest: int) -> list[int]:
 
 def bucket_of(sizes: list[int], rows: int) -> int | None:
     """The smallest size that takes so many rows; None: there is none."""
-    place = bisect_left(sizes, rows)
-    return sizes[place] if place < len(sizes) else None
+    position = bisect_left(sizes, rows)
+    return sizes[position] if position < len(sizes) else None

@@ -1,4 +1,4 @@
-"""What the backend asks of a device: memory that copies quickly, kernels, and steps that are captured and replayed."""
+"""What the backend needs of a device: pinned memory, kernels, and steps that are captured and replayed."""
 
 from __future__ import annotations
 

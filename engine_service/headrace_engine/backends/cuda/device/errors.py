@@ -1,4 +1,4 @@
-"""What a device turns out to lack when it is used, told with what would help: code for its kind, or memory."""
+"""Turns missing device code or memory into errors that say what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace_engine.native import NativeError
 from headrace_engine.native.abi import CopyBlocks
 
 _NO_CODE = frozenset((209, 218, 222))
-"""What CUDA says of kernels that it has no code of for a card: none at all, or none that its driver can compile."""
+"""CUDA errors for missing kernel code: none for the card, or none that its driver can compile."""
 
 _SMALLEST = 16
 """Bytes of a block that a kernel copies."""
@@ -59,11 +59,11 @@ def check_kernels(device: Device) -> None:
 
 
 @contextmanager
-def told_of_memory(device: Device, about: tuple[str, str]) -> Iterator[None]:
-    """Say of what there was too much for a device, where torch finds no memory.
+def explain_out_of_memory(device: Device, about: tuple[str, str]) -> Iterator[None]:
+    """Turn torch's out-of-memory error into one that names what did not fit.
 
     Args:
-        about: one of those above: what was computed or placed, and what makes it smaller.
+        about: one of those above: what did not fit, and how to make it smaller.
 
     Raises:
         OutOfMemory: the message has the numbers, and what to do.

@@ -19,7 +19,7 @@ class DecodeGraphs:
         device: where they are captured.
         largest: sequences of the largest batch.
         spare_block: a block that no sequence has.
-        fill: brings a step to the device; its rows are all wanted.
+        fill: uploads a step to the device; all its rows need logits.
         compute: enqueues the computation of a step, and what is drawn; gives nothing back.
     """
 
@@ -52,7 +52,7 @@ class DecodeGraphs:
         self._graphs[self.rows(len(extents))].replay()
 
     def rows(self, sequences: int) -> int:
-        """Rows that a step of so many sequences is filled up to."""
+        """Return the rows to which a step of `sequences` sequences is padded."""
         size = bucket_of(self._sizes, sequences)
         assert size is not None, "more sequences than the largest batch"
         return size

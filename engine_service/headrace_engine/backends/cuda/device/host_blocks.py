@@ -11,7 +11,7 @@ from headrace_engine.core.runner import BlockCopies
 from headrace_engine.native.abi import CopyBlocks
 
 _DEEP = 2
-"""Calls whose numbers the host keeps: so many may be ahead of the device without waiting."""
+"""Number of buffers of block numbers: so many calls may be enqueued without waiting for the device."""
 
 
 class HostBlocks:
@@ -31,9 +31,11 @@ class HostBlocks:
         self._in_pool = pool.blocks
         _, layers, size = pool.blocks.shape
         self._in_host = device.pinned(num_host_blocks * layers * size).view(num_host_blocks, layers, size)
-        most = 2 * num_host_blocks  # Each may receive and give in one call.
-        self._pairs = torch.zeros(most, 2, dtype=torch.int32, device=device.torch)
-        self._told = [device.pinned(self._pairs.nbytes).view(torch.int32).view(most, 2) for _ in range(_DEEP)]
+        max_pairs = 2 * num_host_blocks  # Each may receive and give in one call.
+        self._pairs = torch.zeros(max_pairs, 2, dtype=torch.int32, device=device.torch)
+        self._staged_pairs = [
+            device.pinned(self._pairs.nbytes).view(torch.int32).view(max_pairs, 2) for _ in range(_DEEP)
+        ]
         self._marks: list[Mark | None] = [None] * _DEEP
         self._calls = 0
 
@@ -41,17 +43,17 @@ class HostBlocks:
         """See Runner.copy_blocks."""
         if not copies:
             return
-        turn = self._calls % _DEEP
+        slot = self._calls % _DEEP
         self._calls += 1
-        if (mark := self._marks[turn]) is not None:
+        if (mark := self._marks[slot]) is not None:
             mark.wait()
         leaving, count = len(copies.to_host), len(copies.to_host) + len(copies.to_pool)
-        told = self._told[turn][:count]
-        told.copy_(torch.tensor([*copies.to_host, *copies.to_pool], dtype=torch.int32))
-        self._pairs[:count].copy_(told, non_blocking=True)
+        staged = self._staged_pairs[slot][:count]
+        staged.copy_(torch.tensor([*copies.to_host, *copies.to_pool], dtype=torch.int32))
+        self._pairs[:count].copy_(staged, non_blocking=True)
         self._launch(self._pairs[:leaving], self._in_pool, self._in_host)
         self._launch(self._pairs[leaving:count], self._in_host, self._in_pool)
-        self._marks[turn] = self._device.mark()
+        self._marks[slot] = self._device.mark()
 
     def _launch(self, pairs: Tensor, source: Tensor, target: Tensor) -> None:
         """Copy between tensors [blocks, layers, bytes]; of no pairs, nothing."""

@@ -9,7 +9,7 @@ from headrace_engine.backends.cuda.device.device import Mark
 from headrace_engine.core.runner import Sampled
 
 DEPTH = 2
-"""Steps that may be launched and not have finished. What the host tells the device, and is told, exists so often."""
+"""Maximum number of in-flight steps, and of staging slots: a slot is reused once its step was waited for."""
 
 
 class DeviceFlight:
@@ -23,7 +23,7 @@ class DeviceFlight:
         waited: nobody needs that memory any more.
     """
 
-    finished: ClassVar[bool] = False
+    landed: ClassVar[bool] = False
 
     def __init__(self, mark: Mark, read: Callable[[], Iterable[Sampled]]) -> None:
         self._mark = mark

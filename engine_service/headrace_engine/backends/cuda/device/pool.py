@@ -14,7 +14,7 @@ from headrace_engine.native import Kv, Native
 from headrace_engine.native.abi import KvBlocks
 
 KV_MODES = {KvCacheMode.DEFAULT: Kv.BFLOAT16, KvCacheMode.INT8: Kv.INT8, KvCacheMode.UINT4: Kv.UINT4}
-"""How keys and values are stored, by the mode that the caller asked for."""
+"""Storage of keys and values, by the requested mode."""
 
 
 def kv_blocks(spec: DecoderSpec, block_size: int, kv: Kv) -> KvBlocks:
@@ -37,7 +37,7 @@ def bytes_a_block(native: Native, shape: KvBlocks) -> int:
 
 
 class KvPool:
-    """Blocks of all layers. The block after the last is nobody's: rows that only fill up a batch write there.
+    """Blocks of all layers. A spare block follows the last: rows that only pad a batch write there.
 
     Args:
         shape: as `kv_blocks` gives it.
@@ -62,7 +62,7 @@ class KvPool:
         self._layers = [_placed(shape, layer) for layer in self.tensors]
 
     def layer(self, number: int) -> KvBlocks:
-        """The blocks of one layer, for kernels."""
+        """Return the blocks of one layer, for kernels."""
         return self._layers[number]
 
 

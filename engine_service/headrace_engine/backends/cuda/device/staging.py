@@ -1,4 +1,4 @@
-"""What host and device tell each other of a step, in one buffer on either side, so that one copy brings all of it."""
+"""Arrays of a step, exchanged by host and device in one buffer on either side, so that one copy moves all of them."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class Staging:
 
     def __init__(self, device: Device, shapes: Mapping[str, tuple[tuple[int, ...], Any]]) -> None:
         self._ends: dict[str, int] = {}
-        places: dict[str, tuple[int, int]] = {}
+        spans: dict[str, tuple[int, int]] = {}
         end = 0
         for name, (shape, dtype) in shapes.items():
             first = -(-end // _ALIGNMENT) * _ALIGNMENT
             end = first + int(np.prod(shape)) * np.dtype(dtype).itemsize
-            places[name] = first, end
+            spans[name] = first, end
         self._sources = [device.pinned(end) for _ in range(DEPTH)]
         self._target = torch.zeros(end, dtype=torch.uint8, device=device.torch)
-        self._places = places
+        self._spans = spans
         self.host: list[dict[str, Array]] = [{} for _ in self._sources]
         self.here: dict[str, Tensor] = {}
         for name, (shape, dtype) in shapes.items():
-            first, last = places[name]
+            first, last = spans[name]
             for arrays, source in zip(self.host, self._sources, strict=True):
                 arrays[name] = source.numpy()[first:last].view(dtype).reshape(shape)
             self.here[name] = self._target[first:last].view(_TORCH[np.dtype(dtype)]).view(shape)
@@ -71,12 +71,12 @@ class Staging:
 
     def first_word(self, name: str) -> int:
         """Where an array begins in `words`."""
-        return self._places[name][0] // torch.int32.itemsize
+        return self._spans[name][0] // torch.int32.itemsize
 
     def send(self, last: str, rows: int, slot: int) -> None:
         """Enqueue the copy of every array before `last`, and of the first rows of that, from a slot to the device."""
         array = self.host[slot][last]
-        end = self._places[last][0] + rows * array.nbytes // max(1, len(array))
+        end = self._spans[last][0] + rows * array.nbytes // max(1, len(array))
         self._target[:end].copy_(self._sources[slot][:end], non_blocking=True)
 
     def fetch(self, slot: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether layers multiply codes of activations, and what that takes of model and device."""
+"""Whether layers multiply quantized activations, and what that requires of model and device."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ FP8_CAPABILITY = (8, 9)
 """Compute capability of the oldest cards that multiply e4m3."""
 
 
-def multiplies_codes(info: TensorInfo) -> bool:
-    """A projection of a layer. Tables of the vocabulary take numbers: few rows, each of which decides a token."""
+def takes_quantized_rows(info: TensorInfo) -> bool:
+    """Return True for projections of a layer. Tables of the vocabulary take numbers: few rows, each decides a token."""
     return info.name.startswith("layers.") and len(info.shape) == 2
 
 
 def choose_row_codes(plan: CorePlan, files: ModelFiles, device: Device) -> RowCodes | None:
-    """The codes of what layers multiply; None: numbers.
+    """Return the code type of rows that layers multiply; None: numbers.
 
     Raises:
-        InvalidArgument: weights or device do not allow what the plan asks for; names activation_quant.
+        InvalidArgument: weights or device do not support the plan; names activation_quant.
     """
     if plan.activation_quant is ActivationQuant.NONE:
         return None
@@ -51,17 +51,19 @@ def _of_fp8(plan: CorePlan, files: ModelFiles, device: Device) -> str:
         has, needs = (".".join(map(str, version)) for version in (device.capability, FP8_CAPABILITY))
         return f"needs a card of compute capability {needs}, {device.name} has {has}: use INT8"
     if plan.weight_quant is not WeightQuant.NONE:
-        return f"makes codes of the weights' numbers, and weight_quant is {plan.weight_quant}: set it to NONE"
-    blocks = sorted({info.stored.storage for info in files.tensors.values() if multiplies_codes(info)} & {*BLOCK_TYPES})
+        return f"quantizes the weights itself, but weight_quant is {plan.weight_quant}: set it to NONE"
+    blocks = sorted(
+        {info.stored.storage for info in files.tensors.values() if takes_quantized_rows(info)} & {*BLOCK_TYPES}
+    )
     if blocks:
         found = ", ".join(blocks)
-        return f"makes codes of the weights' numbers, and this model's are codes already ({found}): leave it out"
+        return f"quantizes the weights itself, but this model's are quantized already ({found}): leave it out"
     return ""
 
 
 def _of_shapes(files: ModelFiles) -> str:
     for info in files.tensors.values():
-        if multiplies_codes(info) and any(extent % MULTIPLE for extent in info.shape):
+        if takes_quantized_rows(info) and any(extent % MULTIPLE for extent in info.shape):
             shape = " × ".join(map(str, info.shape))
             return f"takes matrices whose outputs and inputs are multiples of {MULTIPLE}; {info.name} is {shape}"
     return ""

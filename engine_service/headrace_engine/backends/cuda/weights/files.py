@@ -1,4 +1,4 @@
-"""Weights in codes on a device, as files of weights are written from and filled into them."""
+"""Quantized weights on a device, as contents of packed-weights files."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headrace_engine.backends.cuda.device.device import Device
-from headrace_engine.backends.cuda.weights.quantized import CodedWeight
+from headrace_engine.backends.cuda.weights.quantized import QuantizedWeight
 from headrace_engine.backends.cuda.weights.row_packing import SCALE_BYTES
-from headrace_engine.backends.cuda.weights.row_products import RowCodedWeight
+from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
 from headrace_engine.backends.weight_file import matrix_fields, matrix_of
 from headrace_engine.native import Dtype
 from headrace_engine.native.abi import RowCodes
-from headrace_engine.native.coded import LAYOUT, CodedMatrix
+from headrace_engine.native.quantized import LAYOUT, QuantizedMatrix
 
 _BETWEEN = " "
 """Between the names of matrices that lie side by side, of which a file knows as one."""
 
 
 def layout_of(rows: RowCodes | None) -> str:
-    """In what layout matrices are kept, in the key of their file."""
+    """Return the layout of matrices, for the key of their file."""
     return f"device {LAYOUT} rows {rows.name if rows else 'none'}"
 
 
@@ -39,7 +39,7 @@ class DeviceContents:
         weights: by canonical name.
     """
 
-    def __init__(self, device: Device, weights: Mapping[str, CodedWeight | RowCodedWeight]) -> None:
+    def __init__(self, device: Device, weights: Mapping[str, QuantizedWeight | RowQuantizedWeight]) -> None:
         self.weights = dict(weights)
         self._device = device
         self._described: dict[str, Mapping[str, Any]] = {}
@@ -54,11 +54,11 @@ class DeviceContents:
     def pieces(self, name: str) -> Iterator[NDArray[np.uint8]]:
         """See Contents."""
         weight = self.weights[name.split(_BETWEEN)[0]]
-        tensors = [weight.data] if isinstance(weight, CodedWeight) else [weight.codes, weight.scales]
+        tensors = [weight.data] if isinstance(weight, QuantizedWeight) else [weight.codes, weight.scales]
         for tensor in tensors:
             yield tensor.view(torch.uint8).flatten().cpu().numpy()
 
-    def place(self, name: str, described: Mapping[str, Any]) -> int:
+    def add(self, name: str, described: Mapping[str, Any]) -> int:
         """See Contents."""
         self._described[name] = described
         if "matrix" in described:
@@ -78,19 +78,19 @@ class DeviceContents:
         self.weights.clear()
         self._described.clear()
 
-    def _weight(self, described: Mapping[str, Any], data: Tensor) -> CodedWeight | RowCodedWeight:
+    def _weight(self, described: Mapping[str, Any], data: Tensor) -> QuantizedWeight | RowQuantizedWeight:
         sizes = described["sizes"]
         if "matrix" in described:
-            return CodedWeight(self._packed(described), data, sizes)
+            return QuantizedWeight(self._packed(described), data, sizes)
         count = sum(sizes) * described["inputs"]
         codes = data[:count].view(torch.int8).view(-1, described["inputs"])
-        return RowCodedWeight(codes, data[count:].clone().view(torch.float32), sizes)
+        return RowQuantizedWeight(codes, data[count:].clone().view(torch.float32), sizes)
 
-    def _packed(self, described: Mapping[str, Any]) -> CodedMatrix:
-        return CodedMatrix(self._device.native, matrix_of(described["matrix"]), Dtype.BFLOAT16)
+    def _packed(self, described: Mapping[str, Any]) -> QuantizedMatrix:
+        return QuantizedMatrix(self._device.native, matrix_of(described["matrix"]), Dtype.BFLOAT16)
 
 
-def _description(weight: CodedWeight | RowCodedWeight) -> dict[str, Any]:
-    if isinstance(weight, CodedWeight):
+def _description(weight: QuantizedWeight | RowQuantizedWeight) -> dict[str, Any]:
+    if isinstance(weight, QuantizedWeight):
         return {"matrix": matrix_fields(weight.packed.matrix), "sizes": weight.sizes}
     return {"inputs": weight.codes.shape[1], "sizes": weight.sizes}

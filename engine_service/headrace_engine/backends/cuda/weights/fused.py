@@ -10,7 +10,7 @@ from torch import Tensor
 from headrace_engine.models.spec import DecoderSpec
 
 _TOGETHER = (("q", "k", "v"), ("gate", "up"))
-"""Projections that share their input, in the order in which the decoder asks for them."""
+"""Projections that share their input, in the order in which the decoder requests them."""
 
 
 def sharing_input(spec: DecoderSpec) -> Iterator[list[str]]:
@@ -39,13 +39,13 @@ def spanning(parts: Sequence[Tensor]) -> Tensor:
     """The tensor that slices of it, in order and without gaps, make up.
 
     Raises:
-        ValueError: they are no such slices.
+        ValueError: they are not contiguous slices.
     """
     first = parts[0]
-    place = first.data_ptr()
+    address = first.data_ptr()
     for part in parts:
-        if part.data_ptr() != place or not part.is_contiguous() or part.shape[1:] != first.shape[1:]:
+        if part.data_ptr() != address or not part.is_contiguous() or part.shape[1:] != first.shape[1:]:
             raise ValueError("the tensors do not lie one after another")
-        place += part.nbytes
+        address += part.nbytes
     rows = sum(len(part) for part in parts)
     return first.as_strided((rows, *first.shape[1:]), first.stride())

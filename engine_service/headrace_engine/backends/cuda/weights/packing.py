@@ -1,4 +1,4 @@
-"""From the files of a model to weights on a device: numbers, and codes as the cpu backend makes and keeps them."""
+"""From the files of a model to weights on a device: numbers, or quantized as by the cpu backend."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headrace_engine.backends.cpu.weights.packing import row_parts
 from headrace_engine.backends.cpu.weights.rows import TensorRows, orders_of
 from headrace_engine.backends.cpu.weights.storage import Storage, all_rows, block_rows, joined, quantized_rows
 from headrace_engine.backends.cuda.device.device import Device
-from headrace_engine.backends.cuda.weights.activations import multiplies_codes
+from headrace_engine.backends.cuda.weights.activations import takes_quantized_rows
 from headrace_engine.backends.cuda.weights.files import DeviceContents, layout_of
 from headrace_engine.backends.cuda.weights.fused import sharing_input, side_by_side
-from headrace_engine.backends.cuda.weights.quantized import CodedWeight
+from headrace_engine.backends.cuda.weights.quantized import QuantizedWeight
 from headrace_engine.backends.cuda.weights.row_packing import SCALE_BYTES, fp8_weight, int8_weight
-from headrace_engine.backends.cuda.weights.row_products import RowCodedWeight
+from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
 from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
 from headrace_engine.core.runner import Progress
 from headrace_engine.model_types import ModelPhase
@@ -30,7 +30,7 @@ from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.weights import read_tensor
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 from headrace_engine.native.abi import RowCodes
-from headrace_engine.native.coded import CodedMatrix
+from headrace_engine.native.quantized import QuantizedMatrix
 
 _GROUPS = (0, 32, 64, 128)
 """Weights that may share a scale; 0: a row."""
@@ -40,12 +40,12 @@ _WIDENED_ZERO = 128
 _ROWS_AT_ONCE = 1024
 """Rows that a thread packs at a time, a multiple of 64."""
 
-_Coded = tuple[Matrix, MatrixRows]
-_Packed = tuple[str, CodedWeight | RowCodedWeight]
+_Quantized = tuple[Matrix, MatrixRows]
+_Packed = tuple[str, QuantizedWeight | RowQuantizedWeight]
 
 
 class Packer:
-    """Puts the weights of a model on a device.
+    """Packs and uploads the weights of a model to a device.
 
     Args:
         device: the device.
@@ -79,11 +79,11 @@ class Packer:
         self._done = 0
 
     def needed(self) -> int:
-        """Bytes that all weights take at most."""
-        return sum(self._most_bytes(info) for info in self._files.tensors.values())
+        """Return the maximum bytes of all weights."""
+        return sum(self._max_bytes(info) for info in self._files.tensors.values())
 
     def pack(self, progress: Progress) -> Mapping[str, Any]:
-        """Tensors and coded weights by canonical name; matrices that share their input lie side by side.
+        """Return tensors and quantized weights by canonical name; matrices that share their input are stacked.
 
         Raises:
             BadModel: a file has changed since it was opened, or a weight is not finite.
@@ -95,31 +95,31 @@ class Packer:
                 numbers[name] = read_tensor(info, torch.bfloat16, self._device.torch)
                 self._report(info, progress)
         side_by_side(numbers, self._spec)
-        return {**numbers, **self._kept_or_packed(progress)}
+        return {**numbers, **self._cached_or_packed(progress)}
 
-    def _kept_or_packed(self, progress: Progress) -> Mapping[str, CodedWeight | RowCodedWeight]:
-        """Weights in codes, from the cache where they are there. Codes of FP8 are made as quickly as they are read."""
+    def _cached_or_packed(self, progress: Progress) -> Mapping[str, QuantizedWeight | RowQuantizedWeight]:
+        """Return quantized weights, cached ones if possible. FP8 is not cached: quantizing is as fast as reading."""
         if not self._coded or self._rows is RowCodes.FP8:
             return self._packed(progress)
         cache = WeightCache(cache_folder())
         key = cache_key(self._files, self._storage, layout_of(self._rows))
-        kept = DeviceContents(self._device, {})
-        if cache.read(key, kept, self._threads):
+        cached = DeviceContents(self._device, {})
+        if cache.read(key, cached, self._threads):
             progress(ModelPhase.LOADING, self._files.weight_bytes, self._files.weight_bytes)
-            return kept.weights
+            return cached.weights
         packed = self._packed(progress)
         cache.write(key, DeviceContents(self._device, packed))
         return packed
 
-    def _packed(self, progress: Progress) -> Mapping[str, CodedWeight | RowCodedWeight]:
-        coded: dict[str, CodedWeight | RowCodedWeight] = {}
+    def _packed(self, progress: Progress) -> Mapping[str, QuantizedWeight | RowQuantizedWeight]:
+        coded: dict[str, QuantizedWeight | RowQuantizedWeight] = {}
         with ThreadPoolExecutor(self._threads, thread_name_prefix="headrace-pack") as threads:
             for names in self._together():
                 coded.update(self._pack_together(names, threads, progress))
         return coded
 
     def _together(self) -> Iterator[list[str]]:
-        """The names of all matrices in codes, those that may lie side by side together."""
+        """Yield the names of all quantized matrices, in groups that can be stacked."""
         shared = [names for names in sharing_input(self._spec) if all(name in self._coded for name in names)]
         yield from shared
         apart = self._coded.keys() - {name for names in shared for name in names}
@@ -142,7 +142,7 @@ class Packer:
         for info in infos:
             self._report(info, progress)
 
-    def _codes(self, info: TensorInfo, threads: ThreadPoolExecutor) -> _Coded:
+    def _codes(self, info: TensorInfo, threads: ThreadPoolExecutor) -> _Quantized:
         tensor, kind, group = self._open(info), self._storage.quantizes(info.name), self._storage.group
         if kind is not None:
             part = partial(quantized_rows, tensor, kind, group)
@@ -150,21 +150,21 @@ class Packer:
         parts = row_parts(tensor, partial(block_rows, tensor), threads)
         return _without_codebook(self._storage.largest(info.name, tensor), all_rows([rows for _, rows in parts]))
 
-    def _on_device(self, parts: Sequence[_Coded], threads: ThreadPoolExecutor) -> CodedWeight:
+    def _on_device(self, parts: Sequence[_Quantized], threads: ThreadPoolExecutor) -> QuantizedWeight:
         sizes = [matrix.outputs for matrix, _ in parts]
         matrix, rows = replace(parts[0][0], outputs=sum(sizes)), all_rows([rows for _, rows in parts])
-        packed = CodedMatrix(self._device.native, matrix, Dtype.BFLOAT16)
+        packed = QuantizedMatrix(self._device.native, matrix, Dtype.BFLOAT16)
         host = torch.empty(packed.nbytes, dtype=torch.uint8)
 
         def pack(first: int) -> None:
             packed.pack(host.data_ptr(), _some(rows, first, first + _ROWS_AT_ONCE), first)
 
         list(threads.map(pack, range(0, matrix.outputs, _ROWS_AT_ONCE)))
-        return CodedWeight(packed, host.to(self._device.torch), sizes)
+        return QuantizedWeight(packed, host.to(self._device.torch), sizes)
 
     def _of_rows(self, info: TensorInfo) -> RowCodes | None:
         """The kind of codes with a scale for each output that a tensor becomes; None: it does not."""
-        return self._rows if multiplies_codes(info) else None
+        return self._rows if takes_quantized_rows(info) else None
 
     def _matrix(self, info: TensorInfo) -> Matrix | None:
         """How a tensor is stored in codes, or the largest that it may come to; None: as numbers."""
@@ -176,13 +176,13 @@ class Packer:
         matrix = _widened(self._storage.largest(info.name, tensor))
         return matrix if matrix.group in _GROUPS else None
 
-    def _most_bytes(self, info: TensorInfo) -> int:
+    def _max_bytes(self, info: TensorInfo) -> int:
         if self._of_rows(info) is not None:
             return int(np.prod(info.shape)) + info.shape[0] * SCALE_BYTES
         matrix = self._matrix(info)
         if matrix is None:
             return int(np.prod(info.shape)) * torch.bfloat16.itemsize
-        return CodedMatrix(self._device.native, matrix, Dtype.BFLOAT16).nbytes
+        return QuantizedMatrix(self._device.native, matrix, Dtype.BFLOAT16).nbytes
 
     def _open(self, info: TensorInfo) -> TensorRows:
         return TensorRows(info, orders_of(info, self._spec))
@@ -197,7 +197,7 @@ def _widened(matrix: Matrix) -> Matrix:
     return replace(matrix, format=Format.INT8, zero=_WIDENED_ZERO, codebook=()) if matrix.codebook else matrix
 
 
-def _without_codebook(matrix: Matrix, rows: MatrixRows) -> _Coded:
+def _without_codebook(matrix: Matrix, rows: MatrixRows) -> _Quantized:
     if not matrix.codebook:
         return matrix, rows
     codes = (np.array(matrix.codebook) + _WIDENED_ZERO).astype(np.uint8)

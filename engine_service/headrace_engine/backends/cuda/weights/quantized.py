@@ -1,4 +1,4 @@
-"""Weights in codes: few rows multiply the codes themselves, for many the weights are written out as numbers."""
+"""Quantized weights: few rows multiply the codes, for many rows the weights are dequantized first."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch import Tensor
 
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.native.abi import Coded, CodedLimit, CodedLinear, CodedRows
-from headrace_engine.native.coded import CodedMatrix
+from headrace_engine.native.quantized import QuantizedMatrix
 
-_ROOM_VALUES = 2**25
-"""Weights that are written out at a time: enough for a product that keeps a large device busy."""
+_SCRATCH_VALUES = 2**25
+"""Maximum number of weights dequantized at a time: enough for a product that keeps a large device busy."""
 _FEWEST_OUTPUTS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CodedWeight:
-    """A matrix of codes on a device, or several with the same inputs, one below the other.
+class QuantizedWeight:
+    """A quantized matrix on a device, or several with the same inputs, stacked by outputs.
 
     Attributes:
         packed: how it is stored.
         data: its bytes.
-        sizes: outputs of each of the matrices that it is made of.
+        sizes: outputs of each of the stacked matrices.
     """
 
-    packed: CodedMatrix
+    packed: QuantizedMatrix
     data: Tensor
     sizes: Sequence[int]
 
@@ -52,43 +52,43 @@ class CodedWeight:
         return self.packed.struct(self.data.data_ptr())
 
 
-class CodedProducts:
-    """Computes with weights in codes. The activations are bfloat16.
+class QuantizedProducts:
+    """Computes with quantized weights and bfloat16 activations. The scratch buffer is shared by all weights.
 
     Args:
         device: where they lie.
-        weights: all weights that there are; those in codes count.
-        most_rows: that multiply the codes themselves.
+        weights: all weights of the model; the scratch buffer fits the quantized ones.
+        max_rows: maximum rows that multiply the codes; above, weights are dequantized.
     """
 
-    def __init__(self, device: Device, weights: Sequence[Any], most_rows: int = CodedLimit.CODED_ROWS) -> None:
+    def __init__(self, device: Device, weights: Sequence[Any], max_rows: int = CodedLimit.CODED_ROWS) -> None:
         self._device = device
-        self._most_rows = most_rows
-        values = max((_room_values(weight) for weight in weights if isinstance(weight, CodedWeight)), default=0)
-        self._room = torch.empty(values, dtype=torch.bfloat16, device=device.torch)
+        self._max_rows = max_rows
+        values = max((_scratch_values(weight) for weight in weights if isinstance(weight, QuantizedWeight)), default=0)
+        self._scratch = torch.empty(values, dtype=torch.bfloat16, device=device.torch)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the room on the device in which weights are written out."""
-        return self._room.nbytes
+        """Bytes of the scratch buffer on the device in which weights are dequantized."""
+        return self._scratch.nbytes
 
-    def rows(self, weight: CodedWeight, ids: Tensor) -> Tensor:
-        """Rows of a matrix by their numbers, int32 [rows], as [rows, inputs]."""
+    def rows(self, weight: QuantizedWeight, ids: Tensor) -> Tensor:
+        """Return rows by their indices, int32 [rows], as bfloat16 [rows, inputs]."""
         out = torch.empty(len(ids), weight.inputs, dtype=torch.bfloat16, device=ids.device)
         args = CodedRows(matrix=weight.struct(), ids=ids.data_ptr(), out=out.data_ptr(), rows=len(ids))
         self._device.launch("coded_rows", args)
         return out
 
-    def linear(self, x: Tensor, weight: CodedWeight, bias: Tensor | None) -> Tensor:
-        """The product x · weightᵀ + bias: [rows, outputs]."""
+    def linear(self, x: Tensor, weight: QuantizedWeight, bias: Tensor | None) -> Tensor:
+        """Return x · weightᵀ + bias: [rows, outputs]."""
         out = torch.empty(len(x), weight.outputs, dtype=x.dtype, device=x.device)
-        if len(x) <= self._most_rows:
-            self._of_codes(x, weight, bias, out)
+        if len(x) <= self._max_rows:
+            self._multiply_codes(x, weight, bias, out)
         else:
-            self._of_numbers(x, weight, bias, out)
+            self._multiply_dequantized(x, weight, bias, out)
         return out
 
-    def _of_codes(self, x: Tensor, weight: CodedWeight, bias: Tensor | None, out: Tensor) -> None:
+    def _multiply_codes(self, x: Tensor, weight: QuantizedWeight, bias: Tensor | None, out: Tensor) -> None:
         splits = weight.packed.splits(len(x), self._device.multiprocessors)
         shares = torch.empty(splits if splits > 1 else 0, *out.shape, dtype=torch.float32, device=x.device)
         args = CodedLinear(
@@ -102,24 +102,24 @@ class CodedProducts:
         )
         self._device.launch("coded_linear", args)
 
-    def _of_numbers(self, x: Tensor, weight: CodedWeight, bias: Tensor | None, out: Tensor) -> None:
-        step = len(self._room) // weight.inputs
+    def _multiply_dequantized(self, x: Tensor, weight: QuantizedWeight, bias: Tensor | None, out: Tensor) -> None:
+        step = len(self._scratch) // weight.inputs
         for first in range(0, weight.outputs, step):
             last = min(first + step, weight.outputs)
-            numbers = self._numbers(weight, first, last)
+            numbers = self._dequantized(weight, first, last)
             if bias is None:
                 torch.mm(x, numbers.T, out=out[:, first:last])
             else:
                 torch.addmm(bias[first:last], x, numbers.T, out=out[:, first:last])
 
-    def _numbers(self, weight: CodedWeight, first: int, last: int) -> Tensor:
-        """Rows first to last − 1, until others are asked for."""
-        numbers = self._room[: (last - first) * weight.inputs].view(last - first, weight.inputs)
+    def _dequantized(self, weight: QuantizedWeight, first: int, last: int) -> Tensor:
+        """Return rows first to last − 1, bfloat16, in the scratch buffer: valid until the next call."""
+        numbers = self._scratch[: (last - first) * weight.inputs].view(last - first, weight.inputs)
         args = CodedRows(matrix=weight.struct(), out=numbers.data_ptr(), rows=last - first, first=first)
         self._device.launch("coded_rows", args)
         return numbers
 
 
-def _room_values(weight: CodedWeight) -> int:
+def _scratch_values(weight: QuantizedWeight) -> int:
     fewest = min(_FEWEST_OUTPUTS, weight.outputs) * weight.inputs
-    return max(fewest, min(_ROOM_VALUES, weight.outputs * weight.inputs))
+    return max(fewest, min(_SCRATCH_VALUES, weight.outputs * weight.inputs))

@@ -1,4 +1,4 @@
-"""Products of codes: rows of eight bits with a scale each, times weights that are stored the same way."""
+"""Products of quantized rows: eight bits with a scale per row, times weights of the same kind."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MULTIPLE = 16
 """Of the outputs and inputs of a matrix of such codes: what torch's products of eight bits take."""
 
 CODE_TYPES = {RowCodes.INT8: torch.int8, RowCodes.FP8: torch.float8_e4m3fn}
-MOST = {RowCodes.INT8: 127.0, RowCodes.FP8: 448.0}
-"""The largest magnitude of a code."""
+MAX_CODE = {RowCodes.INT8: 127.0, RowCodes.FP8: 448.0}
+"""Maximum magnitude of a code."""
 
 _FEWEST_ROWS, _ROW_MULTIPLE = 24, 8
 """Of what torch multiplies as integers: more than 16 rows, and a multiple of 8."""
 
 
 @dataclass(frozen=True, slots=True)
-class CodedRows:
-    """Rows of activations as codes: number = code · scale of its row.
+class QuantizedRows:
+    """Quantized rows of activations: number = code · scale of its row.
 
     Attributes:
-        codes: int8 or e4m3, [at least as many rows, width]; what stands behind the rows means nothing.
+        codes: int8 or e4m3, [at least as many rows, width]; rows beyond the scales are padding.
         scales: float32 [rows].
     """
 
@@ -41,13 +41,13 @@ class CodedRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowCodedWeight:
-    """A matrix as codes with a scale for each output, or several with the same inputs, one below the other.
+class RowQuantizedWeight:
+    """A matrix quantized with a scale per output, or several with the same inputs, stacked by outputs.
 
     Attributes:
         codes: int8 or e4m3, [outputs, inputs].
         scales: float32 [outputs].
-        sizes: outputs of each of the matrices that it is made of.
+        sizes: outputs of each of the stacked matrices.
     """
 
     codes: Tensor
@@ -61,7 +61,7 @@ class RowCodedWeight:
 
 
 class RowProducts(Protocol):
-    """What makes codes of rows, and multiplies them. Numbers are bfloat16.
+    """Quantizes rows, and multiplies them. Numbers are bfloat16.
 
     Attributes:
         kind: of all codes.
@@ -69,17 +69,17 @@ class RowProducts(Protocol):
 
     kind: RowCodes
 
-    def coded(self, x: Tensor) -> CodedRows:
-        """The codes of numbers, [rows, width]."""
+    def quantize(self, x: Tensor) -> QuantizedRows:
+        """Quantize x, bfloat16 [rows, width]."""
         ...
 
-    def linear(self, x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
-        """The product x · weightᵀ + bias: [rows, outputs]."""
+    def linear(self, x: QuantizedRows, weight: RowQuantizedWeight, bias: Tensor | None) -> Tensor:
+        """Return x · weightᵀ + bias: [rows, outputs]."""
         ...
 
 
 class CodeProducts:
-    """Kernels make the codes, and torch multiplies them.
+    """Kernels quantize, and torch multiplies.
 
     Args:
         device: where they lie.
@@ -90,17 +90,17 @@ class CodeProducts:
         self.kind = kind
         self._device = device
 
-    def room(self, rows: int, width: int) -> CodedRows:
-        """Where a kernel writes the codes of rows."""
+    def scratch(self, rows: int, width: int) -> QuantizedRows:
+        """Return uninitialised QuantizedRows for a kernel to write."""
         filled = rows
         if self.kind is RowCodes.INT8:
             filled = max(_FEWEST_ROWS, -(-rows // _ROW_MULTIPLE) * _ROW_MULTIPLE)
         codes = torch.empty(filled, width, dtype=CODE_TYPES[self.kind], device=self._device.torch)
-        return CodedRows(codes, torch.empty(rows, dtype=torch.float32, device=self._device.torch))
+        return QuantizedRows(codes, torch.empty(rows, dtype=torch.float32, device=self._device.torch))
 
-    def coded(self, x: Tensor) -> CodedRows:
+    def quantize(self, x: Tensor) -> QuantizedRows:
         """See RowProducts."""
-        out = self.room(*x.shape)
+        out = self.scratch(*x.shape)
         args = QuantizeRows(
             x=x.data_ptr(),
             out=out.codes.data_ptr(),
@@ -113,14 +113,14 @@ class CodeProducts:
         self._device.launch("quantize_rows", args)
         return out
 
-    def linear(self, x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
+    def linear(self, x: QuantizedRows, weight: RowQuantizedWeight, bias: Tensor | None) -> Tensor:
         """See RowProducts."""
         if self.kind is RowCodes.INT8:
             return self._of_integers(x, weight, bias)
         scales = x.scales.unsqueeze(1), weight.scales.unsqueeze(0)
         return torch._scaled_mm(x.codes, weight.codes.T, *scales, bias=bias, out_dtype=torch.bfloat16)
 
-    def _of_integers(self, x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
+    def _of_integers(self, x: QuantizedRows, weight: RowQuantizedWeight, bias: Tensor | None) -> Tensor:
         sums = torch._int_mm(x.codes, weight.codes.T)
         out = torch.empty(len(x), sums.shape[1], dtype=torch.bfloat16, device=sums.device)
         args = ScaledSums(
@@ -138,7 +138,7 @@ class CodeProducts:
 
 
 class PlainProducts:
-    """The same by torch's plainest operators: to find out whether a wrong result comes from codes.
+    """The same with torch's plainest operators: to find out whether quantized products cause a wrong result.
 
     Args:
         kind: of all codes.
@@ -147,16 +147,16 @@ class PlainProducts:
     def __init__(self, kind: RowCodes) -> None:
         self.kind = kind
 
-    def coded(self, x: Tensor) -> CodedRows:
+    def quantize(self, x: Tensor) -> QuantizedRows:
         """See RowProducts."""
-        numbers, most = x.float(), MOST[self.kind]
-        scales = numbers.abs().amax(1, keepdim=True) / most
+        numbers, largest = x.float(), MAX_CODE[self.kind]
+        scales = numbers.abs().amax(1, keepdim=True) / largest
         codes = numbers / torch.where(scales > 0, scales, 1)
         if self.kind is RowCodes.INT8:
             codes = codes.round()
-        return CodedRows(codes.to(CODE_TYPES[self.kind]), scales.squeeze(1))
+        return QuantizedRows(codes.to(CODE_TYPES[self.kind]), scales.squeeze(1))
 
-    def linear(self, x: CodedRows, weight: RowCodedWeight, bias: Tensor | None) -> Tensor:
+    def linear(self, x: QuantizedRows, weight: RowQuantizedWeight, bias: Tensor | None) -> Tensor:
         """See RowProducts."""
         numbers = (x.codes.float() @ weight.codes.float().T) * x.scales.unsqueeze(1) * weight.scales
         return (numbers if bias is None else numbers + bias.float()).bfloat16()

@@ -1,4 +1,4 @@
-"""What a step tells beside its tokens, from hidden states that torch holds."""
+"""Optional outputs of a step besides its tokens, computed from hidden states in torch tensors."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 from torch import Tensor
 
-from headrace_engine.backends.extra_outputs import tell
+from headrace_engine.backends.extra_outputs import collect_extras
 from headrace_engine.backends.torch.sampling.sampler import sample
 from headrace_engine.backends.torch.workspace import rows_at_once
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.models.decoder import Decoder
 
 
-def tell_of_states(
+def collect_from_states(
     decoder: Decoder[Tensor, Any],
     steps: Sequence[SequenceStep],
-    drawn: Iterable[Sampled],
+    sampled: Iterable[Sampled],
     states: Tensor,
     selected: Tensor,
     embedding: Callable[[int], Tensor],
 ) -> list[Sampled]:
-    """One answer for each step that wants one, as `tell`.
+    """Return one result for each step with `sampling` or `scoring`, as `collect_extras`.
 
     Args:
-        drawn: of the steps with `sampling`.
+        sampled: of the steps with `sampling`.
         states: hidden states of all rows, [rows, hidden].
         selected: those of the rows that draw.
         embedding: of an id, [hidden].
@@ -37,7 +37,7 @@ def tell_of_states(
     def vectors(number: int, token_id: int) -> bytes:
         return _bytes(embedding(token_id)) + _bytes(selected[number])
 
-    return tell(steps, drawn, score, rows_at_once(decoder.vocab_size), vectors)
+    return collect_extras(steps, sampled, score, rows_at_once(decoder.vocab_size), vectors)
 
 
 def _bytes(vector: Tensor) -> bytes:

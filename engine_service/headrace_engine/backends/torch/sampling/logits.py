@@ -1,4 +1,4 @@
-"""What requests change about logits before a token is drawn, and what they are told about the model's own."""
+"""Logit changes before sampling, and logprobs of the model's own logits."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from headrace_engine.core.runner import LogitChanges, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 
 CUT = -math.inf
-"""The logit of an id that may not be drawn."""
+"""Logit of an id that may not be sampled."""
 
 LOGITS_AT_ONCE = 1 << 19
-"""Logits of the rows that are computed together: bounds the memory of their float64 copies and random words."""
+"""Number of logits processed at once: bounds the memory of their float64 copies and random words."""
 
 _MOST = torch.finfo(torch.float32).max
 
-Told = tuple[float | None, tuple[tuple[int, float], ...]]
+TokenLogprobs = tuple[float | None, tuple[tuple[int, float], ...]]
 """Log-probability of a row's token, and the row's most likely ids with theirs."""
 
 
 def changed_logits(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
-    """The logits as the cuts see them; the same tensor where nothing changes.
+    """Return the changed logits; the same tensor where nothing changes.
 
     Args:
         logits: the model's own, float32 [rows, vocab].
@@ -47,26 +47,26 @@ def _changes(step: SequenceStep) -> bool:
     return bool(step.masked_ids) or step.changes is not None or step.processing is not None
 
 
-def told_logprobs(logits: Tensor, ids: Tensor, steps: Sequence[SequenceStep]) -> list[Told]:
-    """Log-softmax of the model's own logits at the ids and at the most likely ids, for the rows that ask.
+def token_logprobs(logits: Tensor, ids: Tensor, steps: Sequence[SequenceStep]) -> list[TokenLogprobs]:
+    """Return log-softmax of the model's own logits at the ids and at the most likely ids, for rows that request it.
 
     Args:
         logits: the model's own, float32 [rows, vocab].
         ids: the token of each row, [rows].
     """
-    told: list[Told] = [(None, ())] * len(steps)
-    asking = [row for row, step in enumerate(steps) if params_of(step).logprobs or params_of(step).top_logprobs]
-    for rows in parts(asking, logits):
+    found: list[TokenLogprobs] = [(None, ())] * len(steps)
+    requesting = [row for row, step in enumerate(steps) if params_of(step).logprobs or params_of(step).top_logprobs]
+    for rows in parts(requesting, logits):
         values = logits[rows].double().log_softmax(1)
         chosen = values.gather(1, ids[rows].unsqueeze(1)).squeeze(1).tolist()
         tops = _tops(logits[rows], values, [params_of(steps[row]).top_logprobs for row in rows])
-        for place, row in enumerate(rows):
-            told[row] = (chosen[place] if params_of(steps[row]).logprobs else None, tops[place])
-    return told
+        for number, row in enumerate(rows):
+            found[row] = (chosen[number] if params_of(steps[row]).logprobs else None, tops[number])
+    return found
 
 
 def _tops(logits: Tensor, values: Tensor, counts: Sequence[int]) -> list[tuple[tuple[int, float], ...]]:
-    """So many of the most likely ids of each row; of equal ones the lowest id first."""
+    """Return the top `count` ids of each row with their values; ties by lowest id."""
     if not any(counts):
         return [()] * len(counts)
     order = logits.sort(dim=1, descending=True, stable=True).indices[:, : max(counts)]
@@ -75,20 +75,20 @@ def _tops(logits: Tensor, values: Tensor, counts: Sequence[int]) -> list[tuple[t
 
 
 def parts(rows: Sequence[int], logits: Tensor) -> Iterator[list[int]]:
-    """Rows, as many at a time as are computed together."""
+    """Yield rows in chunks of at most LOGITS_AT_ONCE logits."""
     together = max(1, LOGITS_AT_ONCE // logits.shape[1])
     for first in range(0, len(rows), together):
         yield list(rows[first : first + together])
 
 
 def params_of(step: SequenceStep) -> SamplingParams:
-    """How a row draws its token; it wants one."""
+    """Return the sampling parameters of a sampled row."""
     assert step.sampling is not None
     return step.sampling
 
 
 def _change(row: Tensor, changes: LogitChanges) -> None:
-    """Apply changes to one row, in place. An id that is cut stays so."""
+    """Apply changes to one row in place. Cut ids stay cut."""
     if changes.allowed is not None:
         row[~_allowed(changes.allowed, row)] = CUT
     factor = changes.repetition
@@ -96,13 +96,13 @@ def _change(row: Tensor, changes: LogitChanges) -> None:
         (changes.penalized, [-penalty for penalty in changes.penalties], True),
         (changes.biased, changes.biases, False),
     ):
-        places = torch.tensor(ids, dtype=torch.int64, device=row.device)
+        present = torch.tensor(ids, dtype=torch.int64, device=row.device)
         added = torch.tensor(amounts, dtype=torch.float64, device=row.device)
-        inside = (places >= 0) & (places < len(row))
-        places, added = places[inside], added[inside]
-        before = row[places].double()
+        inside = (present >= 0) & (present < len(row))
+        present, added = present[inside], added[inside]
+        before = row[present].double()
         repeated = torch.where(before < 0, before * factor, before / factor) if repeats else before
-        row[places] = _finite(_finite(repeated).double() + added).where(before > CUT, CUT)
+        row[present] = _finite(_finite(repeated).double() + added).where(before > CUT, CUT)
 
 
 def _finite(values: Tensor) -> Tensor:
@@ -115,5 +115,5 @@ def _allowed(words: array[int], row: Tensor) -> Tensor:
 
 
 def _inside(ids: Iterable[int], logits: Tensor) -> Tensor:
-    kept = [token_id for token_id in ids if 0 <= token_id < logits.shape[1]]
-    return torch.tensor(kept, dtype=torch.int64, device=logits.device)
+    inside = [token_id for token_id in ids if 0 <= token_id < logits.shape[1]]
+    return torch.tensor(inside, dtype=torch.int64, device=logits.device)

@@ -1,4 +1,4 @@
-"""Draws the next token of each row: what requests change, temperature, top-k, top-p, min-p, Gumbel-max with Philox.
+"""Samples the next token of each row: logit changes, temperature, top-k, top-p, min-p, Gumbel-max with Philox.
 
 Everything after the model's float32 logits is computed in float64, with the largest logit of a row moved to 0, so
 that the smallest temperature neither overflows nor loses the order.
@@ -11,17 +11,24 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.torch.sampling.logits import CUT, Told, changed_logits, params_of, parts, told_logprobs
+from headrace_engine.backends.torch.sampling.logits import (
+    CUT,
+    TokenLogprobs,
+    changed_logits,
+    params_of,
+    parts,
+    token_logprobs,
+)
 from headrace_engine.backends.torch.sampling.philox import philox, seed_key, uniform
 from headrace_engine.core.runner import Processing, Sampled, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 
 ProcessRow = Callable[[Tensor, Processing], str]
-"""Changes a row of logits in place; tells why it could not, "" where it could."""
+"""Changes a row of logits in place; returns an error, or ""."""
 
 
 def sample(logits: Tensor, steps: Sequence[SequenceStep], process: ProcessRow | None = None) -> list[Sampled]:
-    """Draw one token a row.
+    """Sample one token per row.
 
     Args:
         logits: the model's own, [rows, vocab], any float type.
@@ -36,24 +43,24 @@ def sample(logits: Tensor, steps: Sequence[SequenceStep], process: ProcessRow | 
         _process(changed, steps, errors, process)
     ids = changed.argmax(1)
     left = (changed.amax(1) > CUT).tolist()
-    drawn = [row for row, step in enumerate(steps) if left[row] and not errors[row] and not _greedy(params_of(step))]
-    for rows in parts(drawn, logits):
-        ids[rows] = _draw(changed[rows], [steps[row] for row in rows])
-    told = told_logprobs(logits, ids, steps)
-    return [_sampled(*row) for row in zip(errors, left, ids.tolist(), told, strict=True)]
+    random = [row for row, step in enumerate(steps) if left[row] and not errors[row] and not _greedy(params_of(step))]
+    for rows in parts(random, logits):
+        ids[rows] = _sample_rows(changed[rows], [steps[row] for row in rows])
+    logprobs = token_logprobs(logits, ids, steps)
+    return [_sampled(*row) for row in zip(errors, left, ids.tolist(), logprobs, strict=True)]
 
 
 def _process(changed: Tensor, steps: Sequence[SequenceStep], errors: list[str], process: ProcessRow) -> None:
-    """Let processors change the rows that have some, as long as nothing is wrong with them."""
+    """Run the logits processors of rows that have no error yet."""
     for row, step in enumerate(steps):
         if step.processing is not None and not errors[row]:
             errors[row] = process(changed[row], step.processing)
 
 
-def _sampled(error: str, left: bool, token_id: int, told: Told) -> Sampled:
+def _sampled(error: str, left: bool, token_id: int, logprobs: TokenLogprobs) -> Sampled:
     if error:
         return Sampled(None, error=error)
-    logprob, top = told
+    logprob, top = logprobs
     return Sampled(token_id, logprob, top=top) if left else Sampled(None)
 
 
@@ -65,7 +72,7 @@ def _tensor(values: Sequence[int], like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.int64, device=like.device)
 
 
-def _draw(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
+def _sample_rows(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
     def column(value: Callable[[SamplingParams], float]) -> Tensor:
         values = [value(params_of(step)) for step in steps]
         return torch.tensor(values, dtype=torch.float64, device=logits.device).unsqueeze(1)
@@ -92,7 +99,7 @@ def _cut_top(scaled: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
 
 
 def _gumbel_max(scaled: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
-    """The id of the largest score of each row; of equal ones the lowest id. A cut id is no candidate."""
+    """Return the id of the largest score of each row; ties by lowest id. Cut ids are no candidates."""
     rows, ids = (scaled > CUT).nonzero(as_tuple=True)
     low, high = seed_key([params_of(step).seed for step in steps], scaled.device)
     positions = _tensor([step.position for step in steps], scaled)

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.processors import FUNCTION, LONGEST_SOURCE, device_sources, idle_device_sources, told
+from headrace_engine.backends.processors import FUNCTION, LONGEST_SOURCE, device_sources, idle_device_sources, label
 from headrace_engine.backends.torch.sampling.processing import Kernel
 from headrace_engine.commands import ProcessorFile
 from headrace_engine.errors import BadProcessor
 from headrace_engine.regular_files import read_regular
 
 _OPTIONS = ("--std=c++17",)
-_MOST_THREADS = 1024
+_MAX_THREADS = 1024
 _WARP = 32
 
 Compile = Callable[[str, ProcessorFile], Kernel]
@@ -54,11 +54,11 @@ def compile_kernel(device: torch.device, source: str, file: ProcessorFile) -> Ke
     try:
         import cupy
     except ImportError as error:
-        raise BadProcessor(f"{told(file)} needs cupy to be compiled (pip install cupy-cuda13x): {error}") from error
+        raise BadProcessor(f"{label(file)} needs cupy to be compiled (pip install cupy-cuda13x): {error}") from error
     with cupy.cuda.Device(device.index):
         try:
             function = cupy.RawModule(code=source, options=_OPTIONS).get_function(FUNCTION)
-            threads = min(_MOST_THREADS, function.max_threads_per_block) // _WARP * _WARP
+            threads = min(_MAX_THREADS, function.max_threads_per_block) // _WARP * _WARP
         except Exception as error:  # The compiler's, the driver's, or that of a missing NVRTC.
             raise not_compiled(file, str(error)) from error
     return partial(_launch, function, threads)
@@ -66,7 +66,7 @@ def compile_kernel(device: torch.device, source: str, file: ProcessorFile) -> Ke
 
 def not_compiled(file: ProcessorFile, why: str) -> BadProcessor:
     """A file gave no kernel."""
-    return BadProcessor(f'{told(file)} gives no kernel extern "C" __global__ void {FUNCTION}(…): {why}')
+    return BadProcessor(f'{label(file)} gives no kernel extern "C" __global__ void {FUNCTION}(…): {why}')
 
 
 def _launch(function: Any, threads: int, row: Tensor, ids: Tensor, arguments: Tensor) -> None:
@@ -74,7 +74,7 @@ def _launch(function: Any, threads: int, row: Tensor, ids: Tensor, arguments: Te
     import cupy
 
     sized = ((tensor.data_ptr(), len(tensor)) for tensor in (row, ids, arguments))
-    flat = [cupy.int32(value) if place % 2 else value for pair in sized for place, value in enumerate(pair)]
+    flat = [cupy.int32(value) if number % 2 else value for pair in sized for number, value in enumerate(pair)]
     with cupy.cuda.Device(row.device.index):
         stream = cupy.cuda.ExternalStream(torch.cuda.current_stream(row.device).cuda_stream)
         with stream:
@@ -85,4 +85,4 @@ def _source(file: ProcessorFile) -> str:
     try:
         return read_regular(Path(file.path), LONGEST_SOURCE).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadProcessor(f"{told(file)} cannot be read: {error}") from error
+        raise BadProcessor(f"{label(file)} cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""What backends tell beside tokens, against transformers: log-probabilities of prompts, embeddings, hidden states."""
+"""Optional outputs of a step, against transformers: prompt logprobs, embeddings, hidden states."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends import extra_outputs as telling
+from headrace_engine.backends import extra_outputs
 from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.cpu import scoring
 from headrace_engine.backends.torch import make_runner as make_torch
@@ -175,7 +175,7 @@ def test_a_prompt_with_non_finite_logits_fails_alone(tmp_path, opened):
 def test_no_more_rows_than_allowed_have_logits_at_once(models, opened, monkeypatch):
     """A prompt's logits never exist whole: rows are scored in the room of a few."""
     seen = []
-    original = telling.tell
+    original = extra_outputs.collect_extras
 
     def counted(steps, drawn, score, at_once, vectors):
         def counting(rows, forced):
@@ -185,7 +185,7 @@ def test_no_more_rows_than_allowed_have_logits_at_once(models, opened, monkeypat
         return original(steps, drawn, counting, at_once, vectors)
 
     for module in ("cpu.runner", "torch.sampling.extra_outputs"):
-        monkeypatch.setattr(f"headrace_engine.backends.{module}.tell", counted)
+        monkeypatch.setattr(f"headrace_engine.backends.{module}.collect_extras", counted)
     opened(models["llama"]).run([whole(random_ids(100, seed=7))])
     assert sum(seen) == 99
     assert max(seen) <= 16

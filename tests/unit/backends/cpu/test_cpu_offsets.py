@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from headrace_engine.backends.cpu.offsets import Activation, RecordedOp, plan_places
+from headrace_engine.backends.cpu.offsets import Activation, RecordedOp, plan_offsets
 from headrace_engine.native import Rows
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ def steps(draw):
 
 @given(steps())
 def test_no_place_is_taken_from_a_value_that_is_still_read(ops):
-    places, floats = plan_places(ops, COUNTS)
+    places, floats = plan_offsets(ops, COUNTS)
     last_use = {value: number for number, one in enumerate(ops) for value in (*one.writes, *one.reads)}
     allowed = {pair for one in ops for pair in one.in_place}
     live = []
@@ -59,18 +59,18 @@ def test_no_place_is_taken_from_a_value_that_is_still_read(ops):
 def test_a_chain_of_equal_values_takes_two_places():
     values = [Activation(16) for _ in range(20)]
     ops = [op([], values[:1]), *(op([a], [b]) for a, b in pairwise(values))]
-    assert plan_places(ops, COUNTS)[1] == 2 * 16 * 10
+    assert plan_offsets(ops, COUNTS)[1] == 2 * 16 * 10
 
 
-def test_what_is_computed_in_place_takes_no_more_room():
+def test_values_computed_in_place_take_no_more_space():
     values = [Activation(16) for _ in range(20)]
     pairs = pairwise(values)
     ops = [op([], values[:1]), *(op([a], [b], [(b, a)]) for a, b in pairs)]
-    assert plan_places(ops, COUNTS)[1] == 16 * 10
+    assert plan_offsets(ops, COUNTS)[1] == 16 * 10
 
 
 def test_what_is_read_later_is_not_overwritten():
     a, b, c = (Activation(16) for _ in range(3))
-    places, floats = plan_places([op([], [a]), op([a], [b], [(b, a)]), op([a, b], [c])], COUNTS)
+    places, floats = plan_offsets([op([], [a]), op([a], [b], [(b, a)]), op([a, b], [c])], COUNTS)
     assert len({places[value].offset for value in (a, b, c)}) == 3
     assert floats == 3 * 16 * 10

@@ -9,7 +9,7 @@ import pytest
 import torch
 from headrace_engine.native import Code, Dtype, Format, Matrix, MatrixRows, Native, NativeError
 from headrace_engine.native.abi import CodedLinear, CodedRows
-from headrace_engine.native.coded import CodedMatrix
+from headrace_engine.native.quantized import QuantizedMatrix
 from native.buffers import TORCH, Output, shifted, stream_of
 from torch import Tensor
 
@@ -39,7 +39,7 @@ class Packed:
     """A random matrix on the device, and its weights in float64."""
 
     def __init__(self, device: Native, rng: np.random.Generator, matrix: Matrix, dtype: Dtype) -> None:
-        self.coded = CodedMatrix(device, matrix, dtype)
+        self.coded = QuantizedMatrix(device, matrix, dtype)
         most = 256 if matrix.format is Format.INT8 else 16
         self.codes = rng.integers(0, most, (matrix.outputs, matrix.inputs), dtype=np.uint8)
         groups = (matrix.outputs, matrix.groups)
@@ -177,7 +177,7 @@ def test_products_are_the_same_bits_alone_and_among_others(device: Native, rng: 
 def test_splits_keep_multiprocessors_busy_and_rounds_together(device: Native) -> None:
     def splits(outputs: int, inputs: int, rows: int) -> int:
         matrix = Matrix(outputs, inputs, Format.INT4, 128, Dtype.FLOAT16)
-        return CodedMatrix(device, matrix, Dtype.BFLOAT16).splits(rows, 132)
+        return QuantizedMatrix(device, matrix, Dtype.BFLOAT16).splits(rows, 132)
 
     assert splits(4096, 4096, 1) == 4  # 64 tiles, and 16 rounds of four steps, four to a block
     assert splits(100_000, 4096, 1) == 1
@@ -195,9 +195,9 @@ def test_splits_keep_multiprocessors_busy_and_rounds_together(device: Native) ->
 def test_storage_that_the_kernels_do_not_have_is_refused(device: Native, wrong: dict[str, Any]) -> None:
     right: dict[str, Any] = {"outputs": 64, "inputs": 64, "format": Format.INT4, "group": 32, "scales": Dtype.FLOAT16}
     with pytest.raises(ValueError, match=r"^core_(sim|cuda) has no Matrix\("):
-        CodedMatrix(device, Matrix(**{**right, **wrong}), Dtype.BFLOAT16)
+        QuantizedMatrix(device, Matrix(**{**right, **wrong}), Dtype.BFLOAT16)
     with pytest.raises(ValueError, match="for float32"):
-        CodedMatrix(device, Matrix(**right), Dtype.FLOAT32)
+        QuantizedMatrix(device, Matrix(**right), Dtype.FLOAT32)
 
 
 WRONG = [
@@ -231,7 +231,7 @@ def test_a_wrong_argument_is_an_error_that_names_it(
 
 
 def test_rows_that_do_not_fit_the_tiles_are_refused(device: Native) -> None:
-    coded = CodedMatrix(device, Matrix(100, 8, Format.INT4, 32, Dtype.FLOAT16), Dtype.BFLOAT16)
+    coded = QuantizedMatrix(device, Matrix(100, 8, Format.INT4, 32, Dtype.FLOAT16), Dtype.BFLOAT16)
     room = torch.zeros(coded.nbytes + 16, dtype=torch.uint8)
     address = room.data_ptr() + -room.data_ptr() % 16
     for first, count, field in ((1, 64, "first_row"), (0, 63, "rows"), (64, 64, "rows")):

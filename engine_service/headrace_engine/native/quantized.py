@@ -1,4 +1,4 @@
-"""Matrices of codes, packed for the kernels of devices. Packing happens in the host's memory."""
+"""Quantized matrices, packed for device kernels. Packing happens in host memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from headrace_engine.native.abi import Coded, CodedPack, Dtype, Format
 from headrace_engine.native.library import Native
 from headrace_engine.native.matrix import Matrix, MatrixRows
 
-CODED_ALIGNMENT = 16
-"""Of packed matrices in memory."""
+QUANTIZED_ALIGNMENT = 16
+"""Alignment of packed matrices in memory, in bytes."""
 
 LAYOUT = 1
-"""Counts how csrc/cuda/quantized/layout.h lays matrices out: one more where the same matrix gets other bytes."""
+"""Version of the layout in csrc/cuda/quantized/layout.h: increment it when the same matrix gets other bytes."""
 
 _BITS = {Format.INT8: 8, Format.INT4: 4}
 
 
-class CodedMatrix:
-    """A matrix of codes as the kernels of a device read it.
+class QuantizedMatrix:
+    """A quantized matrix in the layout of the device kernels.
 
     Args:
         native: core_cuda or core_sim.
@@ -31,10 +31,10 @@ class CodedMatrix:
 
     Attributes:
         matrix: how it is stored.
-        nbytes: bytes that it takes when packed.
+        nbytes: packed size.
 
     Raises:
-        ValueError: the kernels have no such storage.
+        ValueError: the kernels do not support this storage.
     """
 
     def __init__(self, native: Native, matrix: Matrix, dtype: Dtype) -> None:
@@ -47,7 +47,7 @@ class CodedMatrix:
             raise ValueError(f"core_{native.library} has no {matrix} for {dtype.name.lower()}")
 
     def struct(self, address: int | None = None) -> Coded:
-        """The CoreCoded whose data lies at an address."""
+        """Return the CoreCoded with its data at an address."""
         matrix = self.matrix
         return Coded(
             data=address,
@@ -62,16 +62,16 @@ class CodedMatrix:
         )
 
     def pack(self, address: int, rows: MatrixRows, first_row: int = 0) -> None:
-        """Store some rows in the host's memory; threads may store different ones at once.
+        """Pack rows into host memory; threads may pack different rows concurrently.
 
         Args:
-            address: of nbytes bytes, aligned to CODED_ALIGNMENT.
+            address: of nbytes bytes, aligned to QUANTIZED_ALIGNMENT.
             rows: a multiple of 64, or up to the last row.
-            first_row: where they go, a multiple of 64.
+            first_row: index of the first of them in the matrix, a multiple of 64.
 
         Raises:
-            ValueError: the arrays are not those of the matrix.
-            NativeError: the rows do not begin or end where they may.
+            ValueError: shapes or types do not match the matrix.
+            NativeError: first_row or the number of rows is not a valid multiple.
         """
         count = len(rows.numbers)
         self._require(rows.numbers, (count, self.matrix.inputs), np.uint8)
@@ -90,7 +90,7 @@ class CodedMatrix:
         self._native.check("coded_pack", self._native.handle.core_coded_pack(pack), pack)
 
     def row(self, address: int, number: int) -> NDArray[np.float32]:
-        """One row, packed in the host's memory at an address, as float32 [inputs].
+        """Unpack one row of a matrix at an address in host memory, as float32 [inputs].
 
         Raises:
             NativeError: there is no such row.
@@ -101,7 +101,7 @@ class CodedMatrix:
         return values
 
     def splits(self, rows: int, multiprocessors: int) -> int:
-        """How many blocks are to share a piece of a product of so many rows."""
+        """Return the number of thread blocks that share the inputs of a product of `rows` rows."""
         return int(self._native.handle.core_coded_splits(self.struct(), rows, multiprocessors))
 
     def _require(self, array: NDArray[Any] | None, shape: tuple[int, int] | None, kind: type[np.generic]) -> None:

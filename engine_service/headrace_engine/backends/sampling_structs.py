@@ -1,4 +1,4 @@
-"""How rows are drawn, and what was drawn, in the structs that csrc's samplers read and write."""
+"""Sampling parameters and results of rows, in the structs that csrc's samplers read and write."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _PARAMETERS = tuple(field.name for field in fields(SamplingParams))
 Bytes = NDArray[np.uint8]
 
 
-class DrawStructs:
-    """The structs of some rows of logits, in memory of the host which a sampler, or its device, reads and writes.
+class SamplingStructs:
+    """Structs of rows of logits, in host memory that a sampler, or its device, reads and writes.
 
     Args:
-        changes, sampling, sampled, top_ids, top_logprobs: that memory, contiguous, ROW_BYTES a row.
-        vocab: ids of a row.
+        changes, sampling, sampled, top_ids, top_logprobs: that memory, contiguous, ROW_BYTES per row.
+        vocab: number of ids of a row.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class DrawStructs:
         self._top_logprobs = top_logprobs.reshape(-1).data.cast("d")
 
     def pack_sampling(self, number: int, step: SequenceStep, sampling: SamplingParams, changes: int) -> None:
-        """Write how row `number` is drawn.
+        """Write the sampling parameters of row `number`.
 
         Args:
-            changes: address of what is done to its logits; 0: nothing is.
+            changes: address of its CoreLogitChanges; 0: none.
         """
         row = self._sampling[number]
-        if self._written[number] is not sampling:  # From step to step most rows are drawn alike.
+        if self._written[number] is not sampling:  # From step to step most rows are sampled alike.
             for name in _PARAMETERS:
                 setattr(row, name, getattr(sampling, name))
             row.top_k = min(sampling.top_k, self._vocab)
@@ -69,25 +69,25 @@ class DrawStructs:
         row.changes, row.position, row.index = changes, step.position, step.index
 
     def pack_changes(
-        self, number: int, changes: LogitChanges, masked_count: int, places: Sequence[int], allowed_words: int
+        self, number: int, changes: LogitChanges, masked_count: int, addresses: Sequence[int], allowed_words: int
     ) -> None:
-        """Write what is done to the logits of row `number`.
+        """Write the logit changes of row `number`.
 
         Args:
-            places: addresses of its arrays: penalized, penalties, biased, biases, masked, allowed.
-            allowed_words: of the bits that say what is allowed.
+            addresses: of its arrays: penalized, penalties, biased, biases, masked, allowed.
+            allowed_words: number of words of the mask of allowed ids.
         """
         row = self._changes[number]
-        row.penalized, row.penalties, row.biased, row.biases, row.masked, row.allowed = places
+        row.penalized, row.penalties, row.biased, row.biases, row.masked, row.allowed = addresses
         row.repetition = changes.repetition
         row.penalized_count, row.biased_count = len(changes.penalized), len(changes.biased)
         row.masked_count, row.allowed_words = masked_count, allowed_words
 
-    def drawn(self, rows: Iterable[tuple[int, SamplingParams]]) -> Iterator[Sampled]:
-        """What was drawn for rows that wanted it.
+    def sampled(self, rows: Iterable[tuple[int, SamplingParams]]) -> Iterator[Sampled]:
+        """Yield the results of rows.
 
         Args:
-            rows: number of each row, and how it was drawn.
+            rows: index of each row, and its sampling parameters.
         """
         for number, sampling in rows:
             row = self._sampled[number]
@@ -106,5 +106,5 @@ class DrawStructs:
 
 
 def structs_in(memory: Bytes, kind: type[ctypes.Structure]) -> list[Any]:
-    """The structs that lie in memory one behind the other. They keep it alive."""
+    """Return the structs that lie contiguously in memory. They keep the memory alive."""
     return list((kind * (memory.nbytes // ctypes.sizeof(kind))).from_buffer(memory.data))

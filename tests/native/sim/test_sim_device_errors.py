@@ -91,9 +91,7 @@ def none_left(*args: object, **kwargs: object) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-def test_memory_that_ends_meanwhile_is_told_with_what_to_lower(
-    model_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_running_out_of_memory_says_what_to_lower(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As others compute there too, or less was free than it seemed."""
     where = "on cuda:0, where 60.0 MiB of 64.0 MiB are free: "
     runner = runner_on(Card(), model_path)
@@ -123,7 +121,7 @@ def test_a_library_without_code_for_the_card_is_refused(
     refused(lambda: runner_on(Card(), model_path), InvalidArgument, said, "make cuda-all")
 
 
-def test_another_error_of_the_device_is_told_as_it_is(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_device_errors_pass_unchanged(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card()
     monkeypatch.setitem(card.native._ops, "copy_blocks", lambda args, stream: Code.DEVICE_ERROR | 700 << 8)
     with pytest.raises(NativeError, match=r"copy_blocks: .* \(device error 700\)") as raised:
