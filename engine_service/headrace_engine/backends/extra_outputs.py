@@ -44,7 +44,7 @@ def collect_extras(
                 answer = replace(answer, tensors=vectors(number, step.token_ids[-1]))
         if step.scoring is not None:
             answer = _add_prompt_logprobs(answer, list(islice(scored, len(step.scoring.ids))))
-        if step.answered:
+        if step.has_result:
             answers.append(answer)
     return answers
 

@@ -21,7 +21,7 @@ from headrace_engine.backends.processors import is_processed
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.backends.torch.sampling.extra_outputs import collect_from_states
 from headrace_engine.backends.torch.sampling.sampler import ProcessRow, sample
-from headrace_engine.core.in_flight import InFlightStep, FinishedStep
+from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.models.decoder import Batch, Decoder

@@ -23,7 +23,7 @@ class DeviceFlight:
         waited: nobody needs that memory any more.
     """
 
-    landed: ClassVar[bool] = False
+    finished: ClassVar[bool] = False
 
     def __init__(self, mark: Mark, read: Callable[[], Iterable[Sampled]]) -> None:
         self._mark = mark
