@@ -123,7 +123,7 @@ def test_a_library_without_code_for_the_card_is_refused(
 
 def test_other_device_errors_pass_unchanged(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card()
-    monkeypatch.setitem(card.native._ops, "copy_blocks", lambda args, stream: Code.DEVICE_ERROR | 700 << 8)
+    monkeypatch.setattr(card.native.handle, "core_copy_blocks", lambda args, stream: Code.DEVICE_ERROR | 700 << 8)
     with pytest.raises(NativeError, match=r"copy_blocks: .* \(device error 700\)") as raised:
         runner_on(card, model_path)
     assert raised.value.device_error == 700
