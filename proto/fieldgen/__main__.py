@@ -1,4 +1,4 @@
-"""Write everything that is made of the fields of configs: `python -m fieldgen`."""
+"""Write all files generated from the fields of configs: `python -m fieldgen`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES: Mapping[str, Callable[[Contract], str]] = {
 
 
 def made() -> dict[str, str]:
-    """Every file that is made, by its path in the repository."""
+    """Return the text of every generated file, by its path in the repository."""
     contract = Contract()
     texts = {path: make(contract) for path, make in FILES.items()}
     return {path: _formatted(path, text) if path.endswith(".py") else text for path, text in texts.items()}

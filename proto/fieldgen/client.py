@@ -1,4 +1,4 @@
-"""What the client has of configs: typed keywords with their manual, and the setters of a builder."""
+"""Generates the client's side of configs: typed keywords with their documentation, and the setters of a builder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fieldgen.forms import FORMS
 from fieldgen.rules import Rules
 
 _TYPED = ("Lease", "LogitsProcessor")
-"""Messages that have a TypedDict of their own; others are mappings of anything."""
+"""Messages with a TypedDict of their own; other messages are plain mappings."""
 
 _ARGUMENTS = ("model_name", "model_path")
-"""Fields that are arguments of their own."""
+"""Fields that are separate arguments."""
 
 _KINDS = {
     FieldDescriptor.CPPTYPE_BOOL: "bool",
@@ -57,14 +57,14 @@ class GenerationSetters(ConfigBuilder):
 
 
 def keywords(contract: Contract) -> str:
-    """The module `headrace._values.config_fields`."""
+    """Return the module `headrace._values.config_fields`."""
     made = {"GenerationFields": "GenerationConfig", "InstallFields": "RuntimeConfig"}
     named = {name: name for name in _TYPED} | made
     return _KEYWORDS + "".join(_typed_dict(contract, name, contract.message(of)) for name, of in named.items())
 
 
 def setters(contract: Contract) -> str:
-    """The module `headrace._values.generation_setters`."""
+    """Return the module `headrace._values.generation_setters`."""
     lines = ""
     for field in contract.message("GenerationConfig").fields:
         doc, kind = _python(first_clause(contract.comment(field))), _hint(field)
@@ -85,7 +85,7 @@ def _typed_dict(contract: Contract, name: str, message: Any) -> str:
 
 
 def _said(contract: Contract, field: Any) -> str:
-    """What a field means, its values, its default, and what engines honour of it so far."""
+    """Return a field's meaning, values and default, and which values engines honour so far."""
     rules, part = Rules.of(contract, field), unwrapped(field).message_type
     said = [contract.comment(field)]
     if rules.range:
@@ -109,7 +109,7 @@ def _shown(rules: Rules, values: Iterable[str]) -> str:
 
 
 def _python(comment: str) -> str:
-    """A comment of the contract in the words of Python: methods where it names calls."""
+    """Reword a comment of the contract for Python: methods where it names calls."""
     comment = re.sub(r"\b(true|false)\b", lambda found: found[0].capitalize(), comment)
     calls = re.compile(r"\b(?:Get|List|Start|Stop)(?:Model|Request)s?\b")
     return calls.sub(lambda found: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[0]).lower(), comment)

@@ -1,4 +1,4 @@
-"""The wire contract as it is written: descriptors, with their comments and the rules of fields."""
+"""The wire contract: descriptors, their comments, and the rules of fields."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PROTO = Path(__file__).parents[1]
 TOOLS = Path(sys.executable).parent
 _DURATION = "google.protobuf.Duration"
 _OF_MESSAGES, _OF_ENUMS, _OF_FIELDS = 4, 5, 2
-"""Numbers of FileDescriptorProto and DescriptorProto, of which paths to comments consist."""
+"""Field numbers of FileDescriptorProto and DescriptorProto, which make up the paths of comments."""
 
 
 class Contract:
-    """The files of `headrace/v1`, as buf reads them."""
+    """The files of `headrace/v1`, as parsed by buf."""
 
     def __init__(self) -> None:
         command = [str(TOOLS / "buf"), "build", "--as-file-descriptor-set", "-o", "-"]
@@ -35,23 +35,23 @@ class Contract:
         self._rules: Any = self._pool.FindExtensionByName("headrace.v1.rules")
 
     def message(self, name: str) -> Any:
-        """The descriptor of a message of ours."""
+        """Return the descriptor of one of our messages."""
         return self._pool.FindMessageTypeByName(f"headrace.v1.{name}")
 
     def comment(self, described: Any) -> str:
-        """What stands above a message, an enum or a field, in one line."""
+        """Return the comment above a message, enum or field, as one line."""
         return self._comments[described.full_name]
 
     def rules(self, field: Any) -> Any:
-        """The FieldRules of a field; all unset where it has none."""
+        """Return the FieldRules of a field; all unset if it has none."""
         options: Any = self._options.FromString(field.GetOptions().SerializeToString())
         return options.Extensions[self._rules]
 
     def parts(self, message: Any, leaves: Iterable[str] = ()) -> Iterator[Any]:
-        """The messages and enums that a message is made of, itself last, each after its parts.
+        """Return a message's messages and enums, itself last, each after its parts.
 
         Args:
-            leaves: names of those whose parts do not count.
+            leaves: names of messages whose parts are left out.
         """
         for field in message.fields:
             kind = unwrapped(field)
@@ -65,33 +65,33 @@ class Contract:
 
 
 def first_sentence(comment: str) -> str:
-    """How a comment begins."""
+    """Return the first sentence of a comment."""
     return comment.partition(". ")[0].removesuffix(".") + "."
 
 
 def first_clause(comment: str) -> str:
-    """How its first sentence begins."""
+    """Return the first clause of a comment's first sentence."""
     return first_sentence(comment).partition("; ")[0].removesuffix(".") + "."
 
 
 def unwrapped(field: Any) -> Any:
-    """The field that holds the values: that of a message that is nothing but a list, such as TokenIds."""
+    """Return the field that holds the values: for a message that only wraps a list, such as TokenIds, that list."""
     inner: Any = field.message_type.fields if field.message_type is not None and not is_map(field) else []
     return inner[0] if len(inner) == 1 and inner[0].is_repeated else field
 
 
 def is_map(field: Any) -> bool:
-    """Whether a field is a map, which the wire carries as a list of entries."""
+    """True if a field is a map, which the wire carries as a list of entries."""
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
 def is_duration(field: Any) -> bool:
-    """Whether a field is a time span."""
+    """True if a field is a Duration."""
     return field.message_type is not None and field.message_type.full_name == _DURATION
 
 
 def enum_names(enum: Any) -> list[str]:
-    """The values of an enum without their prefix; the one that stands for none is left out."""
+    """Return the values of an enum without their prefix, leaving out UNSPECIFIED."""
     prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
     return [value.name.removeprefix(prefix) for value in enum.values if value.number]
 

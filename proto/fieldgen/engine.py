@@ -1,4 +1,4 @@
-"""What the engine has of configs: dataclasses, and the table of fields that they are checked against."""
+"""Generates the engine's side of configs: dataclasses, and the table of fields that they are checked against."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fieldgen.contract import Contract, enum_names, first_sentence, is_duration,
 from fieldgen.rules import Rules
 
 BY_HAND = ("ResponseFormat", "MediaItem")
-"""Messages whose form in the engine is another."""
+"""Messages with a different type in the engine."""
 
 _KINDS = {
     FieldDescriptor.CPPTYPE_BOOL: "bool",
@@ -54,18 +54,18 @@ from headrace_engine.generation_config import InterruptPolicy
 
 
 def runtime_config(contract: Contract) -> str:
-    """The module `headrace_engine.config`."""
+    """Return the module `headrace_engine.config`."""
     return _RUNTIME + _classes(contract, contract.parts(contract.message("RuntimeConfig")), set())
 
 
 def generation_config(contract: Contract) -> str:
-    """The module `headrace_engine.generation_config`."""
+    """Return the module `headrace_engine.generation_config`."""
     parts = contract.parts(contract.message("GenerationConfig"), BY_HAND)
     return _GENERATION + _classes(contract, parts, {*BY_HAND, "Lease"})
 
 
 def table(contract: Contract) -> str:
-    """The module `headrace_engine.engine.config.fields`."""
+    """Return the module `headrace_engine.engine.config.fields`."""
     generation, runtime = (contract.message(name) for name in ("GenerationConfig", "RuntimeConfig"))
     rules = [Rules.of(contract, field) for field in runtime.fields]
     enums = sorted({r.field.enum_type.name for r in rules if r.field.enum_type and (r.default or r.honoured)})
@@ -95,7 +95,7 @@ def _dataclass(message: Any, doc: str) -> str:
 
 
 def _hint(field: Any) -> str:
-    """Type and default of an attribute."""
+    """Return the type and default of an attribute."""
     if is_map(field):
         entry = field.message_type.fields_by_name
         return f"Mapping[{_kind(entry['key'])}, {_kind(entry['value'])}] = field(default_factory=dict)"

@@ -1,4 +1,4 @@
-"""How values that are messages are written in Python."""
+"""Python types of message values."""
 
 FORMS = {
     "ResponseFormat": (
@@ -10,4 +10,4 @@ FORMS = {
     "RopeScaling": '{"type": "LINEAR", "factor": 2.0}; types are "MODEL" (the default), "LINEAR" and "LLAMA3"',
     "Adapter": '{"name": …, "path": …}',
 }
-"""By the message's name."""
+"""Python type by message name."""

@@ -1,4 +1,4 @@
-"""The page that lists all fields, in Markdown."""
+"""Generates the Markdown page that lists all fields."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 def page(contract: Contract) -> str:
-    """The whole page."""
+    """Return the page."""
     generation, runtime = _table(contract, "GenerationConfig"), _table(contract, "RuntimeConfig")
     forms = "".join(f"| {_spaced(name)} | {_code(form)} |\n" for name, form in FORMS.items())
     head = (
@@ -50,7 +50,7 @@ def _table(contract: Contract, message: str) -> str:
 
 
 def _kind(field: Any) -> str:
-    """What values are called, such as "list of whole numbers"."""
+    """Return the name of a field's type, such as "list of whole numbers"."""
     if is_map(field):
         return "numbers by id"
     inner = unwrapped(field)

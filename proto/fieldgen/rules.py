@@ -1,4 +1,4 @@
-"""The rules of a field: as values, and in words."""
+"""The rules of a field, as values and as text."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Rules:
     Attributes:
         low, high: smallest and largest value; None: no limit.
         above_low: low itself is not allowed.
-        default: as it is written in the contract; None: what an unset field means is said by `unset`.
-        honoured: as they are written in the contract; None: all.
+        default: as written in the contract; None: `unset` says what an unset field means.
+        honoured: values as written in the contract; None: all.
     """
 
     field: Any
@@ -42,7 +42,7 @@ class Rules:
 
     @classmethod
     def of(cls, contract: Contract, field: Any) -> Rules:
-        """The rules of a field, with the limits that its type has anyway."""
+        """Return the rules of a field, including the limits of its type."""
         rules, single = contract.rules(field), not field.is_repeated
         low: Number | None
         high: Number | None
@@ -65,7 +65,7 @@ class Rules:
 
     @property
     def range(self) -> str:
-        """Its range as contracts write it, such as "(0, 1]" or "1 to 64"; "" where its type says it all."""
+        """Return its range, such as "(0, 1]" or "1 to 64"; "" if its type implies it."""
         if self.longest or self.most:
             return f"at most {self.longest or self.most} {'bytes' if self.longest else 'entries'}"
         least, widest = _WIDTHS.get(self.field.cpp_type, (None, None))
@@ -79,7 +79,7 @@ class Rules:
         return f"{'(' if self.above_low else '['}{self.low}, {high}]"
 
     def literal(self, text: str) -> str:
-        """A default, or a value that is honoured, in Python; of an enum its name."""
+        """Return a default or an honoured value in Python; for an enum, its name."""
         if self.field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
             return text.capitalize()
         if self.field.cpp_type == FieldDescriptor.CPPTYPE_STRING:

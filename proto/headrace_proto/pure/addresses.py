@@ -1,4 +1,4 @@
-"""Addresses of servers: "host:port", several of them separated by commas."""
+"""Addresses of servers: "host:port", separated by commas."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 
 def parse_addresses(text: str) -> list[str]:
-    """GRPC targets, in the order given.
+    """Return gRPC targets, in the order given.
 
     Each is "host:port", "1.2.3.4:port", "[ipv6]:port" or "unix:/path".
 
     Raises:
-        ValueError: one cannot be parsed, or one stands there twice; the message names it.
+        ValueError: an address cannot be parsed or is repeated; the message names it.
     """
     targets = [_parse(part.strip(), text) for part in text.split(",")]
     for place, target in enumerate(targets):
@@ -28,11 +28,11 @@ def parse_addresses(text: str) -> list[str]:
 
 
 def plain_reason(details: str, target: str) -> str:
-    """Why gRPC reached nobody, as people write it: "[::1]:7070" for "ipv6:%5B::1%5D:7070", and nothing twice.
+    """Return why gRPC reached no server, readably: "[::1]:7070" for "ipv6:%5B::1%5D:7070", without repetitions.
 
     Args:
-        details: gRPC's own words.
-        target: where the call went, which the reader was told already.
+        details: gRPC's own message.
+        target: address that was called, which the message around this already names.
     """
     text = _IPV6_URI.sub(r"[\1]", _IPV4_URI.sub("", details))
     if text.startswith(_WRAPPING):
@@ -41,7 +41,7 @@ def plain_reason(details: str, target: str) -> str:
 
 
 def is_local(target: str) -> bool:
-    """Whether what is sent to a target leaves this machine never."""
+    """True if data sent to a target never leaves this machine."""
     host = target.rpartition(":")[0].strip("[]")
     if target.startswith("unix:") or host == "localhost" or host.endswith(".localhost"):
         return True

@@ -1,4 +1,4 @@
-"""Shares of a server's limits: by host, and of what a host may have, by its connections."""
+"""Shares of a server's limits: by host, and within a host's share by connection."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _IPV6_PREFIX = 64
 class HostShares:
     """Use of a common limit, by host and connection. A host with many connections gets no more than with one.
 
-    The rule of `Shares` holds twice: for a host beside the others, and for a connection beside the others of its host,
-    of what the host may still have. A connection that has nothing always gets one where its host may have one.
+    The rule of `Shares` applies twice: among hosts, and among the connections of a host for what the host may still
+    take. A connection that holds nothing always gets one if its host may take one.
 
     Args:
-        limit: of all together.
+        limit: of all hosts together.
     """
 
     def __init__(self, limit: int) -> None:
@@ -30,7 +30,7 @@ class HostShares:
 
     @property
     def taken(self) -> int:
-        """By all together."""
+        """Number taken by all hosts together."""
         return self._hosts.taken
 
     def has_room(self, peer: str) -> bool:
@@ -79,9 +79,9 @@ class HostShares:
 
 @lru_cache(maxsize=4096)
 def host_of(peer: str) -> str:
-    """The host of a peer such as "ipv4:192.0.2.1:5000": its address, of IPv6 the 64 bits that it cannot choose.
+    """Return the host of a peer such as "ipv4:192.0.2.1:5000": its address; of IPv6, the 64 bits that it cannot choose.
 
-    All that comes through sockets of this machine's file system is one host, and so is what has no address.
+    All peers on Unix sockets count as one host, and so do all peers without an address.
     """
     kind, _, place = unquote(peer).partition(":")
     if kind not in ("ipv4", "ipv6"):

@@ -1,22 +1,22 @@
-"""Limits that both ends of a connection keep."""
+"""Limits that both ends of a connection observe."""
 
 from __future__ import annotations
 
 MAX_REQUEST_BYTES = 16 << 20
-"""Bytes of a message to a server: a prompt of 4 million tokens as text, or of 5 million as ids, and a config of 1 MiB.
-gRPC reads a message before anybody can refuse it, so this is what each call costs at most."""
+"""Maximum bytes of a message to a server: a prompt of 4 million tokens as text, or of 5 million as ids, and a config of
+1 MiB. gRPC reads a message before it can be refused, so this is the most that each call costs."""
 
 MAX_ANSWER_BYTES = 64 << 20
-"""Bytes of an answer: the ids, texts and bytes of a whole prompt."""
+"""Maximum bytes of a response: the ids, texts and bytes of a whole prompt."""
 
 DEFAULT_WINDOW = 4096
-"""Tokens that a session may send beyond the acknowledged position where the attach does not say."""
+"""Tokens that a session may send beyond the acknowledged position, unless the attach says otherwise."""
 
 MAX_CHANNELS = 65_536
-"""Channels that a session with an engine may have at a time."""
+"""Maximum channels of a session with an engine at a time."""
 
 MAX_HANDLE_BYTES = 1024
-"""Bytes of a handle; it comes back in a HandleError, and messages are bounded."""
+"""Maximum bytes of a handle; it is returned in a HandleError, and messages are bounded."""
 
 PING_INTERVAL = 10.0
 """Seconds after which the client of a session should send a ping."""
@@ -28,4 +28,4 @@ LEAVE_SECONDS = 4.0
 """Seconds that a client has to half-close a session after the server's `closing` message."""
 
 PORTION = 64
-"""Attaches, detaches and acks of one message after which others have a turn."""
+"""Attaches, detaches and acks of one message after which other tasks have a turn."""

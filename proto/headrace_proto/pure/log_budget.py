@@ -1,4 +1,4 @@
-"""Bounds how often servers log what any caller can cause."""
+"""Bounds how often servers log events that any caller can cause."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PER_SECOND = 10.0
 """Lines of one kind per second, after a burst."""
 
 REPEAT_SECONDS = 60.0
-"""Seconds between lines of one kind about the same thing: callers may retry every second."""
+"""Seconds between lines of one kind about the same subject: callers may retry every second."""
 
 REMEMBERED = 1024
-"""Things that lines were last about; older ones may be told again sooner."""
+"""Number of recent subjects remembered; older ones may be logged again sooner."""
 
 
 class LogBudget:
-    """Limits the log lines of each kind, so that no caller can fill a disk or drown the lines of others.
+    """Limits the log lines of each kind, so that no caller can fill a disk or drown other lines.
 
     Args:
-        clock: seconds since some fixed moment.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,13 +33,13 @@ class LogBudget:
         self._told: OrderedDict[Hashable, float] = OrderedDict()
 
     def spend(self, kind: Hashable, about: str = "") -> int | None:
-        """Take one line of a kind, of which there are few.
+        """Take one line of a kind from the budget.
 
         Args:
-            about: what the line names, such as a handle; "": nothing that could be told apart.
+            about: subject of the line, such as a handle; "": none.
 
         Returns:
-            How many lines of this kind were left out since the last one; None: leave out this one too.
+            Number of lines of this kind left out since the last one; None: leave out this one too.
         """
         now = self._clock()
         budget = self._kinds.setdefault(kind, _Kind(now))

@@ -1,4 +1,4 @@
-"""How much of something that all share one of them may hold."""
+"""Fair shares of a common limit."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Party = TypeVar("Party")
 class Shares(Generic[Party]):
     """Use of a common limit, by party.
 
-    A party may hold three times as many as it leaves free, and always one as long as one is free. So the last quarter
-    is out of reach of whoever came first, what he gives back is first had by those who hold less, and parties that all
-    want more than there is come to equal shares. No party has a share set aside that it does not use.
+    A party may hold up to three times as many as it leaves free, and always one as long as one is free. So the first
+    party cannot take the last quarter, what it gives back goes first to parties that hold less, and parties that all
+    want more than there is end up with equal shares. Nothing is reserved for a party that does not use it.
 
     Args:
-        limit: of all parties together.
+        limit: maximum of all parties together.
 
     Attributes:
-        taken: by all parties together.
+        taken: number taken by all parties together.
     """
 
     def __init__(self, limit: int) -> None:
@@ -70,5 +70,5 @@ class Shares(Generic[Party]):
 
 
 def within_share(held: int, free: int) -> bool:
-    """Whether a party may hold so many, where so many are then left to all others."""
+    """True if a party may hold `held` when that leaves `free` to all others."""
     return free >= 0 and held <= max(1, 3 * free)

@@ -1,4 +1,4 @@
-"""Finding out whether a server speaks TLS."""
+"""Detection of servers that speak TLS."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ssl
 
 
 def any_certificate() -> ssl.SSLContext:
-    """A context that greets a server only to see whether it speaks TLS."""
+    """Return a context that accepts any certificate, only to detect whether a server speaks TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])

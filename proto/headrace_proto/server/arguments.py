@@ -7,8 +7,8 @@ from typing import NoReturn
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
+    """Reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """End the program with status 2."""
+        """Print the error and exit with status 2."""
         self.exit(2, f"{self.prog}: {message}\n")

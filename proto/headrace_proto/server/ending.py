@@ -18,10 +18,10 @@ GRACE = 10.0
 """Seconds after the drain limit within which the process must end."""
 
 CUT_GRACE = 3.0
-"""The same after a second signal, from then on."""
+"""Seconds after a second signal within which the process must end."""
 
 LAST_WORD = 1.0
-"""Seconds for the log's last line, which may be read by nobody; the system ends the process a second after that."""
+"""Seconds for writing the last log line, which may block forever; the system timer ends the process a second later."""
 
 _LONG = 1e6
 _STDERR = 2
@@ -30,15 +30,15 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Ending:
-    """Hears SIGTERM and SIGINT in a thread of its own, and ends the process when it takes too long to end by itself.
+    """Handles SIGTERM and SIGINT in a thread of its own, and ends the process if it does not end by itself in time.
 
-    An event loop that hangs hears no signal, and threads that hang keep a process from ending. So there are two
-    watches once the end has begun: that thread, and a timer of the system's that needs no lock of the interpreter.
+    A hanging event loop handles no signal, and hanging threads keep a process from ending. So two watchdogs run once
+    the end has begun: that thread, and a system timer that does not need the interpreter's lock.
 
     Args:
         limit: seconds that the process may take to end after the first signal.
         told: called in the event loop at each signal.
-        say: logs that the process did not end in time, given the names of its threads; it may hang.
+        say: logs that the process did not end in time, given the names of its threads; may hang.
     """
 
     def __init__(self, limit: float, told: Callable[[], None], say: Callable[[list[str]], None]) -> None:
@@ -49,16 +49,16 @@ class Ending:
         self._theirs.setblocking(False)
 
     def take(self) -> None:
-        """Take the signals from now on; called in the main thread, when its event loop runs."""
+        """Handle the signals from now on. Call in the main thread, while its event loop runs."""
         self._loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            signal.signal(number, lambda *_: None)  # That it came is written into the socket.
+            signal.signal(number, lambda *_: None)  # The signal's number is written to the socket.
             signal.siginterrupt(number, False)
         signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._hear, name="headrace-ending", daemon=True).start()
 
     def begin(self, seconds: float | None = None) -> None:
-        """The process is to end within so many seconds from now, or sooner, as it was told before; None: its limit."""
+        """Require the process to end within `seconds` (None: the limit), or by an earlier deadline already set."""
         seconds = self._limit if seconds is None else seconds
         deadline = time.monotonic() + seconds
         if self._deadline is not None and self._deadline <= deadline:
@@ -66,7 +66,7 @@ class Ending:
         self._deadline = deadline
         if seconds < _LONG:
             faulthandler.dump_traceback_later(seconds + 2 * LAST_WORD, exit=True, file=_STDERR)
-        with suppress(BlockingIOError):  # So much to read wakes the thread as well.
+        with suppress(BlockingIOError):  # A full socket wakes the thread as well.
             self._theirs.send(b"\0")
 
     def _hear(self) -> None:
@@ -79,11 +79,11 @@ class Ending:
 
     def _tell(self) -> None:
         assert self._loop is not None, "signals are heard once they are taken"
-        with suppress(RuntimeError):  # It is closed: the end has come.
+        with suppress(RuntimeError):  # The loop is closed: the process is ending.
             self._loop.call_soon_threadsafe(self._told)
 
     def _signals(self) -> int:
-        """How many came. Where the time is over it does not return."""
+        """Wait for signals, and return how many came. Past the deadline, end the process instead."""
         left = _LONG if self._deadline is None else self._deadline - time.monotonic()
         if left <= 0:
             self._end()
@@ -98,13 +98,13 @@ class Ending:
         telling = threading.Thread(target=self._say, args=(threads,), daemon=True)
         telling.start()
         telling.join(LAST_WORD)
-        for child in _children():  # Most would notice, but not one that is stopped.
+        for child in _children():  # Most would end by themselves, but not a stopped one.
             os.kill(child, signal.SIGKILL)
         os._exit(1)
 
 
 def _children() -> list[int]:
-    """Numbers of the processes that this one started, where the system tells."""
+    """Return the ids of this process's children, if the system lists them."""
     lists = Path("/proc/self/task").glob("*/children")
     with suppress(OSError):
         return [int(number) for each in lists for number in each.read_text().split()]

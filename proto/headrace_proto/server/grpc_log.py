@@ -1,4 +1,4 @@
-"""What gRPC's own log says of clients that went away."""
+"""Filter for gRPC's own log messages about clients that disconnected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _GONE = "ExecuteBatchError raised in core by servicer method"
 
 
 class GoneClients(logging.Filter):
-    """Lowers to info what gRPC logs as an error when a server's write meets a client that has just gone."""
+    """Lowers to info the errors that gRPC logs when a server writes to a client that has just disconnected."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record pass."""

@@ -14,14 +14,14 @@ MODELS = "headrace.v1.ModelService"
 
 
 def as_set(service: str) -> None:
-    """Every service has the status that was set."""
+    """Report each service with the status that was set."""
 
 
 class HealthServicer(aio.HealthServicer):  # type: ignore[misc]
-    """Answers checks with what holds at that moment; watchers hear of a change soon after.
+    """Answers checks with the current status; watchers get a change soon after.
 
     Args:
-        now: the status of a service at that moment; None: as it was set.
+        now: returns the current status of a service; None: as it was set.
     """
 
     def __init__(self, now: Callable[[str], int | None] = as_set) -> None:
@@ -29,14 +29,14 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]
         self._now = now
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> Any:  # noqa: N802
-        """The status of one service."""
+        """Return the status of one service."""
         status = self._now(request.service)
         return (
             await super().Check(request, context) if status is None else health_pb2.HealthCheckResponse(status=status)
         )
 
     async def List(self, request: health_pb2.HealthListRequest, context: Any) -> Any:  # noqa: N802
-        """The status of each service, which the library's servicer does not answer."""
+        """Return the status of each service, a method that the library's servicer does not implement."""
         asked = {name: health_pb2.HealthCheckRequest(service=name) for name in (OVERALL, REQUESTS, MODELS)}
         return health_pb2.HealthListResponse(
             statuses={name: await self.Check(check, context) for name, check in asked.items()}

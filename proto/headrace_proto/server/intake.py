@@ -22,7 +22,7 @@ FLOW_OPTIONS = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 64 << 10),
 )
-"""gRPC options without which the transport takes in whole messages before anybody asks for them."""
+"""gRPC options without which the transport reads whole messages before they are requested."""
 
 
 class NoMessage(Exception):
@@ -30,17 +30,17 @@ class NoMessage(Exception):
 
 
 class Intake:
-    """Reads the one message of a call in its turn. Until then it stays with its client, but for what is on the way.
+    """Reads the one message of a call in its turn. Until then it stays with its client, except for bytes already sent.
 
-    Who wants more than its share waits: hosts have turns, and so have the connections of each. However many calls one
-    host begins, and never sends what they are to read, a message of another is read at once.
+    Reads beyond a connection's share wait: hosts take turns, and so do the connections of each. However many calls one
+    host begins without sending their messages, a message of another host is read at once.
 
     Args:
-        reads: messages that are read at once.
-        seconds: that a message may take to arrive.
+        reads: maximum messages that are read at once.
+        seconds: time that a message may take to arrive.
 
     Attributes:
-        shares: what is read now, by whom.
+        shares: reads in progress, by host and connection.
     """
 
     def __init__(self, reads: int = READS, seconds: float = READ_SECONDS) -> None:
@@ -89,7 +89,7 @@ class Intake:
         """Wake waiting reads within the limits: one of each host, then the next of each."""
         changed = True
         while changed:
-            hosts = list(islice(self._waiting, self._most + 1))  # Of so many one has nothing, and so a share left.
+            hosts = list(islice(self._waiting, self._most + 1))  # One of these holds nothing, so it has a share left.
             changed = sum(map(self._wake_one, hosts)) > 0
 
     def _wake_one(self, host: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _NO_SUCH_FAMILY = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-"""A name such as localhost resolves to IPv6 also on hosts without it; gRPC then serves the rest."""
+"""A name such as localhost may resolve to IPv6 on hosts without it; gRPC then serves the other addresses."""
 
 
 class ListenError(Exception):
@@ -17,7 +17,7 @@ class ListenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host and a port; port 0 takes any that is free."""
+    """A host and a port; port 0 takes any free port."""
 
     host: str
     port: int
@@ -28,10 +28,10 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """An address written HOST:PORT.
+    """Parse HOST:PORT.
 
     Raises:
-        ListenError: it is not so written, or the port is none.
+        ListenError: the text has another form, or the port is out of range.
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
@@ -41,10 +41,10 @@ def parse_address(text: str) -> Address:
 
 
 def check_free(address: Address) -> None:
-    """Refuse an address that something else listens on, under any of the addresses that its host stands for.
+    """Refuse an address that is in use, under any of the addresses that its host resolves to.
 
     Raises:
-        ListenError: what the operating system says.
+        ListenError: the operating system's error.
     """
     failures = [_try_to_bind(*found) for found in _resolve(address)]
     wrong = [failure for failure in failures if failure is not None]
@@ -62,7 +62,7 @@ def _resolve(address: Address) -> list[tuple[socket.AddressFamily, Any]]:
 
 
 def _try_to_bind(family: socket.AddressFamily, socket_address: Any) -> OSError | None:
-    """The error that binding meets, if any."""
+    """Return the error of binding; None if it succeeds."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

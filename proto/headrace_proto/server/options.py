@@ -1,4 +1,4 @@
-"""Options of gRPC's that both servers and their connections have."""
+"""gRPC options of both servers and their connections."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ CONNECTION_OPTIONS = (
     ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),  # what counts: gRPC waits a minute for the answer to a ping otherwise
+    ("grpc.http2.ping_timeout_ms", 10_000),  # otherwise gRPC waits a minute for the answer to a ping
     ("grpc.keepalive_permit_without_calls", 1),
 )
-"""Of connections of either side: sizes, and how soon a peer that is gone is noticed."""
+"""Options of connections on either side: message sizes, and how soon a lost peer is detected."""
 
 SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second process on the port must fail, not share it
@@ -25,4 +25,4 @@ SERVER_OPTIONS = (
     ("grpc.max_connection_age_grace_ms", _HOUR_MS),
     *FLOW_OPTIONS,
 )
-"""Of a server."""
+"""Options of a server."""

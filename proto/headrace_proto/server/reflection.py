@@ -1,4 +1,4 @@
-"""Reflection, for grpcurl and its like."""
+"""gRPC reflection, for tools such as grpcurl."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SERVICES = (
     health.SERVICE_NAME,
     reflection.SERVICE_NAME,
 )
-"""What reflection lists."""
+"""Services that reflection lists."""
 
 DETAILS = (status_pb2.DESCRIPTOR, error_details_pb2.DESCRIPTOR)
-"""What reflection knows besides: failures carry these, and a tool that shows one asks what they are."""
+"""Further messages that reflection describes: failures carry them, and tools look them up to show a failure."""
 
 
 def enable(server: grpc.aio.Server) -> None:
@@ -34,7 +34,7 @@ def enable(server: grpc.aio.Server) -> None:
 
 
 class MethodFinder:
-    """The default descriptor pool, which by itself finds the file of a service but not of a method."""
+    """The default descriptor pool, extended to find the file of a method, not only of a service."""
 
     def __init__(self) -> None:
         self._pool = descriptor_pool.Default()
@@ -43,10 +43,10 @@ class MethodFinder:
         return getattr(self._pool, name)
 
     def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:  # noqa: N802
-        """The file of any symbol.
+        """Return the file of any symbol.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no file defines it.
         """
         try:
             return self._pool.FindFileContainingSymbol(symbol)

@@ -1,4 +1,4 @@
-"""Rows of a session's step batches, which are columns on the wire: taken apart, and put together again.
+"""Converts between rows and columns of a session's step batches, which are columns on the wire.
 
 Hot path: every token of every request passes here, so keep the Python operations per row few.
 """
@@ -24,7 +24,7 @@ class Columns:
         channels, positions, counts, texts, checksums: of each row.
 
     Raises:
-        ValueError: its columns do not fit together.
+        ValueError: its columns differ in length.
     """
 
     def __init__(self, step: StepBatch) -> None:
@@ -40,11 +40,11 @@ class Columns:
         self._check()
 
     def ids(self, row: int) -> list[int]:
-        """The token ids of a row."""
+        """Return the token ids of a row."""
         return self._ids[self._starts[row] : self._starts[row + 1]]
 
     def details(self, row: int) -> RowDetails | None:
-        """What else belongs to a row, as a copy: a part would keep all of the message that it came in."""
+        """Return the details of a row as a copy: a reference would keep alive the whole message that it came in."""
         if (found := self._details.get(row)) is None:
             return None
         own = RowDetails()
@@ -52,7 +52,7 @@ class Columns:
         return own
 
     def pick(self, rows: Sequence[int], channels: Sequence[int]) -> StepBatch:
-        """The rows of those numbers, which ascend, under these channels."""
+        """Return the rows of these numbers, in ascending order, under these channels."""
         every = len(rows) == len(self.channels)
 
         def of(column: list[T]) -> list[T]:

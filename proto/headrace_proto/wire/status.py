@@ -17,7 +17,7 @@ DOMAIN = "headrace"
 DETAILS_KEY = "grpc-status-details-bin"
 """Trailer of a failed call that carries its Status."""
 
-# The codes of gRPC by number. Written out because a transport without gRPC uses them too.
+# gRPC's codes by number, written out because a transport without gRPC uses them too.
 CODE_NAMES = {
     1: "CANCELLED",
     2: "UNKNOWN",
@@ -43,20 +43,20 @@ _KINDS: dict[str, type[Message]] = {
     **{f"google.rpc.{kind.DESCRIPTOR.name}": kind for kind in (ErrorInfo, RetryInfo, BadRequest, RequestInfo)},
     **{kind.DESCRIPTOR.full_name: kind for kind in (QueueInfo, ModelStateInfo)},
 }
-"""Details by the names under which they travel: those with a google.rpc twin under its name, so that every gRPC library
-reads them."""
+"""Details by their names on the wire: those with a google.rpc equivalent use its name, so that every gRPC library reads
+them."""
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def failure(
     code: str, reason: str, message: str, *details: Message, metadata: Mapping[str, str] | None = None
 ) -> Status:
-    """A Status of ours.
+    """Build a Status of ours.
 
     Args:
         code: name of the gRPC code.
         reason: name of an ErrorReason without its prefix.
-        details: what the reason calls for besides the ErrorInfo.
+        details: details that belong to the reason, besides the ErrorInfo.
         metadata: facts of the ErrorInfo.
     """
     info = ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
@@ -64,43 +64,43 @@ def failure(
 
 
 def pack(detail: Message) -> PackedDetail:
-    """A detail under its type URL."""
+    """Pack a detail under its type URL."""
     url = f"type.googleapis.com/{_NAMES[type(detail)]}"
     return PackedDetail(type_url=url, value=detail.SerializeToString(deterministic=True))
 
 
 def details_of(status: Status) -> list[Message]:
-    """The details of a failure, without those of unknown type.
+    """Return the details of a failure, without those of unknown type.
 
-    One that cannot be read is left out as well: it must not hide the failure that it describes.
+    A malformed one is left out as well: it must not hide the failure that it describes.
     """
     return [detail for packed in status.details if (detail := _unpack(packed)) is not None]
 
 
 def info_of(status: Status) -> ErrorInfo:
-    """Our own ErrorInfo among the details; an empty one if there is none."""
+    """Return our own ErrorInfo among the details; an empty one if there is none."""
     infos = (detail for detail in details_of(status) if isinstance(detail, ErrorInfo))
     info = next(infos, ErrorInfo())
     return info if info.domain == DOMAIN else ErrorInfo()
 
 
 def state_name(state: ModelState) -> str:
-    """A model's state without its prefix; the number of one that this build does not know."""
+    """Return the name of a model's state without its prefix; the number if this build does not know it."""
     return ModelState.Name(state).removeprefix(_STATE) if state in ModelState.values() else str(state)
 
 
 def trailer_of(status: Status) -> tuple[tuple[str, bytes], ...]:
-    """What carries a failure in the trailers of its call."""
+    """Return the trailer that carries a failure."""
     return ((DETAILS_KEY, status.SerializeToString()),)
 
 
 def has_status(trailers: Iterable[tuple[str, Any]] | None) -> bool:
-    """Whether a server of ours sent the trailers of a failed call."""
+    """True if a server of ours sent the trailers of a failed call."""
     return any(key == DETAILS_KEY for key, _ in trailers or ())
 
 
 def status_in(trailers: Iterable[tuple[str, Any]] | None) -> Status | None:
-    """The failure that the trailers of a call carry; None where there is none that can be read."""
+    """Return the failure that the trailers of a call carry; None if there is none, or it is malformed."""
     for key, value in trailers or ():
         if key == DETAILS_KEY and isinstance(value, bytes):
             try:

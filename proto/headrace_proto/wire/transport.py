@@ -15,11 +15,11 @@ ENTRY_POINTS = "headrace.transports"
 
 
 class CallError(Exception):
-    """What a transport raises for a failed call.
+    """Raised by a transport for a failed call.
 
     Attributes:
         status: code, message and typed details of the failure.
-        instead: the other address that the next call goes to; "": the same.
+        instead: fallback address that the next call goes to; "": the same address.
     """
 
     def __init__(self, status: Status, *, instead: str = "") -> None:
@@ -29,40 +29,40 @@ class CallError(Exception):
 
 
 def client_closed() -> Status:
-    """The failure of a call that is made after `Transport.close`."""
+    """Return the failure of a call made after `Transport.close`."""
     return failure("UNAVAILABLE", "CLIENT_CLOSED", "the client was closed")
 
 
 class MessageStream(Protocol):
-    """The answers of a streaming call. Iterating raises CallError when the call fails, also when it is cancelled."""
+    """The responses of a streaming call. Iterating raises CallError when the call fails or is cancelled."""
 
     def __iter__(self) -> Iterator[Message]:
-        """Itself."""
+        """Return itself."""
 
     def __next__(self) -> Message:
-        """The next answer; blocks until it is there."""
+        """Return the next response; block until it arrives."""
 
     def cancel(self) -> None:
-        """Ends the call; safe from any thread, at any time, more than once."""
+        """End the call. Safe from any thread, at any time; idempotent."""
 
 
 class MessageChannel(MessageStream, Protocol):
-    """A call with many questions and many answers, as they come. Safe to send from several threads, to read from one.
+    """A bidirectional streaming call. Safe to send from several threads, to read from one.
 
-    Iterating raises CallError when the call fails, also when it is cancelled, and stops when the server ends it.
+    Iterating raises CallError when the call fails or is cancelled, and stops when the server ends it.
     """
 
     def send(self, message: Message) -> None:
-        """Sends a question after those before it; waits for nothing. After the end of the call it is lost."""
+        """Queue a request; return at once. Dropped after the end of the call."""
 
     def half_close(self) -> None:
-        """No more questions follow; answers still come. More than once is once."""
+        """Send no more requests; responses still come. Idempotent."""
 
     def cancel(self, *, lost: bool = False) -> None:
-        """Ends the call; safe from any thread, at any time, more than once.
+        """End the call. Safe from any thread, at any time; idempotent.
 
         Args:
-            lost: the server is silent and may be gone: where there are several, the next call goes to another.
+            lost: the server is silent and may be gone; if there are several, the next call goes to another.
         """
 
 
@@ -73,18 +73,18 @@ class Transport(Protocol):
     """
 
     def unary(self, method: str, request: Message, *, timeout: float | None) -> Message:
-        """One question, one answer. Raises CallError."""
+        """Make a unary call. Raises CallError."""
 
     def stream(self, method: str, request: Message, *, timeout: float | None) -> MessageStream:
-        """One question, many answers. Does not wait for the first."""
+        """Begin a server-streaming call; return at once."""
 
     def close(self) -> None:
-        """Ends all calls and gives everything back. Later calls fail with CallError."""
+        """End all calls and release all resources. Later calls fail with CallError."""
 
 
 @runtime_checkable
 class SessionTransport(Transport, Protocol):
-    """A transport that also carries conversations; over another one each queue has a stream of its own."""
+    """A transport that also carries sessions; over one that does not, each queue has a stream of its own."""
 
     def session(self, method: str, *, timeout: float | None = None) -> MessageChannel:
-        """Many questions, many answers. Waits for nothing. Raises CallError."""
+        """Begin a bidirectional streaming call; return at once. Raises CallError."""
