@@ -1,8 +1,8 @@
-/* What the libraries of the native core share: core_cpu runs programs (core_program.h), core_cuda and core_sim have ops
- * (core_device.h).
+/* Types and functions common to all native libraries: core_cpu runs programs (core_program.h); core_cuda and core_sim
+ * run single ops (core_device.h).
  *
- * These headers are all there is to the ABI: when a library is built, abi.py makes the Python module native/abi.py from
- * them. It reads enums, structs of numbers, arrays, pointers and other structs, and functions.
+ * The core*.h headers are the whole ABI. The build generates the Python module native/abi.py from them (csrc/abi.py),
+ * which understands enums, functions, and structs of numbers, arrays, pointers and other structs.
  */
 #ifndef HEADRACE_CORE_H_
 #define HEADRACE_CORE_H_
@@ -15,14 +15,14 @@
 extern "C" {
 #endif
 
-/* How numbers are stored. Arithmetic is in float32 for all of them. */
+/* Storage type of numbers. Arithmetic is in float32 for all of them. */
 typedef enum CoreDtype {
   CORE_FLOAT32 = 1,
   CORE_BFLOAT16 = 2,
   CORE_FLOAT16 = 3,
 } CoreDtype;
 
-/* Storage of keys and values. The integer formats hold scale and zero of each token and head beside the codes. */
+/* Storage of keys and values. The integer formats store a scale and an offset per token and head next to the codes. */
 typedef enum CoreKv {
   CORE_KV_FLOAT32 = 1,
   CORE_KV_BFLOAT16 = 2,
@@ -37,37 +37,39 @@ typedef enum CoreGate {
   CORE_GATE_GELU_TANH = 3, /* with tanh */
 } CoreGate;
 
-/* What went wrong: the low 8 bits of a status. */
+/* Error codes: the low 8 bits of a status. */
 typedef enum CoreCode {
   CORE_OK = 0,
-  CORE_NULL_POINTER = 1,  /* a pointer is null that must not be */
+  CORE_NULL_POINTER = 1,  /* a required pointer is null */
   CORE_MISALIGNED = 2,    /* a pointer is not aligned to its element */
   CORE_BAD_COUNT = 3,     /* a number is not in 0 ... 2^31 - 1 */
   CORE_BAD_EXTENT = 4,    /* a number is not in 1 ... 2^31 - 1 */
   CORE_BAD_NUMBER = 5,    /* a number is negative or not finite */
-  CORE_UNKNOWN_DTYPE = 6, /* a number is no CoreDtype */
-  CORE_DEVICE_ERROR = 7,  /* the device's runtime refused the launch */
-  CORE_NO_MEMORY = 8,     /* the system gives no more memory or threads */
-  CORE_NO_ISA = 9,        /* a number is no CoreIsa that this machine has */
+  CORE_UNKNOWN_DTYPE = 6, /* a number is not a valid CoreDtype */
+  CORE_DEVICE_ERROR = 7,  /* the device's runtime rejected the launch */
+  CORE_NO_MEMORY = 8,     /* the system is out of memory or threads */
+  CORE_NO_ISA = 9,        /* a number is not a CoreIsa that this machine supports */
   CORE_BAD_THREADS = 10,  /* a number is not in 1 ... 1024 */
-  CORE_BAD_GROUP = 11,    /* a number is no size of a group */
-  CORE_BAD_CODE = 12,     /* a number is no code of the format */
-  CORE_BAD_SHAPE = 13,    /* numbers of a shape do not fit one another */
+  CORE_BAD_GROUP = 11,    /* a number is not a supported group size */
+  CORE_BAD_CODE = 12,     /* a number is not a valid code of the format */
+  CORE_BAD_SHAPE = 13,    /* the numbers of a shape are inconsistent */
   CORE_BAD_VALUE = 14,    /* a CoreValue does not fit the workspace, or another value */
-  CORE_BAD_BATCH = 15,    /* a batch exceeds the shape of its program, or names what is not there */
-  CORE_NOT_BOUND = 16,    /* the program has no pool yet */
+  CORE_BAD_BATCH =
+      15, /* a batch exceeds the shape of its program, or refers to ids, rows or blocks that do not exist */
+  CORE_NOT_BOUND = 16, /* the program is not bound to a pool */
 } CoreCode;
 
-/* A CoreCode in the low 8 bits and a detail above them. The detail of CORE_DEVICE_ERROR is the runtime's own error
- * number; of the codes about arguments, 1 + the offset of the field in the parameter struct, 0 for the struct itself.
- */
+/* A CoreCode in the low 8 bits and a detail above them. For CORE_DEVICE_ERROR the detail is the runtime's own error
+ * number; for codes about arguments it is 1 + the offset of the field in the parameter struct, or 0 for the struct
+ * itself. */
 typedef int32_t CoreStatus;
 
-/* A sentence about a status; for CORE_DEVICE_ERROR the runtime's own. Never null, never freed. */
+/* Describe a status; for CORE_DEVICE_ERROR with the runtime's own text. Never null; static, the caller must not free
+ * it. */
 CORE_API const char* core_status_text(CoreStatus status);
 
-/* The digest of the declarations that the library was compiled with: abi.py writes them for Python, with the same
- * digest, and loading compares the two. */
+/* Return the digest of the declarations that the library was compiled with. The generated Python module carries the
+ * same digest; the loader compares the two. */
 CORE_API const char* core_abi_digest(void);
 
 #ifdef __cplusplus
