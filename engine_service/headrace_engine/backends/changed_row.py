@@ -1,4 +1,4 @@
-"""Logit changes of a row in numpy: the same bits as in csrc and on the torch backend."""
+"""Logit changes of a row in numpy, bit-identical to csrc and the torch backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def changed_row(own: Row, step: SequenceStep) -> Row:
     """Return a changed copy of the logits; ids that may not be sampled are at -inf.
 
     Args:
-        own: the model's, finite.
+        own: the model's logits, finite.
     """
     row = own.copy()
     if step.changes is not None:
@@ -31,7 +31,7 @@ def changed_row(own: Row, step: SequenceStep) -> Row:
 
 
 def allowed_bits(row: Row) -> array[int]:
-    """Return the mask of ids of a row that may be sampled, as LogitChanges.allowed."""
+    """Return the mask of the ids that may be sampled, as in LogitChanges.allowed."""
     bits = np.packbits(row > -math.inf, bitorder="little")
     return array("I", np.pad(bits, (0, -len(bits) % 4)).tobytes())
 
@@ -56,7 +56,7 @@ def _pairs(ids: array[int], amounts: array[float], row: Row) -> tuple[NDArray[np
 
 
 def _unless_cut(before: NDArray[np.float64], after: NDArray[np.float64]) -> Row:
-    """Leave cut ids at -inf."""
+    """Return `after`, with ids that were cut before left at -inf."""
     return np.where(before > -math.inf, _finite(after), np.float32(-math.inf))
 
 

@@ -1,4 +1,4 @@
-"""Optional outputs of a step besides its tokens: prompt logprobs, and vectors."""
+"""Optional outputs of a step besides its tokens: prompt logprobs and tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BEYOND_ALL = 3.4e38
 """Bias that forces an id to be sampled. Logprobs are those of the model's own logits, without it."""
 
 Score = Callable[[list[int], list[SequenceStep]], list[Sampled]]
-"""Samples as the steps specify from the logits of the given rows of the batch."""
+"""Sample from the logits of the given rows of the batch, as the steps specify."""
 
 Vectors = Callable[[int, int], bytes]
 """Return the vectors of a token, given its index among the sampled ones and the last id of its row."""
@@ -31,7 +31,7 @@ def collect_extras(
     """Return one result for each step with `sampling` or `scoring`.
 
     Args:
-        sampled: of the steps with `sampling`.
+        sampled: results of the steps with `sampling`.
         score: computes at most at_once rows per call.
     """
     scored, tokens = _prompt_logprobs(steps, score, at_once), enumerate(sampled)
@@ -72,7 +72,7 @@ def forced_step(token_id: int, top: int) -> SequenceStep:
 
 
 def _add_prompt_logprobs(answer: Sampled, scored: list[Sampled]) -> Sampled:
-    """Add prompt logprobs to a result. An error in one fails the sequence, as an error in sampling does."""
+    """Add prompt logprobs to a result. An error in any of them fails the sequence, like an error in sampling."""
     errors = [one.error for one in scored if one.error]
     if answer.error or errors:
         return Sampled(None, error=answer.error or errors[0])

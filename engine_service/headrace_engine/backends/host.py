@@ -1,6 +1,6 @@
 """Memory and CPU cores that this process may use, as control groups and affinity limit them.
 
-Every function takes the root of the file system, so that tests can give it another.
+Every function takes the root of the file system, which tests replace.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 
 
 def memory_limit(root: Path = _ROOT) -> int:
-    """Bytes that this process may use: the smallest limit of its control groups, at most the host's memory."""
+    """Return the bytes that this process may use: the host's memory, or a smaller limit of its control groups."""
     limits = [_host_memory(root)]
     for directory in _cgroups(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -34,7 +34,7 @@ def _host_memory(root: Path) -> int:
 
 
 def compute_threads(root: Path = _ROOT, affinity: frozenset[int] | None = None) -> int:
-    """Threads that compute at full speed: physical cores of the affinity, at most the CPU quota, at least 1.
+    """Return the number of threads that run at full speed: physical cores of the affinity within the quota, at least 1.
 
     Args:
         affinity: logical processors that the process may run on; None: query the system.
@@ -46,7 +46,7 @@ def compute_threads(root: Path = _ROOT, affinity: frozenset[int] | None = None) 
 
 
 def cpu_quota(root: Path = _ROOT) -> float | None:
-    """Processors' worth of time that the control groups grant; None: no limit."""
+    """Return the CPU quota of the control groups, in processors; None: no limit."""
     quotas = [quota for directory in _cgroups(root, "cpu") for quota in _quotas(directory)]
     return min(quotas, default=None)
 
@@ -60,7 +60,7 @@ def _quotas(directory: Path) -> Iterator[float]:
 
 
 def one_of_each_core(root: Path, cpus: frozenset[int]) -> list[int]:
-    """The first logical processor of each physical core; without topology data, each is a core."""
+    """Return the first logical processor of each physical core; without topology data, all of them."""
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     first: dict[str, int] = {}
     for cpu in sorted(cpus):
@@ -69,7 +69,7 @@ def one_of_each_core(root: Path, cpus: frozenset[int]) -> list[int]:
 
 
 def memory_nodes(root: Path, cpus: frozenset[int]) -> dict[int, frozenset[int]]:
-    """Those of some logical processors that belong to each memory node, by its number; nodes without any are left out.
+    """Return those of `cpus` that belong to each memory node, by node number; nodes without any are left out.
 
     Without topology data, all belong to node 0.
     """
@@ -81,7 +81,7 @@ def memory_nodes(root: Path, cpus: frozenset[int]) -> dict[int, frozenset[int]]:
 
 
 def processors(text: str) -> frozenset[int]:
-    """The numbers of a list as the system writes them, "0-3,8"; none where it is no such list."""
+    """Parse a list of numbers as the system writes it, such as "0-3,8"; empty if malformed."""
     if not _LIST.fullmatch(text):
         return frozenset()
     ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
@@ -89,9 +89,9 @@ def processors(text: str) -> frozenset[int]:
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:
-    """Directories of the control groups of this process, from its own up to the root of the mount.
+    """Yield the directories of the control groups of this process, from its own up to the root of the mount.
 
-    In a container the path may be one of the host's: directories that are not there are read as empty.
+    In a container the path may be the host's: missing directories read as empty.
     """
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -105,7 +105,7 @@ def _cgroups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _read(path: Path) -> str:
-    """The stripped text of a file; "" where it cannot be read."""
+    """Return the stripped text of a file; "" if it cannot be read."""
     try:
         return path.read_text(encoding="ascii").strip()
     except OSError:

@@ -11,24 +11,24 @@ from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.models.spec import DecoderSpec
 
 CPU_SHARE = 0.25
-"""Share of the memory limit that a pool on a CPU takes at most, where neither num_blocks nor a ratio is given."""
+"""Maximum share of the memory limit for a pool on a CPU, if neither num_blocks nor a ratio is given."""
 _FLOAT = 4
 _LEAST_BYTES = {KvCacheMode.DEFAULT: 2.0, KvCacheMode.INT8: 1.0, KvCacheMode.UINT4: 0.5}
-"""Of an entry of keys or values, at least: scales and wider numbers come on top."""
+"""Minimum bytes of an entry of keys or values, without scales."""
 
 CUDA_RATIO = 0.9
-"""Share of a CUDA device's memory for weights, workspace and pool, where no ratio is given."""
+"""Share of a CUDA device's memory for weights, workspace and pool, if no ratio is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes, all of the device that holds the pool.
+    """Memory of the device that holds the pool, in bytes.
 
     Attributes:
-        total: what the device or container has.
-        weights, workspace: what the model and its largest step take.
-        free: what is left for the pool at most, whatever the ratio.
-        host: what the host tier takes of the same memory.
+        total: size of the device, or the limit of the container.
+        weights, workspace: used by the model and by its largest step.
+        free: maximum left for the pool, whatever the ratio.
+        host: used by the host tier, if it is in the same memory.
     """
 
     total: int
@@ -51,7 +51,7 @@ def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
     """Return the maximum length that the plan requests: its max_length, or the model's if that is 0.
 
     Raises:
-        InvalidArgument: the model was made for fewer positions.
+        InvalidArgument: it exceeds the model's.
     """
     if plan.max_length > spec.max_length:
         text = (
@@ -63,13 +63,13 @@ def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
 
 
 def positions_that_fit(plan: CorePlan, spec: DecoderSpec, total: int, ratio: float) -> int:
-    """A bound for the longest sequence, known before weights and pool are: what is made for every position needs one.
+    """Return a bound for the longest sequence before weights and pool are sized, for tables of all positions.
 
-    It is the longest that the plan requests, or that memory holds with its rotary tables if no weights were there.
+    It is the maximum length that the plan requests, else the length that fits in memory with its rotary tables alone.
 
     Args:
         total: bytes of the memory that holds the pool.
-        ratio: share of it that the pool may take, where the plan chooses none.
+        ratio: share of it that the pool may take, if the plan sets none.
 
     Raises:
         InvalidArgument: max_length exceeds the model's.
@@ -85,15 +85,15 @@ def positions_that_fit(plan: CorePlan, spec: DecoderSpec, total: int, ratio: flo
 
 
 def size_pool(plan: CorePlan, spec: DecoderSpec, memory: Memory, block_bytes: int, ratio: float | None) -> PoolSize:
-    """Choose the number of blocks, and the longest sequence where the plan leaves it open.
+    """Choose the number of blocks, and the maximum sequence length if the plan leaves it open.
 
     Args:
-        block_bytes: keys and values of block_size tokens in all layers.
+        block_bytes: bytes of a block in all layers.
         ratio: share of memory.total for weights, workspace and pool; None: the pool holds max_batch sequences of full
             length, in at most CPU_SHARE of it.
 
     Raises:
-        OutOfMemory: one sequence of max_length does not fit; the message has the numbers, and what to lower.
+        OutOfMemory: one sequence of max_length does not fit; the message gives the numbers, and what to lower.
         InvalidArgument: max_length exceeds the model's.
     """
     max_length = length_limit(plan, spec)
@@ -118,7 +118,7 @@ def host_bytes(plan: CorePlan, block_bytes: int, free: int) -> int:
         free: bytes of host memory that it may take.
 
     Raises:
-        OutOfMemory: it requests more; the message has the numbers.
+        OutOfMemory: it requests more; the message gives the numbers.
     """
     needed = plan.num_host_blocks * block_bytes
     if needed > max(0, free):

@@ -1,4 +1,4 @@
-"""What the runners of all devices share: the plan, the model once it is loaded, and the host tier."""
+"""Base of all runners: the plan, the loaded model, and the host tier."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DeviceModel(Protocol):
 
     @property
     def spec(self) -> DecoderSpec:
-        """With the caller's rotary scaling applied."""
+        """The decoder, with the caller's rotary scaling applied."""
 
     @property
     def unit(self) -> ComputeUnit:
@@ -31,15 +31,15 @@ class DeviceModel(Protocol):
 
     @property
     def device_name(self) -> str:
-        """For people."""
+        """Name of the device for display."""
 
     @property
     def dtype(self) -> ComputeDtype:
-        """Of what is stored as numbers."""
+        """Format of the weights that are not quantized."""
 
     @property
     def num_threads(self) -> int:
-        """Compute threads of the host."""
+        """Number of compute threads on the host."""
 
     @property
     def weight_bytes(self) -> int:
@@ -60,7 +60,7 @@ class PoolBudget:
     Attributes:
         memory: of the device.
         block_bytes: keys and values of one block in all layers.
-        host_bytes: what the host tier takes of host memory.
+        host_bytes: host memory used by the host tier.
         ratio: default share of the memory for weights, workspace and pool; None: max_batch decides.
     """
 
@@ -77,8 +77,8 @@ class ModelRunner(Runner, Generic[Model]):
     """Runs a model on one device.
 
     Args:
-        plan: the model, and every size that the caller chose.
-        processes: the plan's logits processors that have no file, by name.
+        plan: the model and the sizes chosen by the caller.
+        processes: the plan's logits processors without a file, by name.
     """
 
     def __init__(self, plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> None:
@@ -108,7 +108,7 @@ class ModelRunner(Runner, Generic[Model]):
 
     @abstractmethod
     def _pool_budget(self) -> PoolBudget:
-        """Return the memory left by the weights and the largest step.
+        """Return the memory that the weights and the largest step leave.
 
         Raises:
             OutOfMemory: the host tier does not fit.

@@ -1,4 +1,4 @@
-"""The model that a core is to run."""
+"""Opens the model of a plan."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from headrace_engine.models.files import ModelFiles
 
 
 def open_planned(plan: CorePlan) -> ModelFiles:
-    """The files that a plan names, with the rows of the vocabulary that it asks for.
+    """Open the files that a plan names, with the vocabulary rows that it requests.
 
     Raises:
-        BadModel: they are not in order.
+        BadModel: the files are not valid.
     """
     return open_model(
         plan.path,

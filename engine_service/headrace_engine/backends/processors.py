@@ -1,4 +1,4 @@
-"""Logits processors: Python functions, and files of the engine's operator that have one."""
+"""Logits processors: Python functions, given directly or in files of the engine's operator."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from headrace_engine.errors import BadProcessor, in_words
 from headrace_engine.regular_files import read_regular
 
 Process = Callable[[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]], None]
-"""Changes the logits of a row in place, given all ids of its sequence and the request's arguments."""
+"""Change the logits of a row in place, given all ids of its sequence and the request's arguments."""
 
 LONGEST_SOURCE = 2**24
-"""Bytes of a file."""
+"""Maximum size of a source file, in bytes."""
 
 FUNCTION = "process"
-"""What a file calls it."""
+"""Name of the function in a file."""
 
 NO_PROCESSES: Mapping[str, Process] = {}
-"""Default of callers that have files only."""
+"""Default for callers that have files only."""
 
 _ARGUMENTS = ("logits", "ids", "arguments")
 
 
 def python_processes(files: Iterable[ProcessorFile], given: Mapping[str, Process]) -> dict[str, Process]:
-    """The functions of those that are Python, by name.
+    """Return the functions of the Python processors, by name.
 
     Args:
-        given: those that have no file.
+        given: functions of processors without a file.
 
     Raises:
-        BadProcessor: a file cannot be read, fails, or has no such function; or nobody has given one.
+        BadProcessor: a file cannot be read, fails, or lacks the function; or one without a file is not in `given`.
     """
     found: dict[str, Process] = {}
     for file in files:
@@ -53,7 +53,7 @@ def python_processes(files: Iterable[ProcessorFile], given: Mapping[str, Process
 
 
 def device_sources(files: Iterable[ProcessorFile]) -> list[ProcessorFile]:
-    """Those that are code for a device."""
+    """Return the processors that are device code."""
     return [file for file in files if file.path.endswith(".cu")]
 
 
@@ -66,7 +66,7 @@ def idle_device_sources(files: Iterable[ProcessorFile], backend: str) -> dict[st
 
 
 def label(file: ProcessorFile) -> str:
-    """Return name and file of a processor, for messages."""
+    """Return the name and file of a processor, for messages."""
     return f"logits processor {file.name!r} ({Path(file.path).name})"
 
 
@@ -79,7 +79,7 @@ def run_processes(row: NDArray[np.float32], processing: Processing, processes: M
     """Run each processor on a row, in place.
 
     Returns:
-        Why one could not; "" where all could.
+        The error of the first that fails; "" if all succeed.
     """
     forbidden = np.isneginf(row) if is_cut(row) else None
     for one in processing.processors:
@@ -99,23 +99,23 @@ def is_cut(row: NDArray[np.float32]) -> bool:
 def run_process(process: Process, row: NDArray[np.float32], ids: array[int], arguments: tuple[float, ...]) -> str:
     """Run one processor on a row, in place; return an error, or "".
 
-    It gets a view of the row, and copies of the rest: what it does to shapes, or keeps, is its own affair.
+    It gets a view of the row and copies of the rest, so that it may reshape or retain its arguments.
     """
     known, numbers = np.array(ids, dtype=np.int32), np.array(arguments, dtype=np.float32)
     try:
         returned: object = process(row[:], known, numbers)  # type: ignore[func-returns-value]
-    except BaseException as error:  # It may exit, too.
+    except BaseException as error:  # User code may call exit.
         return in_words(error)
     if returned is not None:
         return f"returned {type(returned).__name__}; it has to change the logits in place, and return nothing"
-    if row.max() < math.inf:  # Not so where one is NaN, either.
+    if row.max() < math.inf:  # False if any is NaN, too.
         return ""
     token_id = int((np.isnan(row) | np.isposinf(row)).argmax())
     return wrong_logit(token_id, float(row[token_id]))
 
 
 def wrong_logit(token_id: int, value: float) -> str:
-    """Return the error for an invalid logit that a processor left."""
+    """Return the error message for an invalid logit left by a processor."""
     return f"left {value} as the logit of id {token_id}; allowed: any number, and -inf for ids that may not be sampled"
 
 
@@ -126,9 +126,9 @@ def _module(file: ProcessorFile) -> ModuleType:
     assert spec.loader is not None, "a .py file has a loader"
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
-        read_regular(Path(file.path), LONGEST_SOURCE)  # The loader would wait for a FIFO.
+        read_regular(Path(file.path), LONGEST_SOURCE)  # The loader would block on a FIFO.
         spec.loader.exec_module(module)
-    except BaseException as error:  # It may exit, too.
+    except BaseException as error:  # User code may call exit.
         del sys.modules[spec.name]
         raise BadProcessor(f"{label(file)}: {in_words(error)}") from error
     return module

@@ -1,4 +1,4 @@
-"""Sampling parameters and results of rows, in the structs that csrc's samplers read and write."""
+"""Sampling parameters and results of rows, as the structs that csrc's samplers read and write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace_engine.native import Sampling as SamplingStruct
 from headrace_engine.sampling_params import SamplingParams
 
 TOP = int(Limit.TOP_LOGPROBS)
-"""Entries of a row's list of most likely ids."""
+"""Number of entries in a row's list of most likely ids."""
 
 ROW_BYTES = {
     "changes": ctypes.sizeof(ChangesStruct),
@@ -27,20 +27,20 @@ ROW_BYTES = {
     "top_ids": TOP * ctypes.sizeof(ctypes.c_int32),
     "top_logprobs": TOP * ctypes.sizeof(ctypes.c_double),
 }
-"""Bytes that a row takes of each array."""
+"""Bytes per row of each array."""
 
 _PARAMETERS = tuple(field.name for field in fields(SamplingParams))
-"""Fields that CoreSampling has under the same names."""
+"""Fields that CoreSampling shares by name."""
 
 Bytes = NDArray[np.uint8]
 
 
 class SamplingStructs:
-    """Structs of rows of logits, in host memory that a sampler, or its device, reads and writes.
+    """Structs of rows of logits, in host memory read and written by a sampler or its device.
 
     Args:
         changes, sampling, sampled, top_ids, top_logprobs: that memory, contiguous, ROW_BYTES per row.
-        vocab: number of ids of a row.
+        vocab: number of logits per row.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SamplingStructs:
             changes: address of its CoreLogitChanges; 0: none.
         """
         row = self._sampling[number]
-        if self._written[number] is not sampling:  # From step to step most rows are sampled alike.
+        if self._written[number] is not sampling:  # Parameters rarely change between steps.
             for name in _PARAMETERS:
                 setattr(row, name, getattr(sampling, name))
             row.top_k = min(sampling.top_k, self._vocab)
@@ -74,7 +74,7 @@ class SamplingStructs:
         """Write the logit changes of row `number`.
 
         Args:
-            addresses: of its arrays: penalized, penalties, biased, biases, masked, allowed.
+            addresses: of the arrays penalized, penalties, biased, biases, masked, allowed.
             allowed_words: number of words of the mask of allowed ids.
         """
         row = self._changes[number]
@@ -106,5 +106,5 @@ class SamplingStructs:
 
 
 def structs_in(memory: Bytes, kind: type[ctypes.Structure]) -> list[Any]:
-    """Return the structs that lie contiguously in memory. They keep the memory alive."""
+    """Return the structs stored contiguously in memory, which they keep alive."""
     return list((kind * (memory.nbytes // ctypes.sizeof(kind))).from_buffer(memory.data))

@@ -1,7 +1,7 @@
-"""Packed weights on disk, so that a model that was started before need not be unpacked and packed again.
+"""Cache of packed weights on disk: later starts of a model skip unpacking and packing.
 
-The name of a file says which model it is and how it is stored, and the file from which state of the model's files it
-was made. What does not fit, or is damaged, is made anew.
+A file's name identifies the model and its storage; its header identifies the state of the model's files that it was
+built from. Stale or damaged files are replaced.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """What a file of packed weights was built from.
+    """Identity of a file of packed weights.
 
     Attributes:
-        name: of the model's path and the way that it is stored.
-        state: of the model's files.
+        name: hash of the model's path and storage.
+        state: hash of the state of the model's files.
     """
 
     name: str
@@ -38,7 +38,7 @@ class CacheKey:
 
 
 def cache_key(files: ModelFiles, storage: Storage, layout: object) -> CacheKey:
-    """The key of a model that is stored in some way, in some layout of packed matrices."""
+    """Return the key of a model with a storage and a layout of packed matrices."""
     padded = (padded_head_dim(files.spec), files.spec.vocab_size)
     how = (_VERSION, layout, str(files.path.resolve()), storage.dtype, storage.quant, storage.group, padded)
     parts = [files.revision]
@@ -59,10 +59,10 @@ def cache_folder() -> Path | None:
 
 
 class WeightCache:
-    """Files of packed weights in a folder.
+    """Packed-weights files in a folder.
 
     Args:
-        folder: is made when the first is written; None: nothing is kept.
+        folder: created with the first file; None: nothing is cached.
     """
 
     def __init__(self, folder: Path | None) -> None:

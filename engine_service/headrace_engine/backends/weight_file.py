@@ -1,8 +1,8 @@
 """A file of packed weights.
 
-It begins with a magic number, the length of a JSON header, and the header; from the next multiple of PAGE on stand the
-bytes of all matrices, each from a multiple of ALIGNMENT on. The header says what the matrices are and from which state
-of a model's files they were made.
+It begins with a magic number, the length of a JSON header, and the header. The bytes of all matrices follow from the
+next multiple of PAGE, each aligned to ALIGNMENT. The header describes the matrices, and identifies the state of the
+model's files that they were built from.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Contents(Protocol):
         ...
 
     def fill(self, name: str, data: memoryview) -> None:
-        """Copy the bytes of a reserved matrix, valid during the call only. Threads fill different ones concurrently."""
+        """Copy data, valid during the call only, into a reserved matrix. Threads fill different ones concurrently."""
         ...
 
     def clear(self) -> None:
@@ -89,8 +89,8 @@ def read_file(path: Path, state: str, contents: Contents, threads: int) -> None:
         state: of the model's files.
 
     Raises:
-        OSError: there is no such file, or it cannot be read.
-        ValueError, KeyError, TypeError: it is damaged, or of another state of the files.
+        OSError: the file is missing, or cannot be read.
+        ValueError, KeyError, TypeError: it is damaged, or was built from another state of the files.
     """
     with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         header, start = _read_header(data)
@@ -145,7 +145,7 @@ def write_file(path: Path, state: str, contents: Contents) -> None:
 
 
 def _header(state: str, contents: Contents) -> tuple[bytes, int]:
-    """Return the header, and the bytes of all matrices."""
+    """Return the header, and the size of all matrices in bytes."""
     matrices, size = [], 0
     for name, described in contents.described().items():
         checksum = 0

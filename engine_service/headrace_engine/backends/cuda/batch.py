@@ -1,4 +1,4 @@
-"""A step's rows on the device: what the kernels need to know of them."""
+"""The rows of a step on the device, as the kernels read them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.models.decoder import Batch
 
 NOTHING_SAMPLED: Mapping[int, int] = {}
-"""Sources of a step whose ids are all known."""
+"""Sources of a step whose ids are all known on the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The largest step.
+    """Sizes of the largest step.
 
     Attributes:
-        rows: tokens of a step.
-        sequences: sequences of a step, each of which may need one row of logits.
-        blocks: entries of a block table.
-        block_size: tokens of a block.
+        rows: number of tokens.
+        sequences: number of sequences, each with at most one row of logits.
+        blocks: entries per block table.
+        block_size: tokens per block.
     """
 
     rows: int
@@ -43,18 +43,18 @@ class CudaBatch:
     """One step on the device.
 
     Args:
-        arrays: views of the staged arrays, as long as the step needs them.
-        step: the same on the host.
-        block_size: tokens of a block.
+        arrays: views of the staged arrays, cut to the step.
+        step: the same step on the host.
+        block_size: tokens per block.
 
     Attributes:
         token_ids, positions, slots: of each row, int32 [rows]; a slot is block · block_size + offset.
         firsts: the first row of each sequence, then the number of rows: int32 [sequences + 1].
-        stored: tokens of each sequence that are in the pool once its rows are, int32 [sequences].
-        tables: block tables, int32 [sequences, blocks]; only what `stored` covers is set.
+        stored: tokens of each sequence in the pool after the step, int32 [sequences].
+        tables: block tables, int32 [sequences, blocks]; set only as far as `stored` reaches.
         logits_rows: rows whose logits are computed, int32 [logits].
-        longest: rows of the longest sequence.
-        single: sequences at the head of the batch that have one row.
+        longest: maximum rows of a sequence.
+        single: number of sequences with one row, which come first.
     """
 
     def __init__(self, arrays: Mapping[str, Tensor], step: Batch, block_size: int) -> None:
@@ -73,26 +73,26 @@ class CudaBatch:
 
     @cached_property
     def prompts_begin(self) -> bool:
-        """No sequence behind the single rows has anything stored but these rows."""
+        """True if the sequences behind the single rows have no tokens in the pool before this step."""
         return all(extent.start == 0 for extent in self._step.extents[self.single :])
 
     @cached_property
     def prompt_firsts(self) -> Tensor:
-        """`firsts` of the sequences behind the single rows, counted from there."""
+        """`firsts` of the sequences behind the single rows, relative to the first of their rows."""
         return self.firsts[self.single :] - self.single
 
     @cached_property
     def plain(self) -> TorchBatch:
-        """The batch for ops in plain torch, built on first use."""
+        """The batch as plain torch ops take it, built on first use."""
         size = self._block_size
         return torch_batches.prepare(self._step, size, blocks_per_tile(size), self.token_ids.device)
 
 
 class StepStaging:
-    """Uploads steps to the device, one after the other; ids may be on the device only.
+    """Uploads steps to the device, one after the other. Ids that are still being sampled stay on the device.
 
     Args:
-        device: where to.
+        device: the target.
         sizes: of the largest step.
     """
 
@@ -122,14 +122,14 @@ class StepStaging:
         return self._staging.nbytes
 
     def save_ids(self, sampled: Tensor) -> None:
-        """Save the ids that a step sampled, int32 [rows of logits], for the next one; a row without an id gets any."""
+        """Save the ids sampled by a step, int32 [rows of logits], for the next step; rows without one get any."""
         torch.clamp(sampled, min=0, out=self._sampled[: len(sampled)])
 
     def fill(self, batch: Batch, sources: Mapping[int, int] = NOTHING_SAMPLED, slot: int = 0) -> None:
-        """Write a step to a slot, and enqueue its copy to the device.
+        """Write a step to a slot, and enqueue the copy to the device.
 
         Args:
-            sources: by row whose id is only on the device: index of the id among those last given to `save_ids`.
+            sources: for each row whose id is only on the device, its index in the ids last passed to `save_ids`.
         """
         host, size = self._staging.host[slot], self._block_size
         rows, sequences = len(batch.token_ids), len(batch.extents)
@@ -151,7 +151,7 @@ class StepStaging:
         self._staging.send("tables", sequences, slot)
 
     def view(self, batch: Batch) -> CudaBatch:
-        """Return the arrays on the device of the step filled in last. Enqueue the gathering of its ids."""
+        """Return the last filled step on the device, and enqueue the gathering of its ids."""
         rows, sequences, logits = len(batch.token_ids), len(batch.extents), len(batch.logits_rows)
         lengths = {"firsts": sequences + 1, "stored": sequences, "tables": sequences, "logits_rows": logits}
         arrays = {name: array[: lengths.get(name, rows)] for name, array in self._staging.here.items()}

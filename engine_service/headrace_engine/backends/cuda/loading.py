@@ -1,4 +1,4 @@
-"""A model on a CUDA device: what is chosen and read before the KV pool is sized."""
+"""Loads a model onto a CUDA device: everything before the KV pool is sized."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from headrace_engine.native.abi import CodedLimit, KvBlocks, RowCodes
 _log = logging.getLogger(__name__)
 
 HEAD_DIMS = (64, 80, 96, 128, 256)
-"""Entries of a head for which there are kernels."""
+"""Head dimensions that the kernels support."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class CudaModel:
 
     Attributes:
         spec: with the caller's rotary scaling applied.
-        weights: by canonical name, tensors of bfloat16 and CodedWeights.
-        rotary: tables up to the longest sequence that the plan allows.
+        weights: by canonical name, bfloat16 tensors and quantized weights.
+        rotary: tables of all positions that the plan allows.
         blocks: shape of one layer's blocks, without memory.
         block_bytes: bytes of a block of one layer.
         sizes: of the largest step.
-        num_threads: compute threads of the host.
-        plain: names of ops that torch computes in place of a kernel.
-        row_codes: the codes of activations that layers multiply; None: numbers.
+        num_threads: number of compute threads on the host.
+        plain: names of ops that torch computes instead of a kernel.
+        row_codes: code type of activations in products of layers; None: numbers.
     """
 
     device: Device
@@ -74,7 +74,7 @@ class CudaModel:
 
     @property
     def device_name(self) -> str:
-        """For people."""
+        """Name of the device for display."""
         return self.device.name
 
     @property
@@ -85,12 +85,12 @@ class CudaModel:
 
     @cached_property
     def products(self) -> QuantizedProducts:
-        """Computes with the weights in codes; its room on the device serves all steps."""
+        """Computes with the quantized weights; all steps share its scratch buffer."""
         max_rows = 0 if "coded_linear" in self.plain else CodedLimit.CODED_ROWS
         return QuantizedProducts(self.device, list(self.weights.values()), max_rows)
 
     def embedding(self, token_id: int) -> Tensor:
-        """The embedding of a token, [hidden]."""
+        """Return the embedding of a token, [hidden]."""
         table = self.weights["embed"]
         if isinstance(table, QuantizedWeight):
             return self.products.rows(table, torch.tensor([token_id], dtype=torch.int32, device=self.device.torch))[0]
@@ -98,11 +98,11 @@ class CudaModel:
         return row
 
     def pool(self, num_blocks: int) -> KvPool:
-        """A new KV pool on the device, zeroed."""
+        """Return a new KV pool on the device, zeroed."""
         return KvPool(self.blocks, self.block_bytes, self.spec.num_layers, num_blocks, self.device.torch)
 
     def decoder(self, pool: KvPool, staging: StepStaging) -> Decoder[Tensor, CudaBatch]:
-        """A decoder that works on a pool."""
+        """Return a decoder over a pool."""
         ops = self._ops(pool, staging)
         if self.plain:
             take_plain(ops, PlainOps(self.spec, self.rotary, pool), self.plain)
@@ -121,11 +121,11 @@ class CudaModel:
 
 
 def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
-    """Put the weights on the device.
+    """Load the weights onto the device.
 
     Raises:
-        InvalidArgument: the plan asks for what this backend does not do; names the field.
-        BadModel: the files are not in order.
+        InvalidArgument: this backend does not support a value of the plan; names the field.
+        BadModel: the files are not valid.
         OutOfMemory: the weights alone exceed the device's memory.
     """
     check_choices(plan, "cuda")

@@ -24,11 +24,11 @@ from headrace_engine.native.abi import AppendKv, DecodeAttention, GatedRows, Gat
 Weight = Tensor | QuantizedWeight | RowQuantizedWeight
 
 SPLIT_TOKENS = 512
-"""Tokens of a sequence that one group of threads attends to: fixed, so that neighbours do not change a row's bits."""
+"""Tokens of a sequence per group of threads: fixed, so that a row's bits do not depend on its neighbours."""
 
 
 def together(weights: Sequence[Weight]) -> tuple[Weight, Sequence[int]] | None:
-    """The matrix that all of these are parts of, and the outputs of each; None: they are several."""
+    """Return the matrix that all of these are parts of, and the outputs of each; None: there is no such matrix."""
     first = weights[0]
     if isinstance(first, QuantizedWeight | RowQuantizedWeight):
         return (first, first.sizes) if all(weight is first for weight in weights) else None
@@ -41,13 +41,13 @@ class CudaOps:
 
     Args:
         spec: the decoder.
-        rotary: tables for all positions.
-        pool: where keys and values go.
-        staging: brings steps to the device.
-        device: where the tensors lie.
-        products: computes with weights in codes.
-        longest: tokens of the longest sequence.
-        flash: attention to use instead of a kernel where it applies; None: never.
+        rotary: tables of all positions.
+        pool: keys and values.
+        staging: uploads steps to the device.
+        device: of the tensors.
+        products: computes with quantized weights.
+        longest: maximum tokens of a sequence.
+        flash: attention that replaces the kernel where it applies; None: never.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class CudaOps:
         self._rotation: tuple[Tensor, Tensor] | None = None
 
     def prepare(self, batch: Batch) -> CudaBatch:
-        """See Ops. `StepStaging.fill` was given the step."""
+        """See Ops. The step must have been passed to `StepStaging.fill`."""
         return self._staging.view(batch)
 
     def embedding(self, table: Weight, batch: CudaBatch) -> Tensor:
@@ -104,7 +104,7 @@ class CudaOps:
         return torch.nn.functional.linear(x, weight, bias)
 
     def linears(self, x: Tensor, projections: Sequence[tuple[Weight, Tensor | None]]) -> Sequence[Tensor]:
-        """See Ops. Where the weights lie side by side: one product, whose columns are the results."""
+        """See Ops. Contiguous weights take one product, whose columns are the results."""
         weights = [weight for weight, _ in projections]
         biases = [bias for _, bias in projections if bias is not None]
         found = together(weights)
@@ -115,13 +115,13 @@ class CudaOps:
         return list(out.split(sizes, dim=1))
 
     def rotate(self, q: Tensor, k: Tensor, batch: CudaBatch) -> tuple[Tensor, Tensor]:
-        """See Ops. Launched with append_kv, which is one kernel with it."""
+        """See Ops. Launched by append_kv: one kernel does both."""
         rotated = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         self._rotation = (q, rotated)
         return rotated, k
 
     def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: CudaBatch) -> None:
-        """See Ops. The keys are those that `rotate` was given last."""
+        """See Ops. The keys are those last passed to `rotate`."""
         assert self._rotation is not None, "append_kv without rotate"
         q, rotated = self._rotation
         self._rotation = None
@@ -145,7 +145,7 @@ class CudaOps:
         self._device.launch("append_kv", args)
 
     def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, window: int | None) -> Tensor:
-        """See Ops. Sequences of one row, which come first, are shared among groups of threads; the rest are tiles."""
+        """See Ops. Sequences of one row, which come first, are split among groups of threads; the rest into tiles."""
         out = torch.empty_like(q)
         if batch.single:
             self._decode(layer, q, out, batch, window or 0)
@@ -160,7 +160,7 @@ class CudaOps:
         return out
 
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
-        """See Ops. They may be slices of one projection."""
+        """See Ops. Gate and up may be slices of one projection."""
         out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
         args = GatedRows(
             gate=gate.data_ptr(),
@@ -181,7 +181,7 @@ class CudaOps:
         return self.table_rows(x, batch.logits_rows)
 
     def table_rows(self, table: Tensor, ids: Tensor) -> Tensor:
-        """Rows of a table by their numbers, int32 [rows]."""
+        """Return rows of a table by their indices, int32 [rows]."""
         out = torch.empty(len(ids), table.shape[1], dtype=table.dtype, device=table.device)
         args = GatherRows(
             table=table.data_ptr(),

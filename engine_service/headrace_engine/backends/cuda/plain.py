@@ -1,4 +1,4 @@
-"""Ops in plain torch instead of kernels, by name: to find the kernel that computes a wrong result."""
+"""Replaces kernels by plain torch, by name, to find the kernel that computes a wrong result."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
 """Methods of PlainOps that replace an op, by its name. The last four are replaced where they are called."""
 
 NOT_CAPTURED = frozenset(("attention", "sample_rows"))
-"""Ops that need the host in plain torch: with them no step is captured."""
+"""Ops that wait for the host in plain torch, and thus rule out capturing."""
 
 
 def plain_ops(environment: Environment = os.environ) -> frozenset[str]:
-    """The ops that the environment names.
+    """Return the ops that the environment names.
 
     Raises:
-        InvalidArgument: there is no such op.
+        InvalidArgument: a name is unknown.
     """
     names = plain_op_names(environment)
     for name in names:
@@ -60,12 +60,12 @@ def take_plain(ops: CudaOps, plain: PlainOps, names: Collection[str]) -> None:
 
 
 class PlainOps:
-    """Some of models.decoder.Ops, as CudaOps has them, by torch's operators alone.
+    """Torch implementations of some of CudaOps' methods.
 
     Args:
         spec: the decoder.
-        rotary: tables for all positions.
-        pool: where keys and values lie, as kernels lay them out.
+        rotary: tables of all positions.
+        pool: keys and values in the layout of the kernels.
     """
 
     def __init__(self, spec: DecoderSpec, rotary: RotaryTable, pool: KvPool) -> None:
@@ -96,7 +96,7 @@ class PlainOps:
             entries.put(blocks, offsets, self._heads(rows))
 
     def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, window: int | None) -> Tensor:
-        """See Ops. `rotate` has made the queries ready."""
+        """See Ops. `rotate` has prepared the queries."""
         keys, values = self._layers[layer]
         scaled = self._heads(q).float() / math.sqrt(self._head_dim)
         return attention_of(scaled, keys, values, batch.plain, self._block_size, window).flatten(1).to(q.dtype)

@@ -1,4 +1,4 @@
-"""The blocks of csrc's device kernels as plain torch reads and writes them."""
+"""Reads and writes the blocks of csrc's device kernels in plain torch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headrace_engine.native.abi import KvBlocks
 
 _CODE_BITS = {Kv.INT8: 8, Kv.UINT4: 4}
 _TOGETHER = 8
-"""Codes of four bits in a word of four bytes."""
+"""Number of 4-bit codes in a 32-bit word."""
 
 
 def plain_entries(layer: Tensor, shape: KvBlocks) -> tuple[Entries, Entries]:
-    """The keys and the values of a layer, uint8 [blocks, bytes of a block], as views of it."""
+    """Return views of the keys and of the values of a layer, uint8 [blocks, bytes of a block]."""
     bits = _CODE_BITS.get(Kv(shape.kv))
     layout = (2, shape.kv_heads, shape.block_size)
     rows = 2 * shape.kv_heads * shape.block_size
@@ -30,19 +30,19 @@ def plain_entries(layer: Tensor, shape: KvBlocks) -> tuple[Entries, Entries]:
 
 
 class BlockNumbers(Numbers):
-    """Entries as numbers, [blocks, kv_heads, block_size, head_dim], between those of others."""
+    """Entries as numbers, a strided view [blocks, kv_heads, block_size, head_dim]."""
 
     def gather(self, table: Tensor) -> Tensor:
-        """See Entries. A view of the whole pool would be copied to be flattened."""
+        """See Entries. Flattening a strided view would copy the whole pool."""
         return _chosen(self.tensors[0], table).float()
 
 
 class QuantizedBlocks(HadamardEntries):
-    """Entries as codes; eight of four bits are a word, in the order in which kernels widen them.
+    """Quantized entries; eight 4-bit codes form a word, in the order in which kernels widen them.
 
     Args:
         codes: [blocks, kv_heads, block_size, bytes].
-        scales: step and lowest value, [blocks, kv_heads, block_size, 2].
+        scales: step and minimum, [blocks, kv_heads, block_size, 2].
         bits: 8 or 4.
     """
 
@@ -66,7 +66,7 @@ class QuantizedBlocks(HadamardEntries):
 
 
 def _packed(codes: Tensor) -> Tensor:
-    """Entries 2 j and 2 j + 1 of eight go to the bits from 4 j and from 4 j + 16 on."""
+    """Pack codes into words: codes 2j and 2j + 1 of eight start at bits 4j and 4j + 16."""
     nibbles = codes.unflatten(-1, (-1, _TOGETHER // 2, 2)).transpose(-1, -2).flatten(-2)
     low, high = nibbles.unflatten(-1, (-1, 2)).unbind(-1)
     packed: Tensor = (low | high << 4).flatten(-2)
@@ -80,6 +80,6 @@ def _unpacked(packed: Tensor) -> Tensor:
 
 
 def _chosen(entries: Tensor, table: Tensor) -> Tensor:
-    """The blocks of each row of a table, one after the other: [rows, kv_heads, tokens, …]."""
+    """Return the blocks of each row of a table, concatenated: [rows, kv_heads, tokens, …]."""
     blocks: Tensor = entries[table.flatten()].unflatten(0, table.shape)
     return blocks.transpose(1, 2).flatten(2, 3)

@@ -1,4 +1,4 @@
-"""The decoder's ops where layers multiply codes of eight bits: rows are quantized before their products."""
+"""The decoder's ops for 8-bit products: rows are quantized before they are multiplied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RowCodeOps(CudaOps):
     """CudaOps that quantize the rows of products with a RowQuantizedWeight. Other products take bfloat16 rows.
 
     Args:
-        *args: as CudaOps takes them.
+        *args: see CudaOps.
         codes: quantizes and multiplies rows.
     """
 
@@ -42,7 +42,7 @@ class FusedRowCodeOps(RowCodeOps):
     """RowCodeOps whose norms and gates write quantized rows, except for the final norm, which writes bfloat16.
 
     Args:
-        *args: as CudaOps takes them.
+        *args: see CudaOps.
         codes: quantizes and multiplies rows.
         final_norm: the weight of the final norm.
     """

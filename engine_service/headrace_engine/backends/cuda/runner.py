@@ -1,4 +1,4 @@
-"""Runs a decoder on a CUDA device: prompts as they come, steps of one token a sequence as captured graphs."""
+"""Runs a decoder on a CUDA device: steps of one token per sequence as captured graphs, all others op by op."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from headrace_engine.environment import overlaps
 from headrace_engine.errors import Internal
 
 _SPARE = 1.1
-"""Of what the largest step took when it was measured: what is kept for it."""
+"""Memory reserved for the largest step, relative to its measured size."""
 
 
 def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> CudaRunner:
-    """The runner for a plan whose backend is "cuda".
+    """Return the runner for a plan whose backend is "cuda".
 
     Raises:
-        InvalidArgument: the device cannot be used; says what to do.
-        NativeUnavailable: there is no library with the kernels.
+        InvalidArgument: the device cannot be used; the message says what to do.
+        NativeUnavailable: the library with the kernels cannot be loaded.
     """
     return CudaRunner(plan, lambda: CudaDevice(plan.device_list[0] if plan.device_list else 0), processes)
 
@@ -45,9 +45,9 @@ class CudaRunner(ModelRunner[CudaModel]):
     """Runs a decoder in bfloat16 on one device.
 
     Args:
-        plan: the model, and every size that the caller chose.
-        open_device: gives the device, when the model is loaded.
-        processes: the plan's logits processors that have no file, by name.
+        plan: the model and the sizes chosen by the caller.
+        open_device: opens the device when the model is loaded.
+        processes: the plan's logits processors without a file, by name.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CudaRunner(ModelRunner[CudaModel]):
         self._model = load_model(self._plan, device, progress)
 
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
-        """See Runner. Captures the steps of one token a sequence, too."""
+        """See Runner. Also captures the steps of one token per sequence."""
         with explain_out_of_memory(self._loaded.device, POOL):
             pool = self._loaded.pool(num_blocks)
             self._steps = StepRunner(self._loaded, pool, self._processors)
@@ -111,7 +111,7 @@ class CudaRunner(ModelRunner[CudaModel]):
             torch.cuda.empty_cache()
 
     def _pool_budget(self) -> PoolBudget:
-        """See ModelRunner. The largest step, and the largest that will be captured, are run to see what they take."""
+        """See ModelRunner. Runs the largest step, and the largest captured one, to measure their memory."""
         model = self._loaded
         block_bytes = model.block_bytes * model.spec.num_layers
         with explain_out_of_memory(model.device, LARGEST_STEP):
@@ -125,7 +125,7 @@ class CudaRunner(ModelRunner[CudaModel]):
         steps = StepRunner(model, model.pool(1))
         mixed = largest_step(self._plan, len(model.rotary.cos))
         taken = [model.device.taken(partial(steps.run, each)) for each in (mixed, [mixed[-1]] * len(mixed))]
-        if FLASH in model.plain:  # Which attends where a prompt begins, and the mixed step's does not.
+        if FLASH in model.plain:  # Flash attention runs only for prompts that begin, unlike the mixed step's.
             begun = [replace(mixed[0], start=0), *mixed[1:]]
             taken[0] = max(taken[0], model.device.taken(partial(steps.run, begun)))
         return int(_SPARE * sum(taken)) + steps.staged_bytes + model.products.nbytes

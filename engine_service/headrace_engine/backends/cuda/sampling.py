@@ -31,22 +31,22 @@ _NO_IDS = array("I", [0])
 """Mask that allows no id: an empty array would allow all."""
 _ALIGNMENT = 8
 _ARRAYS = 6
-"""Arrays of CoreLogitChanges."""
+"""Number of arrays in CoreLogitChanges."""
 
 SampledRow = tuple[int, SequenceStep]
 """Index of a row of logits, and the step that samples from it."""
 
 
 class DeviceSampler:
-    """Samples for steps, one after the other. A slot is one of Staging.
+    """Samples for steps, one after the other. A slot is a slot of Staging.
 
     Args:
-        device: where the logits are.
-        rows: of logits in the largest step.
-        vocab: number of ids of a row.
+        device: of the logits.
+        rows: maximum rows of logits in a step.
+        vocab: number of logits per row.
 
     Attributes:
-        ids: sampled by the last step, int32 [rows]; negative where none was.
+        ids: sampled by the last step, int32 [rows]; negative for rows without one.
     """
 
     def __init__(self, device: Device, rows: int, vocab: int) -> None:
@@ -115,7 +115,7 @@ class DeviceSampler:
 
 
 class PlainSampler:
-    """Samples with torch's operators instead of DeviceSampler. It waits for the device, so no step can be captured."""
+    """Replaces DeviceSampler by torch operators. It waits for the device, so no step can be captured."""
 
     nbytes = 0
 
@@ -141,7 +141,7 @@ class PlainSampler:
 
 
 class _Arrays:
-    """Arrays of one step, one behind the other, in memory that grows where a step needs more."""
+    """Contiguous arrays of one step, in buffers that grow as needed."""
 
     def __init__(self, device: Device, nbytes: int) -> None:
         self._device = device
@@ -169,7 +169,7 @@ class _Arrays:
         return self._here.data_ptr() + first
 
     def send(self) -> None:
-        """Enqueue the copy of all of them."""
+        """Enqueue the copy of all arrays to the device."""
         if self._end:
             self._here[: self._end].copy_(self._pinned[self._slot][: self._end], non_blocking=True)
 

@@ -1,4 +1,4 @@
-"""Computes steps: those of one token per sequence replay a captured graph, all others are launched op by op."""
+"""Computes steps: those of one token per sequence replay a captured graph; all others are launched op by op."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StepRunner:
     Args:
         model: the weights on their device.
         pool: keys and values.
-        process: lets logits processors change a row; None: there are none.
+        process: runs logits processors on a row; None: there are none.
     """
 
     def __init__(self, model: CudaModel, pool: KvPool, process: ProcessRow | None = None) -> None:
@@ -59,7 +59,7 @@ class StepRunner:
 
     @property
     def progress(self) -> int:
-        """Products and attentions that were launched."""
+        """Number of products and attentions launched so far."""
         return self._decoder.done
 
     def interrupt(self) -> None:
@@ -82,7 +82,7 @@ class StepRunner:
         return self.launch(steps).wait()
 
     def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:
-        """Enqueue all steps as one batch. Wait for the results only where the host takes part in computing them."""
+        """Enqueue all steps as one batch. Wait for the results only if the host takes part in computing them."""
         self._next_slot()
         batch = make_batch(steps)
         fill = partial(self._staging.fill, sources=self._sources(batch, steps), slot=self._slot)
@@ -101,7 +101,7 @@ class StepRunner:
             return self._flight(sampled_rows)
 
     def _next_slot(self) -> None:
-        """Advance to the next slot; its previous step must have been waited for."""
+        """Advance to the next slot; the results of its previous step must have been read."""
         slot = (self._slot + 1) % DEPTH
         before = self._slots[slot]
         if before is not None and not before.waited:
@@ -114,7 +114,7 @@ class StepRunner:
         return {extent.row: self._logits_rows[step.sampled_at] for extent, step in pairs if step.sampled_at is not None}
 
     def _fill(self, steps: Sequence[SequenceStep]) -> list[SampledRow]:
-        """Upload sampling parameters for the rows that need logits; other rows have none."""
+        """Upload sampling parameters of the rows that need logits, and return those rows."""
         sampled_rows = list(enumerate(step for step in steps if step.sampling is not None))
         self._sampler.fill(sampled_rows, len(sampled_rows), self._slot)
         self._logits_rows = [count - 1 for count in accumulate(step.sampling is not None for step in steps)]

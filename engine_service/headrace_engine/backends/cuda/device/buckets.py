@@ -1,4 +1,4 @@
-"""The sizes of batches for which steps are captured."""
+"""Batch sizes for which steps are captured."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _STEP, _LONG_STEP, _LONG = 8, 16, 256
 
 
 def bucket_sizes(largest: int) -> list[int]:
-    """Rows of the captured steps, ascending: the last takes the largest batch.
+    """Return the rows of the captured steps, ascending; the last fits the largest batch.
 
-    Waste is what a batch is filled up with: at most one row of two, then seven rows, and above 256 fifteen.
+    A batch is padded to the next size: small ones by at most half, others by at most 7 rows, above 256 by at most 15.
     """
     sizes = [*_SMALL, *range(_STEP, _LONG, _STEP), *range(_LONG, largest + _LONG_STEP, _LONG_STEP)]
     return [*(size for size in sizes if size < largest), largest]
 
 
 def bucket_of(sizes: list[int], rows: int) -> int | None:
-    """The smallest size that takes so many rows; None: there is none."""
+    """Return the smallest size of at least `rows`; None: there is none."""
     position = bisect_left(sizes, rows)
     return sizes[position] if position < len(sizes) else None

@@ -1,4 +1,4 @@
-"""Whether a CUDA device can be used, and what to do where it cannot."""
+"""Checks that a CUDA device can be used, and explains what to do if not."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from headrace_engine.errors import InvalidArgument
 
 OLDEST = (8, 0)
-"""Compute capability of the oldest cards that csrc has kernels for."""
+"""Minimum compute capability of csrc's kernels."""
 
 _HIDDEN = "the NVIDIA driver shows no device: see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides all"
 
 _DRIVER = 13000
-"""CUDA version of the oldest driver that runs what nvcc 13 compiles."""
+"""Minimum CUDA version of the driver for code compiled by nvcc 13."""
 
 
 def check_card(index: int) -> None:
-    """Refuse a device that cannot be used, with what to do about it.
+    """Refuse a device that cannot be used; the message says what to do.
 
     Raises:
         InvalidArgument: names compute_unit or device_list.
@@ -36,7 +36,7 @@ def check_card(index: int) -> None:
 
 
 def too_old(name: str, capability: tuple[int, int]) -> str:
-    """Why a card of this compute capability cannot be used; "" where it can."""
+    """Return why a card of this compute capability cannot be used; "" if it can."""
     if capability >= OLDEST:
         return ""
     has, needs = (".".join(map(str, version)) for version in (capability, OLDEST))
@@ -44,7 +44,7 @@ def too_old(name: str, capability: tuple[int, int]) -> str:
 
 
 def _no_cuda() -> str:
-    """Why there is no CUDA device to compute on; "" where there is one."""
+    """Return why there is no usable CUDA device; "" if there is one."""
     if torch.version.cuda is None:
         return "this torch is a CPU build: install one for CUDA"
     version = driver_version()
@@ -59,7 +59,7 @@ def _no_cuda() -> str:
 
 
 def driver_version() -> int | None:
-    """The CUDA version of the driver, 1000 · major + 10 · minor; None: there is no driver."""
+    """Return the CUDA version of the driver, 1000 · major + 10 · minor; None: there is no driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""What the backend needs of a device: pinned memory, kernels, and steps that are captured and replayed."""
+"""The interface of a device: pinned memory, kernels, and steps that are captured and replayed."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class Graph(Protocol):
     """A captured step."""
 
     def replay(self) -> None:
-        """Compute it again, on what its memory holds now."""
+        """Enqueue the step again, on the current contents of its memory."""
         ...
 
 
 class Mark(Protocol):
-    """A point in the device's work."""
+    """A point in the device's queue of work."""
 
     def wait(self) -> None:
-        """Return when the device has come to it."""
+        """Wait until the device has reached it."""
         ...
 
 
 class Device(Protocol):
-    """Where the backend computes. Work is done in the order in which it was enqueued.
+    """A device of the backend. Work is done in the order in which it was enqueued.
 
     Attributes:
-        name: in messages and sizes.
-        torch: where tensors lie.
+        name: used in messages and sizes.
+        torch: device of its tensors.
         native: the library with the kernels.
-        multiprocessors: how many blocks of threads it runs beside one another.
+        multiprocessors: number of thread blocks that it runs concurrently.
         capability: its compute capability.
     """
 
@@ -58,7 +58,7 @@ class Device(Protocol):
 
         Args:
             op: "rms_norm" for core_rms_norm.
-            args: its parameters; the memory that they name must live until the work is done.
+            args: its parameters; the caller keeps the memory that they point to alive until the work is done.
 
         Raises:
             NativeError: an argument is wrong, or the device refused the launch.
@@ -66,15 +66,15 @@ class Device(Protocol):
         ...
 
     def kernel(self, source: str, file: ProcessorFile) -> Kernel:
-        """A logits processor in CUDA, compiled.
+        """Compile a logits processor in CUDA.
 
         Raises:
-            BadProcessor: what the compiler says.
+            BadProcessor: it does not compile; the message is the compiler's.
         """
         ...
 
     def attention(self) -> VaryingAttention:
-        """Attention of whole prompts that torch computes itself.
+        """Return torch's own attention for whole prompts.
 
         Raises:
             InvalidArgument: the installed torch has none.
@@ -82,23 +82,23 @@ class Device(Protocol):
         ...
 
     def pinned(self, nbytes: int) -> Tensor:
-        """Bytes of the host that the device copies from and to without help: uint8 [nbytes], zeroed."""
+        """Return page-locked host memory, which the device copies asynchronously: uint8 [nbytes], zeroed."""
         ...
 
     def mark(self) -> Mark:
-        """The end of what is enqueued so far."""
+        """Mark the end of the work enqueued so far."""
         ...
 
     def capture(self, work: Callable[[], Result]) -> tuple[Graph, Result]:
-        """Capture what a call enqueues. Call it once before, so that everything is loaded and chosen."""
+        """Capture the work that a call enqueues. Call it once before, so that kernels are loaded and chosen."""
         ...
 
     def memory(self) -> tuple[int, int]:
-        """Bytes in all, and free."""
+        """Return total and free memory, in bytes."""
         ...
 
     def taken(self, work: Callable[[], object]) -> int:
-        """Bytes that a call takes at its peak beyond what was taken before; 0 where that is not known."""
+        """Return the peak memory of a call in addition to that in use before, in bytes; 0 if unknown."""
         ...
 
 
@@ -109,8 +109,8 @@ class CudaDevice:
         index: number of the device.
 
     Raises:
-        InvalidArgument: it is not there, too old, or its driver is.
-        NativeUnavailable: there is no library with the kernels.
+        InvalidArgument: the device is missing, or it or its driver is too old.
+        NativeUnavailable: the library with the kernels cannot be loaded.
     """
 
     def __init__(self, index: int) -> None:

@@ -1,4 +1,4 @@
-"""Turns missing device code or memory into errors that say what to do."""
+"""Converts errors of missing device code or memory into errors that say what to do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_CODE = frozenset((209, 218, 222))
 """CUDA errors for missing kernel code: none for the card, or none that its driver can compile."""
 
 _SMALLEST = 16
-"""Bytes of a block that a kernel copies."""
+"""Minimum size of a block that a kernel copies, in bytes."""
 
 WEIGHTS = "the weights", "set weight_quant, take a smaller model"
 LARGEST_STEP = "the largest step", "lower max_prefill_tokens or max_batch"
@@ -25,7 +25,7 @@ POOL = "the KV pool with captured steps", "lower memory_ratio or num_blocks"
 
 
 def check_kernels(device: Device) -> None:
-    """Launch one small kernel, to see whether the library has code for the card.
+    """Launch one small kernel, to check that the library has code for the card.
 
     Raises:
         InvalidArgument: it has none; names device_list.
@@ -60,13 +60,13 @@ def check_kernels(device: Device) -> None:
 
 @contextmanager
 def explain_out_of_memory(device: Device, about: tuple[str, str]) -> Iterator[None]:
-    """Turn torch's out-of-memory error into one that names what did not fit.
+    """Convert torch's out-of-memory error into one that names what did not fit.
 
     Args:
         about: one of those above: what did not fit, and how to make it smaller.
 
     Raises:
-        OutOfMemory: the message has the numbers, and what to do.
+        OutOfMemory: the message gives the numbers, and what to do.
     """
     try:
         yield

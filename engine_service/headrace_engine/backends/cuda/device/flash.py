@@ -1,7 +1,7 @@
-"""torch's flash attention in the place of the kernel for prompts, where their whole context is in the step.
+"""Torch's flash attention instead of the kernel, for prompts whose whole context is in the step.
 
-torch's kernels take pages of 256 tokens and more, which blocks are not, so that keys and values are gathered from the
-blocks into rows; for a chunk behind others that would be the whole context again.
+Its paged kernels need pages of at least 256 tokens, larger than blocks, so keys and values are gathered from the blocks
+into rows. For a later chunk of a prompt, that would copy the whole context again.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from headrace_engine.errors import InvalidArgument
 from headrace_engine.native import Kv
 
 FLASH = "flash_attention"
-"""The name of what is here."""
+"""Name of this op among the plain ones."""
 
 
 class VaryingAttention(Protocol):
-    """Causal attention of sequences whose rows follow one another, each to its own."""
+    """Causal attention within each of several concatenated sequences."""
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, firsts: Tensor, *, longest: int, window: int, scale: float
     ) -> Tensor:
-        """What each row of queries attends to, as q.
+        """Return the outputs, in the shape and type of q.
 
         Args:
             q: bfloat16 [rows, heads, head_dim].
             k, v: bfloat16 [rows, kv_heads, head_dim].
             firsts: int32 [sequences + 1], from 0 to the number of rows.
-            longest: rows of the longest sequence.
-            window: a row attends to so many positions, its own included; 0: to all.
-            scale: of the products of queries and keys.
+            longest: maximum rows of a sequence.
+            window: positions that a row attends to, its own included; 0: all.
+            scale: factor for products of queries and keys.
         """
         ...
 
 
 def torch_attention() -> VaryingAttention:
-    """That of the installed torch.
+    """Return the attention of the installed torch.
 
     Raises:
-        InvalidArgument: it has none, or one that cannot do what is needed.
+        InvalidArgument: it has none, or one without the needed parameters.
     """
     function, taken = _varying_attention()
     if not {"scale", "window_size"} <= taken:
@@ -64,7 +64,7 @@ def torch_attention() -> VaryingAttention:
 
 
 def _varying_attention() -> tuple[Any, frozenset[str]]:
-    """The function, and what it takes."""
+    """Return the function, and the names of its parameters."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -75,7 +75,7 @@ def _varying_attention() -> tuple[Any, frozenset[str]]:
 def attention_by_sequence(
     q: Tensor, k: Tensor, v: Tensor, firsts: Tensor, *, longest: int, window: int, scale: float
 ) -> Tensor:
-    """A VaryingAttention on a CPU."""
+    """Implement VaryingAttention on a CPU."""
     out = torch.empty_like(q)
     for begin, end in zip(firsts[:-1].tolist(), firsts[1:].tolist(), strict=True):
         rows = torch.arange(end - begin)
@@ -90,14 +90,14 @@ def attention_by_sequence(
 
 
 class FlashPrefill:
-    """Attends for prompts that begin in the step.
+    """Attention of prompts that begin in the step.
 
     Args:
-        attention: torch's, or another.
+        attention: the implementation.
         pool: keys and values as bfloat16.
 
     Raises:
-        InvalidArgument: they are codes.
+        InvalidArgument: keys and values are quantized.
     """
 
     def __init__(self, attention: VaryingAttention, pool: KvPool) -> None:
@@ -114,7 +114,7 @@ class FlashPrefill:
     def attend(
         self, layer: int, q: Tensor, slots: Tensor, firsts: Tensor, longest: int, window: int, scale: float
     ) -> Tensor:
-        """What rows [rows, heads · head_dim] attend to, whose keys and values lie in slots, int32 [rows]."""
+        """Return the outputs for queries [rows, heads · head_dim], whose keys and values are in slots, int32 [rows]."""
         blocks, offsets = slots // self._block_size, slots % self._block_size
         stored = self._layers[layer]
         k, v = (stored[:, side][blocks, :, offsets] for side in (0, 1))

@@ -1,4 +1,4 @@
-"""Captured steps: one for each size of a batch in which every sequence computes one token."""
+"""Captured steps of one token per sequence: one for each bucket of batch sizes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from headrace_engine.models.decoder import Batch, Extent
 
 
 class DecodeGraphs:
-    """Steps of one token a sequence, captured once and replayed.
+    """Steps of one token per sequence, captured once and replayed.
 
-    Rows that fill a batch up to a captured size write to a block that is nobody's.
+    Rows that pad a batch to a captured size write to the spare block.
 
     Args:
-        device: where they are captured.
-        largest: sequences of the largest batch.
-        spare_block: a block that no sequence has.
+        device: captures and replays them.
+        largest: maximum number of sequences.
+        spare_block: a block that no sequence owns.
         fill: uploads a step to the device; all its rows need logits.
-        compute: enqueues the computation of a step, and what is drawn; gives nothing back.
+        compute: enqueues the computation of a step and its sampling.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class DecodeGraphs:
         self._spare = Extent(0, 1, 0, (spare_block,))
         self._sizes = bucket_sizes(largest)
         self._graphs: dict[int, Graph] = {}
-        for size in reversed(self._sizes):  # From the largest on, so that the smaller ones take no memory of their own.
+        for size in reversed(self._sizes):  # Largest first, so that the smaller ones reuse its memory.
             batch = self._filled_up([], [], size)
             fill(batch)
             compute(batch)
@@ -44,9 +44,9 @@ class DecodeGraphs:
         """Enqueue one token of each sequence.
 
         Args:
-            token_ids: one a sequence.
+            token_ids: one per sequence.
             extents: each of length 1.
-            fill: brings the step to the device.
+            fill: uploads the step to the device.
         """
         fill(self._filled_up(token_ids, extents, self.rows(len(extents))))
         self._graphs[self.rows(len(extents))].replay()

@@ -1,4 +1,4 @@
-"""The host tier of the cuda backend: pinned memory, which a kernel of the device reads and writes over the bus."""
+"""Host tier of the cuda backend: pinned memory, which a kernel reads and writes over the bus."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from headrace_engine.core.runner import BlockCopies
 from headrace_engine.native.abi import CopyBlocks
 
 _DEEP = 2
-"""Number of buffers of block numbers: so many calls may be enqueued without waiting for the device."""
+"""Number of buffers of block numbers, and thus of calls that may be enqueued without waiting for the device."""
 
 
 class HostBlocks:
-    """Blocks in pinned memory, each in one piece.
+    """Blocks in pinned memory, each contiguous.
 
-    Any number of blocks moves with one launch, and takes no memory of the device but that of their numbers. It is done
-    in the order of the device's work, so that nothing waits for a copy but what is computed after it.
+    One launch moves any number of blocks, and needs device memory for their numbers only. Copies are enqueued in the
+    order of the device's work, so only later work waits for them.
 
     Args:
-        device: where the pool lies.
+        device: of the pool.
         pool: keys and values.
         num_host_blocks: at least 1.
     """
@@ -31,7 +31,7 @@ class HostBlocks:
         self._in_pool = pool.blocks
         _, layers, size = pool.blocks.shape
         self._in_host = device.pinned(num_host_blocks * layers * size).view(num_host_blocks, layers, size)
-        max_pairs = 2 * num_host_blocks  # Each may receive and give in one call.
+        max_pairs = 2 * num_host_blocks  # Each block may be written and read in one call.
         self._pairs = torch.zeros(max_pairs, 2, dtype=torch.int32, device=device.torch)
         self._staged_pairs = [
             device.pinned(self._pairs.nbytes).view(torch.int32).view(max_pairs, 2) for _ in range(_DEEP)
@@ -56,7 +56,7 @@ class HostBlocks:
         self._marks[slot] = self._device.mark()
 
     def _launch(self, pairs: Tensor, source: Tensor, target: Tensor) -> None:
-        """Copy between tensors [blocks, layers, bytes]; of no pairs, nothing."""
+        """Copy between tensors [blocks, layers, bytes]; do nothing without pairs."""
         args = CopyBlocks(
             source=source.data_ptr(),
             target=target.data_ptr(),

@@ -1,4 +1,4 @@
-"""Steps that the device computes while the host decides the next one."""
+"""Steps that the device computes while the host schedules the next one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ DEPTH = 2
 
 
 class DeviceFlight:
-    """A step that the device computes.
+    """An in-flight step on the device, which owns the step's staging slot until it was waited for.
 
     Args:
-        mark: its end.
-        read: what it drew, from memory of the host, once the device has come there.
+        mark: the end of the step.
+        read: reads the results from the staging slot, once the device has reached the mark.
 
     Attributes:
-        waited: nobody needs that memory any more.
+        waited: the step has ended, or failed: its slot may be reused.
     """
 
     finished: ClassVar[bool] = False

@@ -18,15 +18,15 @@ KV_MODES = {KvCacheMode.DEFAULT: Kv.BFLOAT16, KvCacheMode.INT8: Kv.INT8, KvCache
 
 
 def kv_blocks(spec: DecoderSpec, block_size: int, kv: Kv) -> KvBlocks:
-    """The shape of a pool, without memory."""
+    """Return the shape of a pool, without memory."""
     return KvBlocks(kv_heads=spec.num_kv_heads, head_dim=spec.head_dim, block_size=block_size, kv=kv)
 
 
 def bytes_a_block(native: Native, shape: KvBlocks) -> int:
-    """Bytes that a block of one layer takes.
+    """Return the bytes of a block of one layer.
 
     Raises:
-        Internal: there is no such pool.
+        Internal: the shape is not supported.
     """
     function = native.handle.core_kv_block_bytes
     function.argtypes, function.restype = (ctypes.POINTER(KvBlocks),), ctypes.c_int64
@@ -37,20 +37,20 @@ def bytes_a_block(native: Native, shape: KvBlocks) -> int:
 
 
 class KvPool:
-    """Blocks of all layers. A spare block follows the last: rows that only pad a batch write there.
+    """Blocks of all layers. A spare block follows the last: padding rows of a batch write there.
 
     Args:
-        shape: as `kv_blocks` gives it.
+        shape: from `kv_blocks`.
         bytes_a_block: of one layer, a multiple of 16.
-        layers: of the decoder.
+        layers: number of layers of the decoder.
         num_blocks: blocks that sequences may use.
-        device: where.
+        device: of the memory.
 
     Attributes:
-        shape: as it was given.
-        blocks: uint8 [num_blocks + 1, layers, bytes_a_block], of which those of a layer lie together.
+        shape: the given shape.
+        blocks: uint8 [num_blocks + 1, layers, bytes_a_block], stored layer by layer.
         tensors: by layer, uint8 [num_blocks + 1, bytes_a_block].
-        spare_block: the block that is nobody's.
+        spare_block: index of the block that no sequence owns.
     """
 
     def __init__(self, shape: KvBlocks, bytes_a_block: int, layers: int, num_blocks: int, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Arrays of a step, exchanged by host and device in one buffer on either side, so that one copy moves all of them."""
+"""Arrays of a step, in one buffer on the host and one on the device, so that one copy moves all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.in_flight import DEPTH
 
 _ALIGNMENT = 16
-"""Of each array: bytes."""
+"""Alignment of each array, in bytes."""
 
 _TORCH = {
     np.dtype(np.uint8): torch.uint8,
@@ -27,17 +27,17 @@ Array = NDArray[Any]
 
 
 class Staging:
-    """Arrays on the device, and in memory of the host that the device copies from and to.
+    """Arrays on the device, and in pinned memory of the host.
 
-    The host has them DEPTH times, in *slots*: what the host writes for a step, or reads of it, stays while others are
-    launched. The device, which does its work in order, has them once.
+    The host has DEPTH copies, its *slots*. The host owns a slot until `send`, and again once its step was waited
+    for; between them the device reads and writes it. The device has one copy, since it works in order.
 
     Args:
         device: the device.
-        shapes: shape and dtype (uint8, int32, int64, float32) of each array by name, in the order in which they lie.
+        shapes: shape and dtype (uint8, int32, int64, float32) of each array by name, in memory order.
 
     Attributes:
-        host: by slot, the arrays in the host's memory.
+        host: by slot, the arrays on the host.
         here: the same arrays on the device.
     """
 
@@ -66,15 +66,15 @@ class Staging:
         return self._target.nbytes
 
     def words(self) -> Tensor:
-        """All that is on the device, as int32 [words], where all arrays are of that type."""
+        """The device's buffer as int32 [words], if all arrays are of that type."""
         return self._target.view(torch.int32)
 
     def first_word(self, name: str) -> int:
-        """Where an array begins in `words`."""
+        """Return the index of an array's first word in `words`."""
         return self._spans[name][0] // torch.int32.itemsize
 
     def send(self, last: str, rows: int, slot: int) -> None:
-        """Enqueue the copy of every array before `last`, and of the first rows of that, from a slot to the device."""
+        """Enqueue the copy of all arrays before `last`, and of the first rows of `last`, from a slot to the device."""
         array = self.host[slot][last]
         end = self._spans[last][0] + rows * array.nbytes // max(1, len(array))
         self._target[:end].copy_(self._sources[slot][:end], non_blocking=True)

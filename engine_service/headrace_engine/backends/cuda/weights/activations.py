@@ -1,4 +1,4 @@
-"""Whether layers multiply quantized activations, and what that requires of model and device."""
+"""Chooses the type of quantized activations, and checks that model and device support it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from headrace_engine.models.files import ModelFiles, TensorInfo
 from headrace_engine.native.abi import RowCodes
 
 FP8_CAPABILITY = (8, 9)
-"""Compute capability of the oldest cards that multiply e4m3."""
+"""Minimum compute capability for products of e4m3."""
 
 
 def takes_quantized_rows(info: TensorInfo) -> bool:
-    """Return True for projections of a layer. Tables of the vocabulary take numbers: few rows, each decides a token."""
+    """Return True for projections of a layer. Vocabulary tables take numbers: few rows, each decides a token."""
     return info.name.startswith("layers.") and len(info.shape) == 2
 
 
 def choose_row_codes(plan: CorePlan, files: ModelFiles, device: Device) -> RowCodes | None:
-    """Return the code type of rows that layers multiply; None: numbers.
+    """Return the code type of activations in products of layers; None: numbers.
 
     Raises:
         InvalidArgument: weights or device do not support the plan; names activation_quant.

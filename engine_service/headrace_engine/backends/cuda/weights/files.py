@@ -20,20 +20,20 @@ from headrace_engine.native.abi import RowCodes
 from headrace_engine.native.quantized import LAYOUT, QuantizedMatrix
 
 _BETWEEN = " "
-"""Between the names of matrices that lie side by side, of which a file knows as one."""
+"""Separates the names of stacked matrices, which form one matrix of a file."""
 
 
 def layout_of(rows: RowCodes | None) -> str:
-    """Return the layout of matrices, for the key of their file."""
+    """Return the layout of matrices, as part of the key of their file."""
     return f"device {LAYOUT} rows {rows.name if rows else 'none'}"
 
 
 class DeviceContents:
-    """Implements weight_file.Contents. Weights pass through the host's memory a few at a time.
+    """Implements weight_file.Contents. Few weights at a time are in host memory.
 
     Args:
-        device: where they lie.
-        weights: by canonical name, what is written; empty where it is to be filled.
+        device: of the weights.
+        weights: by canonical name, to be written; empty, to be filled.
 
     Attributes:
         weights: by canonical name.

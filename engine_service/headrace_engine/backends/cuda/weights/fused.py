@@ -1,4 +1,4 @@
-"""Weights side by side: projections of one input lie one after another, so that one product computes them."""
+"""Stores projections of one input contiguously, so that one product computes them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 from headrace_engine.models.spec import DecoderSpec
 
 _TOGETHER = (("q", "k", "v"), ("gate", "up"))
-"""Projections that share their input, in the order in which the decoder requests them."""
+"""Projections that share their input, in the order of the decoder."""
 
 
 def sharing_input(spec: DecoderSpec) -> Iterator[list[str]]:
-    """The names of projections that share their input."""
+    """Yield the names of the projections that share an input."""
     for layer in range(spec.num_layers):
         for parts in _TOGETHER:
             yield [f"layers.{layer}.{part}" for part in parts]
 
 
 def side_by_side(weights: dict[str, Tensor], spec: DecoderSpec) -> None:
-    """Move the projections of each layer that share an input into one tensor, of which they become slices."""
+    """Move the projections that share an input into one tensor, and replace them by slices of it."""
     for names in sharing_input(spec):
         _join(weights, names)
         _join(weights, [f"{name}_bias" for name in names])
@@ -36,7 +36,7 @@ def _join(weights: dict[str, Tensor], names: Sequence[str]) -> None:
 
 
 def spanning(parts: Sequence[Tensor]) -> Tensor:
-    """The tensor that slices of it, in order and without gaps, make up.
+    """Return the tensor that consecutive slices make up.
 
     Raises:
         ValueError: they are not contiguous slices.

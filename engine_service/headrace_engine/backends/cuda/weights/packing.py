@@ -1,4 +1,4 @@
-"""From the files of a model to weights on a device: numbers, or quantized as by the cpu backend."""
+"""Loads a model's files onto a device: weights as numbers, or quantized as on the cpu backend."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from headrace_engine.native.abi import RowCodes
 from headrace_engine.native.quantized import QuantizedMatrix
 
 _GROUPS = (0, 32, 64, 128)
-"""Weights that may share a scale; 0: a row."""
+"""Supported numbers of weights per scale; 0: a whole row."""
 
 _WIDENED_ZERO = 128
-"""Code of 0 where the values of a codebook are stored as codes of eight bits."""
+"""Code of 0 where codebook values are stored as 8-bit codes."""
 _ROWS_AT_ONCE = 1024
-"""Rows that a thread packs at a time, a multiple of 64."""
+"""Number of rows that a thread packs at a time, a multiple of 64."""
 
 _Quantized = tuple[Matrix, MatrixRows]
 _Packed = tuple[str, QuantizedWeight | RowQuantizedWeight]
@@ -52,8 +52,8 @@ class Packer:
         files: the model.
         spec: its decoder.
         storage: how matrices are stored.
-        threads: that read, quantise and pack.
-        rows: the codes of activations that layers multiply, whose own codes are then of the same kind; None: numbers.
+        threads: number of threads that read, quantize and pack.
+        rows: code type of activations in products of layers, and then of their weights too; None: numbers.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Packer:
         self._done = 0
 
     def needed(self) -> int:
-        """Return the maximum bytes of all weights."""
+        """Return the maximum size of all weights, in bytes."""
         return sum(self._max_bytes(info) for info in self._files.tensors.values())
 
     def pack(self, progress: Progress) -> Mapping[str, Any]:
@@ -98,7 +98,7 @@ class Packer:
         return {**numbers, **self._cached_or_packed(progress)}
 
     def _cached_or_packed(self, progress: Progress) -> Mapping[str, QuantizedWeight | RowQuantizedWeight]:
-        """Return quantized weights, cached ones if possible. FP8 is not cached: quantizing is as fast as reading."""
+        """Return quantized weights, from the cache if possible. FP8 is not cached: quantizing is as fast as reading."""
         if not self._coded or self._rows is RowCodes.FP8:
             return self._packed(progress)
         cache = WeightCache(cache_folder())
@@ -119,7 +119,7 @@ class Packer:
         return coded
 
     def _together(self) -> Iterator[list[str]]:
-        """Yield the names of all quantized matrices, in groups that can be stacked."""
+        """Yield the names of all quantized matrices, grouped as they are stacked."""
         shared = [names for names in sharing_input(self._spec) if all(name in self._coded for name in names)]
         yield from shared
         apart = self._coded.keys() - {name for names in shared for name in names}
@@ -163,11 +163,11 @@ class Packer:
         return QuantizedWeight(packed, host.to(self._device.torch), sizes)
 
     def _of_rows(self, info: TensorInfo) -> RowCodes | None:
-        """The kind of codes with a scale for each output that a tensor becomes; None: it does not."""
+        """Return the code type of a tensor with a scale per output; None: it is not stored so."""
         return self._rows if takes_quantized_rows(info) else None
 
     def _matrix(self, info: TensorInfo) -> Matrix | None:
-        """How a tensor is stored in codes, or the largest that it may come to; None: as numbers."""
+        """Return the storage of a quantized tensor, or its upper bound; None: it is stored as numbers."""
         if len(info.shape) != 2:
             return None
         tensor = self._open(info)
@@ -193,7 +193,7 @@ class Packer:
 
 
 def _widened(matrix: Matrix) -> Matrix:
-    """A codebook's values are whole numbers, which codes of eight bits are as well."""
+    """Store codebook values, which are integers, as 8-bit codes."""
     return replace(matrix, format=Format.INT8, zero=_WIDENED_ZERO, codebook=()) if matrix.codebook else matrix
 
 

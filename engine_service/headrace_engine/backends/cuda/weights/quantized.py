@@ -1,4 +1,4 @@
-"""Quantized weights: few rows multiply the codes, for many rows the weights are dequantized first."""
+"""Products with quantized weights: few rows multiply the codes; for many, weights are dequantized first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QuantizedWeight:
     """A quantized matrix on a device, or several with the same inputs, stacked by outputs.
 
     Attributes:
-        packed: how it is stored.
+        packed: its storage.
         data: its bytes.
         sizes: outputs of each of the stacked matrices.
     """
@@ -39,16 +39,16 @@ class QuantizedWeight:
 
     @property
     def outputs(self) -> int:
-        """Its rows."""
+        """Number of rows."""
         return self.packed.matrix.outputs
 
     @property
     def inputs(self) -> int:
-        """Its columns."""
+        """Number of columns."""
         return self.packed.matrix.inputs
 
     def struct(self) -> Coded:
-        """What kernels take."""
+        """The parameters that kernels take."""
         return self.packed.struct(self.data.data_ptr())
 
 
@@ -56,8 +56,8 @@ class QuantizedProducts:
     """Computes with quantized weights and bfloat16 activations. The scratch buffer is shared by all weights.
 
     Args:
-        device: where they lie.
-        weights: all weights of the model; the scratch buffer fits the quantized ones.
+        device: of the weights.
+        weights: all weights of the model; the scratch buffer is sized for the quantized ones.
         max_rows: maximum rows that multiply the codes; above, weights are dequantized.
     """
 
@@ -69,7 +69,7 @@ class QuantizedProducts:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the scratch buffer on the device in which weights are dequantized."""
+        """Bytes of the scratch buffer for dequantized weights on the device."""
         return self._scratch.nbytes
 
     def rows(self, weight: QuantizedWeight, ids: Tensor) -> Tensor:

@@ -16,11 +16,11 @@ from headrace_engine.native import Dtype, Matrix, MatrixRows
 from headrace_engine.native.abi import RowCodes
 
 SCALE_BYTES = 4
-"""Of an output."""
+"""Bytes of the scale of an output."""
 
 
 def int8_weight(parts: Sequence[tuple[Matrix, MatrixRows]], device: Device) -> RowQuantizedWeight:
-    """Stack matrices that the cpu backend quantized with one scale per row."""
+    """Stack matrices quantized by the cpu backend with one scale per row."""
     codes = [(torch.from_numpy(rows.numbers) ^ matrix.zero).view(torch.int8) for matrix, rows in parts]
     scales = [torch.from_numpy(_stored_scales(matrix, rows)) for matrix, rows in parts]
     sizes = [len(part) for part in codes]
@@ -35,7 +35,7 @@ def _stored_scales(matrix: Matrix, rows: MatrixRows) -> np.ndarray[tuple[int, ..
 
 
 def fp8_weight(infos: Sequence[TensorInfo], device: Device) -> RowQuantizedWeight:
-    """Quantize matrices of a model's files on the device, and stack those of the same inputs.
+    """Quantize matrices of a model's files on the device, and stack them; all have the same inputs.
 
     Raises:
         BadModel: a file has changed since it was opened, or a weight is not finite.

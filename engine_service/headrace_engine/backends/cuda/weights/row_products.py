@@ -1,4 +1,4 @@
-"""Products of quantized rows: eight bits with a scale per row, times weights of the same kind."""
+"""Products of 8-bit quantized rows, with a scale per row, and weights of the same type."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headrace_engine.native import Dtype
 from headrace_engine.native.abi import QuantizeRows, RowCodes, ScaledSums
 
 MULTIPLE = 16
-"""Of the outputs and inputs of a matrix of such codes: what torch's products of eight bits take."""
+"""Outputs and inputs of torch's 8-bit products are multiples of this."""
 
 CODE_TYPES = {RowCodes.INT8: torch.int8, RowCodes.FP8: torch.float8_e4m3fn}
 MAX_CODE = {RowCodes.INT8: 127.0, RowCodes.FP8: 448.0}
 """Maximum magnitude of a code."""
 
 _FEWEST_ROWS, _ROW_MULTIPLE = 24, 8
-"""Of what torch multiplies as integers: more than 16 rows, and a multiple of 8."""
+"""Constraint of torch's integer products: more than 16 rows, and a multiple of 8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class QuantizedRows:
     """Quantized rows of activations: number = code · scale of its row.
 
     Attributes:
-        codes: int8 or e4m3, [at least as many rows, width]; rows beyond the scales are padding.
+        codes: int8 or e4m3, [padded rows, width]; rows beyond the scales are padding.
         scales: float32 [rows].
     """
 
@@ -64,7 +64,7 @@ class RowProducts(Protocol):
     """Quantizes rows, and multiplies them. Numbers are bfloat16.
 
     Attributes:
-        kind: of all codes.
+        kind: code type.
     """
 
     kind: RowCodes
@@ -79,11 +79,11 @@ class RowProducts(Protocol):
 
 
 class CodeProducts:
-    """Kernels quantize, and torch multiplies.
+    """Quantizes by kernels, and multiplies by torch.
 
     Args:
-        device: where they lie.
-        kind: of all codes.
+        device: of the rows and weights.
+        kind: code type.
     """
 
     def __init__(self, device: Device, kind: RowCodes) -> None:
@@ -91,7 +91,7 @@ class CodeProducts:
         self._device = device
 
     def scratch(self, rows: int, width: int) -> QuantizedRows:
-        """Return uninitialised QuantizedRows for a kernel to write."""
+        """Return uninitialized QuantizedRows for a kernel to fill."""
         filled = rows
         if self.kind is RowCodes.INT8:
             filled = max(_FEWEST_ROWS, -(-rows // _ROW_MULTIPLE) * _ROW_MULTIPLE)
@@ -138,10 +138,10 @@ class CodeProducts:
 
 
 class PlainProducts:
-    """The same with torch's plainest operators: to find out whether quantized products cause a wrong result.
+    """CodeProducts in basic torch operators, to find out whether quantized products cause a wrong result.
 
     Args:
-        kind: of all codes.
+        kind: code type.
     """
 
     def __init__(self, kind: RowCodes) -> None:
