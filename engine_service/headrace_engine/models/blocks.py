@@ -1,4 +1,4 @@
-"""Blocks of GGUF files, of any type that the package gguf knows, as numbers."""
+"""Dequantize blocks of GGUF files, of any type that the package gguf supports."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def dequantized(stored: StoredTensor, packed: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Rows of a tensor, [rows, bytes] and contiguous, as [rows, values].
+    """Dequantize rows of a tensor: contiguous [rows, bytes] to [rows, values].
 
     Raises:
-        BadModel: the package is not there.
+        BadModel: the package is not installed.
     """
     try:
         from gguf import GGMLQuantizationType

@@ -1,4 +1,4 @@
-"""From a path or hub name to a checked model: which files it means, and which loader reads them."""
+"""Open a model by path or hub name: find its files, choose the loader, check the headers."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def open_model(
     vocab_size: int = 0,
     hub_only: bool = False,
 ) -> ModelFiles:
-    """Finds a model and checks everything that its headers tell; no weight is read.
+    """Find a model and check it as far as its headers allow; no weights are read.
 
     Args:
-        path: a directory, a file, or a name on a hub; what exists on this host is taken first.
-        file_prefix: the beginning of the names of the model's files, where a directory holds several.
+        path: a directory, a file, or a name on a hub; local paths take precedence.
+        file_prefix: prefix of the model's file names, for directories that hold several models.
         revision: branch, tag or commit on the hub; "" means its main branch. Not for local files.
         hub: address of the hub; "" means the default one. Not for local files.
-        vocab_size: rows to take of the tables of its vocabulary; 0: all.
-        hub_only: the path is a name on a hub, whatever lies on this host under it.
-        rope_scaling: goes into the spec in place of the model's own; None leaves that.
+        vocab_size: number of vocabulary rows to use of the embedding and the head; 0: all.
+        hub_only: the path is a name on a hub, even if a local path of that name exists.
+        rope_scaling: overrides the model's own scaling in the spec; None keeps it.
 
     Raises:
-        BadModel: no model is there, or it is damaged, incomplete, of an unsupported kind, or cannot be fetched.
+        BadModel: the model is missing, damaged, incomplete, of an unsupported kind, or cannot be fetched.
         InvalidArgument: the format or scaling is not supported yet, or an argument does not apply.
     """
     if format is ModelFormat.HEADRACE:
@@ -104,7 +104,7 @@ def _open_huggingface(path: Path, file_prefix: str, has_config: bool) -> ModelFi
 
 
 def _only_gguf(path: Path, file_prefix: str) -> bool:
-    """The prefix, or the lack of anything else, means a GGUF file although there is a config."""
+    """True if GGUF files have the prefix and no safetensors do: then a config beside them is ignored."""
     weights = [file for file in path.glob("*.safetensors") if file.name.startswith(file_prefix)]
     return not weights and any(name.startswith(file_prefix) for name in _ggufs(path))
 

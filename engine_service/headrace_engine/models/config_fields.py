@@ -1,4 +1,4 @@
-"""Typed access to a model's config: a value of the wrong kind is an error that names file, field and value."""
+"""Typed access to a model's config: a value of the wrong type is an error that names file, field and value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from headrace_engine.errors import BadModel, shown
 
 INT32 = 2**31 - 1
-"""Most of what a file counts, such as positions and ids: kernels and the wire hold no more."""
+"""Maximum of counts in a file, such as positions and ids: kernels and the wire use 32 bits."""
 
 
 class ConfigFields:
@@ -17,8 +17,8 @@ class ConfigFields:
 
     Args:
         values: by name.
-        source: where they come from, for messages: "config.json".
-        prefix: put before a name to look it up and to speak of it, such as "llama.".
+        source: their origin, for messages: "config.json".
+        prefix: prepended to names in lookups and messages, such as "llama.".
     """
 
     def __init__(self, values: Mapping[str, Any], source: str, prefix: str = "") -> None:
@@ -27,18 +27,18 @@ class ConfigFields:
         self.prefix = prefix
 
     def get(self, name: str) -> Any:
-        """The value as it stands; None where it is absent."""
+        """Return the raw value; None if it is absent."""
         return self._values.get(self.prefix + name)
 
     def has(self, name: str) -> bool:
-        """The name is there, be it with a null."""
+        """True if the name is present, even with a null."""
         return self.prefix + name in self._values
 
     def integer(self, name: str, default: int | None = None, *, minimum: int = 1, maximum: int = INT32) -> int:
-        """An integer in a range.
+        """Return an integer in a range.
 
         Raises:
-            BadModel: it is absent without a default, of another kind or out of range. So do the methods below.
+            BadModel: it is absent without a default, of another type or out of range. The methods below raise the same.
         """
         value = self._or_default(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
@@ -46,7 +46,7 @@ class ConfigFields:
         return value
 
     def number(self, name: str, default: float | None = None, *, minimum: float | None = None) -> float:
-        """A finite number, above zero, and at least the minimum where there is one."""
+        """Return a finite number above zero, and not below the minimum if one is given."""
         value = self._or_default(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise self.error(name, "must be a finite number")
@@ -55,21 +55,21 @@ class ConfigFields:
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """A boolean."""
+        """Return a boolean."""
         value = self._or_default(name, default)
         if not isinstance(value, bool):
             raise self.error(name, "must be true or false")
         return value
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A string."""
+        """Return a string."""
         value = self._or_default(name, default)
         if not isinstance(value, str):
             raise self.error(name, "must be a string")
         return value
 
     def table(self, name: str) -> ConfigFields | None:
-        """A nested object; None where it is absent or empty."""
+        """Return a nested object; None if it is absent or empty."""
         value = self.get(name)
         if value is None or value == {}:
             return None
@@ -78,7 +78,7 @@ class ConfigFields:
         return _NestedFields(value, self.source, f"{self.prefix}{name}.")
 
     def error(self, name: str, problem: str) -> BadModel:
-        """An error about one field, with its value."""
+        """Return an error about one field, with its value."""
         value = self.get(name)
         found = "is absent and" if value is None else f"= {shown(value)}"
         return BadModel(f"{self.source}: {self.prefix}{name} {found} {problem}")
@@ -89,7 +89,7 @@ class ConfigFields:
 
 
 class _NestedFields(ConfigFields):
-    """Fields of a nested object: the prefix only serves messages."""
+    """Fields of a nested object: the prefix is only used in messages."""
 
     def get(self, name: str) -> Any:
         return self._values.get(name)

@@ -1,6 +1,6 @@
-"""One decoder for all families: what is computed, in which order. How it is computed is the backend's business.
+"""One decoder for all families: the order of the operations, which the backend implements.
 
-Nothing here looks into a tensor: weights and activations are whatever the backend's `Ops` takes and returns.
+Tensors are opaque here: weights and activations are whatever the backend's `Ops` takes and returns.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Extent:
     Attributes:
         row: its first row; its rows are consecutive.
         length: number of its rows, at least 1.
-        start: position of the first row: the tokens whose keys and values are in the pool already.
-        blocks: its block table; position p lies in blocks[p // block_size] at offset p % block_size.
+        start: position of the first row: number of tokens whose keys and values are already in the pool.
+        blocks: its block table; position p is stored in blocks[p // block_size] at offset p % block_size.
     """
 
     row: int
@@ -33,7 +33,7 @@ class Extent:
 
     @property
     def context(self) -> int:
-        """Tokens that the last row attends to, itself included, where no window limits it."""
+        """Number of tokens that the last row attends to without a window, itself included."""
         return self.start + self.length
 
 
@@ -43,7 +43,7 @@ class Batch:
 
     Attributes:
         token_ids: the id of each row.
-        extents: which rows belong to which sequence, in the order of the rows; they cover all rows.
+        extents: the rows of each sequence, in order; together they cover all rows.
         logits_rows: rows whose logits are computed, in the order of the result.
     """
 
@@ -53,42 +53,42 @@ class Batch:
 
     @property
     def positions(self) -> list[int]:
-        """The position of each row in its sequence."""
+        """Position of each row in its sequence."""
         return [position for extent in self.extents for position in range(extent.start, extent.context)]
 
 
 class Ops(Protocol[Tensor, Prepared]):
-    """What a decoder needs of a backend. All activations are [rows, width]; the backend owns the KV pool.
+    """The operations that a backend implements. Activations are [rows, width]; the backend owns the KV pool.
 
-    A value in `batch` is what `prepare` made of the Batch. Ops do not change the tensors that they are given.
+    `batch` is the result of `prepare`. Ops do not modify their arguments.
     """
 
     def prepare(self, batch: Batch) -> Prepared:
-        """Put on the device what the ops below need to know of the batch."""
+        """Copy to the device what the ops below need of the batch."""
         ...
 
     def embedding(self, table: Tensor, batch: Prepared) -> Tensor:
-        """The row of table [vocab, hidden] for each token: [rows, hidden]."""
+        """Look up the row of table [vocab, hidden] for each token: [rows, hidden]."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Each row as x · weight / sqrt(mean(x²) + eps); weight is [width]."""
+        """Return x · weight / sqrt(mean(x²) + eps) for each row; weight is [width]."""
         ...
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """rms_norm(x + residual), and x + residual: one op, since the sum is needed twice."""
+        """Return rms_norm(x + residual), and x + residual: one op, since the sum is needed twice."""
         ...
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The product x · weightᵀ + bias; weight is [out, in], bias is [out]: [rows, out]."""
+        """Return x · weightᵀ + bias: [rows, out]; weight is [out, in], bias is [out]."""
         ...
 
     def linears(self, x: Tensor, projections: Sequence[tuple[Tensor, Tensor | None]]) -> Sequence[Tensor]:
-        """`linear` of one x with several pairs of weight and bias: one op, so that a backend may take them together."""
+        """Apply `linear` to one x with several pairs of weight and bias: one op, so that a backend can fuse them."""
         ...
 
     def rotate(self, q: Tensor, k: Tensor, batch: Prepared) -> tuple[Tensor, Tensor]:
-        """Rotary embedding of queries [rows, heads · head_dim] and keys [rows, kv_heads · head_dim] by position."""
+        """Apply rotary embedding to queries [rows, heads · head_dim] and keys [rows, kv_heads · head_dim]."""
         ...
 
     def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: Prepared) -> None:
@@ -96,7 +96,7 @@ class Ops(Protocol[Tensor, Prepared]):
         ...
 
     def paged_attention(self, layer: int, q: Tensor, batch: Prepared, window: int | None) -> Tensor:
-        """Causal attention of each row to its own sequence in the pool: [rows, heads · head_dim].
+        """Compute causal attention of each row to its own sequence in the pool: [rows, heads · head_dim].
 
         The row's own keys and values have been appended. With a window, a row at position p attends to the
         positions above p - window.
@@ -104,7 +104,7 @@ class Ops(Protocol[Tensor, Prepared]):
         ...
 
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
-        """silu(gate) · up, entry by entry."""
+        """Return silu(gate) · up, elementwise."""
         ...
 
     def select_rows(self, x: Tensor, batch: Prepared) -> Tensor:
@@ -113,7 +113,7 @@ class Ops(Protocol[Tensor, Prepared]):
 
 
 class Interrupted(Exception):
-    """Nobody wants what is computed."""
+    """The forward pass was interrupted: its result is no longer needed."""
 
 
 class Decoder(Generic[Tensor, Prepared]):
@@ -127,7 +127,7 @@ class Decoder(Generic[Tensor, Prepared]):
             "final_norm", and "head" unless the spec ties it to "embed".
 
     Attributes:
-        done: products and attentions so far. Other threads may read it.
+        done: number of matrix products and attentions so far. Other threads may read it.
     """
 
     def __init__(self, spec: DecoderSpec, ops: Ops[Tensor, Prepared], weights: Mapping[str, Tensor]) -> None:
@@ -139,12 +139,12 @@ class Decoder(Generic[Tensor, Prepared]):
 
     @property
     def vocab_size(self) -> int:
-        """Ids that the logits are of."""
+        """Number of ids that have logits."""
         return self._spec.vocab_size
 
     @property
     def embedding(self) -> Tensor:
-        """The table of embeddings, [vocab, hidden]."""
+        """The embedding table, [vocab, hidden]."""
         return self._weights["embed"]
 
     def forward(self, batch: Batch) -> Tensor:
@@ -153,16 +153,16 @@ class Decoder(Generic[Tensor, Prepared]):
         return self.logits(self._ops.select_rows(self._states(rows), rows))
 
     def states(self, batch: Batch) -> Tensor:
-        """The same, but return the last hidden states of all rows, after the final norm: [rows, hidden]."""
+        """Like `forward`, but return the last hidden states of all rows, after the final norm: [rows, hidden]."""
         return self._states(self._ops.prepare(batch))
 
     def logits(self, states: Tensor) -> Tensor:
-        """The logits [rows, vocab] of last hidden states."""
+        """Return the logits [rows, vocab] of last hidden states."""
         self._go_on()
         return self._ops.linear(states, self._weights["embed" if self._spec.tied_head else "head"])
 
     def interrupt(self) -> None:
-        """Raise `Interrupted` before the next product or attention. Any thread may call it."""
+        """Have `forward` raise `Interrupted` before its next product or attention. Safe from any thread."""
         self._interrupted = True
 
     def _go_on(self) -> None:
@@ -202,7 +202,7 @@ class Decoder(Generic[Tensor, Prepared]):
         return self._ops.linears(x, [self._projection(layer, name, bias) for name in names])
 
     def _projection(self, layer: int, name: str, bias: bool) -> tuple[Tensor, Tensor | None]:
-        """Weight and bias of one linear layer."""
+        """Return weight and bias of one linear layer."""
         name = f"layers.{layer}.{name}"
         return self._weights[name], self._weights[f"{name}_bias"] if bias else None
 
@@ -210,7 +210,7 @@ class Decoder(Generic[Tensor, Prepared]):
         return self._ops.add_rms_norm(x, residual, weight, self._spec.norm_eps)
 
     def _input_norm(self, layer: int) -> Tensor:
-        """The norm before a layer; before the layer after the last stands the final one."""
+        """Return the weight of the norm before a layer; past the last layer, that of the final norm."""
         last = layer == self._spec.num_layers
         return self._weights["final_norm" if last else f"layers.{layer}.input_norm"]
 

@@ -1,4 +1,4 @@
-"""What lies on disk: the tensors of a model by canonical name, and what its files say beside them.
+"""A model on disk: its tensors by canonical name, and the other contents of its files.
 
 Canonical names are `embed`, `final_norm`, `head` (absent where the head is tied), and for layer i `layers.{i}.` with
 `input_norm`, `q`, `k`, `v`, `o`, `post_norm`, `gate`, `up`, `down`; a bias has the name of its matrix and `_bias`.
@@ -17,7 +17,7 @@ from headrace_engine.models.spec import DecoderSpec
 
 BEYOND_FLOAT16 = "holds values that FLOAT16 does not; use dtype BFLOAT16 or FLOAT32"
 NOT_FINITE = "holds values that are not finite, and cannot be quantised"
-"""What only its values tell of a tensor; see StoredTensor.error."""
+"""Error that only a tensor's values show; see StoredTensor.error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class StoredTensor:
         return count
 
     def error(self, text: str) -> BadModel:
-        """What is wrong with it, such as "is truncated"."""
+        """Return an error about this tensor, such as "is truncated"."""
         return BadModel(f"{self.file.name}: tensor {self.name} {text}")
 
 
@@ -58,9 +58,9 @@ class TensorInfo:
 
     Attributes:
         name: the canonical name.
-        stored: where and how it is stored; its shape is the one that the model needs.
-        interleaved_heads: rows are grouped into this many heads, in each of which the two halves of a rotary pair lie
-            side by side and must be put half before half; 0: the rows are in place.
+        stored: where and how it is stored; its shape has been checked against the model's.
+        interleaved_heads: number of heads whose rows hold rotary pairs adjacent, to be reordered into first and second
+            halves; 0: the rows are in order.
     """
 
     name: str
@@ -82,14 +82,14 @@ class ModelFiles:
         path: the directory or file to open again for the same model.
         spec: what it computes.
         config_json: its config.json, or the metadata of a GGUF file without the vocabulary.
-        generation: its generation config as the files give it; empty where there is none.
+        generation: its generation config as in the files; empty if there is none.
         tensors: by canonical name.
-        warnings: sentences about what was left aside or looks like a mistake.
-        revision: the commit where the path tells it, else a digest of names, sizes and headers.
+        warnings: sentences about ignored contents and likely mistakes.
+        revision: the commit if the path contains it, else a digest of names, sizes and headers.
         named_ends: ids that end a sequence, by the file that names them.
-        bos_id: id that begins a sequence, where the files name one.
+        bos_id: id that begins a sequence, if the files name one.
         tokenizer_path: the directory or GGUF file that holds the tokenizer.
-        tool_template: another chat template for chats that bring tools; None: there is one for all.
+        tool_template: separate chat template for chats with tools; None: one template for all chats.
     """
 
     format: ModelFormat
@@ -108,11 +108,11 @@ class ModelFiles:
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """Ids that end a sequence, by any of these files; what the tokenizer names comes beside them."""
+        """Ids that end a sequence, according to any of these files; the tokenizer may add more."""
         return tuple(dict.fromkeys(token_id for ids in self.named_ends.values() for token_id in ids))
 
     def with_rows(self, count: int) -> ModelFiles:
-        """The same model with the first rows alone of the tables of its vocabulary.
+        """Return the model with its embedding and head cut to their first `count` rows.
 
         Raises:
             BadModel: it has fewer.
@@ -124,12 +124,12 @@ class ModelFiles:
 
     @property
     def architecture(self) -> str:
-        """The architecture as the files name it."""
+        """Name of the architecture, as in the files."""
         return self.spec.architecture
 
     @property
     def num_parameters(self) -> int:
-        """Values of all tensors; a tied head counts once."""
+        """Number of values of all tensors; a tied head counts once."""
         return sum(info.stored.elements for info in self.tensors.values())
 
     @property
@@ -139,7 +139,7 @@ class ModelFiles:
 
     @property
     def bytes_per_value(self) -> int:
-        """Bytes of one activation in the model's own number format; block formats count as 16-bit."""
+        """Bytes of an activation in the model's own number format; block formats count as 16-bit."""
         return 4 if self.tensors["embed"].stored.storage in ("F32", "F64") else 2
 
 

@@ -1,4 +1,4 @@
-"""Biases of keys, which codes of four bits for keys do not stand where they are large."""
+"""Detection of key biases that are too large for keys quantized to four bits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LARGEST_FOR_UINT4 = 4.0
-"""Root mean square of a head's key bias, above which a model that has it is warned of.
+"""Root mean square of a head's key bias above which a warning is given.
 
-A bias is the same in every key, but for its rotation, and takes the codes from what differs between them: four bits
-have one step for a head and its bias. With a Qwen2 of four layers, whose heads of 64 entries have a bias of so much in
-the first layer and the last, and differ by 1.5, the log-probabilities of a prompt are off in the mean by
+A bias is the same in every key, up to its rotation, yet uses up the range of the codes: with four bits, a head and its
+bias share one scale. In a four-layer Qwen2 with heads of 64 entries, keys that differ by 1.5 and this bias in the first
+and the last layer, the mean error of the log-probabilities of a prompt is
 
     bias     0     0.6    1.3    2.5    5      10     20     40     62
     UINT4    0.39  0.42   0.48   0.51   0.80   0.98   1.09   1.20   1.20
@@ -29,7 +29,7 @@ _MOST_NAMED = 4
 
 
 def large_key_biases(files: ModelFiles) -> str:
-    """What to tell of layers whose keys have a bias too large for four bits; "" where there are none.
+    """Return a warning naming the layers whose key bias is too large for four bits; "" if there are none.
 
     Raises:
         BadModel: a file has changed since it was opened.
@@ -47,7 +47,7 @@ def large_key_biases(files: ModelFiles) -> str:
 
 
 def _sizes(files: ModelFiles) -> Iterator[tuple[int, float]]:
-    """Layers, and of each the root mean square of the bias of the head that has most."""
+    """Yield each layer and the largest root mean square of its heads' biases."""
     import numpy as np
 
     for name, info in files.tensors.items():
@@ -59,7 +59,7 @@ def _sizes(files: ModelFiles) -> Iterator[tuple[int, float]]:
 
 
 def _values(stored: StoredTensor) -> NDArray[Any]:
-    """Its numbers; of a type that biases never have, zeros."""
+    """Return the tensor's values; zeros for types that biases never have."""
     import numpy as np
 
     data = map_tensor(stored)

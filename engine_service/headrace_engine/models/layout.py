@@ -1,4 +1,4 @@
-"""Which tensors a decoder needs, and how files name them."""
+"""The tensors that a decoder needs, and their names in files."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ GGUF_NAMES: Mapping[str, str] = {
     "up": "blk.{i}.ffn_up.weight",
     "down": "blk.{i}.ffn_down.weight",
 }
-"""Names of GGUF files, in the same way."""
+"""Names in GGUF files, by the last part of the canonical name."""
 
 
 def expected_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor that the decoder needs, by canonical name; a matrix is [outputs, inputs]."""
+    """Return the shape of every tensor that the decoder needs, by canonical name; a matrix is [outputs, inputs]."""
     shapes: dict[str, tuple[int, ...]] = {"embed": (spec.vocab_size, spec.hidden_size)}
     for index in range(spec.num_layers):
         shapes |= {f"layers.{index}.{name}": shape for name, shape in _layer_shapes(spec).items()}
@@ -53,7 +53,7 @@ def expected_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
 
 
 def file_name(canonical: str, names: Mapping[str, str]) -> str:
-    """The name that a file gives to a canonical tensor name."""
+    """Return the name in a file of a canonical tensor name."""
     *layer, part = canonical.split(".")
     is_bias = part.endswith("_bias")
     name = names[part.removesuffix("_bias")]
@@ -65,12 +65,12 @@ def file_name(canonical: str, names: Mapping[str, str]) -> str:
 def bind(
     spec: DecoderSpec, stored: Mapping[str, StoredTensor], names: Mapping[str, str], source: str, files: Iterable[str]
 ) -> tuple[dict[str, TensorInfo], list[StoredTensor]]:
-    """Finds every tensor that the decoder needs, and what is left over.
+    """Find every tensor that the decoder needs; return these by canonical name, and the unused ones.
 
     Args:
-        stored: what the files hold, by their names.
-        source: what described the decoder, for messages: "config.json".
-        files: names of the files that were read, be it that they hold nothing.
+        stored: the tensors in the files, by their names.
+        source: origin of the decoder's spec, for messages: "config.json".
+        files: names of the files that were read, including empty ones.
 
     Raises:
         BadModel: a tensor is absent or has another shape.
@@ -92,7 +92,7 @@ def bind(
 
 
 def name_some(names: Iterable[str]) -> str:
-    """Some names in full, and how many more there are."""
+    """Return the first names in full, and the number of the others."""
     listed = list(names)
     shown = ", ".join(listed[:4])
     return shown if len(listed) <= 4 else f"{shown} and {len(listed) - 4} more"

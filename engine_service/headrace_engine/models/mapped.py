@@ -1,4 +1,4 @@
-"""Bytes of stored tensors."""
+"""Memory mapping of stored tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from headrace_engine.models.loaders.opening import open_model_file
 
 
 def map_tensor(stored: StoredTensor) -> memoryview:
-    """The tensor's bytes. Mapped copy-on-write, since torch takes no read-only memory.
+    """Map the tensor's bytes, copy-on-write since torch takes no read-only memory.
+
+    The view owns the mapping: it is unmapped once the view and every array on top of it are gone.
 
     Raises:
         BadModel: the file has changed since it was opened, or cannot be mapped.
@@ -27,5 +29,5 @@ def map_tensor(stored: StoredTensor) -> memoryview:
 def _map(file: BinaryIO, stored: StoredTensor) -> mmap.mmap:
     try:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    except (OSError, ValueError) as error:  # No address space, a file system that maps nothing, or an empty file.
+    except (OSError, ValueError) as error:  # Out of address space, a file system without mmap, or an empty file.
         raise BadModel(f"{stored.file.name}: cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""Rotary scaling: as config files spell it, as GGUF metadata spells it, and as a caller may override it."""
+"""Rotary scaling: as in config files, as in GGUF metadata, and as overridden by callers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _USED_FACTORS = {
 
 
 def rope_from_config(config: ConfigFields, head_dim: int, max_length: int) -> RopeSpec:
-    """The rotary embedding that a config.json describes.
+    """Read the rotary embedding from a config.json.
 
-    Scaling stands in `rope_scaling` beside `rope_theta`, or with it in `rope_parameters`; its type is called
+    Scaling is in `rope_scaling`, next to `rope_theta`, or in `rope_parameters` together with it; its type is in
     `rope_type` or `type`.
 
     Raises:
@@ -46,10 +46,10 @@ def rope_from_config(config: ConfigFields, head_dim: int, max_length: int) -> Ro
 
 
 def rope_from_metadata(metadata: ConfigFields, head_dim: int, factors: tuple[float, ...]) -> RopeSpec:
-    """The rotary embedding that GGUF metadata describes.
+    """Read the rotary embedding from GGUF metadata.
 
     Args:
-        factors: divisors of the inverse frequencies from the file's rope_freqs tensor; empty where it has none.
+        factors: divisors of the inverse frequencies from the file's rope_freqs tensor; empty if it has none.
 
     Raises:
         BadModel: the scaling type is unknown or not supported, or a factor is absent; names the field.
@@ -65,7 +65,7 @@ def rope_from_metadata(metadata: ConfigFields, head_dim: int, factors: tuple[flo
 
 
 def apply_rope_scaling(spec: DecoderSpec, scaling: RopeScaling) -> DecoderSpec:
-    """The model with another rotary scaling; `max_length` grows to what the factor stretches it to.
+    """Return the spec with another rotary scaling; the factor extends `max_length` too.
 
     Raises:
         InvalidArgument: the type is not supported yet, a factor is absent or out of range, or set without being used.
@@ -163,7 +163,7 @@ def _stretched(length: int, factor: float) -> int:
 
 
 def _trained_length(spec: DecoderSpec) -> int:
-    """Positions before any scaling that the model's own files ask for."""
+    """Return the maximum length before the scaling in the model's own files."""
     if spec.rope.scaling is RopeScalingType.LLAMA3:
         return spec.rope.original_max_length
     if spec.rope.scaling is RopeScalingType.LINEAR:
@@ -172,7 +172,7 @@ def _trained_length(spec: DecoderSpec) -> int:
 
 
 def _overridden_llama3(spec: DecoderSpec, scaling: RopeScaling, factor: float) -> RopeSpec:
-    """Factors that are left out are the model's own where it scales this way, else 1 and 4."""
+    """Return the override; factors left unset are the model's own if it has this scaling, else 1 and 4."""
     old = spec.rope
     low = scaling.low_freq_factor if scaling.low_freq_factor is not None else old.low_freq_factor
     high = scaling.high_freq_factor if scaling.high_freq_factor is not None else old.high_freq_factor

@@ -1,4 +1,4 @@
-"""What a decoder-only model computes, independent of how its files name it."""
+"""Specification of a decoder-only model, independent of the format of its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RopeSpec:
         theta: base of the inverse frequencies theta ** (-2 i / dim).
         dim: leading entries of a head that rotate.
         scaling: MODEL means none. LINEAR divides positions by factor; LLAMA3 scales low frequencies piecewise.
-        frequency_factors: divisors of the inverse frequencies, [dim / 2], as some files hold; they replace scaling.
+        frequency_factors: divisors of the inverse frequencies, [dim / 2], from files that have them; replace scaling.
     """
 
     theta: float
@@ -37,8 +37,8 @@ class DecoderSpec:
         head_dim: entries of a head; not always hidden_size / num_heads.
         qkv_bias, output_bias, mlp_bias: which linear layers add a bias.
         tied_head: the output head is the embedding table.
-        windows: by layer, positions that a token attends to at most, itself included; None = all.
-        max_length: positions the model was made for.
+        windows: by layer, maximum number of positions that a token attends to, itself included; None: all.
+        max_length: maximum number of positions that the model supports.
     """
 
     architecture: str
@@ -60,10 +60,10 @@ class DecoderSpec:
 
     @property
     def kv_width(self) -> int:
-        """Entries of keys (and again of values) of one token in one layer."""
+        """Width of the keys (and of the values) of one token in one layer."""
         return self.num_kv_heads * self.head_dim
 
     @property
     def query_width(self) -> int:
-        """Entries of the queries of one token in one layer."""
+        """Width of the queries of one token in one layer."""
         return self.num_heads * self.head_dim

@@ -1,4 +1,4 @@
-"""A model's tokenizer: text to ids, ids to the bytes that they stand for."""
+"""A model's tokenizer: from text to ids, from ids to bytes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 _ANY_LENGTH = 2**20
-"""Bytes of text that one token may take in where it swallows the spaces beside it."""
+"""Maximum bytes of text that become one token, if the token includes the spaces around it."""
 
 LONG = 2_000
-"""Characters from which a text is encoded with Python's lock released: that costs a hand-over between threads."""
+"""Minimum characters of a text that is encoded without the GIL: releasing it costs a switch of threads."""
 
 _PROBES = (
     "",
@@ -31,32 +31,32 @@ _PROBES = (
     " The 2nd wheel:\r\n\tit's ½ turned, caf\u00e9 \u6c34\u8eca \U0001f336\ufe0f\u200b </s>",
     "a b" * LONG,
 )
-"""Texts that every tokenizer has to encode: words, digits, spaces, signs, other scripts, and a long one."""
+"""Texts that every tokenizer must be able to encode: words, digits, spaces, signs, other scripts, and a long one."""
 
 _COMPOSED = 4
-"""A normalizer may replace this many bytes by one: Unicode's compatibility forms, at most."""
+"""Maximum bytes that a normalizer replaces by one: Unicode's compatibility forms."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerBundle:
-    """A tokenizer, and what the model's files say about its tokens. Safe to use from several threads.
+    """A tokenizer, and the properties of its tokens in the model's files. Thread-safe.
 
     Attributes:
-        plain: the same for what goes on within a text, where names of special tokens are just text.
-        pieces: the bytes that each id stands for, by id.
+        plain: the same tokenizer for the continuation of a text, with names of special tokens as plain text.
+        pieces: the bytes of each id.
         special_ids: ids of control tokens, such as the ends of turns.
-        added_ids: these, and those of other texts that are found before a text is split.
-        special_texts: what those ids are written as, in the order of the ids.
-        tool_template: a chat template of its own for chats that bring tools; None: there is one for all.
+        added_ids: these, and the ids of other texts that are matched before a text is split.
+        special_texts: the texts of those ids, in the order of the ids.
+        tool_template: separate chat template for chats with tools; None: one template for all chats.
         template_variables: texts that chat templates use by name, such as bos_token.
-        bos_text: the token that begins a sequence; "" where there is none.
-        adds_bos: encode puts it before a text when it adds special tokens.
-        eos_ids: ids that end a request, by any of the model's files.
-        vocab_size: ids that both the tokenizer and the model have are below it.
+        bos_text: the token that begins a sequence; "" if there is none.
+        adds_bos: `encode` prepends it when it adds special tokens.
+        eos_ids: ids that end a request, according to any of the model's files.
+        vocab_size: upper bound (exclusive) of the ids that both the tokenizer and the model have.
         holes: ids below it that one of them does not have.
-        warnings: sentences about what the files do not agree on.
-        max_token_bytes: no id takes in more bytes of a text than this.
-        missing_bytes: bytes that a text may hold and no id spells; like the original tokenizer, encode leaves them out.
+        warnings: sentences about contradictions between the files.
+        max_token_bytes: maximum bytes of a text that become one id.
+        missing_bytes: bytes of text without an id; `encode` drops them, as the original tokenizer does.
     """
 
     tokenizer: Tokenizer = field(repr=False)
@@ -79,24 +79,24 @@ class TokenizerBundle:
     warnings: tuple[str, ...] = ()
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The ids of a text. Names of special tokens inside it become those tokens.
+        """Return the ids of a text. Names of special tokens in it become those tokens.
 
-        Other threads go on while a long text is encoded.
+        A long text is encoded without the GIL.
 
         Args:
-            add_special_tokens: put before and after what the tokenizer adds by itself.
+            add_special_tokens: add the tokens that the tokenizer puts before and after a text.
 
         Raises:
-            InvalidArgument: the text holds half a surrogate pair, which is no character, or the tokenizer fails on it.
+            InvalidArgument: the text contains an unpaired surrogate, or the tokenizer fails on it.
         """
         with guarded(_not_encoded):
             if len(text) <= LONG:
                 return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-            # The library keeps the lock for one text, and releases it for a batch.
+            # The library releases the GIL only for batches.
             return self.tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
     def encode_plain(self, text: str) -> list[int]:
-        """The ids of a text that goes on where another ended, and in which names of special tokens are just text.
+        """Return the ids of a text that continues another, with names of special tokens as plain text.
 
         Raises:
             InvalidArgument: as `encode`.
@@ -114,7 +114,7 @@ class TokenizerBundle:
         return [token_id for part in parts for token_id in self._plain_ids(part)]
 
     def encode_rest(self, text: str) -> list[int]:
-        """The ids of a text that goes on where another ended. Names of special tokens inside it become those tokens.
+        """Return the ids of a text that continues another. Names of special tokens in it become those tokens.
 
         Raises:
             InvalidArgument: as `encode`.
@@ -126,7 +126,7 @@ class TokenizerBundle:
         return [*self.encode_plain(text[: found.offsets[first][0]]), *found.ids[first:]]
 
     def check_known(self, ids: Sequence[int]) -> None:
-        """Refuse the ids of a text where the model has no row for one of them.
+        """Refuse ids for which the model has no row.
 
         Raises:
             InvalidArgument: naming the token.
@@ -137,19 +137,19 @@ class TokenizerBundle:
             raise InvalidArgument.field("prompt", f"{text}: the model's ids are 0 to {self.vocab_size - 1}")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that an id stands for, not always whole characters; b"" for an id that has no piece."""
+        """Return the bytes of an id, which may not be whole characters; b"" for an id without a piece."""
         return self.pieces[token_id] if 0 <= token_id < len(self.pieces) else b""
 
     @staticmethod
     def _encode_aside(tokenizer: Tokenizer, text: str) -> Encoding:
-        """An encoding with its offsets. The library keeps Python's lock for one text, and releases it for a batch."""
+        """Return an encoding with offsets, computed as a batch: only for batches the library releases the GIL."""
         with guarded(_not_encoded):
             if len(text) <= LONG:
                 return tokenizer.encode(text, add_special_tokens=False)
             return tokenizer.encode_batch([text], add_special_tokens=False)[0]
 
     def _plain_ids(self, part: str) -> list[int]:
-        """A vocabulary may hold the name of a special token as a whole: then character by character."""
+        """Encode a text; character by character if it would become a special token that the vocabulary holds whole."""
         ids = [token.id for token in self.tokenizer.model.tokenize(part)]
         if self.special_ids.isdisjoint(ids) or len(part) == 1:
             return ids
@@ -157,10 +157,10 @@ class TokenizerBundle:
 
 
 def load_tokenizer(files: ModelFiles) -> TokenizerBundle:
-    """The tokenizer of a model.
+    """Load the tokenizer of a model.
 
     Raises:
-        BadModel: it is absent, damaged, of a kind that is not supported, or has ids that the model does not have.
+        BadModel: it is missing, damaged, of an unsupported kind, or has ids that the model does not have.
     """
     builder = gguf if files.format is ModelFormat.GGUF else huggingface
     source = files.tokenizer_path.name
@@ -206,7 +206,7 @@ def _bundle(files: ModelFiles, built: BuiltTokenizer, source: str) -> TokenizerB
 
 
 def _probe(bundle: TokenizerBundle, source: str) -> None:
-    """Encode every kind of text once: a tokenizer that cannot has no use.
+    """Encode every kind of text once, to refuse a broken tokenizer at load time.
 
     Raises:
         BadModel: it fails on one of them.
@@ -232,7 +232,7 @@ def _max_token_bytes(tokenizer: Tokenizer, pieces: tuple[bytes, ...]) -> int:
 
 
 def _check_vocabulary(files: ModelFiles, tokenizer: Tokenizer) -> None:
-    """Tokens that were added may lie beyond the model's rows, those of the vocabulary may not."""
+    """Check that all ids of the vocabulary have rows in the model; those of added tokens may lie beyond."""
     size, vocabulary = files.spec.vocab_size, tokenizer.get_vocab(with_added_tokens=False)
     added = tokenizer.get_added_tokens_decoder()
     last = max((token_id for token_id in vocabulary.values() if token_id not in added), default=-1)

@@ -12,18 +12,18 @@ from headrace_engine.models.files import BEYOND_FLOAT16, ModelFiles, StoredTenso
 from headrace_engine.models.mapped import map_tensor
 
 Progress = Callable[[ModelPhase, int, int | None], None]
-"""Called with the phase, the bytes done, and the bytes in all."""
+"""Called with the phase, the bytes done, and the total bytes."""
 
 PLAIN = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-"""Types whose values stand as they are."""
+"""Storage types of unquantized values."""
 _CHUNK_VALUES = 8 * 2**20
-"""Values that are unpacked at a time, so that a large table needs no second copy in float32."""
+"""Number of values dequantized at a time, so that a large table needs no second copy in float32."""
 
 
 def load_weights(
     files: ModelFiles, dtype: torch.dtype, device: torch.device, progress: Progress
 ) -> dict[str, torch.Tensor]:
-    """All weights by canonical name, in `dtype` on `device`. A tied head is not there twice.
+    """Read all weights, by canonical name, in `dtype` on `device`. A tied head has no entry of its own.
 
     Raises:
         BadModel: a file has changed since it was opened, or values do not fit into `dtype`.
@@ -39,7 +39,7 @@ def load_weights(
 
 
 def read_tensor(info: TensorInfo, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """One tensor of shape info.shape: unpacked, its rows in place, its own memory.
+    """Read one tensor of shape info.shape: dequantized, its rows in order, owning its memory.
 
     Raises:
         BadModel: the file has changed since it was opened, or values do not fit into `dtype`.
@@ -65,7 +65,7 @@ def _plain(stored: StoredTensor, data: memoryview) -> torch.Tensor:
 
 
 def _unpack(stored: StoredTensor, data: memoryview, result: torch.Tensor) -> None:
-    """Blocks of a GGUF file to values, some rows at a time."""
+    """Dequantize blocks of a GGUF file into `result`, a few rows at a time."""
     import numpy as np
 
     columns = stored.shape[-1]
@@ -78,7 +78,7 @@ def _unpack(stored: StoredTensor, data: memoryview, result: torch.Tensor) -> Non
 
 
 def _half_by_half(rows: torch.Tensor, heads: int) -> torch.Tensor:
-    """Moves the rows of each head from pairs of neighbours to first halves before second halves."""
+    """Reorder the rows of each head from adjacent rotary pairs to first halves, then second halves."""
     if not heads:
         return rows
     pairs = rows.shape[0] // heads // 2

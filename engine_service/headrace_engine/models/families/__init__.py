@@ -14,14 +14,14 @@ __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 _FAMILIES = (LLAMA, QWEN2)
 
 ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}
-"""By the name in config.json's `architectures`."""
+"""Families by the name in config.json's `architectures`."""
 
 GGUF_ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_metadata}
-"""By the name in a GGUF file's `general.architecture`."""
+"""Families by the name in a GGUF file's `general.architecture`."""
 
 
 def family_of(architecture: str, source: str) -> Family:
-    """The family of an architecture that a config names.
+    """Return the family of an architecture named in a config.
 
     Raises:
         BadModel: it is unknown; lists those that are supported.
@@ -30,7 +30,7 @@ def family_of(architecture: str, source: str) -> Family:
 
 
 def family_of_gguf(architecture: str, source: str) -> Family:
-    """The family of an architecture that GGUF metadata names.
+    """Return the family of an architecture named in GGUF metadata.
 
     Raises:
         BadModel: it is unknown; lists those that are supported.

@@ -1,4 +1,4 @@
-"""What a family of architectures must say: how its config describes a decoder, and how its files name tensors."""
+"""A family of architectures: how its config describes a decoder, and how its files name tensors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from headrace_engine.models.rope import rope_from_config, rope_from_metadata
 from headrace_engine.models.spec import DecoderSpec
 
 MAX_LAYERS = 1_000
-"""More layers than any decoder has; a larger number is a damaged config."""
+"""Maximum number of layers: more than any decoder has, so that a larger number is a damaged config."""
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHints:
-    """What the tensors of a GGUF file say that its metadata does not.
+    """Properties of a GGUF model that its tensors and vocabulary show and its metadata does not.
 
     Attributes:
-        names: of all tensors in the file.
-        vocab_size: number of tokens in the vocabulary; None where the file has none.
-        frequency_factors: of the rope_freqs tensor; empty where there is none.
+        names: names of all tensors in the file.
+        vocab_size: number of tokens in the vocabulary; None if the file has none.
+        frequency_factors: values of the rope_freqs tensor; empty if there is none.
     """
 
     names: Collection[str]
@@ -30,13 +30,13 @@ class GgufHints:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Architectures that one decoder computes.
+    """Architectures with the same config fields and tensor names.
 
     Attributes:
-        from_config: by the name in config.json's `architectures`, the reader of that config.
-        from_metadata: by GGUF's `general.architecture`, the reader of that metadata.
+        from_config: readers of config.json, by the name in its `architectures`.
+        from_metadata: readers of GGUF metadata, by its `general.architecture`.
         hf_names, gguf_names: names of tensors, by the last part of the canonical name; {i} is the layer.
-        interleaved_in_gguf: GGUF files hold the rows of q and k with the halves of rotary pairs side by side.
+        interleaved_in_gguf: GGUF files store the rows of q and k with rotary pairs adjacent.
     """
 
     from_config: Mapping[str, Callable[[ConfigFields], DecoderSpec]]
@@ -47,10 +47,10 @@ class Family:
 
 
 def decoder_from_config(config: ConfigFields, architecture: str) -> DecoderSpec:
-    """The parts of a config.json that Llama-like models share.
+    """Read the fields of a config.json that Llama-like models share.
 
     Raises:
-        BadModel: a field is absent, of the wrong kind or not supported; names it.
+        BadModel: a field is absent, of the wrong type or not supported; names it.
     """
     _check_activation(config)
     hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
@@ -74,10 +74,10 @@ def decoder_from_config(config: ConfigFields, architecture: str) -> DecoderSpec:
 
 
 def decoder_from_metadata(metadata: ConfigFields, architecture: str, hints: GgufHints) -> DecoderSpec:
-    """The parts of GGUF metadata that Llama-like models share; biases and a tied head show in the tensors' names.
+    """Read the GGUF metadata that Llama-like models share; the names of tensors show biases and a tied head.
 
     Raises:
-        BadModel: a key is absent, of the wrong kind or not supported; names it.
+        BadModel: a key is absent, of the wrong type or not supported; names it.
     """
     hidden, heads = metadata.integer("embedding_length"), metadata.integer("attention.head_count")
     head_dim = _gguf_head_dim(metadata, hidden, heads)
@@ -104,15 +104,15 @@ def decoder_from_metadata(metadata: ConfigFields, architecture: str, hints: Gguf
 
 
 def uniform_windows(layers: int, window: int | None) -> tuple[int | None, ...]:
-    """The same window in every layer; empty where there is none."""
+    """Return the same window for every layer; empty without a window."""
     return () if window is None else (window,) * layers
 
 
 def check_absent(metadata: ConfigFields, names: Sequence[str]) -> None:
-    """Refuses settings that would change what is computed.
+    """Refuse unsupported settings that would change what is computed.
 
     Raises:
-        BadModel: one of the names is set to something else than nothing.
+        BadModel: one of the names has a value other than null, zero, false or empty.
     """
     for name in names:
         if metadata.get(name) not in (None, 0, 0.0, False, [], ""):

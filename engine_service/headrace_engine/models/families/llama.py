@@ -1,4 +1,4 @@
-"""Llama, and what computes the same: SmolLM2, Mistral."""
+"""Llama, and models that compute the same: SmolLM2, Mistral."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OTHER_MODELS = (
     "embedding_scale",
     "residual_scale",
 )
-"""Metadata with which other models share the name "llama" but compute something else."""
+"""Metadata of models that are also named "llama" but compute something else."""
 
 
 def _llama(config: ConfigFields) -> DecoderSpec:
@@ -38,7 +38,7 @@ def _llama(config: ConfigFields) -> DecoderSpec:
 
 
 def _mistral(config: ConfigFields) -> DecoderSpec:
-    """A null window means none; an absent one means what Mistral 7B had."""
+    """Read Mistral's config: a null window means none; an absent one means that of Mistral 7B."""
     check_absent(config, ("layer_types",))
     spec = decoder_from_config(config, "MistralForCausalLM")
     if config.has("sliding_window") and config.get("sliding_window") is None:

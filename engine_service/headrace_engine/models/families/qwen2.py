@@ -1,4 +1,4 @@
-"""Qwen2 and Qwen2.5: biases on queries, keys and values, and windows in the upper layers where they are switched on."""
+"""Qwen2 and Qwen2.5: biases on queries, keys and values, and optional windows in the upper layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _qwen2(config: ConfigFields) -> DecoderSpec:
 
 
 def _windows(config: ConfigFields, layers: int) -> tuple[int | None, ...]:
-    """By layer_types where it is given, else all layers from max_window_layers on; none where the switch is off."""
+    """Return windows by layer_types if given, else in all layers from max_window_layers on; none if switched off."""
     if not config.flag("use_sliding_window", False):
         return ()
     if config.has("sliding_window") and config.get("sliding_window") is None:

@@ -1,4 +1,4 @@
-"""The chat templates that a Hugging Face directory carries."""
+"""Read the chat templates of a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _TOOL_FILE = Path("additional_chat_templates", "tool_use.jinja")
 _OLD_TEMPLATE_FILE = "chat_template.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 _LONGEST_TEMPLATE = 2**20
-"""Bytes: as many as a template may have that comes with a config."""
+"""Maximum size of a template, in bytes: the same as for one in a config."""
 
 
 def read_chat_templates(directory: Path) -> tuple[str | None, str | None]:
-    """The template of a directory, and another for chats that bring tools; None: there is none.
+    """Return the directory's chat template, and its separate template for chats with tools; None where there is none.
 
-    They stand in chat_template.jinja and additional_chat_templates, else in chat_template.json, else in
+    They are in chat_template.jinja and additional_chat_templates, else in chat_template.json, else in
     tokenizer_config.json.
 
     Raises:
-        BadModel: a file cannot be read, or what it holds is no template.
+        BadModel: a file cannot be read or does not contain a template.
     """
     if has_file(directory / _TEMPLATE_FILE):
         return _text(directory / _TEMPLATE_FILE), _text(directory / _TOOL_FILE)
@@ -46,7 +46,7 @@ def _text(file: Path) -> str | None:
 
 
 def _templates(value: Any, source: str) -> tuple[str, str | None]:
-    """A string, or those called "default" and "tool_use" in a list of named templates."""
+    """Return a single template, or those named "default" and "tool_use" in a list of named templates."""
     if isinstance(value, str):
         return value, None
     if isinstance(value, list):

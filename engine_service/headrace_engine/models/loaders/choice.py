@@ -1,4 +1,4 @@
-"""Choosing one file among several by the beginning of its name."""
+"""Choose one GGUF file among several by the prefix of its name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headrace_engine.models.layout import name_some
 
 
 def one_file(names: Sequence[str], prefix: str, place: str) -> str:
-    """The one GGUF file whose name begins with the prefix, or is it.
+    """Return the GGUF file named by the prefix: by an exact match, else the only one whose name starts with it.
 
     Args:
-        names: of the GGUF files that are there.
-        place: where they are, for messages.
+        names: names of the GGUF files.
+        place: their location, for messages.
 
     Raises:
         BadModel: there is none, or more than one; lists them.

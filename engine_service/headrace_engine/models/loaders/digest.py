@@ -1,4 +1,4 @@
-"""What tells one state of a model's files from another, without reading their values."""
+"""Identify the state of a model's files without reading their values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK = 4 * 2**20
 
 
 def digest_of(parts: Iterable[tuple[str, int, bytes]]) -> str:
-    """A digest of files, each as its name, its size and the bytes that describe it; 32 hexadecimal digits."""
+    """Return a digest of files, each given as name, size and header bytes; 32 hexadecimal digits."""
     state = blake2b(digest_size=16)
     for name, size, described in parts:
         state.update(f"{name}\0{size}\0{len(described)}\0".encode())
@@ -24,14 +24,14 @@ def digest_of(parts: Iterable[tuple[str, int, bytes]]) -> str:
 
 
 def snapshot_commit(directory: Path) -> str | None:
-    """The commit of a directory in a hub's cache, by its path; None elsewhere."""
+    """Return the commit of a directory in a hub's cache, from its path; None for other directories."""
     if directory.parent.name == "snapshots" and _COMMIT.fullmatch(directory.name):
         return directory.name
     return None
 
 
 def same_bytes(left: StoredTensor, right: StoredTensor) -> bool:
-    """Both tensors hold the same values in the same storage type. Reads both up to the first difference."""
+    """True if both tensors hold the same values in the same storage type. Reads up to the first difference."""
     if (left.storage, left.shape) != (right.storage, right.shape):
         return False
     with open_model_file(left.file) as left_file, open_model_file(right.file) as right_file:

@@ -28,7 +28,7 @@ from headrace_engine.models.spec import DecoderSpec
 _ROPE_FREQS = "rope_freqs.weight"
 _HARMLESS_SUFFIX = ".attn_rot_embd"
 _TOUCHES_RESULTS = ("blk.", "output", "token_embd", "token_types", "position_embd", "rope_factors")
-"""Tensors whose names begin so take part in the computation: one that is not known cannot be left out."""
+"""Prefixes of tensors that take part in the computation: an unknown one cannot be ignored."""
 
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _SAMPLING = {
@@ -39,14 +39,14 @@ _SAMPLING = {
     "general.sampling.penalty_repeat": "repetition_penalty",
 }
 _LONGEST_ARRAY, _LONGEST_TEXT = 64, 2**16
-"""Arrays and texts up to this length are shown with the metadata."""
+"""Maximum length of arrays and texts that are included in the displayed metadata."""
 
 _MOST_FACTORS = 2**12
-"""More than half the size of any head."""
+"""Maximum number of frequency factors: more than half the size of any head."""
 
 
 def open_file(path: Path) -> ModelFiles:
-    """The model in a GGUF file.
+    """Open the model in a GGUF file.
 
     Raises:
         BadModel: the file is damaged or of an unsupported kind, or metadata and tensors do not fit together.
@@ -117,7 +117,7 @@ def _bind(header: GgufHeader, family: Family, spec: DecoderSpec) -> tuple[dict[s
 
 
 def _left_over(rest: Sequence[StoredTensor], source: str) -> list[str]:
-    """A warning about tensors that nothing uses.
+    """Return a warning about unused tensors.
 
     Raises:
         BadModel: one of them would take part in the computation.
@@ -130,7 +130,7 @@ def _left_over(rest: Sequence[StoredTensor], source: str) -> list[str]:
 
 
 def _interleaved(info: TensorInfo, spec: DecoderSpec) -> TensorInfo:
-    """Marks the rows of queries and keys, which the format stores for rotation of neighbours."""
+    """Mark the rows of queries and keys as interleaved: the format stores rotary pairs adjacent."""
     part = info.name.rpartition(".")[2].removesuffix("_bias")
     heads = {"q": spec.num_heads, "k": spec.num_kv_heads}.get(part, 0)
     return replace(info, interleaved_heads=heads)
@@ -163,7 +163,7 @@ def _token_id(tokenizer: ConfigFields, name: str, vocab_size: int) -> int | None
 
 
 def _shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata for people: a long array, such as the vocabulary, or text is named by its length."""
+    """Return the metadata for display: long arrays, such as the vocabulary, and texts are replaced by their length."""
     return {key: _shown_value(value) for key, value in metadata.items()}
 
 

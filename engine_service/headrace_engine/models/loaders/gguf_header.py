@@ -1,8 +1,8 @@
 """Headers of GGUF files: metadata and tensor descriptions, read with every length checked against the file.
 
-A header names its own lengths, so a damaged one could ask for any amount of memory or time. A count is believed only
-if what it counts still fits into the file; and since a file with holes may be of any size and take no disk, headers
-are bounded too, in bytes and in entries. Lists of numbers are kept as arrays.
+A header contains its own lengths, so a damaged one could demand any amount of memory or time. A count is accepted only
+if its entries fit into the rest of the file; and since a sparse file can have any size, headers are also limited in
+bytes and in entries. Lists of numbers are kept as arrays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_DIMENSIONS = 4
 _MAX_PAIRS = 2**12
 _MAX_TENSORS = 2**17
 _MAX_ENTRIES = 2**22
-"""Entries of all arrays together: three times those of the largest vocabulary there is, with its merges."""
+"""Maximum entries of all arrays together: three times those of the largest known vocabulary, with its merges."""
 
 _READ_AHEAD = 2**20
 _MIN_TENSOR = 8 + 4 + 4 + 8
@@ -54,7 +54,7 @@ _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What a GGUF file says before its values.
+    """The header of a GGUF file: everything before the values.
 
     Attributes:
         metadata: numbers, booleans, strings, lists of strings, and arrays of numbers (a boolean is 0 or 1), by key.
@@ -69,10 +69,10 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """The header of one GGUF file.
+    """Read the header of a GGUF file.
 
     Raises:
-        BadModel: the file is no GGUF file, is truncated, or its header is damaged; says where.
+        BadModel: the file is not a GGUF file, is truncated, or its header is damaged; names the offset or key.
     """
     with open_model_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -83,7 +83,7 @@ def read_header(path: Path) -> GgufHeader:
 
 
 class _Parser:
-    """A cursor over one file; every step checks that it stays inside."""
+    """A cursor over one file; every step is checked against the file's size."""
 
     def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
         self._path = path
@@ -94,7 +94,7 @@ class _Parser:
         self._entries = 0
 
     def header(self) -> GgufHeader:
-        """Everything from the magic number to the first value."""
+        """Parse everything from the magic number to the first value."""
         self._check_version(self._scalar(_U32))
         tensor_count = self._count("tensors", _MIN_TENSOR, _MAX_TENSORS)
         pair_count = self._count("pairs of metadata", _MIN_PAIR, _MAX_PAIRS)
@@ -145,7 +145,7 @@ class _Parser:
         return numbers
 
     def _length(self, key: str, smallest: int) -> int:
-        """The length of an array."""
+        """Parse the length of an array."""
         length = self._count(f"entries of {key}", smallest, _MAX_ENTRIES)
         self._entries += length
         if self._entries > _MAX_ENTRIES:
@@ -154,7 +154,7 @@ class _Parser:
         return length
 
     def _description(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Name, shape, type number and offset of one tensor."""
+        """Parse name, shape, type number and offset of one tensor."""
         name = self._string()
         if len(name) > LONGEST_NAME:
             raise self._error(f"a tensor's name has {len(name)} characters; allowed: at most {LONGEST_NAME}")
@@ -232,7 +232,7 @@ class _Parser:
             raise self._error(f"the string at byte {begin} is not UTF-8: {error.reason}") from error
 
     def _strings(self, count: int) -> list[str]:
-        """Strings one after the other; those that are read already at little more than what decoding them takes."""
+        """Parse consecutive strings; those already in the buffer cost little more than their decoding."""
         data, strings, unpack = self._data, list[str](), _U64.unpack_from
         for _ in range(count):
             begin = self._at + _U64.size
@@ -243,7 +243,7 @@ class _Parser:
             try:
                 strings.append(data[begin:end].decode())
             except UnicodeDecodeError:
-                self._string()  # Says where it is.
+                self._string()  # Raises an error that names the offset.
             self._at = end
         return strings
 
@@ -262,7 +262,7 @@ class _Parser:
         return begin
 
     def _read_on(self) -> None:
-        """Read what the cursor has passed, and some of what comes next."""
+        """Read the bytes that the cursor has passed, and some beyond."""
         if self._at > MAX_HEADER:
             raise self._too_long(self._at)
         self._data += self._file.read(self._at - len(self._data) + _READ_AHEAD)

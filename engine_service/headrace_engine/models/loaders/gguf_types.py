@@ -1,4 +1,4 @@
-"""Storage types of GGUF files: how many bytes a block of values takes, and which of them can be read."""
+"""Storage types of GGUF files: their block sizes, and which of them can be read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StorageType:
-    """One type.
+    """A storage type.
 
     Attributes:
-        block: values that share a block; a row holds whole blocks.
-        bytes: bytes of a block.
+        block: number of values in a block; a row holds whole blocks.
+        bytes: size of a block.
     """
 
     name: str
@@ -59,9 +59,9 @@ STORAGE_TYPES: Mapping[int, StorageType] = {
         (41, "Q1_0", 128, 18),
     )
 }
-"""By the number that stands in a file."""
+"""Storage types by their number in the file."""
 
 _NOT_READ = frozenset({"Q8_1", "Q8_K", "Q1_0", "I8", "I16", "I32", "I64"})
 
 READABLE_TYPES = frozenset(storage.name for storage in STORAGE_TYPES.values()) - _NOT_READ
-"""Types that weights may have."""
+"""Storage types that weights may have."""

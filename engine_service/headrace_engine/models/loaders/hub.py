@@ -1,4 +1,4 @@
-"""Fetching a model from a hub into its local cache."""
+"""Download models from a hub into its local cache."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from headrace_engine.models.loaders.shards import is_pickle, pickle_refusal
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _SMALL_FILES = (".json", ".jinja", ".model", ".txt")
 _TIMEOUT = 20.0
-"""Seconds for the first answer of a hub."""
+"""Seconds to wait for the first response of a hub."""
 
 
 def is_name(path: str) -> bool:
-    """The text looks like a hub name: "owner/model"."""
+    """True if the text looks like a hub name: "owner/model"."""
     return _NAME.fullmatch(path) is not None
 
 
 def fetch(name: str, wanted: ModelFormat, file_prefix: str, revision: str, address: str) -> Path:
-    """Downloads what is needed of a model, or takes it from the cache: the directory, or the GGUF file.
+    """Download the needed files of a model, or find them in the cache; return the directory, or the GGUF file.
 
     Args:
-        address: URL of the hub; "" means the one that huggingface_hub is set to.
+        address: URL of the hub; "" means the default of huggingface_hub.
 
     Raises:
         BadModel: the hub cannot be reached and nothing is cached, or it has no such model.
-        InvalidArgument: the address is no URL.
+        InvalidArgument: the address is not a URL.
     """
     if address and not address.startswith(("http://", "https://")):
         text = f"= {address!r} is not supported; give the URL of a hub"
@@ -70,7 +70,7 @@ def _download(
 
 
 def _weights(name: str, files: Sequence[str], wanted: ModelFormat, file_prefix: str) -> list[str]:
-    """The files that hold the weights: all safetensors of one model, or one GGUF file."""
+    """Return the files that hold the weights: all safetensors of one model, or one GGUF file."""
     begun = [file for file in files if file.startswith(file_prefix)]
     tensors = [file for file in begun if file.endswith(".safetensors")]
     usual = [file for file in tensors if file.startswith("model")]
@@ -86,7 +86,7 @@ def _weights(name: str, files: Sequence[str], wanted: ModelFormat, file_prefix: 
 
 
 def _cached(client: Any, name: str, revision: str, error: BaseException) -> Path:
-    """What was fetched before, for a host that is cut off."""
+    """Return the cached files of the model, for a host without access to the hub."""
     try:
         return Path(client.snapshot_download(name, revision=revision or None, local_files_only=True))
     except BaseException as other:
@@ -98,6 +98,6 @@ def _cached(client: Any, name: str, revision: str, error: BaseException) -> Path
 
 
 def _summary(error: BaseException) -> str:
-    """The first lines of an error that may go on for many."""
+    """Return the first lines of an error that may have many."""
     lines = [line.strip(" .") for line in str(error).splitlines() if line.strip(" .")]
     return ". ".join(lines[:2]) or type(error).__name__

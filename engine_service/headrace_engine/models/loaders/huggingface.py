@@ -25,16 +25,16 @@ from headrace_engine.models.spec import DecoderSpec
 CONFIG = "config.json"
 _GENERATION = "generation_config.json"
 _LONGEST_CONFIG = 2**20
-"""Bytes of either: what InspectModel tells of it is a message."""
+"""Maximum size of each config file, in bytes: InspectModel returns its contents in one message."""
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _FOLLOWS_FROM_CONFIG = ".rotary_emb.inv_freq"
-"""A buffer that old checkpoints carry."""
+"""Suffix of a derived buffer that old checkpoints contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The decoder with its tensors, once it is known whether its head is stored."""
+    """The decoder's spec and tensors, once it is known whether its head is stored."""
 
     spec: DecoderSpec
     tensors: dict[str, TensorInfo]
@@ -42,10 +42,10 @@ class _Bound:
 
 
 def open_directory(directory: Path, file_prefix: str = "") -> ModelFiles:
-    """The model in a Hugging Face directory.
+    """Open the model in a Hugging Face directory.
 
     Raises:
-        BadModel: a file is absent, damaged or of an unsupported kind, or config and weights do not fit together.
+        BadModel: a file is missing, damaged or of an unsupported kind, or config and weights do not match.
     """
     raw = read_object(directory / CONFIG, _LONGEST_CONFIG)
     config = ConfigFields(raw, CONFIG)
@@ -116,7 +116,7 @@ def _bind(spec: DecoderSpec, checkpoint: Checkpoint) -> _Bound:
 def _resolve_head(
     spec: DecoderSpec, stored: dict[str, StoredTensor], names: Mapping[str, str]
 ) -> tuple[DecoderSpec, list[str]]:
-    """A config may call the head tied although it is stored: equal, it is left out; different, it is used."""
+    """Resolve a head that is tied by the config but stored too: equal to the embedding, it is dropped; else used."""
     embed, head = stored.get(names["embed"]), stored.get(names["head"])
     if not spec.tied_head or head is None:
         return spec, []

@@ -1,4 +1,4 @@
-"""Reading JSON objects at a bounded cost, with errors that name the file and the place."""
+"""Read JSON objects at a bounded cost, with errors that name the file and the position."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from headrace_engine.errors import BadModel, shown
 from headrace_engine.models.loaders.opening import read_model_file
 
 _MAX_BYTES = 64 * 2**20
-"""More than any file has that is read as a whole: indexes of shards have 10 MB."""
+"""Maximum size of a file that is read as a whole, in bytes: indexes of shards have 10 MB."""
 
 MAX_VALUES = 2**20
-"""Values of one file: a checkpoint of 100,000 tensors in one file has 900,000."""
+"""Maximum number of values in a file: a checkpoint of 100,000 tensors in one file has 900,000."""
 
 _MAX_DEPTH = 64
 _MAX_DIGITS = 100
-"""Of an integer. Configs hold 1e30 written out; beyond, turning digits into a number takes time by their square."""
+"""Maximum digits of an integer: configs contain 1e30 in digits, and the time to parse grows with their square."""
 
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_object(path: Path, most: int = _MAX_BYTES) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Read the JSON object in a file.
 
     Args:
-        most: bytes that the file may have.
+        most: maximum size of the file, in bytes.
 
     Raises:
         BadModel: it cannot be read, or as `parse_object`.
@@ -38,14 +38,14 @@ def read_object(path: Path, most: int = _MAX_BYTES) -> dict[str, Any]:
 
 
 def parse_object(content: bytes, source: str) -> dict[str, Any]:
-    """The JSON object in some bytes.
+    """Parse a JSON object.
 
     Args:
         source: the file's name, for messages.
 
     Raises:
-        BadModel: it is not JSON, is no object, names a key twice, holds more or deeper values than any such file, a
-            number of too many digits, or half a character.
+        BadModel: it is not JSON or not an object, has a duplicate key, too many or too deeply nested values, a number
+            with too many digits, or an unpaired surrogate.
     """
     _check_count(content, source)
     try:
@@ -65,7 +65,7 @@ def parse_object(content: bytes, source: str) -> dict[str, Any]:
 
 
 def _check_count(content: bytes, source: str) -> None:
-    """Before anything is made of it: each value takes many times the memory of its bytes."""
+    """Check the number of values before parsing: each takes many times the memory of its bytes."""
     most = content.count(b",") + content.count(b"[") + content.count(b"{")
     if most > MAX_VALUES:
         raise BadModel(f"{source}: holds about {most} values; allowed: at most {MAX_VALUES}")
@@ -89,7 +89,7 @@ def _too_deep(source: str) -> BadModel:
 
 
 def _check_characters(value: object, source: str) -> None:
-    """What is told of a file has to be text."""
+    """Refuse unpaired surrogates: the contents are returned to callers as text."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Opening the files of a model: what cannot be opened is an error about the model, with the file's name."""
+"""Open the files of a model; a failure is a BadModel that names the file."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ def open_model_file(path: Path) -> BinaryIO:
     """Open a file for reading.
 
     Raises:
-        BadModel: it is no regular file, is not there, or may not be read.
+        BadModel: it is not a regular file, does not exist, or may not be read.
     """
     with _named(path):
         return open_regular(path)
 
 
 def read_model_file(path: Path, most: int) -> bytes:
-    """The content of a file.
+    """Return the contents of a file.
 
     Args:
-        most: bytes that it may have.
+        most: maximum size of the file, in bytes.
 
     Raises:
-        BadModel: it is no regular file, is not there, may not be read, or has more bytes.
+        BadModel: it is not a regular file, does not exist, may not be read, or is larger.
     """
     with _named(path):
         return read_regular(path, most)
 
 
 def has_file(path: Path) -> bool:
-    """Whether something has this name; what is no file is refused when it is opened, and not taken for absent.
+    """True if the path exists, as a file or not: anything but a file is refused when opened, not treated as absent.
 
     Raises:
-        BadModel: that cannot be known.
+        BadModel: that cannot be determined.
     """
     with _named(path):
         return is_there(path)

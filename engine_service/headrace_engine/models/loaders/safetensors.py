@@ -15,14 +15,14 @@ from headrace_engine.models.loaders.opening import open_model_file
 
 _LENGTH = struct.Struct("<Q")
 MAX_HEADER = 100_000_000
-"""The format's own limit."""
+"""Maximum size of a header, in bytes: the format's own limit."""
 
 LONGEST_NAME = 256
-"""Characters of a tensor's name."""
+"""Maximum length of a tensor's name, in characters."""
 
 _MAX_DIMENSIONS = 8
 _MOST = 2**63 - 1
-"""Bytes of the largest file."""
+"""Maximum size of a file, in bytes."""
 
 
 _VALUE_BYTES: Mapping[str, int] = {
@@ -34,10 +34,10 @@ _VALUE_BYTES: Mapping[str, int] = {
 
 
 def read_header(path: Path) -> tuple[dict[str, StoredTensor], bytes, int]:
-    """The tensors of one file by name, the header's bytes, and the file's size.
+    """Return the tensors of one file by name, the header's bytes, and the file's size.
 
     Raises:
-        BadModel: the file is truncated, too long or its header is damaged; says what was expected and what is there.
+        BadModel: the file is truncated or too long, or its header is damaged; names expected and actual values.
     """
     header, size = _header_bytes(path)
     entries = parse_object(header, path.name)
@@ -97,7 +97,7 @@ def _is_size(value: object) -> bool:
 
 
 def _check_coverage(path: Path, tensors: Mapping[str, StoredTensor], start: int, size: int) -> None:
-    """Tensors follow one another without gap or overlap, and fill the file."""
+    """Check that the tensors fill the file without gaps or overlaps."""
     end, before = start, "the header"
     for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.offset, tensor.nbytes)):
         if tensor.offset != end:

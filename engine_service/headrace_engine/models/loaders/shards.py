@@ -1,4 +1,4 @@
-"""Which safetensors files of a directory belong to the model, and what they hold together."""
+"""The safetensors files of a model in a directory, and all their tensors."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _INDEX = ".safetensors.index.json"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The tensors of all files of one model, and the headers that described them, in the order of file names."""
+    """The tensors of all files of one model, and the headers of these files, in the order of file names."""
 
     tensors: Mapping[str, StoredTensor]
     headers: tuple[tuple[str, int, bytes], ...]
 
 
 def read_checkpoint(directory: Path, prefix: str) -> Checkpoint:
-    """The tensors of the model in a directory, from their headers.
+    """Read the headers of a model's files in a directory.
 
     Args:
-        prefix: the files' names begin with it; "" where one model is there.
+        prefix: prefix of the files' names; "" for a directory with one model.
 
     Raises:
-        BadModel: no model is there, several are, a shard is absent or damaged, or index and files disagree.
+        BadModel: there is no model or more than one, a shard is missing or damaged, or index and files disagree.
     """
     index = None if _is_file(directory, prefix) else _index(directory, prefix)
     if index is None:
@@ -46,12 +46,12 @@ def read_checkpoint(directory: Path, prefix: str) -> Checkpoint:
 
 
 def is_pickle(path: Path) -> bool:
-    """The name says that the file is a pickle, which runs code when it is loaded."""
+    """True if the file is a pickle by its name: loading it would run code."""
     return path.suffix in _PICKLES
 
 
 def pickle_refusal(names: Sequence[str]) -> BadModel:
-    """The error about a checkpoint that only exists as pickles."""
+    """Return the error about a checkpoint that only exists as pickles."""
     return BadModel(
         f"{name_some(names)}: pickled weights run code when they are loaded and are not read."
         " Save the model as safetensors (in transformers: model.save_pretrained(directory))"
@@ -108,7 +108,7 @@ def _files_without_index(directory: Path, prefix: str) -> list[Path]:
 
 
 def _complete(directory: Path, shards: Sequence[re.Match[str]], prefix: str) -> list[Path]:
-    """All shards of the one model that their names describe."""
+    """Return all shards of the only model in the directory, from the numbers in their names."""
     models = {(shard["stem"], shard["count"]) for shard in shards}
     if len(models) > 1:
         raise _several([directory / shard.string for shard in shards], prefix)

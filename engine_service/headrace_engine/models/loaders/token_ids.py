@@ -1,4 +1,4 @@
-"""Ids of special tokens as config files and metadata name them."""
+"""Ids of special tokens in config files and metadata."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from headrace_engine.models.config_fields import ConfigFields
 
 
 def end_ids(source: ConfigFields, vocab_size: int) -> tuple[int, ...]:
-    """The ids of `eos_token_id`, one or a list.
+    """Return the ids of `eos_token_id`, which may be one id or a list.
 
     Raises:
-        BadModel: one is no id of the vocabulary.
+        BadModel: one of them is not in the vocabulary.
     """
     value = source.get("eos_token_id")
     if value is None:
@@ -21,7 +21,7 @@ def end_ids(source: ConfigFields, vocab_size: int) -> tuple[int, ...]:
 
 
 def one_id(source: ConfigFields, name: str, vocab_size: int) -> int | None:
-    """One id; None where it is absent or outside the vocabulary."""
+    """Return one id; None if it is absent or outside the vocabulary."""
     value = source.get(name)
     return value if _is_id(value, vocab_size) else None
 

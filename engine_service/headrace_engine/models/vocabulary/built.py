@@ -1,4 +1,4 @@
-"""What the builders of tokenizers give."""
+"""The result of building a tokenizer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class BuiltTokenizer:
-    """A tokenizers.Tokenizer, and what else a model's files say of it.
+    """A tokenizers.Tokenizer with further properties from a model's files.
 
     Attributes:
         named: text of its special tokens by the name that chat templates use.
-        unused: ids that only fill the vocabulary up.
-        warnings: sentences about what looks like a mistake.
+        unused: ids that only pad the vocabulary.
+        warnings: sentences about likely mistakes.
     """
 
     tokenizer: Any
@@ -24,7 +24,7 @@ class BuiltTokenizer:
 
 
 def set_ends(tokenizer: Any, bos: str | None, eos: str | None) -> None:
-    """Makes a tokenizer put these tokens around a text when it adds special tokens; None: not."""
+    """Have a tokenizer put these tokens before and after a text when it adds special tokens; None: no token."""
     from tokenizers import processors
 
     parts = [*([f"{bos}:0"] if bos else []), "$A:0", *([f"{eos}:0"] if eos else [])]

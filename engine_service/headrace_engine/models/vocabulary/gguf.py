@@ -1,4 +1,4 @@
-"""Tokenizers from the vocabulary that a GGUF file carries."""
+"""Build tokenizers from the vocabulary of a GGUF file."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _NAMED = {
     "cls_token": "cls_token_id",
     "mask_token": "mask_token_id",
 }
-"""Names of template variables, and the keys of their ids as the format spells them."""
+"""Names of template variables, and the metadata keys of their ids, as spelled by the format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What a GGUF file says of its tokenizer.
+    """The vocabulary of a GGUF file.
 
     Attributes:
         tokens: the pieces, by id.
-        types: kind of each piece: normal, control, user defined, unused, byte.
+        types: type of each piece: normal, control, user defined, unused, byte.
         named: text of the special tokens that have a role, by the name that chat templates use.
     """
 
@@ -45,15 +45,15 @@ class Vocabulary:
     named: Mapping[str, str]
 
     def of_type(self, *types: int) -> list[str]:
-        """Pieces of some kinds."""
+        """Return the pieces of the given types."""
         return [token for token, kind in zip(self.tokens, self.types, strict=True) if kind in types]
 
 
 def build_tokenizer(path: Path) -> BuiltTokenizer:
-    """The tokenizer of a GGUF file.
+    """Build the tokenizer of a GGUF file.
 
     Raises:
-        BadModel: the file has no vocabulary, a damaged one, or one of a kind that is not supported; names the key.
+        BadModel: the vocabulary is missing, damaged or of an unsupported kind; names the key.
     """
     vocabulary = _read(path)
     kind = vocabulary.fields.text("model")
@@ -138,7 +138,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> tuple[Any, bool]:
     tokenizer = Tokenizer(model)
     begins_with_space = fields.flag("add_space_prefix", True)
     spaces = normalizers.Replace(" ", _SPACE)
-    # Before the text and after each special token, also where a space stands there already.
+    # Prepended to the text and after each special token, even if a space is already there.
     prefixed = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces])
     tokenizer.normalizer = prefixed if begins_with_space else spaces
     steps: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -157,9 +157,9 @@ def _merges(fields: ConfigFields) -> list[tuple[str, str]]:
 
 
 def _merges_from_scores(vocabulary: Vocabulary, ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The merges that a SentencePiece vocabulary implies: every way to join two pieces to a third, best score first.
+    """Derive the merges of a SentencePiece vocabulary: every pair of pieces that joins to a third, best score first.
 
-    Among equal scores the longer left part comes first, then the longer right part.
+    Among equal scores, the longer left part comes first, then the longer right part.
     """
     scores = vocabulary.fields.get("scores")
     if not isinstance(scores, array) or len(scores) != len(vocabulary.tokens):
@@ -177,7 +177,7 @@ def _merges_from_scores(vocabulary: Vocabulary, ids: Mapping[str, int]) -> list[
 
 
 def _add_tokens(tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """Control tokens and those with a role are special; user-defined ones are only kept whole."""
+    """Add control tokens and those with a role as special tokens; user-defined ones are only kept whole."""
     from tokenizers import AddedToken
 
     special = dict.fromkeys([*vocabulary.of_type(_CONTROL, _UNKNOWN), *vocabulary.named.values()])

@@ -1,4 +1,4 @@
-"""Calls of the tokenizers library: its failures are plain exceptions, or panics, which are no `Exception`."""
+"""Guard calls of the tokenizers library, which raises exceptions and panics; the latter are no `Exception`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LONGEST_REASON = 300
 
 @contextmanager
 def guarded(refusal: Callable[[BaseException], HeadraceError]) -> Iterator[None]:
-    """Turn what the library raises into a failure of ours.
+    """Convert errors of the library to ours.
 
     Args:
-        refusal: makes it of what was raised.
+        refusal: builds our error from the library's.
 
     Raises:
-        HeadraceError, ImportError: as they come; and the refusal.
+        HeadraceError, ImportError: unchanged; any other error as converted by `refusal`.
     """
     try:
         yield
@@ -33,6 +33,6 @@ def guarded(refusal: Callable[[BaseException], HeadraceError]) -> Iterator[None]
 
 
 def reason_of(error: BaseException) -> str:
-    """What the library says, in a few words."""
+    """Return a short form of the library's message."""
     text = str(error) or type(error).__name__
     return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."

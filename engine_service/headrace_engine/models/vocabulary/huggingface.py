@@ -1,4 +1,4 @@
-"""Tokenizers from the files of a Hugging Face directory."""
+"""Build tokenizers from the files of a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _SPECIAL_TOKENS = "special_tokens_map.json"
 _SLOW_FILES = ("tokenizer.model", "vocab.json")
 _SOURCES = (".json", ".model", ".txt", ".jinja")
 _LONGEST_TOKENIZER = 256 * 2**20
-"""Bytes: several times those of the largest vocabularies."""
+"""Maximum size of tokenizer.json, in bytes: several times that of the largest vocabularies."""
 
 _ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
 def build_tokenizer(directory: Path) -> BuiltTokenizer:
-    """The tokenizer of a directory: tokenizer.json, else what transformers converts without running code of the model.
+    """Build the tokenizer of a directory from tokenizer.json, else via transformers without running the model's code.
 
-    What is put around a text is what tokenizer.json says: like transformers, flags such as add_bos_token in
-    tokenizer_config.json only count where there is no tokenizer.json.
+    tokenizer.json decides which tokens are put around a text: as in transformers, flags such as add_bos_token in
+    tokenizer_config.json only apply if there is no tokenizer.json.
 
     Raises:
-        BadModel: there is no tokenizer, or it is damaged or of a kind that is not supported.
+        BadModel: there is no tokenizer, or it is damaged or of an unsupported kind.
     """
     config = ConfigFields(_optional(directory / _CONFIG), _CONFIG)
     path = directory / _TOKENIZER
@@ -58,7 +58,7 @@ def _from_json(path: Path) -> Any:
 
 
 def _check_sources(directory: Path) -> None:
-    """The library opens what it finds by itself, and would wait for a FIFO and read any amount."""
+    """Check the files that the library opens itself: it would block on a FIFO and read files of any size."""
     for path in sorted(directory.iterdir()):
         if path.suffix in _SOURCES:
             with open_model_file(path) as file:
@@ -92,7 +92,7 @@ def _not_converted(directory: Path, error: BaseException) -> BadModel:
 
 
 def _named(directory: Path, config: ConfigFields) -> dict[str, str]:
-    """Text of the special tokens by role, and of the extra ones that a model names itself."""
+    """Return the text of the special tokens by role, including extra ones named by the model."""
     content = _optional(directory / _SPECIAL_TOKENS)
     found = {name: content.get(name) if config.get(name) is None else config.get(name) for name in _ROLES}
     extra = config.get("extra_special_tokens")
@@ -108,7 +108,7 @@ def _text(token: Any, name: str) -> str:
 
 
 def _add_named(tokenizer: Any, named: Mapping[str, str]) -> None:
-    """Tokens with a role are special, whether or not tokenizer.json lists them so."""
+    """Add tokens with a role as special tokens, even if tokenizer.json does not list them as such."""
     from tokenizers import AddedToken
 
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}

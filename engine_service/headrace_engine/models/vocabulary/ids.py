@@ -1,4 +1,4 @@
-"""Which ids a tokenizer and a model have in common, and which of them end a request."""
+"""The ids that a tokenizer and a model have in common, and those that end a request."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Ids:
     """The ids of a model.
 
     Attributes:
-        size: ids are below it. Rows of the model beyond it stand for nothing.
-        holes: those below it that stand for nothing either.
-        ends: those that end a request.
-        warnings: sentences about what its files do not agree on.
+        size: upper bound (exclusive) of the ids. Rows of the model beyond it are unused.
+        holes: ids below it that are unused too.
+        ends: ids that end a request.
+        warnings: sentences about contradictions between its files.
     """
 
     size: int
@@ -29,7 +29,7 @@ class Ids:
 
 
 def ids_of(files: ModelFiles, built: BuiltTokenizer) -> Ids:
-    """The ids that both have: the tokenizer a text, and the model a row."""
+    """Return the ids that have both a text in the tokenizer and a row in the model."""
     rows, source = files.spec.vocab_size, files.tokenizer_path.name
     named = set(built.tokenizer.get_vocab(with_added_tokens=True).values()) - built.unused
     size = min(max(named, default=-1) + 1, rows)
@@ -42,7 +42,7 @@ def ids_of(files: ModelFiles, built: BuiltTokenizer) -> Ids:
 
 
 def _named_by(built: BuiltTokenizer) -> dict[str, tuple[int, ...]]:
-    """What the tokenizer itself calls the end."""
+    """Return the ids that end a sequence according to the tokenizer."""
     text = built.named.get("eos_token", "")
     token_id = built.tokenizer.token_to_id(text) if text else None
     return {} if token_id is None else {f"the tokenizer ({shown(text)})": (token_id,)}

@@ -1,4 +1,4 @@
-"""The bytes that each id of a tokenizer stands for."""
+"""The bytes of each id of a tokenizer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE = "\u2581"
 
 MOST_IDS = 2**22
-"""More than any vocabulary has."""
+"""Maximum number of ids: more than any vocabulary has."""
 
 _UTF8_BYTES = frozenset(range(0xF5)) - {0xC0, 0xC1}
 
 
 @cache
 def byte_characters() -> Mapping[str, int]:
-    """The byte that each character of a byte-level vocabulary stands for: printable ones stand for themselves."""
+    """Return the byte of each character of a byte-level vocabulary: printable bytes represent themselves."""
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     shifted = {chr(256 + number): byte for number, byte in enumerate(others)}
@@ -29,10 +29,10 @@ def byte_characters() -> Mapping[str, int]:
 
 
 def piece_bytes(tokenizer: Any, source: str) -> tuple[bytes, ...]:
-    """The bytes of every id of a tokenizers.Tokenizer, in the order of ids; b"" for an id without a piece.
+    """Return the bytes of every id of a tokenizers.Tokenizer, in the order of ids; b"" for an id without a piece.
 
     Raises:
-        BadModel: its decoder is of a kind whose pieces do not stand for bytes, or it has no ids or too large ones.
+        BadModel: its decoder does not map pieces to bytes, or it has no ids or too large ones.
     """
     spell = _speller(tokenizer, source)
     vocabulary: Mapping[str, int] = tokenizer.get_vocab(with_added_tokens=True)
@@ -49,7 +49,7 @@ def piece_bytes(tokenizer: Any, source: str) -> tuple[bytes, ...]:
 
 
 def missing_bytes(tokenizer: Any, pieces: Collection[bytes]) -> frozenset[int]:
-    """Bytes of UTF-8 that no id of a byte-level tokenizer spells: it leaves them out of a text."""
+    """Return the bytes of UTF-8 for which a byte-level tokenizer has no id: it drops them from texts."""
     if tokenizer.decoder is None or b"ByteLevel" not in tokenizer.decoder.__getstate__():
         return frozenset()
     return frozenset(byte for byte in _UTF8_BYTES if bytes([byte]) not in pieces)
@@ -74,7 +74,7 @@ def _kinds(decoder: Mapping[str, Any]) -> set[str]:
 
 
 def _from_byte_characters(piece: str) -> bytes:
-    """A piece with another character than those that stand for bytes is its own text."""
+    """Decode a piece; one with a character that represents no byte is plain text."""
     byte_of = byte_characters()
     try:
         return bytes([byte_of[character] for character in piece])

@@ -1,4 +1,4 @@
-"""A tokenizer that goes on within a text, and reads names of special tokens as nothing but text."""
+"""A tokenizer for the continuation of a text, with names of special tokens as plain text."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def plain_tokenizer(tokenizer: Any) -> Any:
-    """A tokenizers.Tokenizer over the same model that puts nothing before a text and knows no special token.
+    """Return a tokenizers.Tokenizer over the same model that prepends nothing to a text and has no special tokens.
 
-    The two share the model, which is what takes memory.
+    Both share the model, which takes nearly all of the memory.
     """
     from tokenizers import Tokenizer
 
@@ -26,7 +26,7 @@ def plain_tokenizer(tokenizer: Any) -> Any:
 
 
 def _without_model(tokenizer: Any) -> dict[str, Any]:
-    """What precedes the model, in the form of a tokenizer.json."""
+    """Return the steps before the model, in the format of a tokenizer.json."""
     parts = {"normalizer": tokenizer.normalizer, "pre_tokenizer": tokenizer.pre_tokenizer}
     states = {name: _going_on(json.loads(part.__getstate__())) for name, part in parts.items() if part is not None}
     model = {"type": "BPE", "vocab": {}, "merges": []}
@@ -34,7 +34,7 @@ def _without_model(tokenizer: Any) -> dict[str, Any]:
 
 
 def _going_on(step: Any) -> Any:
-    """A normalizer or pre-tokenizer without what it puts before a text."""
+    """Return a normalizer or pre-tokenizer that prepends nothing to a text."""
     kind = step["type"]
     if kind == "Sequence":
         key = "normalizers" if "normalizers" in step else "pretokenizers"

@@ -1,6 +1,6 @@
-"""How byte-level vocabularies split text before they merge, by the name that GGUF files give to it.
+"""Splitting of text before merging in byte-level vocabularies, by its name in GGUF files.
 
-The patterns are those of the tokenizers that the names stand for; a vocabulary only gives the right ids with its own.
+The patterns are those of the original tokenizers; a vocabulary yields the right ids only with its own.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _QWEN2 = _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _REST
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """One way to split.
+    """A way to split text.
 
     Attributes:
-        pattern: what stays together; "" means GPT-2's own pattern.
-        single_digits: digits are taken apart before the pattern is applied.
-        composes: text is brought into Unicode's composed form first (NFC).
-        takes_whole: a piece that is in the vocabulary is taken as it is, whatever the merges say.
-        adds_bos: text begins with the begin-of-sequence token unless the file says otherwise.
+        pattern: regular expression of the parts; "" means GPT-2's own pattern.
+        single_digits: digits are separated before the pattern is applied.
+        composes: text is normalized to NFC first.
+        takes_whole: a part that is in the vocabulary becomes its id, regardless of the merges.
+        adds_bos: default for whether text begins with the begin-of-sequence token.
     """
 
     pattern: str = ""
@@ -50,11 +50,11 @@ SPLITTINGS: Mapping[str, Splitting] = {
     "smaug-bpe": Splitting(_LLAMA3),
     "qwen2": Splitting(_QWEN2, composes=True),
 }
-"""By `tokenizer.ggml.pre`."""
+"""Ways to split by the value of `tokenizer.ggml.pre`."""
 
 
 def pre_tokenizer(splitting: Splitting) -> Any:
-    """The tokenizers.PreTokenizer that splits in this way and spells bytes as characters."""
+    """Return the tokenizers.PreTokenizer that splits in this way and maps bytes to characters."""
     from tokenizers import Regex, pre_tokenizers
 
     steps: list[Any] = []
