@@ -64,7 +64,7 @@ class Plan:
     checked: tuple[tuple[str, ...], tuple[str, ...]]
 
 
-_TESTS = ("test_norm.py", *(f"test_device_{name}.py" for name in ("kv", "rows", "coded", "attention")))
+_TESTS = ("test_norm.py", *(f"test_device_{name}.py" for name in ("kv", "rows", "quantized", "attention")))
 WHOLE = Plan(
     large=("Llama 3.1 8B", LLAMA),
     middle=("Qwen2.5-1.5B", QWEN),

@@ -68,7 +68,7 @@ def test_the_tests_of_kernels_need_nothing_else(libraries: Path) -> None:
     """All files are read by a pytest without plugins; those of each op are among them."""
     need_sim()
     collected = run(TEST.format(missing=MISSING), libraries)
-    for name in ("attention", "kv", "rows", "coded", "sampling"):
+    for name in ("attention", "kv", "rows", "quantized", "sampling"):
         assert f"test_device_{name}.py::" in collected
     assert "test_norm.py::" in collected
 

@@ -155,7 +155,7 @@ def test_weights_that_no_product_of_codes_takes_are_refused(model: Path, changes
 def test_blocks_of_a_file_are_not_made_codes_of_again(tmp_path: Path) -> None:
     source = make_tiny_llama(tmp_path / "model", **SHAPE, intermediate_size=256)
     path = make_tiny_gguf(tmp_path / "model.gguf", source, "Q8_0")
-    with pytest.raises(InvalidArgument, match=r"activation_quant = FP8 .* model's are codes already \(Q8_0\)"):
+    with pytest.raises(InvalidArgument, match=r"activation_quant = FP8 .* model's are quantized already \(Q8_0\)"):
         loaded(path, **FP8)
     assert isinstance(loaded(path, **INT8).weights["layers.0.q"], RowQuantizedWeight)
 
