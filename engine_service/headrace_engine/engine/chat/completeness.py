@@ -1,4 +1,4 @@
-"""What a chat says, and whether a text that was made from it shows all of that."""
+"""Check that a rendered chat contains everything in the chat: a probe has markers instead of its texts."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from headrace_engine.engine.chat.variants import BETWEEN_PARTS, Arguments, Parts
 
 Messages = list[dict[str, Any]]
 
-# As the marks of a shield: private-use characters around digits, which nobody writes by accident.
+# Like the marks of a shield: private-use characters around digits, which do not occur by accident.
 _OPEN, _CLOSE = f"\ue004{secrets.randbits(64)}:", "\ue005"
 _SIGN = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Something that a chat says.
+    """A part of a chat that must appear in the rendered text.
 
     Attributes:
-        field: its path.
-        message: the message that it belongs to; None: it is a tool.
-        of_content: it is the content of that, or a part of it.
+        field: its path in the request.
+        message: index of its message; None: it is a tool.
+        of_content: it is the message's content, or a part of it.
     """
 
     field: str
@@ -35,10 +35,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Messages and tools as templates see them.
+    """Messages and tools as passed to templates.
 
     Attributes:
-        joined: messages whose parts were made one text before the template sees them.
+        joined: indices of messages whose parts were joined to one text before rendering.
     """
 
     messages: Messages
@@ -47,11 +47,11 @@ class Said:
 
     @property
     def in_parts(self) -> list[int]:
-        """Messages whose content is in parts."""
+        """Indices of the messages whose content is in parts."""
         return [place for place, message in enumerate(self.messages) if isinstance(message.get("content"), Parts)]
 
     def other_forms(self, which: Collection[int | None]) -> Iterator[Said]:
-        """The same with the contents of some messages as one text, if they are in parts, and as one part each."""
+        """Yield variants with the contents of some messages as one text, if any is in parts, then as one part each."""
         if any(place in which for place in self.in_parts):
             yield self._changed(which, str)
         yield self._changed(which, lambda text: Parts.of([text]))
@@ -67,13 +67,13 @@ class Said:
         return Said(messages, self.tools, frozenset(several))
 
     def read_joined(self) -> list[int]:
-        """Messages whose several parts the template took as one text."""
+        """Return the indices of messages with several parts that the template read as one text."""
         contents = ((place, message.get("content")) for place, message in enumerate(self.messages))
         read = (place for place, content in contents if isinstance(content, Parts) and content.joined)
         return sorted(self.joined.union(read))
 
     def is_seen_in(self, text: str) -> bool:
-        """All contents surely stand in a text, one after the other; tools and their calls are not looked for."""
+        """True if the text contains all contents in order. False for chats with tools or calls, which need a probe."""
         if self.tools or any("tool_calls" in message for message in self.messages):
             return False
         cursor = 0
@@ -85,7 +85,7 @@ class Said:
         return True
 
     def probe(self) -> tuple[Said, list[Place]]:
-        """The same chat with a sign in the place of each text that a template may leave out, and where they stand."""
+        """Return the chat with a marker instead of each text that a template may omit, and the parts that they mark."""
         signs = _Signs()
         messages = [_with_signs(message, place, signs) for place, message in enumerate(self.messages)]
         tools = [_tool_with_sign(tool, f"chat.tools[{place}]", signs) for place, tool in enumerate(self.tools)]
@@ -99,13 +99,13 @@ class Said:
 
 
 def left_out(places: list[Place], probed: str) -> list[Place]:
-    """The places whose signs do not stand in what a template made of a probe."""
+    """Return the parts whose markers are missing from a rendered probe."""
     seen = {int(sign[1]) for sign in _SIGN.finditer(probed)}
     return [place for number, place in enumerate(places) if number not in seen]
 
 
 class _Signs:
-    """Numbers signs by the place where they stand."""
+    """Create numbered markers, and record the part of the chat that each one marks."""
 
     def __init__(self) -> None:
         self.places: list[Place] = []

@@ -1,4 +1,4 @@
-"""Keeps what a message says from being read as control tokens."""
+"""Keep the texts of messages from being read as control tokens."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 import secrets
 from collections.abc import Iterable
 
-# Private-use characters around digits: templates may trim them or change case, and nobody writes them by accident.
+# Private-use characters around digits: unaffected by trimming and changes of case, and never written by accident.
 _OPEN, _CLOSE = f"\ue000{secrets.randbits(64)}:", "\ue001"
 _MARK = re.compile(f"{_OPEN}([0-9]*){_CLOSE}")
 
 
 class Shield:
-    """Replaces the names of special tokens in messages by marks, and finds the marks in the rendered text again.
+    """Replace the names of special tokens in messages by marks, and find the marks in the rendered text.
 
     Args:
         special_texts: the names of the special tokens.
@@ -26,13 +26,13 @@ class Shield:
         self._longest_head = max(map(len, self._heads), default=0)
 
     def mark(self, text: str) -> str:
-        """A text with a mark for each name, and one at its end where the next text might complete a name."""
+        """Return a text with a mark for each name, and one at its end if the next text might complete a name."""
         marked = self._pattern.sub(lambda match: f"{_OPEN}{self._numbers[match[0]]}{_CLOSE}", text)
         ends_open = any(text[-length:] in self._heads for length in range(1, self._longest_head + 1))
         return f"{marked}{_OPEN}{_CLOSE}" if ends_open else marked
 
     def split(self, rendered: str) -> list[tuple[str, bool]]:
-        """The pieces of a rendered text without the marks; True: a name that a message wrote."""
+        """Return the pieces of a rendered text without the marks; True: the name of a token, from a message."""
         pieces = []
         parts = _MARK.split(rendered)  # text, number, text, number, …, text
         for place, part in enumerate(parts):
@@ -40,5 +40,5 @@ class Shield:
         return [piece for piece in pieces if piece[0]]
 
     def unmark(self, rendered: str) -> str:
-        """A rendered text as it reads without marks."""
+        """Return a rendered text with the original names instead of marks."""
         return "".join(text for text, _ in self.split(rendered))

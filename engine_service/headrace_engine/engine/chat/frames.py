@@ -1,4 +1,4 @@
-"""What an engine and the process that renders a model's chats say to each other: frames of MessagePack."""
+"""Frames (MessagePack) between an engine and the process that renders a model's chats."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.request_types import Chat, ConfigWarning
 
 MAX_SECONDS = 5.0
-"""Processor time for one chat, or to compile the template; then the system ends the process with SIGPROF."""
+"""Maximum CPU seconds to render a chat or compile the templates; then SIGPROF ends the process."""
 
 MAX_MEMORY = 1 << 30
-"""Bytes of address space of the process that renders."""
+"""Maximum address space of the rendering process, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The first message: the template, as `ChatTemplate` takes it, and the names of special tokens.
+    """The first message: the arguments of `ChatTemplate`, and the names of special tokens.
 
     Attributes:
-        with_tools: a template for chats that bring tools; None: the same.
-        field: path of the field that is to blame for a template that is none.
+        with_tools: separate template for chats with tools; None: the same.
+        field: path of the field to name in errors about the template.
     """
 
     source: str
@@ -33,7 +33,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One chat, and how long its text may become."""
+    """A chat to render, and the limits of its text."""
 
     chat: Chat
     max_bytes: int
@@ -50,20 +50,20 @@ class Refusal:
 
     @classmethod
     def of(cls, error: InvalidArgument) -> Refusal:
-        """How an error is told."""
+        """Convert an error to a frame."""
         return cls(error.message, error.reason, error.violations)
 
     def error(self) -> InvalidArgument:
-        """The error that was told."""
+        """Convert the frame back to the error."""
         return InvalidArgument(self.message, reason=self.reason, violations=self.violations)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The pieces of a rendered text, as `Shield.split` gives them; or why there are none. Empty after Setup.
+    """The pieces of a rendered text, as returned by `Shield.split`, or the error. Empty after Setup.
 
     Attributes:
-        warnings: what the template leaves out, or reads in another form than it was sent in.
+        warnings: contents that the template omits, or reads in another form than sent.
     """
 
     pieces: tuple[tuple[str, bool], ...] = ()

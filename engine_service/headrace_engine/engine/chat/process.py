@@ -1,6 +1,6 @@
 """`python -m headrace_engine.engine.chat.process FD`: renders chats for the engine at the other end of FD.
 
-It confines itself: what a template may take is bounded by the system, whatever the template does.
+The process confines itself: the system limits its CPU time and memory, whatever a template does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace_engine.errors import InvalidArgument
 
 
 def main(descriptor: int) -> None:
-    """Answer until the engine hangs up."""
+    """Serve requests until the engine closes the connection."""
     serve("rendering", descriptor, MAX_MEMORY, _serve)
 
 

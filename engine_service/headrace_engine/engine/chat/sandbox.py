@@ -1,4 +1,4 @@
-"""What Jinja offers to chat templates: what transformers offers, and no way to Python's own objects."""
+"""Jinja environment of chat templates: the features of transformers, without access to Python's own objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jinja2.utils import Namespace
 
 
 def sandbox() -> ImmutableSandboxedEnvironment:
-    """An environment to compile one template in."""
+    """Return an environment for compiling one template."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
     )
@@ -31,7 +31,7 @@ def sandbox() -> ImmutableSandboxedEnvironment:
 
 
 class _Generation(Extension):
-    """`{% generation %}` tells trainers which words are the assistant's; here they are shown like any others."""
+    """`{% generation %}` marks the assistant's text for training; here its contents are rendered as they are."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -41,18 +41,18 @@ class _Generation(Extension):
 
 
 class _Dict:
-    """Makes dictionaries, and has nothing else of their type."""
+    """The `dict` of templates: creates dictionaries, without the other attributes of the type."""
 
     def __call__(self, *pairs: Any, **items: Any) -> dict[Any, Any]:
         return dict(*pairs, **items)
 
     def fromkeys(self, keys: Any, value: Any = None) -> dict[Any, Any]:
-        """As dict.fromkeys."""
+        """Like dict.fromkeys."""
         return dict.fromkeys(keys, value)
 
 
 class _Namespace(Namespace):
-    """Jinja's, without names that begin with an underscore: some mean something to Python."""
+    """Jinja's namespace without names that begin with an underscore: some have a meaning in Python."""
 
     def __init__(*args: Any, **attributes: Any) -> None:  # `self` may be one of the attributes.
         self, *pairs = args

@@ -1,4 +1,4 @@
-"""Values of a chat that templates read in two ways: content in parts as one text, arguments of a tool call as JSON."""
+"""Values that templates read in two forms: content in parts also as one text, arguments of tool calls also as JSON."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 BETWEEN_PARTS = "\n"
-"""Stands between parts where a template takes the content of a message as one text."""
+"""Separator of parts where a template reads the content of a message as one text."""
 
 Change = Callable[[str], str]
 
 
 class Parts(list[dict[str, Any]]):
-    """Content in parts, which reads as their text where a template appends it to another or prints it."""
+    """Content in parts, which becomes their joined text where a template concatenates or prints it."""
 
     joined = False
-    """It was read as one text, and has several parts."""
+    """True once content with several parts was read as one text."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Parts:
-        """A part for each text."""
+        """Return one part for each text."""
         return cls({"type": "text", "text": text} for text in texts)
 
     @property
     def texts(self) -> list[str]:
-        """The text of each part."""
+        """Texts of the parts."""
         return [part["text"] for part in self]
 
     def with_texts(self, texts: Iterable[str]) -> Parts:
-        """The same parts with other texts."""
+        """Return the same parts with other texts."""
         return Parts({**part, "text": text} for part, text in zip(self, texts, strict=True))
 
     def __str__(self) -> str:
@@ -46,12 +46,12 @@ class Parts(list[dict[str, Any]]):
 
 
 class Arguments(dict[str, Any]):
-    """Arguments of a tool call: a mapping, which reads as the JSON that was sent where a template appends or prints it.
+    """Arguments of a tool call: a mapping, which becomes the sent JSON where a template concatenates or prints it.
 
-    It has no public names of its own, which would hide arguments of these names from templates.
+    It has no public attributes of its own, which would hide arguments of the same name from templates.
 
     Args:
-        json_text: the JSON.
+        json_text: the JSON as sent.
     """
 
     def __init__(self, values: Mapping[str, Any], json_text: str) -> None:
@@ -69,7 +69,7 @@ class Arguments(dict[str, Any]):
 
 
 def map_texts(value: Any, change: Change) -> Any:
-    """The same structure with every text changed, names of keys as well."""
+    """Return the same structure with `change` applied to every text, including keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""From the generation config that a caller sent to the one that holds: defaults, ranges, and the length rules."""
+"""Resolve the generation config of a request: defaults, ranges, and the length rules."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from headrace_engine.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a model allows, for one prompt.
+    """Limits of a model, for one prompt.
 
     Attributes:
-        holes: ids below vocab_size that stand for nothing.
-        max_lease: seconds.
-        caching: it has a prefix cache.
+        holes: ids below vocab_size that the tokenizer does not define.
+        max_lease: maximum lease, in seconds.
+        caching: the model has a prefix cache.
     """
 
     model_name: str
@@ -41,13 +41,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A generation config with every choice made.
+    """A resolved generation config.
 
     Attributes:
         effective: the config with every field set that has a value.
-        eos_ids: ids that end the request; none where EOS does not.
-        max_new: tokens after which it ends.
-        min_new: tokens before which neither EOS nor a stop can end it.
+        eos_ids: ids that end a sequence; empty if EOS is ignored.
+        max_new: maximum number of generated tokens.
+        min_new: number of generated tokens before which neither EOS nor a stop ends the sequence.
     """
 
     effective: GenerationConfig
@@ -59,11 +59,11 @@ class Generation:
 
 
 def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, default_seed: int | None) -> Generation:
-    """Join what a caller sent with the model's defaults and ours, and check it all.
+    """Merge the config of a request with the model's defaults and ours, and check it.
 
     Args:
-        defaults: what the model's own files set, and the model's lease.
-        default_seed: seed of requests that set none; None: drawn.
+        defaults: defaults from the model's own files, and the model's lease.
+        default_seed: seed of requests without one; None: random.
 
     Raises:
         InvalidArgument: naming field, value and range.
@@ -107,7 +107,7 @@ def _first(*values: int | None) -> int | None:
 
 
 def filled(defaults: GenerationConfig) -> GenerationConfig:
-    """The config of a request that sets nothing: the model's defaults, else ours."""
+    """Return the config of a request that sets nothing: the model's defaults, else ours."""
     return _join(GenerationConfig(), defaults)
 
 
@@ -145,14 +145,14 @@ def _check_candidates(sent: GenerationConfig, n: int) -> None:
 
 
 def has_candidates(config: GenerationConfig) -> bool:
-    """Whether more sequences are generated than returned."""
+    """True if more sequences are generated than returned."""
     return (config.best_of or 1) > (config.n or 1)
 
 
 def check_prompt(
     ids: Sequence[int], vocab_size: int, max_length: int, model_name: str, holes: Collection[int] = ()
 ) -> None:
-    """Refuse a prompt that is empty, holds ids that are none, or leaves no room for one token.
+    """Refuse a prompt that is empty, contains invalid ids, or leaves no context length for a generated token.
 
     Raises:
         InvalidArgument: with the numbers.
@@ -170,7 +170,7 @@ def check_prompt(
 
 
 def _upper_lengths(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits) -> tuple[int, int]:
-    """The effective max_length, and the tokens that may be generated."""
+    """Return the effective max_length, and the maximum number of generated tokens."""
     engine, prompt, owner = limits.max_length, limits.prompt_length, f"max_length {limits.max_length} of model"
     if sent.max_length is not None and sent.max_length > engine:
         text = f"allowed: 1 to {engine} ({owner} {quoted(limits.model_name)}); the prompt has {prompt} tokens"
@@ -185,7 +185,7 @@ def _upper_lengths(sent: GenerationConfig, defaults: GenerationConfig, limits: L
 
 
 def _lowered(defaults: GenerationConfig, prompt_length: int, max_new: int) -> GenerationConfig:
-    """The model's defaults, where this request cannot reach their minima."""
+    """Return the model's defaults, with minima lowered to what this request can reach."""
     return replace(
         defaults,
         min_length=min(defaults.min_length or 0, prompt_length + max_new),
@@ -211,9 +211,9 @@ def _refuse(name: str, text: str, reason: str = "INVALID_FIELD") -> NoReturn:
 
 
 def _sampling(config: GenerationConfig) -> SamplingParams:
-    """What a step is told: each parameter is the config's field of that name, where it is set."""
+    """Return the sampling parameters for the core: each is the config's field of that name, if set."""
     given = {field.name: getattr(config, field.name) for field in fields(SamplingParams)}
-    given["logprobs"] = bool(config.logprobs) or has_candidates(config)  # By which those are ranked.
+    given["logprobs"] = bool(config.logprobs) or has_candidates(config)  # Candidates are ranked by them.
     sampling = SamplingParams(**{name: value for name, value in given.items() if value is not None})
     if greedy_by(config) is None:
         return sampling

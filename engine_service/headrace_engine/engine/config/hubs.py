@@ -1,4 +1,4 @@
-"""Which model hubs callers may name.
+"""Restricts the model hubs that callers may name.
 
 The engine itself contacts the hub, from within its network and with its operator's token. So callers may only choose
 among the hubs that the operator has named.

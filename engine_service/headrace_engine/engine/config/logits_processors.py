@@ -17,7 +17,7 @@ Process = Callable[[Any, Any, Any], None]
 """A processor without a file, for cores in this process: `process(logits, ids, arguments)`, as in a file."""
 
 MAX_ARGUMENTS = 4096
-"""Maximum number of arguments of all processors of a request; they are kept, and returned in its effective config."""
+"""Maximum number of arguments of all processors of a request; its effective config retains and returns them."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _NAMES = '1 to 64 of letters, digits, "_", ".", "-", the first a letter, digit or "_"'

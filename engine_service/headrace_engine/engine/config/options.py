@@ -17,7 +17,7 @@ FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs", "session")
 """Parts of the contract that this build honours."""
 
 STREAM_INTERVAL = 0.016
-"""Seconds between two messages of tokens: one frame of a screen, which shows nothing sooner."""
+"""Seconds between two messages of tokens: one frame of a 60 Hz screen."""
 
 FILE_LIMIT = 120.0
 """Seconds after which a file system counts as stuck."""
@@ -33,7 +33,7 @@ class EngineOptions:
         name: names the engine in handles, statistics and logs.
         model_roots: folders that callers' model paths must lie in, and that relative paths are resolved against; empty:
             callers may name no paths; None: any path of this host.
-        state_dir: folder that keeps the installed configs and wanted states over restarts; None keeps nothing.
+        state_dir: folder that keeps the installed configs and wanted states across restarts; None: nothing is kept.
         backend: backend of the cores: "cpu", "torch", "cuda", or "auto": torch on CUDA devices, else cpu.
         allow_hub: resolve model paths that do not exist locally as names on a model hub.
         hubs: addresses that callers may name in addition to the engine's own hub; None: any.

@@ -11,7 +11,7 @@ from headrace_engine.request_types import ConfigWarning
 from headrace_engine.sampling_params import RANDOM
 
 _NEUTRAL = {"temperature": 0, "top_k": 1}
-"""Values that select the most likely token too: with them, another cause is not worth a warning."""
+"""Values that make decoding greedy too: with them, another cause of it is not worth a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Asked:
     """A config as sent and as in effect, with the properties of the model that decide whether fields have an effect.
 
     Attributes:
-        room: tokens that `max_length` leaves for generation after the prompt.
+        room: number of tokens that `max_length` leaves for generation after the prompt.
         caching: the model has a prefix cache.
     """
 

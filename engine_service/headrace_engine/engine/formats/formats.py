@@ -1,4 +1,4 @@
-"""The response formats of one model's requests: checked before a request is accepted, and off the loop."""
+"""Check the response formats of a model's requests before they are accepted, outside the event loop."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from headrace_engine.request_parts import ResponseFormat
 from headrace_engine.request_types import ConfigWarning
 
 MAX_REMEMBERED = 4 << 20
-"""Bytes of formats and what became of them that are remembered for the next request with the same."""
+"""Maximum size of the cache of formats and their verdicts, in bytes."""
 
 _FIELD = "config.response_format"
 _SHORT = 8192
 _LARGE_NUMBER = re.compile("[0-9]{3}")
 
 _ENTRY = 512
-"""Bytes of an entry beside its texts."""
+"""Bytes of a cache entry without its texts."""
 
 
 class Guiding:
-    """Checks what requests bring, in threads of its own: many large formats hold up each other and nothing else.
+    """Checks response formats in threads of its own, so that large formats delay only each other.
 
-    Only to find out whether that can be done: the core compiles again.
+    The result only decides whether a request is accepted: the core compiles the format again.
 
     Args:
         bundle: the model's tokenizer.
-        vocab_size: ids that the model has logits for.
-        pools: where formats are checked; None: pools of its own.
+        vocab_size: number of ids that the model has logits for.
+        pools: thread pools to check in; None: pools of its own.
     """
 
     def __init__(self, bundle: TokenizerBundle, vocab_size: int, pools: WorkPools | None = None) -> None:
@@ -42,10 +42,10 @@ class Guiding:
         self._pools = pools or WorkPools()
 
     async def check(self, wanted: ResponseFormat | None, owner: str = "") -> tuple[Verdict, tuple[ConfigWarning, ...]]:
-        """The grammar of a format, with what it takes, and what is suspicious about it; an empty one without a format.
+        """Return the grammar of a format with its cost, and warnings; an empty verdict without a format.
 
         Args:
-            owner: for whom: owners have turns where many formats are checked.
+            owner: owner of the request: owners take turns when many formats are checked.
 
         Raises:
             InvalidArgument: BAD_RESPONSE_FORMAT.
@@ -55,7 +55,7 @@ class Guiding:
             return Verdict(), ()
         found = self._remembered.find(wanted)
         if found is None:
-            # Those that are quick have turns of their own beside their owner's slow ones.
+            # Quick formats have a turn of their own, apart from their owner's slow ones.
             turn = f"{owner}\0quick" if _is_quick(wanted) else owner
             found = await self._pools.formats.run(turn, self.look, wanted)
         if isinstance(found, InvalidArgument):
@@ -63,7 +63,7 @@ class Guiding:
         return found, tuple(ConfigWarning(_FIELD, text) for text in found.warnings)
 
     def look(self, wanted: ResponseFormat) -> Verdict | InvalidArgument:
-        """What becomes of a format. Blocking; from any thread."""
+        """Return the verdict on a format. Blocks; safe from any thread."""
         found = self._remembered.find(wanted)
         if found is None:
             try:
@@ -74,18 +74,18 @@ class Guiding:
         return found
 
     def close(self) -> None:
-        """End the process that checks."""
+        """End the checking process."""
         self._checker.close()
 
 
 def _is_quick(wanted: ResponseFormat) -> bool:
-    """Whether a format surely takes little: a choice does, and what is short and repeats nothing a hundred times."""
+    """True for formats that are surely cheap: choices, and short texts without a repetition of 100 or more."""
     text = wanted.text
     return not text or (len(text) <= _SHORT and _LARGE_NUMBER.search(text) is None)
 
 
 class _Remembered:
-    """What became of formats, the latest used of them. Safe to use from several threads."""
+    """Thread-safe LRU cache of verdicts on formats."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -109,7 +109,7 @@ class _Remembered:
 
 
 def _bytes(wanted: ResponseFormat, found: Verdict | InvalidArgument) -> int:
-    """Bytes of an entry: a character takes at most four, and a string of a choice some more."""
+    """Return the bytes of an entry: at most four per character, and an overhead per string."""
     texts = [wanted.text, *wanted.choices]
     texts += [found.message] if isinstance(found, InvalidArgument) else [found.grammar, *found.warnings]
     return _ENTRY + sum(64 + len(text) * (1 if text.isascii() else 4) for text in texts)

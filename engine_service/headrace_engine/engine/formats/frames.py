@@ -1,4 +1,4 @@
-"""What an engine and the process that checks response formats say to each other."""
+"""Frames between an engine and the process that checks response formats."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from headrace_engine.engine.chat.frames import Refusal
 from headrace_engine.request_parts import ResponseFormat
 
 MAX_SECONDS = 1.0
-"""Processor time to check one format; then the system ends the process with SIGPROF."""
+"""Maximum CPU seconds to check a format; then SIGPROF ends the process."""
 
 MAX_MEMORY = 1 << 30
-"""Bytes of address space of the process."""
+"""Maximum address space of the process, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The first message: the model's ids.
+    """The first message: the model's vocabulary.
 
     Attributes:
         pieces: the bytes of each id.
-        size: ids that the model has logits for.
+        size: number of ids that the model has logits for.
     """
 
     pieces: tuple[bytes, ...]
@@ -37,9 +37,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of it: a grammar, with what `guided.check` found out about it, or why there is none.
+    """The result for a format: a grammar with the findings of `guided.check`, or the error.
 
-    After the first message it is empty.
+    Empty in reply to the first message.
     """
 
     grammar: str = ""

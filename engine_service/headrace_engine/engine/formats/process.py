@@ -1,7 +1,7 @@
 """`python -m headrace_engine.engine.formats.process FD`: checks response formats for the engine at the other end of FD.
 
-A format is compiled as the core will, with all ids of the model: what crashes the parser, or takes it too long, does so
-here, and the core is never given it.
+A format is compiled as in the core, with the model's whole vocabulary: a format that crashes the parser or takes too
+long does so here and never reaches the core.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.request_parts import ResponseFormat
 
 _STACK = 4 << 20
-"""Bytes of stack that a format may take here: half of what a thread of the core has."""
+"""Stack of the checking thread, in bytes: half of that of a thread of the core."""
 
 
 def main(descriptor: int) -> None:
-    """Answer until the engine hangs up."""
+    """Serve requests until the engine closes the connection."""
     serve("formats", descriptor, MAX_MEMORY, _serve)
 
 
 class _Tokenizer:
-    """The words of a model; a text is made into ids by the longest piece, which costs the parser what others would."""
+    """A model's vocabulary; texts are encoded greedily by the longest piece, at the same cost to the parser."""
 
     def __init__(self, words: Words) -> None:
         self.pieces, self.special_ids = words.pieces, words.special_ids
