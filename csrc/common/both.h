@@ -1,4 +1,4 @@
-// Functions that both the CPU's kernels and the device's are made of.
+// CORE_BOTH marks functions that both CPU and device kernels use.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,4 +1,4 @@
-// Checks of arguments, the same in every library, so that a wrong call is a status and never a crash.
+// Checks of arguments, common to all libraries: a wrong call returns a status and never crashes.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace core {
 
 constexpr int64_t kMaxExtent = INT32_MAX;
 
-// Bytes of one element; 0 for what is no CoreDtype.
+// Return the bytes of one element; 0 if dtype is not a CoreDtype.
 inline size_t dtype_bytes(int32_t dtype) {
   switch (dtype) {
     case CORE_FLOAT32:
@@ -25,8 +25,8 @@ inline size_t dtype_bytes(int32_t dtype) {
   }
 }
 
-// Checks the fields of a parameter struct; the first thing that is wrong stays. Fields are passed as they lie in the
-// struct, by reference: from that comes which one a status names.
+// Checks the fields of a parameter struct and keeps the first error. Pass fields by reference from within the struct:
+// the offset in the status is computed from their address.
 class Check {
  public:
   explicit Check(const void* args) : args_(reinterpret_cast<uintptr_t>(args)) {

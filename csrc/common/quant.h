@@ -1,4 +1,4 @@
-// Codes of keys and values: how a row of entries becomes integers, the same on every device.
+// Quantization of rows of keys and values, the same on every device.
 #pragma once
 
 #include <stdint.h>
@@ -15,7 +15,7 @@ struct alignas(8) CodeScale {
   float low;
 };
 
-// The scale that puts the smallest entry of a row at code 0 and the largest at `most`.
+// Return the scale that maps the smallest entry of a row to code 0 and the largest to `most`.
 CORE_BOTH CodeScale scale_between(float lowest, float highest, float most) {
   return {(highest - lowest) / most, lowest};
 }

@@ -1,4 +1,4 @@
-// Numbers of a row as codes of eight bits with one scale: what every library computes.
+// Quantization of a row to 8-bit codes with one scale, the same in every library.
 #pragma once
 
 #include "common/both.h"
@@ -8,7 +8,7 @@ namespace core {
 constexpr float kMostInt8 = 127.0f;
 constexpr float kMostFp8 = 448.0f;
 
-// Below this, the factor from numbers to codes would not be finite: such a row becomes zeros.
+// Rows with a smaller largest magnitude become zeros: the factor from numbers to codes would not be finite.
 constexpr float kLeastMagnitude = 1e-35f;
 
 struct RowFactors {
@@ -16,7 +16,7 @@ struct RowFactors {
   float factor;  // from numbers to codes
 };
 
-// Of a row whose largest magnitude is this, where `most` is the largest code.
+// Return the factors of a row whose largest magnitude is `largest`; `most` is the largest code.
 CORE_BOTH RowFactors row_factors(float largest, float most) {
   if (largest < kLeastMagnitude) return {0.0f, 0.0f};
   return {largest / most, most / largest};

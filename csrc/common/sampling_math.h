@@ -13,20 +13,20 @@ namespace core {
 
 constexpr float kLargestFloat = 0x1.fffffep+127f;
 
-// To float32, and still finite: rounding must not let an id win, or be lost.
+// Round to float32, clamped to finite values: an overflow must neither favour nor exclude an id.
 CORE_BOTH float finite_float(double x) {
   constexpr double kMost = kLargestFloat;
   return static_cast<float>(x < -kMost ? -kMost : x > kMost ? kMost : x);
 }
 
-// A logit after the repetition penalty, and after what the other penalties take from it.
+// Return a logit after the repetition penalty, less the other penalties.
 CORE_BOTH float penalized_logit(float logit, float repetition, double penalty) {
   const auto wide = static_cast<double>(logit);
   const double repeated = finite_float(logit < 0 ? wide * repetition : wide / repetition);
   return finite_float(repeated - penalty);
 }
 
-// Orders like the number itself; equal for equal numbers (a zero's sign aside).
+// Return an integer key with the order of floats; -0 and 0 have the same key.
 CORE_BOTH uint32_t key_of(float x) {
   const float unsigned_zero = x + 0.0f;
   uint32_t bits;
@@ -41,21 +41,20 @@ CORE_BOTH float number_of(uint32_t key) {
   return x;
 }
 
-// What (logit - top) is multiplied with. Finite, so that the top's own 0 stays one under the smallest temperature.
+// Return the factor of (logit - top). Finite, so that it keeps the top's 0 at 0 even for the smallest temperature.
 CORE_BOTH float rate_of(double temperature) {
   const double rate = 1.0 / temperature;
   return rate < kLargestFloat ? static_cast<float>(rate) : kLargestFloat;
 }
 
-// The lowest logit that min-p leaves: exp((logit - top) / temperature) < min_p in float64, turned round; the next float
-// up where it is no float.
+// Return the lowest logit that min-p keeps, top + temperature * log(min_p) in float64, rounded up to a float.
 CORE_BOTH float lowest_of_min_p(float top, double temperature, double min_p) {
   const double least = static_cast<double>(top) + temperature * ::log(min_p);
   const auto rounded = static_cast<float>(least);
   return rounded < least ? number_of(key_of(rounded) + 1) : rounded;
 }
 
-// Gumbel noise of an id in float64.
+// Return the Gumbel noise of an id in float64.
 CORE_BOTH double gumbel_noise_of(uint64_t seed, int32_t position, int32_t index, int64_t id) {
   const PhiloxWords counter = {
       {static_cast<uint32_t>(position), static_cast<uint32_t>(id), static_cast<uint32_t>(index), 0}};
@@ -63,9 +62,9 @@ CORE_BOTH double gumbel_noise_of(uint64_t seed, int32_t position, int32_t index,
   return -::log(-::log1p(-v));
 }
 
-// No word gives more noise: -log(-log1p(-2^-33)), rounded up.
+// The largest noise of any random word: -log(-log1p(-2^-33)), rounded up.
 constexpr float kMostNoise = 22.88f;
-// Scores in float32 are this close to those in float64.
+// Bound on the difference of scores in float32 from those in float64.
 constexpr float kScoreDoubt = 1e-3f;
 
 }  // namespace core

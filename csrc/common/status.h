@@ -1,4 +1,4 @@
-// Making and reading the statuses of core.h.
+// Construction and inspection of the statuses of core.h.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ inline int detail_of(CoreStatus status) {
   return status >> 8;
 }
 
-// The status of a call to the device's runtime, where 0 means success.
+// Return the status for an error number of the device's runtime, where 0 means success.
 inline CoreStatus device_status(int error) {
   return error == 0 ? CORE_OK : status(CORE_DEVICE_ERROR, static_cast<size_t>(error));
 }
 
-// What the device's runtime says about one of its error numbers; every library has its own.
+// Return the device runtime's text for an error number. Each library defines its own.
 const char* device_error_text(int error);
 
 }  // namespace core

@@ -16,7 +16,7 @@ namespace {
 constexpr int32_t kMostThreads = 1024;
 constexpr int64_t kPage = 4096;
 
-// Whether every node has threads, and the first of all is of the first.
+// True if nodes are numbered without gaps and the first thread is on node 0.
 bool are_nodes(const int32_t* nodes, int32_t threads) {
   bool has_threads[kMostNodes] = {};
   int32_t count = 0;
@@ -38,7 +38,7 @@ CoreStatus check_options(const CoreCpuOptions* options) {
   return check.result();
 }
 
-// Pages to be taken from the system: one phase.
+// Faults in pages on their nodes, in one phase.
 struct Touching {
   const Pool& pool;
   volatile char* place;
@@ -74,7 +74,7 @@ CoreStatus core_cpu_create(const CoreCpuOptions* options, CoreCpu** cpu) {
   const auto isa = options->isa == CORE_ISA_NONE ? core::best_isa() : static_cast<CoreIsa>(options->isa);
   try {
     *cpu = new CoreCpu{core::Pool(options->threads, options->cpus, options->nodes), isa, core::kernels_of(isa)};
-  } catch (const std::exception&) {  // the system gives no more threads or memory
+  } catch (const std::exception&) {  // out of threads or memory
     return core::status(CORE_NO_MEMORY, 0);
   }
   return CORE_OK;

@@ -1,4 +1,4 @@
-// What a CoreCpu is.
+// The definition of CoreCpu.
 #pragma once
 
 #include <cstdint>

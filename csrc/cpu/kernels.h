@@ -1,4 +1,4 @@
-// What a program asks of the kernels, and what they are given. Kernels are compiled once for each instruction set.
+// The interface between programs and kernels. Kernels are compiled once for each instruction set.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace core {
 
-// ---- ops: the structs of core_program.h, with what they point to copied ----
+// ---- ops: copies of the structs of core_program.h, including the CoreWeight that they point to ----
 
 struct EmbedOp {
   CoreWeight table;
@@ -27,24 +27,24 @@ struct LinearOp {
   Projection projections[3];
   int32_t count;
   int32_t activations;
-  int32_t gate = 0;   // CoreGate: instead of two projections, activation(first) * second is written; 0: none
-  CoreValue gated{};  // where
+  int32_t gate = 0;   // CoreGate of a fused gate: activation(first) * second is written to `gated`; 0: none
+  CoreValue gated{};  // output of the gate; the two projections are then not written
 };
 
 // ---- one step ----
 
-// Rows of one sequence that attend together: count rows from `first` on, in the sequence.
+// Rows of one sequence whose attention is one job: `count` rows from row `first` of the sequence on.
 struct QueryTile {
   int32_t sequence;
   int32_t first;
   int32_t count;
 };
 
-// Positions of a tile, so that it has at most kTileQueries queries of one KV head.
+// Limits of a tile: queries of one KV head, and positions.
 constexpr int64_t kTileQueries = 96;
 constexpr int64_t kTilePositions = 32;
 
-// What the kernels know of the step, the same for all threads.
+// The step, as kernels see it; the same for all threads. Pointers are owned by the program or by the caller of run().
 struct Step {
   const CoreShape* shape;
   const CoreBatch* batch;
@@ -57,10 +57,10 @@ struct Step {
   int32_t nodes;
   int32_t longest;  // positions of the longest sequence, this step's included
   float* workspace;
-  std::byte* shared;  // room of the op that runs, aligned to 64
+  std::byte* shared;  // scratch of the running op, shared by all threads, aligned to 64
   KvPool kv;
-  const LinearOp* fed = nullptr;  // the next op, where it reads what this one writes, row by row
-  bool ready = false;             // whether the op before has brought this one's rows into the forms that it wants
+  const LinearOp* fed = nullptr;  // the next op, if this op also prepares its rows (converted activations)
+  bool ready = false;             // the previous op has prepared this op's rows
 
   [[gnu::always_inline]] int64_t rows(const CoreValue& value) const {
     return value.rows == CORE_ROWS_TOKENS ? batch->num_tokens : batch->num_logits;
@@ -70,36 +70,36 @@ struct Step {
   }
 };
 
-// What one thread has for itself.
+// State of one thread.
 struct Thread {
   int32_t number;
   int32_t node;
-  std::byte* room;     // aligned to 64; keeps what jobs of the same phase left there
-  bool begun = false;  // whether this thread has run jobs of this phase before
+  std::byte* room;     // scratch, aligned to 64; persists between jobs of one phase
+  bool begun = false;  // this thread has run jobs of this phase before
 };
 
 // ---- kernels ----
 
-// A part of an op. Its jobs may run in any order, on any thread, and write nothing that another of them reads.
+// A part of an op. Its jobs may run in any order, on any thread, and write nothing that another job of it reads.
 struct Phase {
   // Number of jobs; 0 skips the phase.
   int64_t (*jobs)(const void* op, const Step& step);
-  // Runs jobs first ... last - 1.
+  // Run jobs first ... last - 1.
   void (*run)(const void* op, const Step& step, int64_t first, int64_t last, Thread& thread);
-  // Instead of jobs: number of a memory node's jobs, which its own threads run; node 0 has some unless no node has.
+  // Used instead of `jobs` if set: number of jobs for the threads of a memory node; if 0 for node 0, 0 for all.
   int64_t (*node_jobs)(const void* op, const Step& step, int32_t node) = nullptr;
 };
 
-// How an op runs: its phases one after the other, every job of one before the first of the next.
+// The implementation of an op: phases with a barrier between them.
 struct Kernel {
   static constexpr int kPhases = 2;
   Phase phases[kPhases];
-  // Bytes of Step::shared and of Thread::room that the op needs for the largest batch; null: none.
+  // Bytes of Step::shared and of Thread::room for the largest batch; null: none.
   int64_t (*shared_bytes)(const void* op, const CoreShape& shape, int32_t threads);
   int64_t (*room_bytes)(const void* op, const CoreShape& shape, int32_t threads);
 };
 
-// One for each op of a program, which takes what is recorded of it.
+// One kernel per op, which takes the op as recorded.
 struct Kernels {
 #define CORE_OP_KERNEL(op, Args) Kernel op;
   CORE_PROGRAM_OPS(CORE_OP_KERNEL)

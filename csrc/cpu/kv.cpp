@@ -8,7 +8,7 @@
 namespace core {
 namespace {
 
-// Entry d of the key or value of a token, as kv.h lays it out.
+// Return entry d of the key or value of a token in the layout of kv.h.
 float entry(const std::byte* page, CoreKv kv, int64_t dim, bool value, int64_t token, int64_t d) {
   if (kv == CORE_KV_FLOAT32) {
     const auto* numbers = reinterpret_cast<const float*>(page) + (value ? kPageTokens * dim : 0);
@@ -33,7 +33,7 @@ float entry(const std::byte* page, CoreKv kv, int64_t dim, bool value, int64_t t
   return low + step * static_cast<float>(code);
 }
 
-// Rotates a Hadamard rotated head back.
+// Invert the Hadamard rotation of a head.
 void gather_back(float* head, int64_t dim) {
   const int64_t block = hadamard_block(dim);
   for (int64_t apart = 1; apart < block; apart *= 2) {

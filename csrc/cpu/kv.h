@@ -1,4 +1,4 @@
-// Where keys and values lie. A block holds, for each KV head, pages of 16 tokens.
+// Layout of keys and values. A block holds, for each KV head, pages of 16 tokens.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,18 @@ namespace core {
 
 constexpr int32_t kPageTokens = 16;
 
-// A page of one head: keys, then values, token = its place among the 16.
+// Return the bytes of a page of one head: keys, then values; the dimension of 16 is the token.
 //   FLOAT32   keys [head_dim][16], values [16][head_dim]
-//   BFLOAT16  keys [head_dim / 2][16][2], values [8][head_dim][2]: pairs along the sum, as products of pairs want them
-//   INT8      keys: codes [head_dim][16], then floats steps [16] and lows [16]; values: codes [16][head_dim], likewise
-//   UINT4     keys: codes [head_dim / 2][16], entries 2i and 2i + 1 in a byte; values: codes [16][head_dim / 2],
+//   BFLOAT16  keys [head_dim / 2][16][2], values [8][head_dim][2]: pairs along the summed dimension, for products of
+//   pairs INT8      keys: codes [head_dim][16], then floats steps [16] and lows [16]; values: codes [16][head_dim],
+//   likewise UINT4     keys: codes [head_dim / 2][16], entries 2i and 2i + 1 in a byte; values: codes [16][head_dim /
+//   2],
 //             entries i and i + head_dim / 2 in a byte
 // In every byte of UINT4 the first entry lies in the low half, and entries are those of Hadamard rotated heads
 // (common/hadamard.h). An entry is low + step * code of its token.
 int64_t page_bytes(CoreKv kv, int32_t head_dim);
 
-// Where the parts of a page of codes begin.
+// The parts of a page of a quantized format.
 struct CodePage {
   uint8_t* keys;
   float* key_steps;
@@ -40,17 +41,17 @@ struct CodePage {
   }
 };
 
-// The pool of a program: [layers][num_blocks][kv_heads][block_size / 16] pages.
+// The pool of a program: [layers][num_blocks][kv_heads][block_size / 16] pages. The caller of bind() owns the memory.
 struct KvPool {
   std::byte* base = nullptr;
   int64_t num_blocks = 0;
   int64_t page_bytes = 0;
   int32_t kv_heads = 0;
-  int32_t pages = 0;  // of a block and head
+  int32_t pages = 0;  // per block and head
 
   [[gnu::always_inline]] int64_t block_bytes() const { return page_bytes * pages * kv_heads; }
 
-  // The page of a token: slot = its position in the block.
+  // Return the page of a token; slot is its index in the block.
   [[gnu::always_inline]] std::byte* page(int64_t layer, int64_t block, int64_t head, int64_t slot) const {
     const int64_t index = ((layer * num_blocks + block) * kv_heads + head) * pages + slot / kPageTokens;
     return base + index * page_bytes;

@@ -1,4 +1,4 @@
-// Whole mappings, so that nothing is ever moved or reused; the head of each holds its length.
+// Each allocation is a mapping of its own, never moved or reused; a head before the memory holds its length.
 #include "cpu/memory.h"
 
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ void* allocate_watched(int64_t bytes) {
 
 #endif
 
-// What release() needs to know lies in the page before the memory.
+// Arguments of munmap for release(), stored just before the memory.
 struct Head {
   void* mapping;
   size_t length;
@@ -46,7 +46,7 @@ void* allocate(int64_t bytes) {
   if (mapping == MAP_FAILED) return nullptr;
   const auto first = reinterpret_cast<uintptr_t>(mapping) + sizeof(Head);
   const auto memory = (first + kHuge - 1) / kHuge * kHuge;
-  // Where the system has no huge pages the advice fails, and small pages do.
+  // The advice fails on systems without huge pages, which then use small ones.
   madvise(reinterpret_cast<void*>(memory), static_cast<size_t>(whole), MADV_HUGEPAGE);
   reinterpret_cast<Head*>(memory)[-1] = {mapping, length};
   count.fetch_add(1, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// Memory in huge pages, and how often it was asked for.
+// Allocation of memory in huge pages, with a count of allocations.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace core {
 
-// Zeroed, aligned to 2 MiB; null where there is none.
+// Allocate zeroed memory, aligned to 2 MiB; null if out of memory. The caller frees it with release().
 void* allocate(int64_t bytes);
 void release(void* memory);
 int64_t allocations();

@@ -1,6 +1,6 @@
-// The storage formats of the CPU library, and their way to and from float32. The conversions choose by selects, not
-// branches, so that loops over them vectorise; they round to nearest, ties to even, and keep infinities and NaN.
-// They are always inlined: a copy that was compiled for one instruction set must not serve the others.
+// The storage formats of the CPU library, with conversions from and to float32. Conversions use selects, not branches,
+// so that loops over them vectorize; they round to nearest, ties to even, and preserve infinities and NaN. They are
+// always inlined: a copy compiled for one instruction set must not be linked into code for another.
 #pragma once
 
 #include <cstdint>

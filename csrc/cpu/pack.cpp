@@ -1,4 +1,4 @@
-// Between rows of a matrix and the tiles of weight.h.
+// Packing of matrix rows into the tiles of weight.h, and unpacking.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int32_t kLayoutVersion = 1;
 
-// A tile of the matrix, and the rows that go into it.
+// A tile of the matrix, and its rows.
 struct Tile {
   const CorePack& pack;
   const CoreWeight& weight;
@@ -38,7 +38,7 @@ void pack_numbers(const Tile& tile, int64_t together) {
   }
 }
 
-// Where the code of an input and an output lies in the codes of its group.
+// Return the offset of the code of an input and an output in the codes of its group.
 struct CodePlace {
   int64_t byte;
   int shift;
@@ -156,7 +156,7 @@ void weight_row(const CoreWeight& weight, int64_t row, float* values) {
 
 namespace {
 
-// Tiles to be packed: one phase.
+// Packs tiles, in one phase.
 struct Packing {
   const Pool& pool;
   const CorePack& pack;

@@ -11,17 +11,18 @@
 namespace core {
 namespace {
 
-// Longer than the gaps between the ops of a step, shorter than what another program would miss.
+// Longer than the gaps between the ops of a step, short enough not to hurt other programs.
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr int kLooks = 16;  // between looks at the clock
-// A claim is one of so many parts for each thread of what is left: small ones at the end, so that all end together.
+constexpr int kLooks = 16;  // checks between readings of the clock
+// A claim is 1 / (kShares * threads) of the unclaimed units: claims get smaller, so that threads finish together.
 constexpr int64_t kShares = 4;
 
-// Of the time stamp counter, half a millisecond or less: threads offer their processor so often to whoever else waits
-// for it, and hold no jobs meanwhile. The system would take it from them at any moment, jobs and all.
+// In cycles of the time stamp counter, half a millisecond or less: threads yield their CPU this often, while they hold
+// no jobs. Otherwise the system would preempt them at any moment, and their claimed jobs with them.
 constexpr uint64_t kTurn = 1'000'000;
 
-// Of state_: 21 bits each of where unclaimed units begin and end, and the others of how many are unfinished.
+// Bits of Team::state: 21 each for the begin and end of the unclaimed units, the rest for the number of unfinished
+// ones.
 constexpr int kBits = 21;
 constexpr uint64_t kMask = (uint64_t{1} << kBits) - 1;
 constexpr int64_t kMostUnits = kMask;
@@ -43,12 +44,12 @@ constexpr int64_t unfinished(uint64_t state) {
   return static_cast<int64_t>(state >> 2 * kBits);
 }
 
-// Whether a thread takes units from the beginning.
+// True if a thread claims units from the beginning.
 constexpr bool from_begin(int32_t thread) {
   return thread % 2 == 0;
 }
 
-// The state after a thread has claimed `count` units, and where those begin.
+// Return the state after a thread has claimed `count` units; below, the first of those units.
 constexpr uint64_t claimed(uint64_t state, int64_t count, int32_t thread) {
   return from_begin(thread) ? state + state_of(count, 0, 0) : state - state_of(0, count, 0);
 }
@@ -56,14 +57,14 @@ constexpr int64_t first_claimed(uint64_t state, int64_t count, int32_t thread) {
   return from_begin(thread) ? begin_of(state) : end_of(state) - count;
 }
 
-// Of a team without jobs while there is a run.
+// State of a team without jobs during a run.
 constexpr uint64_t kNothingToClaim = state_of(0, 0, 1);
 
 void pin(std::thread& thread, int32_t cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<size_t>(cpu), &set);
-  // A CPU that was taken away meanwhile is no reason to fail: the thread then runs where it may.
+  // Errors are ignored: if the CPU has gone offline, the thread runs on another.
   pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);
 }
 
@@ -84,7 +85,7 @@ bool spin(News news) {
 template <typename News>
 void Sleepers::wait(News news) {
   while (!spin(news)) {
-    // Whoever changes something now finds asleep_ set, or changes it early enough for news() to see it.
+    // A thread that changes the condition now either finds asleep_ set or does so early enough for news() to see it.
     const int32_t before = wakes_.load(std::memory_order_acquire);
     asleep_.store(true);
     if (!news()) wakes_.wait(before, std::memory_order_acquire);
@@ -107,7 +108,7 @@ void Turn::offer() {
   began_ = __rdtsc();
 }
 
-// Where the calling thread may run, put back in the end.
+// Pins the calling thread to a CPU, and restores its affinity at the end of the scope.
 class Moved {
  public:
   explicit Moved(int32_t cpu) {
@@ -195,7 +196,7 @@ int64_t Pool::Team::share_of(int64_t left) const {
   return left == 0 ? 0 : std::max<int64_t>(1, left / (kShares * size));
 }
 
-// Notes the jobs of a phase; answers its first state.
+// Set the jobs of a phase; return its initial state.
 uint64_t Pool::Team::take(int64_t all) {
   jobs = all;
   for (shift = 0; all > kMostUnits << shift;) shift++;
@@ -203,7 +204,7 @@ uint64_t Pool::Team::take(int64_t all) {
   return state_of(0, units, units);
 }
 
-// Takes units of the phase on, or none where none is left.
+// Claim units of the phase; none if none is left.
 Pool::Claim Pool::claim(int32_t thread) {
   Team& team = team_of(thread);
   uint64_t state = team.state.load(std::memory_order_relaxed);
@@ -217,7 +218,7 @@ Pool::Claim Pool::claim(int32_t thread) {
   }
 }
 
-// Gives `count` finished units back, and takes others on, of the next phase where this one is over.
+// Finish `count` units and claim others, of the next phase if this one is over.
 Pool::Claim Pool::finish(int64_t count, int32_t thread) {
   Team& team = team_of(thread);
   const bool over = turns_[static_cast<size_t>(thread)].over();
@@ -233,8 +234,8 @@ Pool::Claim Pool::finish(int64_t count, int32_t thread) {
   return advance(thread);
 }
 
-// Begins the next phase that is worth more than one thread, having run those before it. Only for the thread that found
-// the phase before over.
+// Begin the next phase that is worth several threads, after running any smaller ones before it on this thread. Only for
+// the thread that found the previous phase over, which alone owns the work's state until it stores a team's state.
 Pool::Claim Pool::advance(int32_t thread) {
   const Work work = *work_;
   const int32_t node = node_of(thread);
@@ -251,14 +252,14 @@ Pool::Claim Pool::advance(int32_t thread) {
   return {0, 0};
 }
 
-// Gives every team its jobs; the first claim of its own team is the calling thread's.
+// Give each team its jobs. Return the first claim of the calling thread's own team.
 Pool::Claim Pool::begin(const int64_t* jobs, int32_t thread) {
   if (nodes_ > 1) {
     busy_.store(nodes_ - static_cast<int32_t>(std::count(jobs, jobs + nodes_, 0)), std::memory_order_relaxed);
   }
   Claim mine{0, 0};
   for (int32_t node = 0; node < nodes_; node++) {
-    if (jobs[node] == 0) continue;  // The phase does not wait for this team, so nothing of it may be written now.
+    if (jobs[node] == 0) continue;  // The phase may end without this team, so its state must not be written.
     Team& team = teams_[static_cast<size_t>(node)];
     uint64_t state = team.take(jobs[node]);
     if (node == node_of(thread)) {
@@ -273,13 +274,13 @@ Pool::Claim Pool::begin(const int64_t* jobs, int32_t thread) {
   return mine;
 }
 
-// There is no further phase: the caller may return.
+// There are no more phases: let the caller of run() return.
 void Pool::run_out() {
   team_of(0).state.store(0);
   caller_asleep_.wake();
 }
 
-// Runs jobs from a claim on for as long as there are any to claim.
+// Run a claim, and further ones while there are any.
 void Pool::follow(Claim claim, int32_t thread) {
   const Team& team = team_of(thread);
   while (claim.count > 0) {

@@ -1,7 +1,7 @@
-// Threads that work through phases of jobs together.
+// A thread pool that runs phases of jobs.
 //
-// No thread waits for another to come: a phase is over when its jobs are, whoever ran them. A thread that the system
-// holds up costs what it has begun, and takes part again where the others have come to.
+// There is no barrier that all threads must reach: a phase is over when its jobs are, whichever threads ran them. A
+// thread that the system has descheduled delays only the jobs it has claimed, and rejoins at the current phase.
 #pragma once
 
 #include <atomic>
@@ -14,42 +14,42 @@ namespace core {
 
 constexpr int32_t kMostNodes = 64;
 
-// Phases, one after the other.
+// A sequence of phases.
 struct Work {
-  // Goes to the next phase, and writes the number of jobs that each node has, less than 2^40, of which some has some;
-  // false: there is no further phase. Called by any thread, when every job of the phase before has been run.
+  // Go to the next phase, and write the number of jobs of each node, less than 2^40 and not all 0; false: there are no
+  // more phases. Called on any thread, after all jobs of the previous phase.
   bool (*next)(void* context, int64_t* jobs);
-  // Runs a node's jobs first ... last - 1 of the phase, on a thread of that node; those of one phase run in any order,
-  // on several threads at once.
+  // Run a node's jobs first ... last - 1 of the phase, on a thread of that node. Jobs of a phase run in any order and
+  // concurrently.
   void (*run)(void* context, int64_t first, int64_t last, int32_t thread);
   void* context;
 };
 
-// Where threads sleep until somebody has news for them.
+// Lets threads sleep until a condition holds.
 class Sleepers {
  public:
-  // Waits until news() is true, awake at first. What news() looks at changes, sequentially consistent, before wake().
+  // Wait until news() is true, spinning at first. Its state must be changed, sequentially consistent, before wake().
   template <typename News>
   void wait(News news);
   void wake();
 
  private:
-  std::atomic<bool> asleep_{false};  // some thread may be
+  std::atomic<bool> asleep_{false};  // some thread may be asleep
   std::atomic<int32_t> wakes_{0};
 };
 
-// How long a thread has kept its processor for itself.
+// Measures how long a thread has run without yielding its CPU.
 class alignas(64) Turn {
  public:
   bool over() const;
-  // Where it is over, lets others run, and begins another.
+  // If it is over, yield to other threads of the system, and begin another.
   void offer();
 
  private:
   uint64_t began_ = 0;
 };
 
-// Jobs that a thread has finished. The thread alone writes.
+// Number of jobs that a thread has finished. Only that thread writes it.
 struct alignas(64) Done {
   std::atomic<int64_t> jobs{0};
 
@@ -58,9 +58,9 @@ struct alignas(64) Done {
 
 class Pool {
  public:
-  // cpus: [threads], or null: threads run where the system places them. The caller of run() is thread 0 and is not
-  // pinned: it is not this library's. Where there are several nodes it is moved for as long as run() lasts.
-  // nodes: [threads], or null: all are of one.
+  // cpus: [threads], or null: threads are not pinned. The caller of run() is thread 0; its affinity belongs to the
+  // caller and is changed only with several nodes, and only for the duration of run().
+  // nodes: [threads], or null: one node.
   Pool(int32_t threads, const int32_t* cpus, const int32_t* nodes);
   ~Pool();
   Pool(const Pool&) = delete;
@@ -70,30 +70,29 @@ class Pool {
   int32_t nodes() const { return nodes_; }
   int32_t node_of(int32_t thread) const { return node_of_.empty() ? 0 : node_of_[static_cast<size_t>(thread)]; }
 
-  // Returns when all phases are over, with all that the threads wrote. One run at a time.
+  // Run all phases and return; the caller then sees all that the threads wrote. Calls must not overlap.
   void run(const Work& work);
 
-  // Jobs finished so far, of all runs. Any thread may ask, at any time.
+  // Return the number of jobs finished so far in all runs. Safe to call from any thread at any time.
   int64_t done() const;
 
  private:
-  // Units of jobs that a thread has taken on.
+  // Units of jobs that a thread owns until it finishes them.
   struct Claim {
     int64_t first, count;
   };
 
-  // The threads of one node, and the jobs of the phase that are theirs.
+  // The threads of one node, and their jobs of the phase.
   //
-  // state: where the units begin and end that nobody has claimed, and how many nobody has finished; of the caller's
-  // team 0: there is no run. Threads with even numbers take from the beginning, others from the end: what one of two
-  // has written in one phase, it finds in its own caches in the next.
+  // state packs the begin and end of the unclaimed units and the number of unfinished ones; 0 in the caller's team: no
+  // run. Threads with even numbers claim from the beginning, others from the end, so that a thread of two finds what it
+  // wrote in one phase in its own caches in the next.
   //
-  // Whoever begins a phase writes what belongs to it (jobs, shift, the work's own state), then stores state. A claim
-  // takes units from state and reads that store, or a change of what it stored: it sees all that was written for the
-  // phase, which stays as it is until the claim is finished. A thread that finishes its claim changes state too, and
-  // the one that finds no other jobs unfinished has read all those changes; of several nodes' such threads the last one
-  // has read them through busy_. It sees what all jobs wrote, and begins the next phase. A claim that was made up from
-  // an old state of the same value is as good as any.
+  // Memory order: the thread that begins a phase writes its data (jobs, shift, the work's own state), then stores
+  // state. A claim reads that store or a later modification of it, so it sees the phase's data, which does not change
+  // until the claim is finished. Finishing a claim modifies state too. The thread that finds no other unfinished jobs
+  // has therefore read all modifications, with several nodes by way of busy_; it sees what all jobs wrote, and begins
+  // the next phase. ABA is harmless: a claim computed from an older state of the same value is just as valid.
   struct alignas(64) Team {
     std::atomic<uint64_t> state{0};
     int64_t jobs = 0;
@@ -117,10 +116,10 @@ class Pool {
 
   const int32_t size_;
   int32_t nodes_ = 1;
-  std::vector<int32_t> node_of_;  // empty: all threads are of one
-  int32_t first_cpu_ = -1;        // where the caller is moved to; -1: it stays
+  std::vector<int32_t> node_of_;  // empty: one node
+  int32_t first_cpu_ = -1;        // CPU of the caller during run(); -1: not moved
   std::unique_ptr<Team[]> teams_;
-  std::atomic<int32_t> busy_{0};  // nodes with jobs that are not finished, where there are several
+  std::atomic<int32_t> busy_{0};  // nodes with unfinished jobs; used with several nodes only
   const Work* work_ = nullptr;
   std::atomic<bool> ending_{false};
   Sleepers caller_asleep_;

@@ -1,5 +1,5 @@
-// A register of floats, as wide as the instruction set that a file is compiled for. Only for files of kernels, inside
-// their anonymous namespaces: a copy of these functions for one instruction set must never serve another.
+// A register of floats of the width of the instruction set that a file is compiled for. Include only in kernel files,
+// inside their anonymous namespaces: a copy compiled for one instruction set must not be linked into code for another.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -129,7 +129,7 @@ inline Vec scale(Vec a, Vec n) {
 
 #endif
 
-// e^x to about one part in 10^6, where x below -87 counts as -87 and above 88 as 88.
+// e^x with a relative error of about 1e-6; x is clamped to -87 ... 88.
 inline Vec exp(Vec x) {
   const Vec log2e = Vec::all(0x1.715476p+0f), log2e_rest = Vec::all(0x1.4ae0bep-26f);
   x = min(max(x, Vec::all(-87.0f)), Vec::all(88.0f));

@@ -1,4 +1,4 @@
-// Which instruction sets this machine has, and the kernels of each.
+// Detection of instruction sets, and the kernels for each.
 #pragma once
 
 #include "core_program.h"
@@ -8,7 +8,7 @@ namespace core {
 
 CoreIsa best_isa();
 
-// The kernels of an instruction set that the machine has.
+// Return the kernels for an instruction set that this machine supports.
 const Kernels& kernels_of(CoreIsa isa);
 
 // Each of these is compiled for its instruction set.
@@ -17,7 +17,7 @@ const Kernels& kernels_avx512();
 const Kernels& kernels_avx512_bf16();
 const Kernels& kernels_amx();
 
-// What a thread must ask of the system before its first AMX instruction; false: it is not granted.
+// Request the permission of the system to use AMX, required before the first AMX instruction; false if denied.
 bool allow_amx();
 
 }  // namespace core

@@ -1,4 +1,4 @@
-// What becomes of an op that is appended to others.
+// Appending an op, and fusing it with the previous one.
 #include <algorithm>
 
 #include "cpu/program/program.h"
@@ -10,7 +10,7 @@ bool same(const CoreValue& a, const CoreValue& b) {
   return a.offset == b.offset && a.rows == b.rows;
 }
 
-// Whether two values have places in common, in the largest batch.
+// True if two values overlap in the workspace, in the largest batch.
 bool overlap(const CoreValue& a, const CoreValue& b, const CoreShape& shape) {
   const auto end = [&](const CoreValue& value) {
     return value.offset + int64_t{value.width} * (value.rows == CORE_ROWS_TOKENS ? shape.max_tokens : shape.max_logits);
@@ -18,8 +18,7 @@ bool overlap(const CoreValue& a, const CoreValue& b, const CoreShape& shape) {
   return a.offset < end(b) && b.offset < end(a);
 }
 
-// Lets products write what a gate makes of them, where they have not been of other use: gate and up are then not
-// written. False: they may not.
+// Fuse a gate into the linear op that computes its two inputs, which are then not written. False if that is impossible.
 bool take_gate(LinearOp* linear, const CoreGated& gated, const CoreShape& shape) {
   if (linear == nullptr || linear->count != 2 || overlap(gated.out, linear->x, shape)) return false;
   const CoreValue &first = linear->projections[0].out, &second = linear->projections[1].out;
@@ -29,7 +28,7 @@ bool take_gate(LinearOp* linear, const CoreGated& gated, const CoreShape& shape)
   return true;
 }
 
-// What an op writes row by row, whole rows in one job where it is asked for that.
+// Return the output of an op that can prepare whole rows for the next op; null for other ops.
 const CoreValue* rows_written(const Op& op) {
   if (const auto* norm = std::get_if<CoreNorm>(&op)) return &norm->out;
   if (const auto* gated = std::get_if<CoreGated>(&op)) return &gated->out;

@@ -1,4 +1,4 @@
-// Recording: every op is checked when it is appended, so that a replay has nothing to check but the batch.
+// Recording: ops are checked when appended, so that a replay only has to check the batch.
 #include "cpu/program/program.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class OpCheck : public Check {
  public:
   OpCheck(const CoreProgram& program, const void* args) : Check(args), shape(program.shape), program_(program) {}
 
-  // A value that lies in the workspace and has this width; width 0: any.
+  // Check that a value lies in the workspace and has this width; width 0: any.
   void value(const CoreValue& value, int64_t width = 0) {
     const int64_t rows = value.rows == CORE_ROWS_TOKENS ? shape.max_tokens : shape.max_logits;
     that(value.rows == CORE_ROWS_TOKENS || value.rows == CORE_ROWS_LOGITS, CORE_BAD_VALUE, value);
@@ -41,19 +41,19 @@ class OpCheck : public Check {
     that(ok() && value.offset + rows * value.width <= shape.workspace, CORE_BAD_VALUE, value);
   }
 
-  // The same of a value that has a row for each token, or for each wanted one.
+  // Check also that a value has these rows.
   void value_of(CoreRows rows, const CoreValue& value, int64_t width = 0) {
     this->value(value, width);
     that(value.rows == rows, CORE_BAD_VALUE, value);
   }
 
-  // A value with the rows and the width of another.
+  // Check that a value has the rows and the width of another.
   void alike(const CoreValue& value, const CoreValue& other) {
     this->value(value, other.width);
     that(value.rows == other.rows, CORE_BAD_VALUE, value);
   }
 
-  // A packed matrix; false: it is not to be looked at.
+  // Check a packed matrix; false: it must not be read.
   bool weight(const CoreWeight* const& weight) {
     pointer(weight);
     if (!ok()) return false;

@@ -1,4 +1,4 @@
-// A recorded step: ops with the kernels that run them, and the memory that they work in.
+// A recorded step: ops with their kernels, and the memory that they work in.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace core {
 
-// What is recorded of an op: its struct, or a copy of what that points to.
+// Return the recorded form of an op: its struct, with copies of any CoreWeight that it points to.
 template <typename Args>
 Args recorded(const Args& op) {
   return op;
@@ -31,7 +31,7 @@ using Op = AnyOf<void CORE_PROGRAM_OPS(CORE_OP_TYPE)>;
 struct RecordedOp {
   Op op;
   const Kernel* kernel;
-  bool feeds = false;  // the next op is a product of what this one writes, row by row
+  bool feeds = false;  // the next op is a linear op on the rows that this one writes
 
   const void* data() const {
     return std::visit([](const auto& op) -> const void* { return &op; }, op);
@@ -52,9 +52,9 @@ struct CoreProgram {
   const CoreShape shape;
   std::vector<core::RecordedOp> ops;
   int64_t shared_bytes = 0;
-  int64_t room_bytes = 0;  // of one thread
+  int64_t room_bytes = 0;  // scratch of one thread
   core::KvPool kv;
-  core::Memory memory;  // workspace, tables of the batch, shared room, room of each thread
+  core::Memory memory;  // workspace, tables of the batch, shared scratch, scratch of each thread
 
  private:
   core::Step step_of(const CoreBatch& batch);

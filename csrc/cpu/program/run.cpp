@@ -1,4 +1,4 @@
-// Replaying a program: one call a step.
+// Replaying a program: one call per step.
 #include <algorithm>
 #include <new>
 
@@ -15,7 +15,7 @@ int64_t up_to_line(int64_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
-// Where things lie in the memory of a program.
+// Offsets in the memory of a program.
 struct Places {
   int64_t positions, sequence, first_row, tiles, shared, rooms, room_bytes, end;
 
@@ -35,7 +35,7 @@ int32_t tile_positions(const CoreShape& shape) {
   return static_cast<int32_t>(std::clamp<int64_t>(kTileQueries / group, 1, kTilePositions));
 }
 
-// Whether the rows of a sequence, and all that they attend to, are where the pool has blocks.
+// True if the rows of a sequence, and its context, lie in blocks of the pool.
 bool is_there(const CoreProgram& program, const CoreSequence& sequence) {
   const CoreShape& shape = program.shape;
   const int64_t context = int64_t{sequence.start} + sequence.length;
@@ -64,7 +64,7 @@ void check_sampling(Check& check, const CoreBatch& batch) {
   }
 }
 
-// Whether all numbers of an array are in 0 ... most - 1.
+// True if all numbers of an array are in 0 ... most - 1.
 bool are_below(const int32_t* numbers, int32_t count, int32_t most) {
   return std::all_of(numbers, numbers + count, [most](int32_t number) { return number >= 0 && number < most; });
 }
@@ -87,7 +87,7 @@ CoreStatus check_batch(const CoreProgram& program, const CoreBatch& batch) {
   return check.result();
 }
 
-// The phases of a program's ops, as the pool's work.
+// The phases of a program's ops, as work for the pool.
 class Replay {
  public:
   Replay(CoreProgram& program, const Step& step) : program_(program), places_(program), step_(step) {
@@ -111,7 +111,7 @@ class Replay {
   }
 
  private:
-  // Says to an op, and to the next, whether this one prepares the rows of that one.
+  // Set in the step whether the previous op has prepared this op's rows, and whether this one prepares the next op's.
   void join_to_next() {
     step_.ready = step_.fed != nullptr;
     step_.fed = recorded().feeds ? static_cast<const LinearOp*>((&recorded() + 1)->data()) : nullptr;
@@ -121,7 +121,7 @@ class Replay {
   const Phase& current() const { return recorded().kernel->phases[phase_ % Kernel::kPhases]; }
   const void* op() const { return recorded().data(); }
 
-  // The jobs of each node; whether there are any.
+  // Write the number of jobs of each node; true if there are any.
   bool deal_out(int64_t* jobs) {
     const Phase& phase = current();
     const int64_t all = phase.jobs == nullptr ? 0 : phase.jobs(op(), step_);
@@ -133,7 +133,7 @@ class Replay {
     return jobs[0] > 0;
   }
 
-  // The room of a thread begins with the phase that it last ran jobs of.
+  // The scratch of a thread begins with the number of the phase whose jobs it last ran.
   std::byte* room(int32_t thread) const { return program_.memory.get() + places_.rooms + thread * places_.room_bytes; }
   int64_t& phase_begun(int32_t thread) const { return *reinterpret_cast<int64_t*>(room(thread)); }
 
