@@ -90,7 +90,7 @@ struct Phase {
   int64_t (*node_jobs)(const void* op, const Step& step, int32_t node) = nullptr;
 };
 
-// The implementation of an op: phases with a barrier between them.
+// The implementation of an op: phases in sequence; all jobs of one end before the next begins.
 struct Kernel {
   static constexpr int kPhases = 2;
   Phase phases[kPhases];

@@ -10,7 +10,7 @@ const char* device_error_text(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
 
-// Enqueues an op after everything that can be known about the call has been checked.
+// Check the arguments of an op and enqueue it.
 template <typename Args>
 static CoreStatus checked(const Args* args, CoreStatus (*op)(const Args&, Stream), void* stream) {
   Check check(args);

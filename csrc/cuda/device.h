@@ -1,5 +1,5 @@
-// What every kernel includes: CUDA where nvcc compiles it, the simulator where g++ does. Kernels launch through
-// launch() and declare shared memory with the two macros, so that the same file is right for both.
+// Included by every kernel: CUDA when compiled by nvcc, the simulator when compiled by g++. Kernels are launched with
+// launch() and declare shared memory with the two macros, so that the same source works for both.
 #pragma once
 
 #ifdef __CUDACC__
@@ -15,7 +15,7 @@
 
 using Stream = cudaStream_t;
 
-// Enqueues kernel<<<grid, block, shared_bytes, stream>>>(args...) and returns the runtime's error number, 0 = none.
+// Enqueue kernel<<<grid, block, shared_bytes, stream>>>(args...); return the runtime's error number, 0 = none.
 template <typename... Params, typename... Args>
 int launch(void (*kernel)(Params...), dim3 grid, dim3 block, int shared_bytes, Stream stream, Args&&... args) {
   constexpr int kBytesWithoutAsking = 48 * 1024;

@@ -1,4 +1,4 @@
-// Hadamard rotation (common/hadamard.h) of heads whose entries lie in registers of several lanes.
+// Hadamard rotation (common/hadamard.h) of heads that are distributed over the registers of several lanes.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace core {
 
 constexpr int kMaxHadamardBlock = 256;  // entries of a block, at most
 
-// The sum with the lane so far away, or the difference, where that lies before it.
+// One butterfly step between lanes `apart` apart: the sum in the lower lane, the difference in the upper one.
 __device__ inline float meet(float mine, int apart) {
   const float other = __shfl_xor_sync(kAllLanes, mine, apart);
   return threadIdx.x & static_cast<unsigned>(apart) ? other - mine : mine + other;
 }
 
-// The same of registers.
+// The same between registers.
 template <int N>
 __device__ void meet_registers(float (&x)[N], int apart) {
 #pragma unroll

@@ -1,4 +1,4 @@
-// What launchers ask before they choose a kernel.
+// Helpers for launchers to choose a kernel.
 #pragma once
 
 #include <algorithm>
@@ -11,22 +11,22 @@
 
 namespace core {
 
-constexpr int kMostSharedBytes = 99 << 10;  // of a block, on the RTX 50 family, which has the least
+constexpr int kMostSharedBytes = 99 << 10;  // per thread block, on the RTX 50 family, which has the least
 
-// Threads of a block in which `needed` have work.
+// Return the block size for `needed` threads: whole warps, at most `most` threads.
 inline dim3 whole_warps(int64_t needed, int64_t most) {
   const int64_t warps = std::max<int64_t>(1, (needed + kWarpSize - 1) / kWarpSize);
   return dim3(static_cast<unsigned>(std::min(warps * kWarpSize, most)));
 }
 
-// Every buffer begins on a pack's boundary; those that are not there do not matter.
+// True if every buffer is aligned to a pack; null buffers are ignored.
 inline bool in_packs(std::initializer_list<const void*> buffers) {
   uintptr_t addresses = 0;
   for (const void* buffer : buffers) addresses |= reinterpret_cast<uintptr_t>(buffer);
   return addresses % kPackBytes == 0;
 }
 
-// What `chosen` returns for a number of the C++ type that a CoreDtype stands for.
+// Call `chosen` with a number of the C++ type of a CoreDtype; return its result.
 template <typename Chosen>
 auto by_dtype(int32_t dtype, Chosen chosen) {
   switch (dtype) {

@@ -81,8 +81,8 @@ __device__ inline void load_matrices_transposed(uint32_t (&m)[4], const void* ro
 #endif
 }
 
-// Begins to copy 16 bytes from global to shared memory, both aligned to 16, or writes zeros where `there` is false.
-// The bytes are there for the calling thread after copies_wait, and for others after a barrier behind that.
+// Start to copy 16 bytes from global to shared memory, both aligned to 16; zeros if `there` is false. The bytes are
+// visible to the calling thread after copies_wait, and to others after a subsequent barrier.
 __device__ inline void copy_async(void* shared, const void* global, bool there = true) {
 #ifndef __CUDACC__
   cusim::copy_async(shared, global, there);
@@ -93,7 +93,7 @@ __device__ inline void copy_async(void* shared, const void* global, bool there =
 #endif
 }
 
-// Closes a group of the calling thread: its copies since the last one, which may be none.
+// Close a group of the calling thread: its copies since the previous group, possibly none.
 __device__ inline void copies_commit() {
 #ifndef __CUDACC__
   cusim::copies_commit();
@@ -102,7 +102,7 @@ __device__ inline void copies_commit() {
 #endif
 }
 
-// Waits until at most the newest Pending groups of the calling thread are under way.
+// Wait until at most the newest Pending groups of the calling thread are in flight.
 template <int Pending>
 __device__ void copies_wait() {
 #ifndef __CUDACC__

@@ -1,4 +1,4 @@
-// The launchers of the CUDA library. Arguments have been checked; each enqueues and returns a status.
+// The launchers of the CUDA library. Each takes checked arguments, enqueues on the stream and returns a status.
 #pragma once
 
 #include "core_device.h"

@@ -8,8 +8,7 @@ namespace core {
 constexpr int kWarpSize = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// Of all lanes of the warp, in an order that is always the same; given to every lane. `join` takes two into one, in
-// either order.
+// Reduce over the lanes of the warp, in a fixed order; every lane gets the result. `join` must be commutative.
 template <typename T, typename Join>
 __device__ T warp_reduce(T value, Join join) {
 #pragma unroll
@@ -19,8 +18,8 @@ __device__ T warp_reduce(T value, Join join) {
   return value;
 }
 
-// The same of the block. blockDim.x is a multiple of the warp size, y and z are 1. `none` changes nothing that it is
-// joined with. Every warp reduces the warps' results for itself, which saves handing the result around.
+// Reduce over the block; every thread gets the result. blockDim.x is a multiple of the warp size, y and z are 1. `none`
+// is the identity of `join`. Each warp reduces the warps' results itself, which saves broadcasting the result.
 template <typename T, typename Join>
 __device__ T block_reduce(T value, T none, Join join) {
   SHARED_ARRAY(T, of_warps, kWarpSize);
@@ -39,12 +38,12 @@ __device__ T block_sum(T value) {
   return block_reduce(value, T{0}, [](T a, T b) { return a + b; });
 }
 
-// The larger one; NaN if there is one, where fmaxf would pass over it.
+// Return the larger number, or NaN if one is NaN, which fmaxf would ignore.
 __device__ inline float larger_or_nan(float a, float b) {
   return a > b || a != a ? a : b;
 }
 
-// The largest number of the block, none below 0; NaN if there is one.
+// Return the largest of the block's numbers, all >= 0; NaN if any is.
 __device__ inline float block_largest(float value) {
   return block_reduce(value, 0.0f, [](float a, float b) { return larger_or_nan(a, b); });
 }

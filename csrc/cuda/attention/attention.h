@@ -1,4 +1,4 @@
-// What both attention kernels do with scores. A quad is the four lanes that share a row of a product.
+// Scores and softmax of both attention kernels. A quad is the four lanes that share a row of a product.
 #pragma once
 
 #include <cmath>
@@ -26,19 +26,19 @@ __device__ inline float capped(float score, float soft_cap) {
   return soft_cap * tanhf(score / soft_cap);
 }
 
-// The score of a product of query and key, times log2(e): weights are powers of two.
+// Return the score of a product of query and key, times log2(e): weights are computed as powers of two.
 __device__ inline float score_of(float product, float scale, float soft_cap) {
   float score = product * scale;
   if (soft_cap > 0.0f) score = capped(score, soft_cap);
   return score * kLog2E;
 }
 
-// How weights and values are multiplied: codes, less the centre, are exact in Float16, and so are small steps in it.
+// Type in which weights and values are multiplied: codes less the centre are exact in Float16.
 template <typename Format>
 using ValueNumber = std::conditional_t<kHasCodes<Format>, Float16, BFloat16>;
 
-// What a token's value is multiplied by beside its weight. In formats with codes the step goes with the weight, as a
-// power of two: products of both then have a largest one, as weights have, and all others are between 0 and 1.
+// The scale of a token's value. In quantized formats the step is folded into the weight, as a power of two: relative to
+// their maximum, the products of both are between 0 and 1, like weights.
 struct ValueScale {
   float level = 0.0f;   // log2 of the step
   float middle = 0.0f;  // see CentredScale
@@ -50,7 +50,7 @@ __device__ ValueScale value_scale(CodeScale scale) {
   return {log2f(value.step), value.middle};
 }
 
-// Softmax of one row, as far as it has come.
+// Running softmax of one row.
 template <typename Format>
 struct Softmax {
   float most = -INFINITY;     // largest score
@@ -58,7 +58,7 @@ struct Softmax {
   float sum = 0.0f;           // of the weights 2^(score - most)
   float middle = 0.0f;        // of the weights times the middles of their values
 
-  // Takes new maxima; returns the factor of the products that were added so far.
+  // Set new maxima; return the factor that rescales the products added so far.
   __device__ float raise(float score, float raised) {
     const float factor = step_to(most, score);
     sum *= factor;
@@ -67,7 +67,7 @@ struct Softmax {
     return step_to(highest, raised);
   }
 
-  // Adds a token; returns what its value, or code less the centre, is multiplied by.
+  // Add a token; return the factor of its value, or of its code less the centre.
   __device__ float add(float score, ValueScale value) {
     const float weight = exp2f(score - base_of(most));
     sum += weight;
@@ -76,10 +76,10 @@ struct Softmax {
     return exp2f(score + value.level - base_of(highest));
   }
 
-  // Products times this are of the scale of sum and middle.
+  // The factor that brings products to the scale of sum and middle.
   __device__ float product_factor() const { return kHasCodes<Format> ? exp2f(highest - base_of(most)) : 1.0f; }
 
-  // What scores are compared with: a number, too, where all scores so far are -infinity.
+  // The maximum to subtract from scores; finite even if all scores so far are -infinity.
   static __device__ float base_of(float largest) { return largest == -INFINITY ? 0.0f : largest; }
 
  private:
@@ -90,7 +90,7 @@ struct Softmax {
   }
 };
 
-// Where the tokens of a sequence lie.
+// The blocks of a sequence's tokens.
 struct Table {
   const int32_t* blocks;
   Divisor block_size;

@@ -1,4 +1,4 @@
-// Attention of one query row a sequence: warps share the chunks of a part, and a second kernel joins the parts.
+// Decode attention, one query row per sequence: warps share the chunks of a part, and a second kernel joins the parts.
 #include <cstdint>
 
 #include "common/status.h"
@@ -26,7 +26,7 @@ __device__ inline float most_of(const WarpSums& sums, int head) {
   return most;
 }
 
-// What all warps have of a head: sums of weights, and of the output the entries lane, lane + 32 and so on.
+// The sums of all warps for a head: of weights, and of the output's entries lane, lane + 32 and so on.
 template <int D>
 struct Joined {
   static constexpr int kEntries = (D + kWarpSize - 1) / kWarpSize;
@@ -76,7 +76,7 @@ struct Joined {
   }
 };
 
-// A warp a head.
+// One warp per head.
 template <typename Format, int D>
 __device__ void join_warps(const CoreDecodeAttention& args, const Task& task, const WarpSums& sums,
                            const float* outputs) {
@@ -92,7 +92,7 @@ __device__ void join_warps(const CoreDecodeAttention& args, const Task& task, co
   }
 }
 
-// What a warp has computed so far, and where the lane stands.
+// The running state of a warp, and the lane's position.
 template <typename Format, int D>
 struct State {
   int g, t;
@@ -102,7 +102,7 @@ struct State {
   __device__ State() : g(threadIdx.x % kWarpSize / 4), t(threadIdx.x % 4) {}
 };
 
-// P^T of a chunk, from its products S; what was added before is brought to the new maximum.
+// P^T of a chunk from its products S; earlier sums are rescaled to the new maximum.
 template <typename Format, int D>
 __device__ void weigh(const CoreDecodeAttention& args, const Chunk<Format>& chunk, const Scales<Format>& scales,
                       float query_sum, const float (&s)[2][4], State<Format, D>& state, uint32_t (&p)[2]) {
@@ -111,7 +111,7 @@ __device__ void weigh(const CoreDecodeAttention& args, const Chunk<Format>& chun
   take_weights(scores, state.softmax, p);
 }
 
-// Values are on their way while scores are computed, where there are registers for them.
+// Values are loaded while scores are computed, if there are enough registers.
 template <typename Format, int D>
 constexpr bool kValuesEarly = D * Format::kBits <= 128 * 16;
 
@@ -137,11 +137,11 @@ __device__ void attend(const CoreDecodeAttention& args, const Task& task, State<
   }
 }
 
-// Blocks of threads that share a multiprocessor, at least.
+// Minimum number of thread blocks per multiprocessor.
 template <int D>
 constexpr int kTogether = D <= 128 ? 3 : 2;
 
-// The warp's part, for the others to read.
+// Store the warp's part for the other warps to read.
 template <typename Format, int D>
 __device__ void put_part(State<Format, D>& state, WarpSums& sums, float* outputs) {
   const int warp = threadIdx.x / kWarpSize;
@@ -164,10 +164,10 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kTogether<D>)
   attend(args, Task(args), state);
   put_part(state, *sums, outputs);
   __syncthreads();
-  join_warps<Format, D>(args, Task(args), *sums, outputs);  // made anew, so that no register keeps it until then
+  join_warps<Format, D>(args, Task(args), *sums, outputs);  // rebuilt, so that it does not occupy registers until then
 }
 
-// Joins the splits of one row; a thread an entry.
+// Join the splits of one row. One thread per entry.
 __global__ void __launch_bounds__(256) join_splits_kernel(const __grid_constant__ CoreDecodeAttention args) {
   const int64_t row = int64_t{blockIdx.y} * args.heads + blockIdx.x;
   const float* sums = args.part_sums + row * args.splits * 2;

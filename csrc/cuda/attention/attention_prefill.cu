@@ -1,6 +1,6 @@
 // Causal attention of many rows of a sequence over its blocks: the online softmax of FlashAttention-2 (Dao, 2023), one
-// block of threads for 64 rows of a KV head. A row is one query head of one token, so that all heads of a group share
-// what is read. Keys of the next tile arrive while the softmax of this one is computed, and values during products.
+// thread block per 64 rows of a KV head. A row is one query head of one token, so that all heads of a group share the
+// keys and values read. Keys of the next tile are loaded during the softmax of this one, and values during products.
 #include <cstdint>
 
 #include "common/status.h"
@@ -48,7 +48,7 @@ __device__ void add_values(const Weights<D>& p, const BFloat16* v, Output<D>& o)
   }
 }
 
-// Products become scores, times log2(e); where some rows do not see all, what they do not see becomes -infinity.
+// Turn products into scores, times log2(e); scores of positions not visible to a row become -infinity.
 template <typename Format, int D, bool AllSeen>
 __device__ void take_scores(const CorePrefillAttention& args, const Task& task, const Rows& rows, int first_key,
                             const TileScales<D>& scales, Sums<D>& s) {
@@ -67,7 +67,7 @@ __device__ void take_scores(const CorePrefillAttention& args, const Task& task, 
   }
 }
 
-// Takes the largest score of one of the lane's rows, and brings what was added before to it.
+// Update the maximum of one of the lane's rows, and rescale its earlier sums.
 template <typename Format, int D>
 __device__ void raise(const TileScales<D>& scales, int t, int half, const Sums<D>& s, Softmax<Format>& softmax,
                       Output<D>& o) {
@@ -103,7 +103,7 @@ __device__ void take_weights(const TileScales<D>& scales, int t, int half, const
   }
 }
 
-// Rotates back the entries of a row that a quad holds, computed from Hadamard rotated values.
+// Invert the Hadamard rotation of a row's output, which a quad holds.
 template <int D>
 __device__ void gather_back(float (&entries)[D / 4]) {
   constexpr int kBlock = D & -D;

@@ -2,9 +2,9 @@
 // takes 16 tokens at a time, for up to 8 query heads of one KV head.
 //
 // S = Q K^T has the heads as rows, of which only the first 8 are used. Its sums, as they lie in registers, are the
-// right operand of O^T = V^T P^T, whose rows are entries of the head. The entries of a head are walked in an order in
-// which neighbouring entries belong to one lane: sums do not mind, and the output is put back in order at the end.
-// In all of it g and t are the lane's place in a fragment: lane = 4 g + t.
+// right operand of O^T = V^T P^T, whose rows are entries of the head. The entries of a head are permuted so that
+// neighbouring entries belong to one lane: this does not change the sums, and the output is reordered at the end.
+// Throughout, g and t are the lane's position in a fragment: lane = 4 g + t.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ CORE_BOTH int tiles_of(const CoreDecodeAttention& args) {
   return (args.heads / args.blocks.kv_heads + kTileHeads - 1) / kTileHeads;
 }
 
-// What a block of threads computes: some heads of a sequence, over some chunks.
+// The task of a thread block: some heads of a sequence, over some chunks.
 struct Task {
   int sequence, kv_head, split;
   int first_head, heads;  // of all query heads
   int stored;             // tokens of the sequence
-  int lowest;             // position of the first that is seen
+  int lowest;             // first visible position
   int first_chunk, end_chunk;
 
   __device__ explicit Task(const CoreDecodeAttention& args) {
@@ -113,7 +113,7 @@ struct Chunk {
     value_scales = places.scale(block, Side::kValues, task.kv_head, slot);
   }
 
-  // Whether a token of the chunk is one that the row sees. Others may hold anything.
+  // True if a token of the chunk is visible to the row. The data of others is undefined.
   __device__ bool sees(int token) const { return position + token >= lowest && position + token < stored; }
 };
 
@@ -191,7 +191,7 @@ __device__ Scores take_scores(const CoreDecodeAttention& args, const Chunk<Forma
   return scores;
 }
 
-// Takes the largest of the quad's scores; returns the factor of what was added before.
+// Update the maximum from the quad's scores; return the factor that rescales earlier sums.
 template <typename Format>
 __device__ float raise(const Scores& scores, Softmax<Format>& softmax) {
   float most = -INFINITY, highest = -INFINITY;
@@ -227,8 +227,8 @@ constexpr int kRun = D - Base >= 64   ? 8
                      : D - Base >= 32 ? 4
                                       : 2;
 
-// Values of a lane's four tokens, from entry Base on, as they are stored. Of tokens that are not seen: zeros, which are
-// finite as codes too.
+// Values of a lane's four tokens, from entry Base on, as stored. Zeros for tokens that are not visible: finite also as
+// codes.
 template <typename Format, int D, int Base = 0>
 struct Values {
   static constexpr int kWidth = kRun<D, Base>;
@@ -268,7 +268,7 @@ __device__ void add_values(const Values<Format, D, Base>& values, const uint32_t
   if constexpr (Base + kWidth * 8 < D) add_values(values.rest, p, g, o);
 }
 
-// The warp's output into rows of heads, [8, D].
+// Store the warp's output as rows of heads, [8, D].
 template <int D, int Base = 0>
 __device__ void put_output(const Output<D>& o, int g, int t, float* rows) {
   constexpr int kWidth = kRun<D, Base>;

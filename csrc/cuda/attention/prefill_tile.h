@@ -1,5 +1,5 @@
-// Tiles of attention of many rows: which rows and keys a block of threads works on, and how they come into shared
-// memory. A row is one query head of one token: row r of a sequence is token r / group, head r % group of the KV head.
+// Tiles of prefill attention: the rows and keys of a thread block, and their loads into shared memory. A row is one
+// query head of one token: row r of a sequence is token r / group, head r % group of the KV head.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ using Weights = uint32_t[kKeys<D> / 16][4];
 template <int D>
 using Output = float[D / 8][4];
 
-// What a block of threads computes.
+// The task of a thread block.
 struct Task {
   int kv_head;
   Divisor group;  // query heads of a KV head
@@ -36,9 +36,9 @@ struct Task {
   int first_token, first_head;
   int past;  // tokens of the sequence before its first row
   int window;
-  int end_key;  // position behind the last that some row sees
+  int end_key;  // end of the positions visible to any row
 
-  // The last tiles, which see the most, begin first.
+  // The last tiles, which have the most visible keys, start first.
   __device__ explicit Task(const CorePrefillAttention& args)
       : group(args.heads / args.blocks.kv_heads), table(args, static_cast<int>(blockIdx.z)) {
     const int sequence = static_cast<int>(blockIdx.z), length = args.firsts[sequence + 1] - args.firsts[sequence];
@@ -57,7 +57,7 @@ struct Task {
   __device__ int lowest(int row) const { return window > 0 ? max(0, position(row) - window + 1) : 0; }
   __device__ int token(int row) const { return first_token + group.quotient(row); }
   __device__ int head(int row) const { return first_head + group.remainder(row); }
-  // Whether every row of the tile sees these keys, all of them.
+  // True if all these keys are visible to every row of the tile.
   __device__ bool all_see(int first, int last) const {
     return last <= position(first_row) && first >= lowest(min(first_row + kTileRows, rows) - 1);
   }
@@ -106,7 +106,7 @@ struct TileScales {
   ValueScale values[kKeys<D>];
 };
 
-// Shared memory. Scales come with the keys, a tile before the values that some of them belong to: hence two of them.
+// Shared memory. Scales of values are loaded with the keys, one tile before the values: hence two sets of scales.
 template <int D>
 struct Tiles {
   static constexpr int kElements = (kTileRows + 2 * kKeys<D>)*kRowStride<D>;
@@ -135,8 +135,8 @@ __device__ void stage_queries(const CorePrefillAttention& args, const Task& task
   }
 }
 
-// One side of a tile: entries, or codes less the centre. Tokens that no row sees become zeros: they may
-// hold anything, and zero times that is not always zero.
+// Store one side of a tile: entries, or codes less the centre. Tokens that are not visible to any row become zeros:
+// their data is undefined, and zero times that may be NaN.
 template <typename Format, int D, typename Number>
 __device__ void stage(const CorePrefillAttention& args, const Task& task, Side side, int first_key, BFloat16* tile) {
   constexpr int kUnits = D / 8;
@@ -172,7 +172,7 @@ __device__ void stage_scales(const CorePrefillAttention& args, const Task& task,
   }
 }
 
-// Begins to bring in a tile of keys, if there is one, and closes the group of copies.
+// Start to load a tile of keys, if there is one, and close the group of copies.
 template <typename Format, int D>
 __device__ void stage_keys(const CorePrefillAttention& args, const Task& task, const Tiles<D>& tiles, int first_key) {
   if (first_key < task.end_key) {

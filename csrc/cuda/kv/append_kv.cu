@@ -1,4 +1,4 @@
-// Norms and rotates queries and keys, and stores keys and values: one warp a head of a token.
+// RMSNorm and RoPE of queries and keys, and storage of keys and values. One warp per head of a token.
 #include <cstdint>
 
 #include "common/status.h"
@@ -62,7 +62,7 @@ __device__ inline float high_of(uint32_t pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
 
-// The head in float32, in memory that all lanes read afterwards; normed where there is a weight.
+// Load a head as float32 into memory that all lanes read afterwards; apply RMSNorm if there is a weight.
 __device__ void take_head(const CoreAppendKv& args, const Head& head, float* entries) {
   const int lane = threadIdx.x % kWarpSize, pairs = args.blocks.head_dim / 2;
   const uint32_t* source = head.source(args);
@@ -134,7 +134,7 @@ __device__ void put_numbers(const Pairs& pairs, int dim, void* row) {
   }
 }
 
-// The scale of all entries, for every lane.
+// Return the scale of the head's entries to every lane.
 template <typename Format>
 __device__ CodeScale scale_of(const Pairs& pairs, int dim) {
   float lowest = INFINITY, highest = -INFINITY;
@@ -147,7 +147,7 @@ __device__ CodeScale scale_of(const Pairs& pairs, int dim) {
   return scale_between(warp_reduce(lowest, smaller_of), warp_reduce(highest, larger_of), Format::kMost);
 }
 
-// Codes of a pair, stored. For Uint4Kv the lanes of four neighbouring pairs make a word together.
+// Store the codes of a pair. For Uint4Kv the lanes of four neighbouring pairs combine theirs into a word.
 template <typename Format>
 __device__ void put_pair(uint32_t first, uint32_t second, int i, bool there, unsigned char* row) {
   if constexpr (Format::kBits == 8) {

@@ -15,7 +15,7 @@ inline bool is_head_dim(int32_t dim) {
   return dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256;
 }
 
-// Bits of an entry on the device; 0 for a format that it does not store.
+// Return the bits of an entry; 0 for a format that the device does not support.
 inline int64_t kv_bits(int32_t kv) {
   return kv == CORE_KV_BFLOAT16 ? 16 : kv == CORE_KV_INT8 ? 8 : kv == CORE_KV_UINT4 ? 4 : 0;
 }
@@ -25,14 +25,14 @@ inline bool is_kv_shape(const CoreKvBlocks& blocks) {
          blocks.block_size % 16 == 0;
 }
 
-// Of blocks whose shape is right.
+// Return the bytes of a block; the shape must be valid.
 inline int64_t block_bytes(const CoreKvBlocks& blocks) {
   const int64_t rows = int64_t{2} * blocks.kv_heads * blocks.block_size;
   const int64_t scales = blocks.kv == CORE_KV_BFLOAT16 ? 0 : rows * 2 * static_cast<int64_t>(sizeof(float));
   return rows * blocks.head_dim * kv_bits(blocks.kv) / 8 + scales;
 }
 
-// Blocks in a struct.
+// Check the blocks of a struct.
 inline void check_blocks(Check& check, const CoreKvBlocks& blocks) {
   check.that(kv_bits(blocks.kv) != 0, CORE_UNKNOWN_DTYPE, blocks.kv);
   check.that(is_head_dim(blocks.head_dim), CORE_BAD_SHAPE, blocks.head_dim);
@@ -44,14 +44,14 @@ inline void check_blocks(Check& check, const CoreKvBlocks& blocks) {
   check.pointer(blocks.data, 16);
 }
 
-// Blocks and query heads of a struct.
+// Check the blocks and query heads of a struct.
 template <typename Args>
 void check_heads(Check& check, const Args& args) {
   check_blocks(check, args.blocks);
   check.that(check.ok() && args.heads > 0 && args.heads % args.blocks.kv_heads == 0, CORE_BAD_SHAPE, args.heads);
 }
 
-// What the structs of both kinds of attention have in common.
+// Check the fields common to both kinds of attention.
 template <typename Args>
 void check_attention(Check& check, const Args& args) {
   check_heads(check, args);

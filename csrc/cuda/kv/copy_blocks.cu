@@ -1,5 +1,5 @@
-// Copies whole blocks of keys and values. Where one side is pinned memory of the host, the same kernel reads or writes
-// it over the bus: one launch for any number of blocks, without a copy for each.
+// Copies of whole KV blocks. If one side is pinned host memory, the same kernel reads or writes it over the bus: one
+// launch for any number of blocks instead of one copy for each.
 #include <algorithm>
 #include <cstdint>
 
@@ -13,9 +13,9 @@ namespace {
 using Unit = Pack<uint32_t, 4>;
 
 constexpr int kThreads = 256;
-constexpr int kUnitsOfThread = 8;  // at most, before a piece is shared among more blocks of threads
+constexpr int kUnitsOfThread = 8;  // at most, before a piece is split among more thread blocks
 
-// Grid: blocks of threads that share a piece, pieces of a block, pairs.
+// Grid: (part of a piece, piece of a block, pair).
 __global__ void __launch_bounds__(kThreads) copy_blocks_kernel(const __grid_constant__ CoreCopyBlocks args) {
   const int64_t units = args.bytes / static_cast<int64_t>(sizeof(Unit));
   for (int64_t pair = blockIdx.z; pair < args.count; pair += gridDim.z) {

@@ -1,5 +1,4 @@
-// Where keys and values lie on the device (CoreKvBlocks), and how a few entries of a row are read as
-// operands of tensor cores.
+// The layout of keys and values on the device (CoreKvBlocks), and loads of entries as operands of tensor cores.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,7 @@ namespace core {
 
 constexpr int kChunk = 16;  // tokens that attention takes at once; every block holds whole chunks
 
-// Divides by a number that many others are divided by, without the twenty instructions of a division. Numbers are not
-// negative.
+// Division of non-negative numbers by the same divisor many times, without the twenty instructions of a division.
 class Divisor {
  public:
   __device__ explicit Divisor(int divisor)
@@ -32,8 +30,8 @@ class Divisor {
   unsigned inverse_;
 };
 
-// Storage formats. kCentre is what is taken off a code, so that the rest is small and exact in bfloat16; kSpread says
-// whether heads are Hadamard rotated.
+// Storage formats. kCentre is subtracted from codes, so that the rest is small and exact in bfloat16; kSpread: heads
+// are Hadamard rotated.
 struct Bf16Kv {
   static constexpr int kBits = 16;
   static constexpr bool kSpread = false;
@@ -56,7 +54,7 @@ constexpr bool kHasCodes = Format::kBits < 16;
 
 enum class Side { kKeys = 0, kValues = 1 };
 
-// Places in the blocks. Offsets are bytes.
+// Addresses in the blocks. Offsets are in bytes.
 template <typename Format>
 struct KvPlaces {
   const CoreKvBlocks& blocks;
@@ -68,7 +66,7 @@ struct KvPlaces {
     return static_cast<unsigned char*>(blocks.data) + number * blocks.stride;
   }
 
-  // Row of a token: its KV head and its place in the block.
+  // Return the row of a token from its KV head and its slot in the block.
   __device__ unsigned char* row(int32_t number, Side side, int head, int slot) const {
     const int64_t index = static_cast<int>(side) * rows() + int64_t{head} * blocks.block_size + slot;
     return block(number) + index * row_bytes();
@@ -80,7 +78,7 @@ struct KvPlaces {
   }
 };
 
-// What an entry is in terms of code - kCentre: middle + step * (code - kCentre).
+// The scale of an entry in terms of code - kCentre: entry = middle + step * (code - kCentre).
 struct CentredScale {
   float step;
   float middle;
@@ -135,7 +133,7 @@ __device__ uint32_t centred_bytes(uint32_t word, int index) {
   }
 }
 
-// What is read of a row for Width entries: words of bytes or of entries, and of Uint4Kv the word that has them.
+// The words of a row that hold Width entries; for Uint4Kv the one word that contains them.
 template <typename Format, int Width>
 using RawWord = std::conditional_t<Format::kBits == 8 && Width == 2, uint16_t, uint32_t>;
 template <typename Format, int Width>
@@ -174,7 +172,7 @@ __device__ Entries<Width> widened_nibbles(uint32_t word, int first) {
   return entries;
 }
 
-// What was read of a row, as operands.
+// Convert stored entries to operands.
 template <typename Format, int Width, typename T = BFloat16>
 __device__ Entries<Width> widened(Raw<Format, Width> raw, int first) {
   if constexpr (std::is_same_v<Format, Int8Kv>) {

@@ -1,4 +1,4 @@
-// Checks of the arguments of ops on matrices of codes.
+// Checks of the arguments of ops on quantized matrices.
 #pragma once
 
 #include "common/check.h"
@@ -6,7 +6,7 @@
 
 namespace core {
 
-// A description, which the checked struct is or has; its data is not looked at.
+// Check a description, which is, or is in, the checked struct; its data is not read.
 inline void check_coded(Check& check, const CoreCoded& matrix) {
   const int32_t group = matrix.group;
   const bool groups = group == 0 || group == 32 || group == 64 || group == 128;
@@ -20,14 +20,14 @@ inline void check_coded(Check& check, const CoreCoded& matrix) {
   check.that(numbers, CORE_UNKNOWN_DTYPE, matrix.dtype);
 }
 
-// What is wrong with a description.
+// Return the status of a description.
 inline CoreStatus coded_status(const CoreCoded* matrix) {
   Check check(matrix);
   if (check.ok()) check_coded(check, *matrix);
   return check.result();
 }
 
-// Its data. A status names the whole matrix.
+// Check the pointer to its data. The status names the whole matrix.
 inline void check_data(Check& check, const CoreCoded& matrix) {
   check.that(matrix.data != nullptr, CORE_NULL_POINTER, matrix);
   check.that(reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0, CORE_MISALIGNED, matrix);

@@ -1,5 +1,5 @@
-// Products of few rows with a matrix of codes, on tensor cores: outputs are the rows of fragments A, rows of x the
-// columns of fragments B. Codes are multiplied as they are; sums of a group get its scale in float32.
+// Products of few rows with a quantized matrix, on tensor cores: outputs are the rows of fragments A, rows of x the
+// columns of fragments B. Codes are multiplied unscaled; the sums of a group are scaled in float32.
 #include <algorithm>
 #include <cstdint>
 
@@ -86,7 +86,7 @@ __device__ void multiply_half(const Stage<Bits, XTiles>& stage, const CoreCoded&
   }
 }
 
-// Adds the sums of warps that share outputs to those of the first of them, always in the same order.
+// Add the sums of warps that share outputs to those of the first of them, in a fixed order.
 template <int Bits, int XTiles>
 __device__ void join_warps(float* room, Sums<XTiles>& sums) {
   using S = Shape<Bits, XTiles>;
@@ -108,7 +108,7 @@ __device__ void join_warps(float* room, Sums<XTiles>& sums) {
   }
 }
 
-// Where the sums of a warp go: to out, or to this block's share of the room.
+// Store the sums of a warp: in out, or with several splits in this split's part of the scratch buffer.
 template <typename T, int XTiles>
 __device__ void put_sums(const CoreCodedLinear& args, int64_t tile, const Sums<XTiles>& sums) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4, t = lane % 4;
@@ -136,7 +136,7 @@ __device__ void put_sums(const CoreCodedLinear& args, int64_t tile, const Sums<X
   }
 }
 
-// Blocks (outputs, split, rows of x): each takes some rounds of inputs.
+// Grid: (outputs, split, rows of x). Each block takes some rounds of inputs.
 template <typename T, int Bits, int XTiles, bool Offsets>
 __global__ void __launch_bounds__(kLinearThreads, Shape<Bits, XTiles>::kTogether)
     coded_linear_kernel(const __grid_constant__ CoreCodedLinear args, bool packed) {
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kLinearThreads, Shape<Bits, XTiles>::kTogether
   for (int64_t round = first; round < last; round++) {
     copies_wait<S::kStages - 2>();
     __syncthreads();
-    bring(round + S::kStages - 1);  // into the stage of the round before this one, which all have left
+    bring(round + S::kStages - 1);  // into the stage of the previous round, which all threads have finished reading
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       multiply_half<T, Bits, XTiles, Offsets>(stage_of(round), args.matrix, decoder, half, sums);
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kLinearThreads, Shape<Bits, XTiles>::kTogether
 
 constexpr int kJoinThreads = 256;
 
-// Adds the shares of the splits, always in the same order.
+// Add the sums of the splits, in a fixed order.
 template <typename T>
 __global__ void __launch_bounds__(kJoinThreads) join_splits_kernel(const __grid_constant__ CoreCodedLinear args) {
   const int64_t count = args.rows * args.matrix.outputs, place = int64_t{blockIdx.x} * kJoinThreads + threadIdx.x;

@@ -1,4 +1,4 @@
-// Between rows of codes and the layout of layout.h, in the host's memory.
+// Packing of codes into the layout of layout.h, and unpacking, in host memory.
 #include <cstring>
 
 #include "cuda/number.h"
@@ -57,7 +57,7 @@ void put_scales(const CoreCodedPack& pack, const CodedLayout& layout, int64_t ro
   }
 }
 
-// Zeros in the tiles that the rows are of: what fills up a tile counts as nothing.
+// Zero the tiles of these rows, so that padding contributes nothing.
 void clear_tiles(const CoreCodedPack& pack, const CodedLayout& layout) {
   auto* data = static_cast<uint8_t*>(const_cast<void*>(pack.matrix->data));
   const int64_t first = pack.first_row / kTileOutputs,

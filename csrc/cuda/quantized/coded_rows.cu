@@ -1,4 +1,4 @@
-// Rows of a matrix of codes as numbers: some by their ids, or all in order, for products with many rows.
+// Dequantization of rows of a matrix: by id, or consecutive ones for products with many rows.
 #include <algorithm>
 #include <cstdint>
 
@@ -40,7 +40,7 @@ __device__ Pack<T, kTogether> weights_at(const CoreCoded& matrix, const CodedLay
   return weights;
 }
 
-// Blocks (row, piece of the row). Whole: rows of `out` begin on the boundary of a pack.
+// Grid: (row, piece of the row). Whole: rows of `out` are aligned to packs.
 template <typename T, bool Whole>
 __global__ void __launch_bounds__(kThreads) coded_rows_kernel(const __grid_constant__ CoreCodedRows args) {
   const int64_t row = args.ids == nullptr ? args.first + blockIdx.x : args.ids[blockIdx.x];

@@ -1,4 +1,4 @@
-// From codes to the fragments that tensor cores multiply: exact, with two or three instructions for two codes.
+// Conversion of codes to fragments for tensor cores: exact, with two or three instructions per two codes.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ constexpr uint32_t kCounting = std::is_same_v<T, BFloat16> ? 0x43004300u : 0x640
 template <typename T>
 constexpr float kCountingFrom = std::is_same_v<T, BFloat16> ? 128.0f : 1024.0f;
 
-// Makes fragments of codes, less their zero.
+// Converts codes, less their zero point, to fragments.
 template <typename T, int Bits>
 struct Decoder {
   uint32_t bias;

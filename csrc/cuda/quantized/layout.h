@@ -1,5 +1,5 @@
-// How a matrix of codes lies in memory: tiles of 64 outputs, in each one step of 64 inputs after the other, so that 16
-// neighbouring bytes are what one lane of a warp multiplies: the fragments A of mma.h, with outputs as their rows.
+// Layout of a quantized matrix: tiles of 64 outputs, each a sequence of steps of 64 inputs, in which 16 contiguous
+// bytes are the codes that one lane of a warp multiplies: the fragments A of mma.h, with outputs as their rows.
 //
 // A step has a chunk of 16 bytes a lane for each 16 outputs (4 bits: 64 inputs), or for each 16 outputs and 32 inputs
 // (8 bits). A fragment of 16 inputs takes 8 codes of a lane: those of its register i, whose two elements are
@@ -23,7 +23,7 @@ constexpr int kChunkBytes = 16;
 struct CodedLayout {
   int64_t tiles;
   int64_t steps;
-  int64_t groups;         // of a row, with what fills up its last step
+  int64_t groups;         // of a row, including padding of its last step
   int64_t source_groups;  // of a row
   int64_t step_bytes;     // of codes of a tile
   int64_t code_bytes;     // of all codes
@@ -47,7 +47,7 @@ struct CodedLayout {
   }
 };
 
-// Where the codes of an output for some inputs lie.
+// The position of the codes of an output for two inputs.
 struct CodePlace {
   int64_t word;  // first byte of the word, from the beginning of the codes
   int shift;     // of the lower element; the other one is 16 bits above it
@@ -64,14 +64,14 @@ CORE_BOTH CodePlace code_place(const CodedLayout& layout, int32_t bits, int64_t 
   return {step + (chunk * 32 + lane) * kChunkBytes + fragment % 2 * 8 + i / 2 * 4, i % 2 * 8};
 }
 
-// Number of an output's scale for an input, from the beginning of the scales.
+// Return the index of an output's scale for an input.
 CORE_BOTH int64_t scale_place(const CodedLayout& layout, int32_t group, int64_t output, int64_t k) {
   const int o = static_cast<int>(output % kTileOutputs);
   const int64_t number = group != 0 ? k / group : 0;
   return (output / kTileOutputs * layout.groups + number) * kTileOutputs + o % 8 * 8 + o / 8;
 }
 
-// What is stored for a code of 8 bits, and the code of what is stored.
+// The stored form of an 8-bit code, and back.
 constexpr uint32_t kTurned = 0x80;
 
 CORE_BOTH int32_t code_of_word(uint32_t word, int shift, int32_t bits) {

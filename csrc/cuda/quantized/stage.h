@@ -1,5 +1,5 @@
-// What a block of the product with codes brings into shared memory, some rounds ahead: codes and scales of each warp's
-// step, and the rows of x that the steps of the round need.
+// Stages of the product with a quantized matrix, which a block loads into shared memory some rounds ahead: codes and
+// scales of each warp's step, and the rows of x for the steps of the round.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ constexpr int kWarps = 4;
 constexpr int kLinearThreads = kWarps * kWarpSize;
 constexpr int kMostStages = 4;
 
-constexpr int kMostXTiles = 4;  // twice as many would not leave a thread its registers
+constexpr int kMostXTiles = 4;  // with twice as many, registers would spill
 
 // How a block is divided: XTiles eights of rows of x; Across warps lie beside one another, along the outputs, and the
 // others share the inputs of a round. Many rows are worth it to be read by few blocks, few rows leave no work to share.
@@ -31,8 +31,8 @@ struct Shape {
   static constexpr int kStageBytes = kWarps * (kCodeBytes + 2 * kScaleBytes) + kDeep * kXBytes;
   static constexpr int kStages = kMostStages * kStageBytes <= kMostSharedBytes ? kMostStages : kMostStages - 1;
   static_assert(kStages * kStageBytes <= kMostSharedBytes);
-  // Blocks that share a multiprocessor, at least. Left alone, the compiler aims at more than there is shared memory
-  // for, and spills for it; 0: it is left alone.
+  // Minimum number of blocks per multiprocessor, for __launch_bounds__. By default the compiler aims at more than fit
+  // into shared memory, and spills registers for it; 0: the default.
   static constexpr int kTogether = XTiles <= 1 ? 4 : XTiles <= 2 ? 3 : 0;
 };
 
@@ -54,7 +54,7 @@ struct Stage {
   }
 };
 
-// Brings a warp's codes and scales of a step; zeros where there is no such step.
+// Start to load a warp's codes and scales of a step; zeros if there is no such step.
 template <int Bits, int XTiles>
 __device__ void bring_codes(const Stage<Bits, XTiles>& stage, const CoreCoded& matrix, const CodedLayout& layout,
                             int64_t tile, int64_t step) {
@@ -79,7 +79,7 @@ __device__ void bring_codes(const Stage<Bits, XTiles>& stage, const CoreCoded& m
   }
 }
 
-// Brings the rows of x for the steps of a round. Packed: rows of x begin on the boundaries of chunks.
+// Start to load the rows of x for the steps of a round. Packed: rows of x are aligned to chunks.
 template <typename T, int Bits, int XTiles>
 __device__ void bring_x(const Stage<Bits, XTiles>& stage, const CoreCodedLinear& args, int64_t round, bool packed) {
   using S = Shape<Bits, XTiles>;

@@ -1,4 +1,4 @@
-// activation(gate) * up, of the dtype or as codes.
+// activation(gate) * up, in the dtype or quantized.
 #include <algorithm>
 #include <cstdint>
 
@@ -41,7 +41,7 @@ struct Products {
   }
 };
 
-// Numbers: blocks (row, piece of the row).
+// Output in the dtype. Grid: (row, piece of the row).
 template <typename T, int Width>
 __global__ void __launch_bounds__(kThreads) gated_rows_kernel(const __grid_constant__ CoreGatedRows args) {
   const int64_t row = blockIdx.x, packs = args.width / Width;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) gated_rows_kernel(const __grid_const
   }
 }
 
-// Codes: one block a row.
+// Quantized output. One block per row.
 template <typename T, int Width>
 __global__ void __launch_bounds__(kMaxThreads) gated_codes_kernel(const __grid_constant__ CoreGatedRows args) {
   const int64_t row = blockIdx.x;

@@ -1,4 +1,4 @@
-// Rows of a table by their numbers: embedding, and rows whose logits are wanted.
+// Gather of rows by index, for embeddings and logits rows.
 #include <cstdint>
 
 #include "common/check.h"

@@ -1,4 +1,4 @@
-// RMSNorm, with or without a residual: one block a row.
+// RMSNorm, with or without a residual. One block per row.
 #include <cstdint>
 
 #include "common/status.h"
@@ -34,7 +34,7 @@ __device__ void put_output(const Row<T, Width>& row, int i, Pack<T, Width> in, f
   row.out[i] = out;
 }
 
-// The row is read once and stays in registers: a thread keeps Kept packs, so blockDim.x * Kept packs cover it.
+// The row is read once and kept in registers: each thread holds Kept packs, so blockDim.x * Kept packs cover it.
 template <typename T, int Width, int Kept>
 __global__ void __launch_bounds__(kMaxThreads) rms_norm_kept(const __grid_constant__ CoreRmsNorm args) {
   const Row<T, Width> row(args, blockIdx.x);
@@ -78,7 +78,7 @@ int launch_streamed(const CoreRmsNorm& args, Stream stream) {
                 args);
 }
 
-// Every row starts on a pack's boundary in every buffer.
+// True if every row of every buffer is aligned to a pack.
 bool packed(const CoreRmsNorm& args, int width) {
   return args.hidden % width == 0 && in_packs({args.x, args.residual, args.weight, args.out, args.residual_out});
 }

@@ -1,4 +1,4 @@
-// A row that is normed: its buffers in packs, and what the kernels of norms do with them.
+// A row to be normalized: its buffers in packs, and helpers for the norm kernels.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace core {
 
-// Where the rows of a norm lie.
+// The buffers of a norm.
 struct NormInput {
   const void* x;
   const void* residual;  // null: none
@@ -34,11 +34,11 @@ struct NormRow {
     residual_out = input.residual == nullptr ? nullptr : static_cast<P*>(input.residual_out) + offset;
   }
 
-  // What take_input made of the row, for whoever reads it again.
+  // The row after take_input, for reading it again.
   __device__ const P* taken() const { return residual == nullptr ? x : residual_out; }
 };
 
-// Packs travel by value: a reference would let the compiler load element by element.
+// Packs are passed by value: with a reference the compiler may load element by element.
 template <typename T, int Width>
 __device__ Pack<T, Width> add(Pack<T, Width> a, Pack<T, Width> b) {
   Pack<T, Width> sum;
@@ -55,7 +55,7 @@ __device__ float sum_of_squares(Pack<T, Width> pack) {
   return sum;
 }
 
-// Pack i of what is normalised; with a residual it becomes the new residual on the way.
+// Return pack i of the norm's input; with a residual, also store it as the new residual.
 template <typename T, int Width>
 __device__ Pack<T, Width> take_input(const NormRow<T, Width>& row, int64_t i) {
   if (row.residual == nullptr) return row.x[i];
@@ -64,7 +64,7 @@ __device__ Pack<T, Width> take_input(const NormRow<T, Width>& row, int64_t i) {
   return sum;
 }
 
-// Factor of a row, from each thread's share of the sum of squares.
+// Return the factor of a row from each thread's partial sum of squares.
 __device__ inline float row_scale(float share, int64_t hidden, float eps) {
   return inverse_sqrt(block_sum(share) / static_cast<float>(hidden) + eps);
 }

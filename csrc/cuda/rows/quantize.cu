@@ -1,4 +1,4 @@
-// Rows as codes of eight bits: as they are, and normed. One block a row.
+// Quantization of rows to 8 bits, with or without RMSNorm. One block per row.
 #include <cstdint>
 
 #include "common/status.h"
@@ -28,7 +28,7 @@ int launch_quantize(const CoreQuantizeRows& args, Stream stream) {
   return launch(quantize_rows_kernel<T, Width>, dim3(args.rows), threads, 0, stream, args);
 }
 
-// A row that has been taken, times its factor and the weight.
+// A row after take_input, times its factor and the weight.
 template <typename T, int Width>
 struct Normed {
   const Pack<T, Width>* in;

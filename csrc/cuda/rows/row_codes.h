@@ -1,4 +1,4 @@
-// Writing a row of numbers as codes. The row is read twice; the second time it comes from a cache.
+// Quantization of a row. The row is read twice, the second time from a cache.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -19,8 +19,8 @@ __device__ inline uint8_t code_of(float scaled, int32_t codes) {
   return static_cast<uint8_t>(static_cast<int8_t>(static_cast<int>(whole)));
 }
 
-// Writes one row as codes. `values(i)` is a Pack<float, Width> of its numbers, for i below packs. Every thread of the
-// block calls it.
+// Quantize one row. `values(i)` returns the Pack<float, Width> number i of the row, i < packs. Every thread of the
+// block must call it.
 template <int Width, typename Values>
 __device__ void put_row_codes(const Values& values, int64_t packs, void* out, float* scale, int32_t codes) {
   float largest = 0.0f;

@@ -1,4 +1,4 @@
-// Sums of products of codes as numbers: each times the scale of its row and of its column. Blocks (row, piece of it).
+// Dequantization of int8 matrix products with a scale per row and column. Grid: (row, piece of the row).
 #include <algorithm>
 #include <cstdint>
 

@@ -1,11 +1,11 @@
-// What requests change about logits.
+// Changes of logits by requests (CoreLogitChanges).
 #pragma once
 
 #include "cuda/sampling/row.h"
 
 namespace core {
 
-// Applies a change to the logits of ids that may still be drawn. Each id stands there once, so threads do not meet.
+// Apply a change to the logits of ids that may still be sampled. Each id occurs once, so threads do not conflict.
 template <typename Change>
 __device__ void change_each(const int32_t* ids, int32_t count, int64_t vocab, float* logits, Change change) {
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += static_cast<int32_t>(blockDim.x)) {
@@ -20,7 +20,7 @@ __device__ inline bool allows(const CoreLogitChanges& changes, int64_t id) {
   return id / 32 < changes.allowed_words && (changes.allowed[id / 32] >> (id % 32) & 1) != 0;
 }
 
-// The logits as the cuts see them, in room; ids that may not be drawn are at -inf.
+// Write the changed logits to room; ids that may not be sampled become -inf.
 template <typename T>
 __device__ void change_logits(const CoreLogitChanges& changes, const T* own, int64_t vocab, float* room) {
   for (int64_t id = threadIdx.x; id < vocab; id += blockDim.x) {
@@ -31,7 +31,7 @@ __device__ void change_logits(const CoreLogitChanges& changes, const T* own, int
               [&](float logit, int32_t i) { return penalized_logit(logit, changes.repetition, changes.penalties[i]); });
   change_each(changes.biased, changes.biased_count, vocab, room,
               [&](float logit, int32_t i) { return finite_float(logit + changes.biases[i]); });
-  // One may stand there twice: both write the same.
+  // An id may occur twice: both threads write the same.
   change_each(changes.masked, changes.masked_count, vocab, room, [](float, int32_t) { return kNothing; });
 }
 

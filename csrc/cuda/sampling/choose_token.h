@@ -1,4 +1,4 @@
-// The draw: the largest of scores, each an id's scaled logit and its own Gumbel noise.
+// Sampling by the Gumbel-max trick: the id with the largest score, its scaled logit plus its Gumbel noise.
 #pragma once
 
 #include "cuda/sampling/cuts.h"
@@ -43,7 +43,7 @@ struct Scores {
   }
 };
 
-// Calls use(id, logit) with this thread's share of what a cut left.
+// Call use(id, logit) for this thread's share of the logits that a cut keeps.
 template <typename T, typename Use>
 __device__ void for_each_left(const Logits<T>& logits, const SampleShared& shared, Cut cut, Use use) {
   const auto left = [&](int64_t id, float logit) {
@@ -72,7 +72,7 @@ struct BestScores {
   }
 };
 
-// The best score in float64, and the lowest id that has it.
+// The best score in float64, with the lowest id that has it.
 struct Winner {
   double score = -INFINITY;
   int32_t id = INT32_MAX;
@@ -90,12 +90,12 @@ struct Winner {
   }
 };
 
-// The id with the largest score, of equal ones the lowest: decided in float64 among those that float32 leaves in doubt.
+// Return the id with the largest score, ties by lowest id. Scores too close for float32 are compared in float64.
 template <typename T>
 __device__ int32_t draw(const Logits<T>& logits, const CoreSampling& sampling, const Peak& peak, SampleShared& shared) {
   const Cut cut = cut_of(logits, sampling, peak, shared);
   const Scores scores(sampling, peak.logit);
-  const float least = scores.noise(peak.id);  // the score of the likeliest id
+  const float least = scores.noise(peak.id);  // the score of the most likely id
   BestScores mine;
   for_each_left(logits, shared, cut, [&](int64_t id, float logit) {
     const float scaled = scores.scaled(logit);

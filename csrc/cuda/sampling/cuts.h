@@ -1,5 +1,5 @@
-// Thresholds of top-k, top-p and min-p without sorting. Everything is counted in whole numbers, so that a row gives the
-// same in every order of threads.
+// Thresholds of top-k, top-p and min-p without sorting. All sums are of integers, so that the result does not depend on
+// the order of threads.
 #pragma once
 
 #include "cuda/sampling/row.h"
@@ -14,8 +14,8 @@ struct Masses {
   __device__ Weight operator()(float logit) const { return static_cast<Weight>(expf((logit - top) * rate) * 0x1p40f); }
 };
 
-// By the first warp, which takes the bins from the last one down: extends the prefix by the digit with which the
-// weights come to `wanted`, and adds what lies above it.
+// The first warp scans the bins from the last one down: it extends the prefix by the digit at which the weights reach
+// `wanted`, and adds the weights above it to `above`.
 __device__ inline void choose_bin(SampleShared& shared, int digits, int shift, Weight wanted) {
   if (threadIdx.x >= kWarpSize) return;
   const int lane = static_cast<int>(threadIdx.x), each = digits / kWarpSize, first = digits - 1 - lane * each;
@@ -35,8 +35,8 @@ __device__ inline void choose_bin(SampleShared& shared, int digits, int shift, W
   shared.prefix |= static_cast<uint32_t>(bin) << shift;
 }
 
-// The largest key such that the weights of logits whose keys reach it come to `wanted`, which they do in all. Logits
-// below the key `floor` do not count.
+// Return the largest key such that the weights of logits with keys >= it sum to at least `wanted`, which must not
+// exceed the sum of all. Logits with keys below `floor` do not count.
 template <typename T, typename WeightOf>
 __device__ uint32_t threshold(const Logits<T>& logits, uint32_t floor, WeightOf weight_of, Weight wanted,
                               SampleShared& shared) {
@@ -62,24 +62,24 @@ __device__ uint32_t threshold(const Logits<T>& logits, uint32_t floor, WeightOf 
     __syncthreads();
   }
   const uint32_t found = shared.prefix;
-  __syncthreads();  // the next call writes the prefix again
+  __syncthreads();  // the next call overwrites the prefix
   return found;
 }
 
-// The weights that top-p leaves, of this sum; at least 1.
+// Return the weight that top-p keeps of this sum; at least 1.
 __device__ inline Weight wanted_of(double top_p, Weight total) {
   const auto wanted = static_cast<Weight>(ceil(top_p * static_cast<double>(total)));
   return wanted < 1 ? 1 : wanted > total ? total : wanted;
 }
 
-// What the cuts leave: logits whose keys reach a floor, of the list or of the whole row.
+// The logits that the cuts keep: those with keys >= a floor, of the list or of the whole row.
 struct Cut {
   uint32_t floor;
   bool listed;
 };
 
-// The k-th largest. What the largest logits of the threads say bounds it from below, and is near it: where k is small,
-// a list of the logits above that decides.
+// Find the k-th largest logit. The threads' own largest logits give a close lower bound; for small k, the logits above
+// that fit the list, which then decides.
 template <typename T>
 __device__ Cut cut_to_top_k(const Logits<T>& logits, int32_t top_k, uint32_t mine, uint32_t floor,
                             SampleShared& shared) {
@@ -116,10 +116,10 @@ __device__ uint32_t floor_of_top_p(const Logits<T>& logits, Cut cut, double top_
   return key_reached(key, share, wanted_of(top_p, block_sum(share)));
 }
 
-// All cuts of a row whose largest logit is `peak`.
+// Apply all cuts to a row whose largest logit is `peak`.
 template <typename T>
 __device__ Cut cut_of(const Logits<T>& logits, const CoreSampling& sampling, const Peak& peak, SampleShared& shared) {
-  Cut cut = {key_of(-kLargestFloat), false};  // what is masked is -inf, and never left
+  Cut cut = {key_of(-kLargestFloat), false};  // excludes masked ids, which are -inf
   if (sampling.top_k > 0 && sampling.top_k < logits.count) {
     cut = cut_to_top_k(logits, sampling.top_k, peak.mine, cut.floor, shared);
   }

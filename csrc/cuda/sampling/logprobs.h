@@ -1,4 +1,4 @@
-// What requests are told about the model's own logits: log-probabilities, and the most likely ids.
+// Logprobs of the unmodified logits: of the token, and of the most likely ids.
 #pragma once
 
 #include "cuda/sampling/row.h"
@@ -26,7 +26,7 @@ struct TopList {
   }
 };
 
-// From the list: an entry's place is the number of those before it.
+// From the list: an entry's rank is the number of entries that order before it.
 __device__ inline void put_listed(const SampleShared& shared, const TopList& top) {
   for_each(shared, [&](int64_t id, float logit) {
     const uint64_t mine = order_of(id, logit);
@@ -36,8 +36,7 @@ __device__ inline void put_listed(const SampleShared& shared, const TopList& top
   });
 }
 
-// One after the other, each by a look at the whole row: where so many logits are equal that the list does not take
-// them.
+// One after the other, each by a scan of the whole row: for rows with so many equal logits that they overflow the list.
 template <typename T>
 __device__ void put_one_by_one(const Logits<T>& own, const TopList& top) {
   uint64_t last = ~uint64_t{0};
@@ -52,7 +51,7 @@ __device__ void put_one_by_one(const Logits<T>& own, const TopList& top) {
   }
 }
 
-// mine: the key of the largest logit that this thread looks at.
+// mine: the key of the largest logit of this thread's share.
 template <typename T>
 __device__ void put_top(const Logits<T>& own, const TopList& top, uint32_t mine, SampleShared& shared) {
   const uint32_t bound = key_reached(mine, 1, static_cast<Weight>(top.count));

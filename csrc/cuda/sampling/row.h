@@ -1,4 +1,4 @@
-// A row of logits that one block samples: where it lies, and what is shared about it.
+// A row of logits that one block samples from, and the block's shared state.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace core {
 
-constexpr int kSampleThreads = 768;    // more would not leave each its registers
-constexpr float kNothing = -INFINITY;  // the logit of an id that may not be drawn
+constexpr int kSampleThreads = 768;    // with more, registers would spill
+constexpr float kNothing = -INFINITY;  // the logit of an id that may not be sampled
 
-using Weight = unsigned long long;  // sums of whole numbers, which do not depend on their order
+using Weight = unsigned long long;  // integers, whose sums do not depend on the order
 
-// What the threads of a block share.
+// Shared memory of a block.
 struct SampleShared {
   static constexpr int kBins = 1 << 11;
 
   Weight bins[kBins];
   Weight above;
   uint32_t prefix;
-  int32_t listed;  // may be more than the list takes
+  int32_t listed;  // may exceed the list's capacity
   int32_t ids[kSampleThreads];
   float logits[kSampleThreads];
 };
 
-// The logits of a row: the model's own, or what they were changed to.
+// The logits of a row, original or changed.
 template <typename T>
 struct Logits {
   const T* own;
@@ -38,14 +38,14 @@ struct Logits {
   __device__ Logits unchanged() const { return {own, nullptr, count}; }
 };
 
-// Calls use(id, logit) with this thread's share of a row.
+// Call use(id, logit) for this thread's share of a row.
 template <typename T, typename Use>
 __device__ void for_each(const Logits<T>& logits, Use use) {
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < logits.count; i += blockDim.x) use(i, logits.at(i));
 }
 
-// The same with the list, which takes at most one entry a thread.
+// Likewise for the list, which holds at most one entry per thread.
 template <typename Use>
 __device__ void for_each(const SampleShared& shared, Use use) {
   const auto i = static_cast<int32_t>(threadIdx.x);
@@ -69,7 +69,7 @@ __device__ inline float logit_of(uint64_t order) {
 struct Peak {
   float logit;
   int32_t id;     // the lowest that has it
-  uint32_t mine;  // the key of the largest that this thread looked at; 0: it looked at none
+  uint32_t mine;  // the key of the largest of this thread's share; 0: the share is empty
   bool finite;    // no infinity, no NaN in the row
 };
 
@@ -90,8 +90,8 @@ __device__ Peak peak_of(const Logits<T>& logits) {
   return {logit_of(best), id_of(best), static_cast<uint32_t>(mine >> 32), finite};
 }
 
-// The largest key such that the weights of the threads whose keys reach it come to `wanted`; 0 where all together do
-// not. For keys that threads hold, one each.
+// Return the largest key such that the weights of threads with keys >= it sum to at least `wanted`; 0 if all weights
+// together do not. Each thread holds one key.
 __device__ inline uint32_t key_reached(uint32_t key, Weight weight, Weight wanted) {
   uint32_t reached = 0;
   for (int bit = 31; bit >= 0; bit--) {
@@ -101,7 +101,7 @@ __device__ inline uint32_t key_reached(uint32_t key, Weight weight, Weight wante
   return reached;
 }
 
-// Lists the logits whose keys reach a floor. False: they are more than the block has threads.
+// List the logits with keys >= a floor. False if there are more than the block has threads.
 template <typename T>
 __device__ bool list_from(const Logits<T>& logits, uint32_t floor, SampleShared& shared) {
   if (threadIdx.x == 0) shared.listed = 0;

@@ -1,4 +1,4 @@
-// Drawing a token from each row of logits: own logits, changes, cuts, draw, log-probabilities. One block a row.
+// Sampling of a token from each row of logits: changes, cuts, sampling, logprobs. One block per row.
 #include <cstdint>
 
 #include "common/status.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kLogitsOfThread = 8;
 
-// What a row is told beside its token.
+// The logprobs of a row.
 template <typename T>
 __device__ double tell(const CoreSampleRows& args, const Logits<T>& own, const Peak& peak, int32_t token,
                        SampleShared& shared) {
