@@ -20,7 +20,7 @@ from support.backends.torch_sequences import Lane, Lanes
 
 @contextmanager
 def cpu_model(path: Path | str, **changes: Any) -> Iterator[LoadedModel]:
-    """The model with the cpu backend's weights, for two threads, 16 sequences and any length that tests ask for."""
+    """Return the model with the cpu backend's weights, for two threads, 16 sequences and any length that tests use."""
     changes = {"max_batch": 16, "num_threads": 2, **changes}
     model = load_model(plan_for(path, **changes), silent)
     try:
@@ -42,7 +42,7 @@ class CpuLanes(Lanes):
         self._batch = CpuBatch(model.program.shape)
 
     def follow(self, lane: Lane, ids: Sequence[int]) -> Tensor:
-        """See Lanes; one id after the other, as answers are computed."""
+        """See Lanes; one id after the other, as in decode."""
         for token_id in ids:
             lane.ids.append(token_id)
             self.step((lane, 1))

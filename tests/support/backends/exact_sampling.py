@@ -1,4 +1,4 @@
-"""How often each id must be drawn: the cuts in float64, one token after the other, and how far shares may be off."""
+"""Exact sampling probabilities: the cuts in float64, one token after the other, and the tolerance of sampled shares."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ COMBINATIONS = [
 
 DRAWS = 10_000
 FARTHEST = 0.028
-"""Total variation between the shares of DRAWS draws of 12 ids and their probabilities, at most. Its mean is at most
+"""Maximum total variation between the shares of DRAWS samples of 12 ids and their probabilities. Its mean is at most
 sqrt(ids / (2 pi draws)), 0.014; this is twice as much."""
 
 
 def exact_probabilities(
     logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
 ) -> NDArray[np.float64]:
-    """What the cuts leave of each id's probability."""
+    """Return the probability of each id after the cuts."""
     scaled = np.asarray(logits, dtype=np.float64) / temperature
     weights = np.exp(scaled - scaled.max())
     order = np.argsort(-weights)
@@ -40,7 +40,7 @@ def exact_probabilities(
 
 
 def assert_drawn_as_often(ids: ArrayLike, exact: NDArray[np.float64]) -> None:
-    """DRAWS drawn ids have their probabilities, and none was drawn that has none."""
+    """Assert that DRAWS sampled ids follow their probabilities, and that no id of probability 0 was sampled."""
     shares = np.bincount(np.asarray(ids), minlength=len(exact)) / DRAWS
     assert set(np.flatnonzero(shares)) <= set(np.flatnonzero(exact))
     assert abs(shares - exact).sum() / 2 < FARTHEST

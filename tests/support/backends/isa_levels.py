@@ -1,4 +1,4 @@
-"""The instruction sets of this machine's processor: what computes with core_cpu is tested at each of them."""
+"""The instruction sets of this machine's processor: tests of code that uses core_cpu run at each of them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headrace_engine.environment import ISA_VARIABLE, forced_isa
 from headrace_engine.native import Isa, choose_isa, load
 
 NAMES = [isa.name.lower() for isa in Isa if isa is not Isa.NONE]
-"""All levels, lowest first; what a machine lacks is skipped by name."""
+"""All levels, lowest first; a level that the machine does not support is skipped by name."""
 BEST = "best"
-"""That of the machine, or the one that the environment of the tests names."""
+"""Best level of the machine, or the one that the tests' environment names."""
 
 
 @contextmanager
 def forced(name: str) -> Iterator[None]:
-    """Have cores compute at one level, also those of processes that a test starts."""
+    """Make cores compute at one level, including cores in processes that a test starts."""
     if Isa[name.upper()] > choose_isa(load("cpu"), {}):
         pytest.skip(f"this machine has no {name}")
     with pytest.MonkeyPatch.context() as environment:
@@ -28,7 +28,7 @@ def forced(name: str) -> Iterator[None]:
 
 
 def lowest() -> AbstractContextManager[None]:
-    """Have cores compute as any machine can, unless the environment of the tests says how."""
+    """Make cores compute at the lowest level, unless the tests' environment names one."""
     return nullcontext() if forced_isa(os.environ) else forced(NAMES[0])
 
 
@@ -40,7 +40,7 @@ def at_levels(metafunc: pytest.Metafunc, names: Collection[str], files: Collecti
 
 @pytest.fixture(scope="module", autouse=True)
 def level(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The level that cores compute at: the best, unless another is asked for. What starts cores for a module needs it.
+    """Level that cores compute at: the best by default. Fixtures that start cores for a module need it.
 
     For the conftest of folders whose tests compute.
     """

@@ -1,7 +1,7 @@
-"""Rules of a sequence's logits beside what transformers makes of them: its processors are the reference.
+"""Rules of a sequence's logits, with the processors of transformers as the reference.
 
 Each case has two forms: the rules of the engine, and a function from (ids, logits, prompt length) to the logits that
-must come out. Presence and frequency, which transformers lacks, are one line of float64 here.
+must result. Presence and frequency penalties, which transformers does not have, are one line of float64 here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from transformers import (
 )
 
 Reference = Callable[[list[int], Tensor, int], Tensor]
-"""Of ids, the model's logits [vocab], and the length of the prompt: the logits that are drawn from."""
+"""Function of ids, the model's logits [vocab] and the length of the prompt; returns the logits to sample from."""
 
 VOCAB = 40
 EOS = (7, 11)
@@ -34,7 +34,7 @@ EOS = (7, 11)
 
 @dataclass(frozen=True)
 class Case:
-    """Rules, and what they must do. `masks`: ids masked besides, for ids and the length of the prompt."""
+    """Rules and their expected effect. `masks` returns further masked ids, for ids and the length of the prompt."""
 
     name: str
     rules: LogitRules
@@ -43,7 +43,7 @@ class Case:
 
 
 def processed(*processors: LogitsProcessor) -> Reference:
-    """The reference of some processors of transformers, one after the other."""
+    """Return the reference of some processors of transformers, applied in order."""
 
     def run(ids: list[int], logits: Tensor, prompt_length: int) -> Tensor:
         scores = logits.unsqueeze(0)
@@ -55,7 +55,7 @@ def processed(*processors: LogitsProcessor) -> Reference:
 
 
 def counted(presence: float, frequency: float) -> Reference:
-    """The reference of presence and frequency penalties."""
+    """Return the reference of presence and frequency penalties."""
 
     def run(ids: list[int], logits: Tensor, prompt_length: int) -> Tensor:
         counts = torch.bincount(torch.tensor(ids[prompt_length:], dtype=torch.int64), minlength=len(logits))
@@ -65,7 +65,7 @@ def counted(presence: float, frequency: float) -> Reference:
 
 
 def only(allowed: Sequence[int]) -> Reference:
-    """The reference of allowed ids."""
+    """Return the reference of allowed ids."""
 
     def run(ids: list[int], logits: Tensor, prompt_length: int) -> Tensor:
         kept = torch.full_like(logits, -torch.inf)
@@ -76,7 +76,7 @@ def only(allowed: Sequence[int]) -> Reference:
 
 
 def chained(*references: Reference) -> Reference:
-    """One reference after the other."""
+    """Return a reference that applies references in order."""
 
     def run(ids: list[int], logits: Tensor, prompt_length: int) -> Tensor:
         for reference in references:
@@ -87,12 +87,12 @@ def chained(*references: Reference) -> Reference:
 
 
 def minimum(min_length: int) -> Callable[[Sequence[int], int], tuple[int, ...]]:
-    """EOS ids are masked before so many tokens, prompt and generated."""
+    """Mask EOS ids up to a number of tokens, prompt and generated."""
     return lambda ids, prompt: EOS if len(ids) < min_length else ()
 
 
 def minimum_new(min_new: int) -> Callable[[Sequence[int], int], tuple[int, ...]]:
-    """EOS ids are masked before so many generated tokens."""
+    """Mask EOS ids up to a number of generated tokens."""
     return lambda ids, prompt: EOS if len(ids) - prompt < min_new else ()
 
 
@@ -151,7 +151,7 @@ CASES = [
 
 
 def random_history(seed: int) -> tuple[list[int], int]:
-    """Ids from a few of the vocabulary, so that they repeat, and how many of them are the prompt's."""
+    """Return ids from a small part of the vocabulary, so that they repeat, and how many of them are the prompt's."""
     draws = random.Random(seed)
     ids = draws.choices(range(12), k=draws.randrange(1, 40))
     return ids, draws.randint(1, len(ids))
@@ -160,10 +160,10 @@ def random_history(seed: int) -> tuple[list[int], int]:
 def ruled_step(
     case: Case, ids: Sequence[int], prompt_length: int, sampling: SamplingParams, masked: Sequence[int] = ()
 ) -> SequenceStep:
-    """A step that draws as the case says, whose ids came one by one.
+    """Return a step that samples by the case's rules, whose ids came one by one.
 
     Args:
-        masked: ids masked besides.
+        masked: further masked ids.
     """
     state = LogitState(case.rules, prompt_length)
     for length in range(prompt_length, len(ids) + 1):

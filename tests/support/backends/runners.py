@@ -1,4 +1,4 @@
-"""Runners of any backend: plans for them, and how they are made ready."""
+"""Runners of any backend: their plans and their setup."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from headrace_engine.model_types import ModelPhase
 
 
 def plan_for(path: Path | str, **changes: Any) -> CorePlan:
-    """A plan for one thread of the CPU."""
+    """Return a plan for one CPU thread."""
     plan = CorePlan(path=str(path), format=ModelFormat.AUTO, compute_unit=ComputeUnit.CPU, num_threads=1)
     return replace(plan, **changes)
 
 
 def silent(phase: ModelPhase, done: int, total: int | None) -> None:
-    """Progress that nobody wants to know."""
+    """Ignore progress."""
 
 
 def allocated(runner: Runner) -> Runner:
-    """A loaded runner with its pool, and with the host tier that its plan asks for."""
+    """Allocate a loaded runner's pool, and the host tier that its plan requests."""
     sizes = runner.size()
     runner.allocate(sizes.num_blocks, sizes.num_host_blocks)
     return runner
 
 
 def ready(runner: Runner) -> Runner:
-    """The same, loaded first."""
+    """Load the runner, then allocate as above."""
     runner.load(silent)
     return allocated(runner)

@@ -1,4 +1,4 @@
-"""What "the same tokens" means when two runs of a model are compared, in one place for all tests."""
+"""Comparison of two runs of a model: the one definition of "the same tokens" for all tests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike
 Top = Sequence[tuple[int, float]]
 
 ROUNDING = {"float32": 1e-4, "bfloat16": 3e-2, "float16": 4e-3}
-"""By number format: two scores that are closer than this may change places. Of tiny models."""
+"""By number format: two scores closer than this may swap ranks. For tiny models."""
 
 
 @dataclass(frozen=True)
 class Distance:
-    """By how much the distance of the two best scores may be off between two ways to compute: in the median, and most.
+    """Limits on how far the distance of the two best scores may differ between two ways to compute: median and maximum.
 
-    Two ways that draw different ids do so where the distance is smaller than it is off: no ids need be compared.
+    Two ways sample different ids only where the distance is smaller than that difference, so ids need not be compared.
     """
 
     median: float
@@ -26,7 +26,7 @@ class Distance:
 
 
 TINY_MODEL = Distance(median=0.06, most=0.6)
-"""Of tiny models, between two backends that both compute in bfloat16, each in its own way.
+"""For tiny models, between two backends that both compute in bfloat16, each in its own way.
 
 Against float32, after each of 1,600 ids of the model of `native/sim_runs.py`:
 
@@ -44,7 +44,7 @@ by 0.18 in 99 of 100, and by 0.29 at most. The limits leave half as much again, 
 """
 
 REAL_MODEL = 0.25
-"""The same of SmolLM2 as the cpu backend stores it unless told otherwise, whose logits after an id spread by 3.5.
+"""The same for SmolLM2 as the cpu backend stores it by default; the standard deviation of its logits is 3.5.
 
 Against float32 on the same weights, after each of 768 ids of a text, the distance of the two best scores is off by
 
@@ -53,23 +53,23 @@ Against float32 on the same weights, after each of 768 ids of a text, the distan
     more rows of Q4_1                                    0.016        0.093    0.13
     more rows of INT4 in groups of 64                    0.019        0.104    0.17
 
-The first line is what keys and values in bfloat16 cost; products of few rows add nothing to it, and give the same
-whatever the number of rows. Where there are more, 4-bit weights and activations are rounded to bfloat16. Two ways to
-compute may be off to different sides.
+The first line is the cost of keys and values in bfloat16; products of few rows add nothing to it, and do not depend on
+the number of rows. With more rows, 4-bit weights and activations are rounded to bfloat16. Two ways to compute may be
+off in opposite directions.
 """
 
 ALLOWED_SHARE = 0.05
-"""Share of runs that may end at such a place."""
+"""Maximum share of runs that may diverge where rounding decides."""
 
 
 @dataclass
 class Comparison:
-    """What a comparison met.
+    """Result of a comparison.
 
     Attributes:
         runs: runs compared.
-        split: of these, runs that part at a place where rounding decides.
-        smallest_gap: smallest distance of the two best scores at any compared token; inf where no scores were given.
+        split: of these, runs that diverge where rounding decides.
+        smallest_gap: smallest distance of the two best scores at any compared token; inf without scores.
     """
 
     runs: int = 0
@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def share(self) -> float:
-        """Share of runs that part."""
+        """Share of runs that diverge."""
         return len(self.split) / self.runs if self.runs else 0.0
 
 
@@ -89,14 +89,14 @@ def same_tokens(
     *,
     rounding: float = 0.0,
 ) -> Comparison:
-    """Assert that runs bring the same tokens as the reference; prints the share that parts and the smallest gap.
+    """Assert that runs have the same tokens as the reference; print the share that diverges and the smallest gap.
 
     A run is the same if it is identical, or identical up to a first difference at which the reference's two best
-    scores are closer than `rounding`. At most ALLOWED_SHARE of the runs may end so; rounding 0 allows none.
+    scores are closer than `rounding`. At most ALLOWED_SHARE of the runs may diverge; rounding 0 allows none.
 
     Args:
         reference_ids, ids: tokens of each run.
-        reference_scores: of each run, the scores [tokens, vocab] whose largest was chosen; needed with a rounding.
+        reference_scores: of each run, the scores [tokens, vocab] that it chose the largest of; required with a rounding.
     """
     assert len(reference_ids) == len(ids), f"{len(ids)} runs against {len(reference_ids)} of the reference"
     assert rounding == 0 or reference_scores is not None, "a rounding can only be judged by the reference's scores"
@@ -116,12 +116,12 @@ def same_tokens(
 
 
 def scores_agree(reference: Sequence[Top], tops: Sequence[Top], limit: Distance) -> None:
-    """Assert that the distances of the reference's two best scores are off by no more than a limit.
+    """Assert that the distances of the reference's two best scores differ by no more than a limit.
 
     Args:
         reference, tops: of each token, the best ids and their scores, best first; the other way to compute lists the
             reference's two best, or has others before them that are better by far.
-        limit: of the distances.
+        limit: maximum differences.
     """
     assert len(reference) == len(tops), f"{len(tops)} tokens against {len(reference)} of the reference"
     off = np.array([_off(*pair) for pair in zip(reference, tops, strict=True)])
@@ -132,7 +132,7 @@ def scores_agree(reference: Sequence[Top], tops: Sequence[Top], limit: Distance)
 
 
 def _off(reference: Top, top: Top) -> float:
-    """By how much the distance of the reference's two best is another; an id that is not listed is below all."""
+    """Return how far the distance of the reference's two best differs; an id that is not listed ranks below all."""
     scores = dict(top)
     (first, high), (second, low) = reference[:2]
     least = top[-1][1]
@@ -140,7 +140,7 @@ def _off(reference: Top, top: Top) -> float:
 
 
 def _first_difference(expected: Sequence[int], got: Sequence[int]) -> int | None:
-    """Place of the first difference; a run that ends early differs where it ends."""
+    """Return the position of the first difference; a run that ends early differs where it ends."""
     for place, pair in enumerate(zip(expected, got, strict=False)):
         if pair[0] != pair[1]:
             return place
@@ -148,7 +148,7 @@ def _first_difference(expected: Sequence[int], got: Sequence[int]) -> int | None
 
 
 def _gaps(scores: ArrayLike, tokens: int) -> list[float]:
-    """Distance of the two best scores at each of the first tokens; a score of -inf is no candidate."""
+    """Return the distance of the two best scores at each of the first tokens, ignoring scores of -inf."""
     best = np.sort(np.asarray(scores, dtype=np.float64), axis=1)[:tokens, -2:]
     return [float(high - low) for low, high in best]
 

@@ -19,17 +19,17 @@ from torch import Tensor
 from support.backends.runners import plan_for, silent
 
 EVERYTHING = 1 << 30
-"""A chunk that no prompt exceeds."""
+"""Chunk size that no prompt exceeds."""
 
 
 def load(path: Path | str, **changes: Any) -> LoadedModel:
-    """The model with the torch backend's weights, in float32 unless changed."""
+    """Return the model with the torch backend's weights, in float32 by default."""
     return load_model(plan_for(path, **changes), silent)
 
 
 @dataclass
 class Lane:
-    """One sequence: its ids, its blocks, how many ids were computed, and the logits after each wanted id."""
+    """One sequence: its ids, its blocks, how many ids were computed, and the logits after each sampled row."""
 
     ids: list[int]
     blocks: list[int]
@@ -38,7 +38,7 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """Ids that are not computed."""
+        """Number of ids not computed yet."""
         return len(self.ids) - self.computed
 
 
@@ -46,10 +46,10 @@ class Lanes:
     """Sequences over one pool.
 
     Args:
-        model: the decoder, as the torch backend loads it; of a subclass, as `open` takes it.
-        tokens: that the pool holds at least.
+        model: the decoder, as the torch backend loads it; in a subclass, as `open` takes it.
+        tokens: minimum number of tokens that the pool holds.
         block_size: tokens of a block.
-        seed: of the order in which blocks are handed out.
+        seed: seed of the order in which blocks are allocated.
     """
 
     def __init__(self, model: Any, *, tokens: int = 2048, block_size: int = 16, seed: int = 0) -> None:
@@ -59,14 +59,14 @@ class Lanes:
         self.open(model, len(self._free))
 
     def open(self, model: Any, num_blocks: int) -> None:
-        """Make the pool, full of NaN."""
+        """Create the pool, filled with NaN."""
         self.pool = model.pool(num_blocks, self.block_size)
         self._decoder = model.decoder(self.pool)
         for tensor in self.pool.tensors:
             tensor.fill_(torch.nan if tensor.is_floating_point() else 0xFF)
 
     def add(self, ids: Sequence[int], *, room: int = 0, shared: Lane | None = None, shared_tokens: int = 0) -> Lane:
-        """A sequence with blocks for its ids and `room` more; it may begin with the full blocks of another."""
+        """Add a sequence with blocks for its ids and `room` more; it may begin with the full blocks of another."""
         assert shared_tokens % self.block_size == 0
         first = shared.blocks[: shared_tokens // self.block_size] if shared else []
         count = -(-(len(ids) + room) // self.block_size) - len(first)
@@ -75,7 +75,7 @@ class Lanes:
         return Lane(list(ids), [*first, *own], shared_tokens)
 
     def step(self, *shares: tuple[Lane, int]) -> None:
-        """One batch: the next so many ids of each lane. Logits are wanted where a lane has none waiting then."""
+        """Run one batch: the next `count` ids of each lane. A lane with none left after that gets logits."""
         steps, wanting = [], []
         for lane, count in shares:
             wanted = count == lane.waiting
@@ -87,13 +87,13 @@ class Lanes:
             lane.scores.append(scores)
 
     def logits(self, steps: Sequence[SequenceStep]) -> Tensor:
-        """Compute a batch: the logits of its wanted rows."""
+        """Compute a batch; return its logits rows."""
         with torch.inference_mode():
             logits: Tensor = self._decoder.forward(make_batch(steps))
         return logits
 
     def follow(self, lane: Lane, ids: Sequence[int]) -> Tensor:
-        """Go on with given ids, all in one step: the logits after each, [ids, vocab]."""
+        """Append given ids, all in one step; return the logits after each, [ids, vocab]."""
         extent = Extent(0, len(ids), lane.computed, lane.blocks)
         lane.ids += ids
         lane.computed = len(lane.ids)
@@ -105,7 +105,7 @@ class Lanes:
         """Generate `count` ids for each lane in shared batches.
 
         Args:
-            chunk: ids of one lane in one step at most.
+            chunk: maximum ids of one lane in one step.
             stagger: steps after which the next lane begins; 0: all at once.
         """
         clock = 0
@@ -120,19 +120,19 @@ class Lanes:
 
 
 def random_ids(count: int, seed: int, vocab: int = 384) -> list[int]:
-    """Ids of a prompt."""
+    """Return random ids of a prompt."""
     return [random.Random(seed * 1000 + place).randrange(vocab) for place in range(count)]
 
 
 def reference(path: Path | str) -> Any:
-    """The same model in transformers, in float32."""
+    """Return the same model in transformers, in float32."""
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
 
 def reference_logits(path: Path | str, ids: Sequence[int]) -> Tensor:
-    """Logits of transformers after each id, [ids, vocab]."""
+    """Return the logits of transformers after each id, [ids, vocab]."""
     with torch.inference_mode():
         logits: Tensor = reference(path)(torch.tensor([list(ids)])).logits[0]
     return logits

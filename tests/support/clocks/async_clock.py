@@ -1,4 +1,4 @@
-"""Time for asynchronous clients that stands still until somebody moves it."""
+"""Time for asynchronous clients that stands still until a test moves it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from headrace._base.aio_waiting import Signal
 
 
 class FakeAsyncClock:
-    """Pauses are over at once, and move time. Waits for news last until `advance` passes their end.
+    """Pauses end at once, and move time. Waits for news last until `advance` passes their end.
 
     Attributes:
         now: seconds.
-        slept: the pauses that there were.
+        slept: all pauses so far, in seconds.
     """
 
     def __init__(self) -> None:
@@ -22,17 +22,17 @@ class FakeAsyncClock:
         self._waits: dict[asyncio.Timeout, float] = {}
 
     def monotonic(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         return self.now
 
     async def sleep(self, seconds: float) -> None:
-        """Is over at once."""
+        """Move time by the pause; return at once."""
         self.slept.append(seconds)
         self.advance(seconds)
         await asyncio.sleep(0)
 
     async def wait(self, signal: Signal, seconds: float | None) -> None:
-        """Waits for news, or until time was moved so far."""
+        """Wait for news, or until time was moved past the timeout."""
         if seconds is None:
             await signal.wait()
             return
@@ -40,18 +40,18 @@ class FakeAsyncClock:
             async with asyncio.timeout(None) as limit:
                 self._waits[limit] = self.now + seconds
                 try:
-                    # Without a task in between: news that come right now must find somebody who waits.
+                    # Without a task in between: news that arrives right now must find a waiter.
                     await signal.wait()
                 finally:
                     del self._waits[limit]
 
     def advance(self, seconds: float) -> None:
-        """Moves time, and ends the waits whose time has come."""
+        """Move time, and end the waits that are due."""
         self.now += seconds
         for limit, end in self._waits.items():
             if end <= self.now:
                 limit.reschedule(asyncio.get_running_loop().time())
 
     def waits(self, seconds: float) -> bool:
-        """Whether somebody waits for news until just so far from now."""
+        """True if a wait for news ends in exactly this many seconds."""
         return any(abs(end - self.now - seconds) < 1e-6 for end in self._waits.values())

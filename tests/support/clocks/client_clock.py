@@ -1,4 +1,4 @@
-"""Time for tests, which passes when somebody moves it or waits."""
+"""Time for tests, which passes when a test moves it or waits."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 from support.clocks.waiting import LIMIT
 
-LONGEST_PAUSE = 5.0  # seconds; who waits longer waits for news
+LONGEST_PAUSE = 5.0  # seconds; longer waits are for news
 
 
 class FakeClock:
-    """Time that stands still until somebody moves it.
+    """Time that stands still until a test moves it.
 
-    The thread that made it moves it by waiting: its own pauses are over at once. The pauses of other threads last until
-    `step` or `advance` passes their end, or are short after `run`. Waits above LONGEST_PAUSE are no pauses: they end
-    with a notification or by `advance`. `when_owner_waits` is called first whenever that thread waits.
+    The owner, the thread that made it, moves it by waiting: its own pauses end at once. The pauses of other threads
+    last until `step` or `advance` passes their end, or are short after `run`. Waits above LONGEST_PAUSE are not pauses:
+    they end with a notification or by `advance`. `when_owner_waits` is called first whenever the owner waits.
     """
 
     def __init__(self) -> None:
@@ -29,17 +29,17 @@ class FakeClock:
         self._changed = threading.Condition()
 
     def monotonic(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         with self._changed:
             return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Is over at once."""
+        """Pause; for the owner, move time and return at once."""
         self.slept.append(seconds)
         self.advance(seconds)
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> None:
-        """Waits for a notification; for the owner, time passes instead."""
+        """Wait for a notification; for the owner, time passes instead."""
         owner = threading.current_thread() is self._owner
         if owner:
             self.when_owner_waits()
@@ -51,7 +51,7 @@ class FakeClock:
             self._wait_in_background(condition, seconds)
 
     def advance(self, seconds: float) -> None:
-        """Moves time, and wakes those whose time has come."""
+        """Move time, and wake the waits that are due."""
         with self._changed:
             self.now += seconds
             due = [condition for end, condition in self._waits.values() if end <= self.now]
@@ -61,21 +61,21 @@ class FakeClock:
                 condition.notify_all()
 
     def step(self) -> None:
-        """Waits until another thread pauses, and moves time to the end of its pause."""
+        """Wait until another thread pauses, and move time to the end of its pause."""
         with self._changed:
             assert self._changed.wait_for(self._pauses, LIMIT), "no thread pauses"
             seconds = max(0.0, min(self._pauses()) - self.now)
         self.advance(seconds)
 
     def run(self) -> None:
-        """From now on time goes by itself whenever a thread pauses."""
+        """From now on, let time pass by itself whenever a thread pauses."""
         with self._changed:
             self._runs = True
             most = max(self._pauses(), default=self.now)
         self.advance(most - self.now)
 
     def _pauses(self) -> list[float]:
-        """Ends of the pauses that last now."""
+        """Return the ends of the pauses in progress."""
         return [end for key, (end, _) in self._waits.items() if key in self._pausing]
 
     def _wait_in_background(self, condition: threading.Condition, seconds: float) -> None:

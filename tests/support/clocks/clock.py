@@ -6,7 +6,7 @@ import asyncio
 
 
 class FakeClock:
-    """Seconds since the Unix epoch, as far as a test lets them pass."""
+    """Seconds since the Unix epoch, moved by the test."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self.now = now
@@ -19,6 +19,6 @@ class FakeClock:
 
 
 async def settle() -> None:
-    """Let every task that can go on do so, until all wait for something."""
+    """Let all tasks run until each of them waits for something."""
     for _ in range(20):
         await asyncio.sleep(0)

@@ -24,7 +24,7 @@ class FakeTimers:
         return alarm
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and call back whom it is time for."""
+        """Move time, and run due timers."""
         until = self.now + seconds
         while self._heap and self._heap[0][0] <= until:
             self.now, _, alarm = heapq.heappop(self._heap)
@@ -34,7 +34,7 @@ class FakeTimers:
 
     @property
     def armed(self) -> int:
-        """Alarms that will still ring."""
+        """Number of timers that are still to fire."""
         return sum(not alarm.cancelled for _, _, alarm in self._heap)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for what happens, without sleeping for luck; a wait that comes to its end says what did not happen."""
+"""Waits for events rather than for fixed times; a wait that times out says what did not happen."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 LIMIT = 120.0
-"""Seconds after which what has not happened will not happen any more, on however busy a machine."""
+"""Timeout of a wait in seconds, long enough for however busy a machine."""
 
 DEADLINES = (0.2, 1.0, 5.0, 25.0, LIMIT)
-"""Time limits of a call that is to arrive and then to be cut: on a busy machine a short one ends before it arrives."""
+"""Time limits to try for a call that must arrive and then time out: on a busy machine a short one ends too early."""
 
 
 def wait_until(condition: Callable[[], bool], failure: str, seconds: float = LIMIT) -> None:
-    """Look again and again until a condition holds."""
+    """Poll until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"after {seconds:g} s: {failure}"
@@ -30,7 +30,7 @@ def comes(event: threading.Event, failure: str) -> None:
 
 @asynccontextmanager
 async def ends(failure: str, seconds: float = LIMIT) -> AsyncIterator[None]:
-    """A wait for events, which fails by name where they never come."""
+    """Limit a wait for events; fail by name if it times out."""
     try:
         async with asyncio.timeout(seconds) as limit:
             yield
@@ -47,7 +47,7 @@ async def happens(event: asyncio.Event, failure: str) -> None:
 
 
 async def eventually(condition: Callable[[], bool], failure: str) -> None:
-    """Wait until something comes true that gives no sign of its own."""
+    """Poll until a condition without an event of its own holds."""
     async with ends(failure):
         while not condition():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Drives the asynchronous client by the synchronous one's tests: each call runs in an event loop of another thread."""
+"""Runs the synchronous client's tests on the asynchronous client: each call runs in an event loop of another thread."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class LoopThread:
         self._thread.start()
 
     def run(self, act: Callable[[], Any]) -> Any:
-        """What something answers in the loop, awaited where it has to be."""
+        """Run a function in the loop, awaiting its result if needed; return the result."""
         return asyncio.run_coroutine_threadsafe(_do(act), self._loop).result()
 
     def close(self) -> None:
-        """Ends the loop."""
+        """End the loop."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -41,7 +41,7 @@ async def _do(act: Callable[[], Any]) -> Any:
 
 
 class InLoop:
-    """Something of the asynchronous client, used as if it were of the other one."""
+    """An object of the asynchronous client, used like that of the synchronous one."""
 
     def __init__(self, thread: LoopThread, there: Any) -> None:
         self._thread = thread
@@ -57,11 +57,11 @@ class InLoop:
         return self._here(self._thread.run(functools.partial(method, *given, **named)))
 
     def __iter__(self) -> Iterator[Any]:
-        """Itself, or what it gives."""
+        """Return itself."""
         return self
 
     def __next__(self) -> Any:
-        """The next element."""
+        """Return the next element."""
         try:
             return self._thread.run(lambda: anext(self._there))
         except StopAsyncIteration:
@@ -75,7 +75,7 @@ class InLoop:
         self._thread.run(lambda: self._there.__aexit__(*error))
 
     def _here(self, answer: Any) -> Any:
-        """The same, to be used here."""
+        """Wrap a result for use in this thread."""
         if isinstance(answer, AsyncResultQueue | AsyncTextStream | AsyncMessageIterator):
             return InLoop(self._thread, answer)
         if isinstance(answer, tuple | list) and any(isinstance(one, AsyncResultQueue) for one in answer):
@@ -84,6 +84,6 @@ class InLoop:
 
 
 def loop_client(thread: LoopThread, target: str | Transport, **options: Any) -> InLoop:
-    """An AsyncClient; the arguments are those of Client."""
+    """Return an AsyncClient; the arguments are those of Client."""
     transport = target if isinstance(target, str) else for_asyncio(target)
     return InLoop(thread, AsyncClient(transport, **options))

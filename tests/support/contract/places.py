@@ -12,7 +12,7 @@ from headrace_proto.wire.transport import Transport
 
 PATHS = ("inprocess", "direct", "gateway")
 SIM = "sim"
-"""The path of an engine whose device is simulated, where only what is marked as `sim` runs."""
+"""Path of an engine on the simulated device, where only tests marked `sim` run."""
 ASYNC = {
     "test_results.py": ("inprocess-async", "gateway-async"),
     "test_requests.py": ("gateway-async",),
@@ -20,14 +20,14 @@ ASYNC = {
     "test_candidates.py": ("gateway-async",),
     "test_told.py": ("gateway-async",),
 }
-"""Files whose tests are run with the asynchronous client too, and where."""
+"""Files whose tests also run with the asynchronous client, and their paths."""
 
 SYNC_ONLY = (
     "test_one_get_returns_an_answer_of_ten_thousand_tokens",
     "test_preemption_is_invisible",
     "test_policy_return_ends_what_there_is_no_memory_for",
 )
-"""But not these, which take long and are the engine's affair."""
+"""Tests left out of these: they take long and test the engine."""
 
 MODEL = "tiny"
 LONG_MODEL = "long"
@@ -39,7 +39,7 @@ LONG_LENGTH = 10_240
 
 @dataclass(frozen=True)
 class Folders:
-    """Model directories on disk: for most tests, for long answers, and one whose logits are never finite."""
+    """Model directories on disk: for most tests, for long answers, and with logits that are never finite."""
 
     tiny: Path
     long: Path
@@ -48,15 +48,15 @@ class Folders:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the suite's calls go.
+    """Server that the suite calls.
 
     Attributes:
         path: one of PATHS, or SIM.
         client: a client that all tests on this path share.
         connect: makes another client to the same server; takes the keywords of Client.
-        target: what it connects to.
-        folder: what MODEL is made of.
-        settings: that models of this path are installed with.
+        target: address that it connects to.
+        folder: model directory of MODEL.
+        settings: settings with which models of this path are installed.
     """
 
     path: str
@@ -68,5 +68,5 @@ class Place:
 
 
 def paths_of(file: str, test: str) -> tuple[str, ...]:
-    """Where a test runs, by the names of its file and itself."""
+    """Return the paths on which a test runs, by the names of its file and itself."""
     return PATHS if test in SYNC_ONLY else (*PATHS, *ASYNC.get(file, ()))

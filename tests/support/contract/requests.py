@@ -1,4 +1,4 @@
-"""The contract's rows about models and requests, and the tests that hold them.
+"""The contract's rows about models and requests, and the tests that check them.
 
 A test is "file::function" below tests/; a function of "*" stands for all of a file.
 """

@@ -1,4 +1,4 @@
-"""An engine service whose models run on the simulated device, that is, over the whole path of the cuda backend."""
+"""An engine service whose models run on the simulated device, through the whole path of the cuda backend."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from support.models.tiny_models import make_tiny_llama
 from support.servers.processes import Server, simulated_engine
 
 SETTINGS = {"max_prefill_tokens": 48, "num_threads": 1}
-"""The simulator takes a millisecond a token: the largest step is run once to measure it, and once for warming up."""
+"""The simulator takes a millisecond per token: the largest step runs once to be measured, and once as a warm-up."""
 SIZES: Mapping[str, Mapping[str, Any]] = {
     MODEL: {"max_length": MAX_LENGTH, "max_batch": 8},
     SMALL_POOL_MODEL: {"max_length": 128, "max_batch": 8, "num_blocks": 20, "num_host_blocks": 60},
 }
-"""Of the models. What gives way in the small pool moves to host memory, and comes back."""
+"""Settings of the models. Sequences preempted in the small pool move to host memory, and come back."""
 
 
 @contextlib.contextmanager
 def simulated_place(folder: Path) -> Iterator[Place]:
-    """The models that tests of this path use, installed and running; none where there is no simulator."""
+    """Yield a server with the models that tests of this path use, installed and running; skip without the simulator."""
     if not HAS_NVCC:
         pytest.skip("the simulator needs CUDA's headers, and there is no nvcc")
     model = make_tiny_llama(
@@ -46,8 +46,8 @@ def simulated_place(folder: Path) -> Iterator[Place]:
 
 
 def _start(stack: contextlib.ExitStack, processors: dict[str, Path]) -> Server:
-    """The service alone, and its cores, take the libraries of the tests."""
+    """Start the service; only it and its cores use the libraries of the tests."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(NATIVE_VARIABLE, str(native_libraries()))
-        environment.setenv("OMP_NUM_THREADS", "1")  # Threads of torch that wait for tiny products take the other cores.
+        environment.setenv("OMP_NUM_THREADS", "1")  # Idle threads of torch spin, which takes CPU cores from others.
         return stack.enter_context(simulated_engine("e1", *processor_arguments(processors)))

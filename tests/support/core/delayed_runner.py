@@ -1,4 +1,4 @@
-"""A simulated runner that computes what it was given only when somebody waits for it, like a device beside the host."""
+"""A simulated runner that computes a step only when it is waited for, like a device that runs alongside the host."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from support.core.rig import Rig
 from support.core.simulated import ContractBroken, SimulatedRunner
 
 _GARBAGE = 999
-"""What is computed in the place of a token that was not drawn."""
+"""Id computed instead of a token that was not sampled."""
 
 
 class DelayedFlight:
     """A launched step.
 
     Attributes:
-        steps: as they were when it was launched.
-        finished: it was computed when it was launched.
-        outcome: once it is computed: what it drew, or what went wrong.
+        steps: as they were at its launch.
+        finished: it was computed at its launch.
+        outcome: once computed, the sampled ids or the error.
     """
 
     def __init__(self, steps: list[SequenceStep], compute: Callable[[DelayedFlight], None]) -> None:
@@ -44,13 +44,13 @@ class DelayedFlight:
 
 
 class DelayedRunner(SimulatedRunner):
-    """Keeps the order of calls, takes at most one step while another is under way, and lets nothing through early.
+    """Keeps the order of calls, accepts at most one step while another is in progress, and returns no result early.
 
     Attributes:
-        refuses: tells which rows make a step fail before it is launched.
-        launches: steps that were launched since the start.
-        overlapped: of these, those that were launched while another one was under way.
-        unknown: rows whose id the host did not know.
+        refuses: returns which rows make a step fail before it is launched.
+        launches: number of steps launched since the start.
+        overlapped: of these, those launched while another one was in progress.
+        unknown: number of rows whose id the host did not know.
     """
 
     def __init__(self, plan: CorePlan) -> None:
@@ -93,7 +93,7 @@ class DelayedRunner(SimulatedRunner):
         return sum(not flight.waited for flight in self._flights)
 
     def _flush(self, last: DelayedFlight | None = None) -> None:
-        """Do what was enqueued, in order, up to a step."""
+        """Run what was enqueued, in order, up to a step."""
         while self._queue and (last is None or last.outcome is None):
             self._queue.pop(0)()
 
@@ -105,7 +105,7 @@ class DelayedRunner(SimulatedRunner):
 
 
 class DelayedRig(Rig):
-    """A core on a runner that answers late."""
+    """A core on a runner with late results."""
 
     make_runner = DelayedRunner
     runner: DelayedRunner
@@ -116,12 +116,12 @@ class DelayedRig(Rig):
 
 
 def _kept(step: SequenceStep) -> SequenceStep:
-    """A step as a device is given it: what belongs to its sequence may change afterwards."""
+    """Copy a step as a device gets it: the state of its sequence may change afterwards."""
     return replace(step, token_ids=tuple(step.token_ids), blocks=tuple(step.blocks))
 
 
 def _known(step: SequenceStep, before: DelayedFlight | None) -> SequenceStep:
-    """A step with the id that it takes from the one before."""
+    """Return a step with the id that it takes from the one before."""
     if step.sampled_at is None:
         return step
     assert before is not None

@@ -1,4 +1,4 @@
-"""The other end of a core: a front half that notes what it is told, and how it launches simulated cores."""
+"""The other end of a core: a front half that records messages, and launchers of simulated cores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CORE = Path(__file__).with_name("simulated_core.py")
 
 
 class Front:
-    """A front half that notes what it is told, and lets a test wait for it."""
+    """A front half that records a core's messages, and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.messages: list[CoreMessage] = []
@@ -34,7 +34,7 @@ class Front:
         return self.links[-1]
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        """Wait until a condition about what was told holds."""
+        """Wait until a condition on the messages holds."""
         async with ends(f"{self.messages[-3:]} are the last that were told, and {self.lost}"):
             while not condition():
                 self._told.clear()
@@ -44,7 +44,7 @@ class Front:
         await self.until(lambda: any(isinstance(message, CoreReady) for message in self.messages))
 
     async def pong(self, number: int) -> None:
-        """Wait until a ping was answered, between two steps or inside one."""
+        """Wait until the core answers a ping, between two steps or inside one."""
         await self.until(lambda: number in [m.number for m in self.messages if isinstance(m, Pong)])
 
     def tokens(self, key: int) -> list[int]:
@@ -62,7 +62,7 @@ class Front:
 
 
 def in_process(mode: str = "plain", grace: float = 30.0) -> Callable[..., ProcessLink]:
-    """A launcher of the simulated core in a child."""
+    """Return a launcher of the simulated core in a child process."""
 
     def launch(plan: CorePlan, receive: Callable[[CoreMessage], None], lost: Callable[[str], None]) -> ProcessLink:
         program = (sys.executable, str(CORE), mode)
@@ -72,5 +72,5 @@ def in_process(mode: str = "plain", grace: float = 30.0) -> Callable[..., Proces
 
 
 def in_thread(plan: CorePlan, receive: Callable[[CoreMessage], None], lost: Callable[[str], None]) -> CoreLink:
-    """A launcher of the simulated core in a thread."""
+    """Return a launcher of the simulated core in a thread."""
     return launch_thread(plan, receive, lost, make=SimulatedRunner)

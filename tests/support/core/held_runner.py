@@ -10,13 +10,13 @@ from headrace_engine.core.runner import Sampled, SequenceStep
 from support.core.simulated import SimulatedRunner
 
 LONG, STUCK = 667, 666
-"""Ids that it computes only once it is let go on: in the step of the first it gets on meanwhile, like a large product;
-in that of the other it does not, like a kernel that hangs."""
+"""Ids that it computes only once it is released: in the step of the first it makes progress until then, like a large
+product; in that of the other it does not, like a kernel that hangs."""
 
 
 class HeldRunner(SimulatedRunner):
     """Attributes:
-    go: lets it go on, when set.
+    go: set it to release the runner.
     """
 
     go = threading.Event()

@@ -22,7 +22,7 @@ class Drained(BaseException):
 
 
 class ListLink:
-    """A link whose commands are put there by a test."""
+    """A link whose commands come from a test."""
 
     def __init__(self) -> None:
         self.commands: list[CoreCommand] = []
@@ -44,10 +44,10 @@ class ListLink:
 
 
 class Rig:
-    """A core that was started on a simulated runner, and what it has published, by key.
+    """A core started on a simulated runner, and its published results by key.
 
     Attributes:
-        make_runner: another one, where it is not to be the simulated runner.
+        make_runner: makes the runner; default: the simulated one.
         now: the core's time, which stands still until a test moves it.
     """
 
@@ -74,11 +74,11 @@ class Rig:
         self.vectors: dict[int, list[bytes]] = {}
         self.outputs: list[StepOutput] = []
         self.begun: list[list[int]] = []
-        self.step()  # At its first rest a core tells the size of its pool.
+        self.step()  # When first idle, a core reports the size of its pool.
         self.first = self.outputs.pop()
 
     def clock(self) -> float:
-        """The core's time: a simulated runner may take some."""
+        """Return the core's time, including what the simulated runner's steps took."""
         return self.now + float(getattr(self.runner, "spent", 0.0))
 
     def add(self, prompt: Sequence[int], max_new: int = 4, **fields: Any) -> int:
@@ -95,7 +95,7 @@ class Rig:
         self.link.commands.append(EndSequence(key))
 
     def step(self) -> None:
-        """One step of the core, and what it published."""
+        """Run one step of the core; return what it published."""
         with suppress(Drained):
             self.core.step()
         for message in self.link.messages:
@@ -103,32 +103,32 @@ class Rig:
         self.link.messages.clear()
 
     def run(self) -> None:
-        """Step until there is nothing to do, and let the core go to rest."""
+        """Step until there is nothing to do, and the core is idle."""
         while self.core.busy or self.link.commands:
             self.step()
         self.step()
 
     def steps(self, count: int) -> None:
-        """So many steps."""
+        """Run a number of steps."""
         for _ in range(count):
             self.step()
 
     @property
     def stat(self) -> CoreStat:
-        """As published last."""
+        """Return the statistics published last."""
         return (self.outputs or [self.first])[-1].stat
 
     def is_complete(self, key: int) -> bool:
-        """Whether a sequence has ended with all the ids it must have."""
+        """True if a sequence has ended with all its expected ids."""
         return key in self.ended and self.tokens[key] == expected(self.requests[key])
 
     def assert_all_complete(self) -> None:
-        """Every sequence has ended with exactly the ids that it gets alone on an unlimited pool."""
+        """Assert that every sequence ended with exactly the ids that it gets alone on an unlimited pool."""
         wrong = [key for key in self.requests if not self.is_complete(key)]
         assert not wrong, f"sequences {wrong} have other ids than they get alone"
 
     def assert_idle(self) -> None:
-        """End what is left, then nothing is held."""
+        """End all sequences left, and assert that no resources are held."""
         self.runner.raises = self.runner.spoils = lambda step: False
         for key in self.requests:
             self.end(key)
@@ -139,7 +139,7 @@ class Rig:
         assert self.stat.pool.host_blocks_used <= self.stat.pool.host_blocks_total == self.plan.num_host_blocks
 
     def _note_piece(self, piece: PromptPiece) -> None:
-        """Pieces of a prompt follow each other, and come before its first token, unless one of a group steps in."""
+        """Check that a prompt's pieces are consecutive and precede its first token, unless another of its group takes over."""
         told, top = self.scored.setdefault(piece.key, []), len(piece.top_ids) // len(piece.logprobs)
         request = self.requests[piece.key]
         assert piece.position == max(1, request.scored) + len(told)

@@ -1,7 +1,7 @@
 """A runner without a model.
 
-The simulated runner stores ids in a paged pool and draws each token as a hash of the whole context that it reads back
-through the block table. A wrong table, a stale block or a missing chunk gives other tokens than `expected` says.
+The simulated runner stores ids in a paged pool and samples each token as a hash of the whole context that it reads back
+through the block table. A wrong table, a stale block or a missing chunk gives other tokens than `expected`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POISON = -1
 
 
 class ContractBroken(BaseException):
-    """The core asked for what it may never ask for. Not an Exception: the core must not take it for a failed step."""
+    """The core broke the runner's interface. Not an Exception: the core must not take it for a failed step."""
 
 
 def draw(
@@ -45,7 +45,7 @@ def draw(
     masked: Sequence[int],
     allowed: array[int] | None = None,
 ) -> int | None:
-    """The id after a context: any function of all of it will do, if nearly every change changes the result."""
+    """Return the id after a context: any function of all of it, if nearly every change changes the result."""
     noise = () if sampling.temperature == 0 else (sampling.seed, position, index)
     content = array("q", (*context, *noise)).tobytes()
     first = int.from_bytes(blake2b(content, digest_size=8).digest(), "little") % VOCABULARY
@@ -61,23 +61,23 @@ def _has(mask: array[int], token: int) -> bool:
 
 
 def score(context: Sequence[int], token: int) -> float:
-    """The log-probability of an id after a context."""
+    """Return the log-probability of an id after a context."""
     content = array("q", (*context, token)).tobytes()
     return -float(int.from_bytes(blake2b(content, digest_size=3).digest(), "little"))
 
 
 def vectors(context: Sequence[int]) -> bytes:
-    """The vectors of the token after a context."""
+    """Return the vectors of the token after a context."""
     return blake2b(array("q", context).tobytes()).digest()
 
 
 def expected_scores(prompt: Sequence[int], top: int) -> list[tuple[float, list[int]]]:
-    """Of each token of a prompt but the first: its log-probability, and the most likely ids in its place."""
+    """Return the log-probability of each prompt token but the first, and the most likely ids at its position."""
     return [(score(prompt[:place], token), [token + i for i in range(top)]) for place, token in enumerate(prompt)][1:]
 
 
 def expected(request: AddSequence, count: int | None = None) -> list[int]:
-    """The ids that a sequence must get, those it came with included, up to a number of tokens, an EOS id or a stop."""
+    """Return the ids of a sequence, its initial ids included, up to a number of tokens, an EOS id or a stop."""
     ids = list(request.generated)
     guide = tiny_vocabulary().guide(request.grammar, request.eos_ids) if request.grammar else None
     if guide is not None:
@@ -101,22 +101,22 @@ def expected(request: AddSequence, count: int | None = None) -> list[int]:
 
 
 def make_plan(**changes: Any) -> CorePlan:
-    """A plan with small sizes."""
+    """Return a plan with small sizes."""
     sizes = {"max_batch": 8, "max_length": 64, "max_prefill_tokens": 32, "block_size": 4, "num_blocks": 64}
     return CorePlan(**{"path": "simulated", "format": ModelFormat.HF, **sizes, **changes})
 
 
 class SimulatedRunner(Runner):
-    """Keeps the plan's sizes, and checks that every step keeps the interface's promises.
+    """Observes the plan's sizes, and checks that every step satisfies the interface's contract.
 
     Attributes:
-        raises: tells which rows make the whole step raise.
-        spoils: tells which rows get keys and values that are not finite; whoever reads them later gets an error.
+        raises: returns which rows make the whole step raise.
+        spoils: returns which rows get keys and values that are not finite; later rows that read them get an error.
         batches: (start, tokens) of each row of each step since the warm-up.
-        seen: every id that was computed since then.
-        copied: what was copied since then.
+        seen: every id computed since the warm-up.
+        copied: all copies since the warm-up.
         fails_to_copy: copies raise.
-        cost: tells the seconds that a step takes.
+        cost: returns the seconds that a step takes.
         spent: seconds that all steps have taken.
     """
 
@@ -180,7 +180,7 @@ class SimulatedRunner(Runner):
         return [self._answer(step) for step in steps if step.has_result]
 
     def forget_warm_up(self) -> None:
-        """Count from here."""
+        """Reset what was recorded."""
         self.batches.clear()
         self.seen.clear()
         self.copied.clear()
@@ -193,7 +193,7 @@ class SimulatedRunner(Runner):
         target: dict[tuple[int, int], tuple[int, int]],
         pairs: Sequence[tuple[int, int]],
     ) -> dict[tuple[int, int], tuple[int, int]]:
-        """The target with whole blocks of the source, as all of them were before any was copied."""
+        """Return the target with blocks copied from the source, as all of them were before any was copied."""
         moved = dict(target)
         for origin, place in pairs:
             for offset in range(self.plan.block_size):
@@ -216,7 +216,7 @@ class SimulatedRunner(Runner):
         return replace(drawn, scores=self._scores(step, context), tensors=tensors)
 
     def _context(self, step: SequenceStep) -> list[int]:
-        """The ids of a sequence as the pool has them."""
+        """Return the ids of a sequence as stored in the pool."""
         context: list[int] = []
         for position in range(step.start + len(step.token_ids)):
             stored, token = self._pool.get(self._slot(step, position), (-1, -2))
@@ -279,7 +279,7 @@ def _require(condition: bool, what: str) -> None:
 
 @cache
 def tiny_vocabulary() -> Vocabulary:
-    """Of guides: the ids of tiny models."""
+    """Return a vocabulary for guides with the ids of tiny models."""
     with TemporaryDirectory() as folder:
         files = open_model(str(make_tiny_llama(Path(folder) / "tiny")))
         return Vocabulary(load_tokenizer(files), files.spec.vocab_size)

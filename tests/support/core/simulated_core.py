@@ -1,7 +1,7 @@
 """A core process with the simulated runner: `python simulated_core.py [MODE …] FD`.
 
-Modes: "held" stays for ever in the step of an id of `held_runner`; "crash" and "fail" die and compute nothing any more
-from the step on that computes id 666; "chatter" sends what is no message.
+Modes: "held" never leaves the step of an id of `held_runner`; "crash" dies in the step that computes id 666; "fail"
+fails that step and all later ones; "chatter" sends bytes that are not a message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from support.core.simulated import SimulatedRunner
 
 
 class Crashing(SimulatedRunner):
-    """Takes the process down with it."""
+    """Ends the process in the step of id 666."""
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         if any(666 in step.token_ids for step in steps):
@@ -33,7 +33,7 @@ class Crashing(SimulatedRunner):
 
 
 class Failing(SimulatedRunner):
-    """Computes nothing any more from id 666 on."""
+    """Fails the step of id 666 and all later ones."""
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         if any(666 in step.token_ids for step in steps):

@@ -1,6 +1,6 @@
-"""A front half that starts a core, gives it one sequence, and then does nothing: `python simulated_service.py MODE`.
+"""A front half that starts a core, sends it one sequence, and then does nothing: `python simulated_service.py MODE`.
 
-It prints the core's number once the core has begun with the sequence.
+Prints the core's process id once the core has begun the sequence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.core.simulated import GREEDY, make_plan
 
 
 async def serve() -> None:
-    """Give the core its sequence when it is at rest, say when it begins, and wait for the end."""
+    """Send the core its sequence when it is idle, print when it begins, and wait for the end."""
     rested = asyncio.Event()
 
     def receive(message: CoreMessage) -> None:
