@@ -96,7 +96,7 @@ def same_tokens(
 
     Args:
         reference_ids, ids: tokens of each run.
-        reference_scores: of each run, the scores [tokens, vocab] that it chose the largest of; required with a rounding.
+        reference_scores: of each run, the scores [tokens, vocab] that its ids maximize; required with a rounding.
     """
     assert len(reference_ids) == len(ids), f"{len(ids)} runs against {len(reference_ids)} of the reference"
     assert rounding == 0 or reference_scores is not None, "a rounding can only be judged by the reference's scores"

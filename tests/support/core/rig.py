@@ -139,7 +139,7 @@ class Rig:
         assert self.stat.pool.host_blocks_used <= self.stat.pool.host_blocks_total == self.plan.num_host_blocks
 
     def _note_piece(self, piece: PromptPiece) -> None:
-        """Check that a prompt's pieces are consecutive and precede its first token, unless another of its group takes over."""
+        """Check that a prompt's pieces are consecutive and, outside of groups, precede its first token."""
         told, top = self.scored.setdefault(piece.key, []), len(piece.top_ids) // len(piece.logprobs)
         request = self.requests[piece.key]
         assert piece.position == max(1, request.scored) + len(told)

@@ -12,11 +12,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PROJECT = "headrace-test"
 LIMIT = 240
-"""Seconds that one docker command may take."""
+"""Timeout of one docker command in seconds."""
 
 
 def run(command: Sequence[str], **environment: str) -> str:
-    """What a command prints; fails with all that it printed."""
+    """Run a command, and return its output; a failure has all of it."""
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=LIMIT
     )
@@ -25,13 +25,13 @@ def run(command: Sequence[str], **environment: str) -> str:
 
 
 def in_image(image: str, *command: str, options: Sequence[str] = ()) -> str:
-    """What a command prints in a fresh container of an image; `options` are those of `docker run`."""
+    """Run a command in a fresh container of an image, and return its output; `options` are those of `docker run`."""
     docker = ["docker", "run", "--rm", "--network", "none", *options]
     return run([*docker, "--entrypoint", command[0], image, *command[1:]])
 
 
 class Stack:
-    """An engine and a gateway, brought up by compose.
+    """An engine and a gateway, started by compose.
 
     Attributes:
         address: host:port where the gateway is published on this machine.
@@ -44,12 +44,12 @@ class Stack:
         self.address = f"127.0.0.1:{self._port}"
 
     def compose(self, *arguments: str) -> str:
-        """Run compose; COMPOSE in the environment says which."""
+        """Run compose, or the program that COMPOSE in the environment names."""
         command = [*shlex.split(os.environ["COMPOSE"]), "--project-name", PROJECT, *arguments]
         return run(command, HEADRACE_PORT=self._port)
 
     def container(self, service: str) -> str:
-        """The id of a service's container."""
+        """Return the id of a service's container."""
         return self.compose("ps", "--quiet", service).strip()
 
     def docker(self, verb: str, service: str, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Builds the repository's distributions the way a release does: an sdist, and from that alone a wheel."""
+"""Builds the repository's distributions as a release does: an sdist, and from it alone a wheel."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ CMAKE = ("-C", "cmake.define.CORE_CUDA=OFF")
 
 @dataclass(frozen=True)
 class Distribution:
-    """One distribution, built.
+    """One built distribution.
 
     Attributes:
         sdist, wheel: the two archives.
@@ -52,26 +52,26 @@ class Distribution:
 
     @property
     def requirements(self) -> list[str]:
-        """What the wheel depends on."""
+        """Dependencies of the wheel."""
         return self.metadata.get_all("Requires-Dist", [])
 
     def text(self, name: str) -> str:
-        """A file of the wheel's dist-info folder."""
+        """Return the text of a file in the wheel's dist-info folder."""
         with zipfile.ZipFile(self.wheel) as archive:
             return archive.read(next(file for file in self.files if file.endswith(f".dist-info/{name}"))).decode()
 
     def unpack(self, folder: Path) -> Path:
-        """Unpacks the wheel, so that its modules can be imported from the folder returned."""
+        """Unpack the wheel; its modules can be imported from the folder returned."""
         with zipfile.ZipFile(self.wheel) as archive:
             archive.extractall(folder)
         return folder
 
 
 def call(*command: str | Path, cwd: Path | None = None, path: Path | None = None) -> str:
-    """Runs a program that must succeed; returns its output.
+    """Run a program that must succeed; return its output.
 
     Args:
-        path: folder of Python modules, the only one besides the interpreter's own.
+        path: the only folder of Python modules besides the interpreter's own.
     """
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     env |= {"PYTHONPATH": str(path)} if path else {}
@@ -85,19 +85,19 @@ def call(*command: str | Path, cwd: Path | None = None, path: Path | None = None
 
 
 def pip(python: Path, *arguments: str | Path) -> None:
-    """Runs this environment's pip upon another one's packages."""
+    """Run this environment's pip on another environment."""
     call(sys.executable, "-m", "pip", "--python", python, *arguments)
 
 
 def settings(folder: str) -> dict[str, dict[str, list[str]]]:
-    """A distribution's pyproject.toml."""
+    """Return a distribution's pyproject.toml."""
     return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())
 
 
 def build_environment() -> Path:
-    """Python of an environment that has what builds need, and numpy for the native core's face, and nothing else.
+    """Return the Python of an environment with only the builds' requirements, and numpy for the native bindings.
 
-    It is made once and kept, under a name that changes with the requirements.
+    It is created once and kept, under a name that changes with the requirements.
     """
     needs = {need for folder in FOLDERS for need in settings(folder)["build-system"]["requires"]}
     requirements = sorted(needs | {"numpy"})
@@ -111,7 +111,7 @@ def build_environment() -> Path:
 
 
 def build(folder: str, python: Path, target: Path) -> Distribution:
-    """Builds the sdist of a folder, and the wheel from the sdist with nothing beside it."""
+    """Build the sdist of a folder, and the wheel from that sdist alone."""
     backend = settings(folder)["build-system"]["build-backend"]
     call(python, "-c", f"from {backend} import build_sdist; build_sdist({str(target)!r})", cwd=ROOT / folder)
     (sdist,) = target.glob("*.tar.gz")

@@ -14,7 +14,7 @@ PREPARE = "headrace_engine.engine.models.model.prepare"
 
 
 class Held:
-    """Holds what installs read until the test lets it go."""
+    """Holds installs until the test releases them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._go = threading.Event()

@@ -1,4 +1,4 @@
-"""What tests of lost cores do and ask."""
+"""Actions and queries for tests of lost cores."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from support.scripted.core import ScriptedCore
 
 
 async def started(rig: Rig, count: int) -> list[AcceptedRequest]:
-    """Requests with prompts (1, 1), (2, 2) and so on."""
+    """Start requests with prompts (1, 1), (2, 2) and so on."""
     return [await rig.start((number, number)) for number in range(1, count + 1)]
 
 
 def by_prompt(core: ScriptedCore) -> list[int]:
-    """What a core was given, by the number of the prompt."""
+    """Return the prompt numbers of the sequences sent to a core."""
     return [command.prompt[0] for command in core.added]
 
 
 def command(core: ScriptedCore, number: int) -> AddSequence:
-    """The last command for the prompt of this number."""
+    """Return the last command for the prompt of this number."""
     return [command for command in core.added if command.prompt[0] == number][-1]
 
 
@@ -47,13 +47,13 @@ async def lose(rig: Rig, reason: str = "killed by signal 9") -> ScriptedCore:
 
 
 async def rest() -> None:
-    """Let a heartbeat without a limit look often enough."""
+    """Let a heartbeat without a limit check often enough."""
     for _ in range(5):
         await settle()
 
 
 async def prove(core: ScriptedCore, number: int) -> None:
-    """Let a suspect go on by the two tokens that clear it."""
+    """Give a suspect the two tokens that clear it."""
     for token_id in (90, 91):
         core.step({command(core, number).key: token_id})
     await settle()

@@ -1,4 +1,4 @@
-"""What tests of the engine share: a model that is installed, a core to play, requests to send."""
+"""A rig for tests of the engine: an installed model, a scripted core, and requests to start."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Rig:
         self.engine = self.new_engine()
 
     def new_engine(self, **options: Any) -> Engine:
-        """Another engine with the same launcher and clock; it becomes the rig's."""
+        """Create another engine with the same launcher and clock; it becomes the rig's."""
         self.engine = Engine(EngineOptions(**{"name": "e1", **options}), self.launcher, self.clock)
         return self.engine
 
     @property
     def core(self) -> ScriptedCore:
-        """The core that was launched last."""
+        """The core launched last."""
         return self.launcher.core
 
     def pass_time(self, seconds: float) -> None:
-        """Move the clock, and let leases run out and deadlines pass."""
+        """Move the clock, and run due leases and deadlines."""
         self.clock.advance(seconds)
         self.engine._registry.leases.sweep()
         self.engine._registry.deadlines.sweep()
@@ -56,7 +56,7 @@ class Rig:
         await self.engine.install_model(self.config(name, **changes))
 
     async def run(self, name: str = NAME, **changes: Any) -> ScriptedCore:
-        """Install and start a model; returns its core."""
+        """Install and start a model; return its core."""
         await self.install(name, **changes)
         await self.engine.start_model(name)
         return self.core
@@ -75,18 +75,18 @@ class Rig:
         )
 
     def added(self) -> AddSequence:
-        """The sequence that the core was given last."""
+        """Return the sequence added to the core last."""
         return self.core.added[-1]
 
     async def sequence(self, handle: str, owner: str = "") -> SequenceView:
-        """The one sequence of a request, as GetRequest tells it."""
+        """Return the only sequence of a request, as GetRequest reports it."""
         view, _ = await self.engine.get_request(handle=handle, owner=owner)
         return view.sequences[0]
 
     async def unread(self, handle: str, position: int = 0) -> Elements | None:
-        """What GetRequest finds unread at a position, without waiting."""
+        """Return what GetRequest finds unread at a position, without waiting."""
         return (await self.engine.get_request(handle=handle, from_position=position))[1]
 
     async def read_all(self, handle: str, position: int = 0) -> list[ReadResult]:
-        """Everything from a position to the end, by GeneratedElements."""
+        """Read everything from a position to the end, by GeneratedElements."""
         return [result async for result in self.engine.read(handle, 0, position, "")]

@@ -22,7 +22,7 @@ from support.clocks.timers import FakeTimers
 
 
 class Story:
-    """What a session needs of a request: its sequences' logs, and somebody who counts its readers."""
+    """What a session uses of a request: its sequences' logs, and a count of its readers."""
 
     def __init__(
         self, sequences: int = 1, *, with_logprobs: bool = False, top_count: int = 0, hidden_size: int = 0
@@ -46,7 +46,7 @@ class Story:
         self.readers -= 1
 
     def say(self, *texts: str, logprob: float | None = None) -> None:
-        """A step brings tokens: their ids are where they stand, and 7."""
+        """Append tokens as one step: the id of each is its position plus 7."""
         for text in texts:
             self.log.append(len(self.log) + 7, text, logprob)
         self.log.wake()
@@ -64,7 +64,7 @@ class _Sequence:
 
 @dataclass
 class SessionRig:
-    """A session that is open, and what it reads from."""
+    """An open session, and the requests that it reads from."""
 
     update_bytes: int = 960 * 1024
     stories: dict[str, Story] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class SessionRig:
         return cast(Request, self.stories[handle])
 
     def story(self, handle: str = "h", **options: Any) -> Story:
-        """A request that can be attached."""
+        """Add a request that can be attached."""
         story = self.stories[handle] = Story(**options)
         return story
 
@@ -109,13 +109,13 @@ class SessionRig:
         self.session.ack(channel, position, window, "acks[0]")
 
     async def update(self) -> SessionUpdate:
-        """What there is to tell, which is something."""
+        """Return the update that is ready; fail if there is none."""
         update = await self.poll()
         assert update is not None
         return update
 
     async def poll(self) -> SessionUpdate | None:
-        """What there is to tell now; None: nothing."""
+        """Return the update that is ready now; None if there is none."""
         task = asyncio.create_task(self.session.next())
         await asyncio.sleep(0)
         if task.done():
@@ -143,7 +143,7 @@ class Row:
 
 
 def rows_of(rows: Rows) -> list[Row]:
-    """Columns as rows; all columns are equally long."""
+    """Convert columns to rows; all columns are equally long."""
     assert sum(rows.counts) == len(rows.token_ids)
     found, start = [], 0
     columns = zip(rows.channels, rows.positions, rows.counts, rows.texts, rows.checksums, strict=True)
@@ -157,12 +157,12 @@ def rows_of(rows: Rows) -> list[Row]:
 
 
 def facts(update: SessionUpdate) -> list[object]:
-    """Everything in an update, in its order."""
+    """Return everything in an update, in order."""
     own = [("opened",)] if update.opened else []
     rows = rows_of(update.rows)
     return [*own, *update.attached, *rows, *update.statuses, *update.ends, *update.errors, *update.windows]
 
 
 def violated(caught: pytest.ExceptionInfo[InvalidArgument]) -> list[str]:
-    """Fields that a refusal names."""
+    """Return the fields that a refusal names."""
     return [violation.field for violation in caught.value.violations]

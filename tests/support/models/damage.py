@@ -16,14 +16,14 @@ from support.models.tiny_models import read_json, write_json
 
 
 def cut_end(path: Path, count: int) -> int:
-    """Takes the last bytes off a file; returns the size that it had."""
+    """Cut the last bytes off a file; return its size before."""
     content = path.read_bytes()
     path.write_bytes(content[:-count])
     return len(content)
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The JSON header of a safetensors file."""
+    """Return the JSON header of a safetensors file."""
     content = path.read_bytes()
     (length,) = struct.unpack_from("<Q", content)
     header: dict[str, Any] = json.loads(content[8 : 8 + length])
@@ -31,7 +31,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def edit_header(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Changes the header of a safetensors file and leaves the values."""
+    """Change the header of a safetensors file, but not the values."""
     content = path.read_bytes()
     (length,) = struct.unpack_from("<Q", content)
     header = read_header(path)
@@ -41,24 +41,24 @@ def edit_header(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def edit_json(path: Path, **changes: Any) -> None:
-    """Sets fields of a JSON file."""
+    """Set fields of a JSON file."""
     write_json(path, {**read_json(path), **changes})
 
 
 def rename_tensor(path: Path, old: str, new: str) -> None:
-    """Gives a tensor of a safetensors file another name."""
+    """Rename a tensor of a safetensors file."""
     edit_header(path, lambda header: header.update({new: header.pop(old)}))
 
 
 def overwrite(path: Path, place: int, content: bytes) -> None:
-    """Replaces bytes in the middle of a file."""
+    """Replace bytes in the middle of a file."""
     with path.open("r+b") as file:
         file.seek(place)
         file.write(content)
 
 
 def refusal(path: Path, **arguments: Any) -> str:
-    """What open_model says to a bad model."""
+    """Return the message with which open_model refuses a bad model."""
     with pytest.raises(BadModel) as caught:
         open_model(str(path), **arguments)
     return caught.value.message

@@ -1,4 +1,4 @@
-"""Texts drawn at random among those that a guide allows."""
+"""Texts sampled at random among those that a guide allows."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ TREE = {
 
 @dataclass(frozen=True)
 class Walk:
-    """What was drawn, and whether it came to its end by an EOS id."""
+    """A sampled text, and whether an EOS id ended it."""
 
     text: bytes
     complete: bool
 
 
 class Walker:
-    """Draws with one tokenizer."""
+    """Samples with one tokenizer."""
 
     def __init__(self, bundle: TokenizerBundle, size: int, eos_ids: tuple[int, ...]) -> None:
         self.bundle, self.eos_ids = bundle, eos_ids
@@ -53,7 +53,7 @@ class Walker:
         return self.vocabulary.guide(grammar_of(wanted), self.eos_ids)
 
     def why_not(self, wanted: ResponseFormat) -> str:
-        """Why a format is refused; "" where it is not."""
+        """Return why a format is refused; "" if it is not."""
         try:
             check(self.vocabulary, wanted)
         except InvalidArgument as error:
@@ -61,7 +61,7 @@ class Walker:
         return ""
 
     def accepts(self, wanted: ResponseFormat, text: str) -> bool:
-        """Whether a text may be said, id by id, and may end there."""
+        """True if a guide allows a text, id by id, and its end."""
         guide = self.guide(wanted)
         for token_id in self.bundle.encode_plain(text):
             if token_id not in ids_of(guide):
@@ -70,7 +70,7 @@ class Walker:
         return not set(self.eos_ids).isdisjoint(ids_of(guide))
 
     def draw(self, wanted: ResponseFormat, seed: int, most: int = 300) -> Walk:
-        """A text of random ids, rather a short one."""
+        """Sample a text of random ids, preferring short ones."""
         guide, chance = self.guide(wanted), random.Random(seed)
         text = b""
         for _ in range(most):
@@ -87,17 +87,17 @@ class Walker:
 
 
 def ids_of(guide: Guide) -> set[int]:
-    """The ids that a guide allows now."""
+    """Return the ids that a guide allows next."""
     return {32 * word + bit for word, bits in enumerate(guide.allowed) for bit in range(32) if bits >> bit & 1}
 
 
 def schema_format(schema: Any) -> ResponseFormat:
-    """What matches a schema."""
+    """Return the format of a schema."""
     return ResponseFormat(ResponseFormatKind.JSON_SCHEMA, json.dumps(schema))
 
 
 def refusal(walker: Walker, wanted: ResponseFormat) -> str:
-    """Why a format is refused."""
+    """Return why a format is refused."""
     with pytest.raises(InvalidArgument) as caught:
         check(walker.vocabulary, wanted)
     assert caught.value.reason == "BAD_RESPONSE_FORMAT"

@@ -1,4 +1,4 @@
-"""Logits processors of an engine in tests, as files."""
+"""Files of logits processors for engines in tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 PROCESSORS = {
     "add": "def process(logits, ids, arguments):\n    logits[int(arguments[0])] += arguments[1]\n",
     "no-repeat": "def process(logits, ids, arguments):\n    logits[ids[-1]] = float('-inf')\n",
-    # Another id for each history, so that a sequence tells whether it was given all of its ids.
+    # Another id for each history, so that a sequence shows whether the processor got all of its ids.
     "by-history": "def process(logits, ids, arguments):\n    logits[3 + int(ids.sum()) % 250] += 1e4\n",
     "raise-all": "def process(logits, ids, arguments):\n    logits[:] = 0\n",
     "fail": (
@@ -20,7 +20,7 @@ PROCESSORS = {
 
 
 def write_processors(folder: Path) -> dict[str, Path]:
-    """The files by name."""
+    """Write the files; return them by name."""
     paths = {name: folder / f"{name}.py" for name in PROCESSORS}
     for name, path in paths.items():
         path.write_text(PROCESSORS[name])
@@ -28,12 +28,12 @@ def write_processors(folder: Path) -> dict[str, Path]:
 
 
 def processor_arguments(paths: dict[str, Path]) -> list[str]:
-    """The command line that gives them to an engine."""
+    """Return the command-line arguments that pass them to an engine."""
     return [part for name, path in paths.items() for part in ("--logits-processor", f"{name}={path}")]
 
 
 def by_history(prompt: list[int], count: int) -> list[int]:
-    """What "by-history" makes a greedy sequence say."""
+    """Return the ids of a greedy sequence with "by-history"."""
     ids = list(prompt)
     for _ in range(count):
         ids.append(3 + sum(ids) % 250)

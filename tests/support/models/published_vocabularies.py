@@ -1,4 +1,4 @@
-"""Vocabularies that llama.cpp publishes with texts, and the ids that their original tokenizers give to these."""
+"""Vocabularies that llama.cpp publishes with sample texts, and the ids of these by their original tokenizers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SEPARATOR = "\n__ggml_vocab_test__\n"
 
 
 def unpack(name: str, folder: Path) -> Path:
-    """A vocabulary of this repository as a GGUF file in a folder, with its texts and ids beside it."""
+    """Unpack a vocabulary of this repository into a folder, as a GGUF file with its texts and ids next to it."""
     path = folder / name
     path.write_bytes(lzma.decompress((FOLDER / f"{name}.xz").read_bytes()))
     for suffix in (".inp", ".out"):
@@ -20,7 +20,7 @@ def unpack(name: str, folder: Path) -> Path:
 
 
 def published_ids(path: Path) -> Iterator[tuple[str, list[int]]]:
-    """The texts of a vocabulary with their ids, as they stand beside its file."""
+    """Return the texts of a vocabulary with their ids, from the files next to it."""
     texts = Path(f"{path}.inp").read_bytes().decode().removesuffix(_SEPARATOR).split(_SEPARATOR)
     lines = Path(f"{path}.out").read_text(encoding="utf-8").splitlines()
     yield from zip(texts, ([int(number) for number in line.split()] for line in lines), strict=True)

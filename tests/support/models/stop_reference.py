@@ -1,4 +1,4 @@
-"""Where stops end a sequence, found in the slow way: all text is looked at again after every id."""
+"""Slow reference of where stops end a sequence: searches the whole text again after every id."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.models.tokenizer import TokenizerBundle
 
 SPECIAL = "\ue000"
-"""Before and after the name of a special token that the text leaves out."""
+"""Marks around the name of a special token that the text leaves out."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of ids: how many were taken, their whole text, and the stop as (list, place, text)."""
+    """Result for ids: how many were taken, their whole text, and the stop as (list, index, text)."""
 
     count: int
     text: str
@@ -25,14 +25,14 @@ class Outcome:
 
 
 def effective(**fields: Any) -> GenerationConfig:
-    """A config as it stands after defaults were joined."""
+    """Return a config with the defaults applied."""
     return GenerationConfig(**{"skip_special_tokens": True, "include_stop": False, **fields})
 
 
 def decoder_of(
     bundle: TokenizerBundle, config: GenerationConfig, eos: tuple[int, ...] = (), min_new: int = 0
 ) -> Decoder:
-    """A decoder that stops."""
+    """Return a decoder with stops."""
     stops = stops_of(config, eos, min_new, bundle)
     assert stops is not None
     skipped = bundle.special_ids if config.skip_special_tokens else frozenset()
@@ -40,7 +40,7 @@ def decoder_of(
 
 
 def streamed(decoder: Decoder, ids: Sequence[int], eos: tuple[int, ...] = (), min_new: int = 0) -> Outcome:
-    """What a decoder makes of ids, ended by EOS as a core would end them."""
+    """Return a decoder's result for ids, ended by EOS as a core would end them."""
     text = ""
     for count, token_id in enumerate(ids, 1):
         text += decoder.push(token_id)
@@ -54,7 +54,7 @@ def streamed(decoder: Decoder, ids: Sequence[int], eos: tuple[int, ...] = (), mi
 
 
 class Reference:
-    """The rules once more, without any state."""
+    """Stateless implementation of the rules."""
 
     def __init__(
         self, bundle: TokenizerBundle, config: GenerationConfig, eos: tuple[int, ...] = (), min_new: int = 0
@@ -71,7 +71,7 @@ class Reference:
         return Outcome(len(ids), self._text(ids))
 
     def _by_word(self, ids: Sequence[int]) -> Outcome | None:
-        """The first word that ends in the text of the last id, whichever way the text is read."""
+        """Return the first word that ends in the text of the last id, in either reading of the text."""
         ends = []
         for show in (self._whole, self._marked):
             before, now = show(ids[:-1]), show(ids)
@@ -89,7 +89,7 @@ class Reference:
         _, _, index, kept, spelled = min(ends)
         word = self._config.stop_words[index]
         kept = _unmarked(kept)
-        if not _unmarked(spelled):  # Nothing of the text is the word's, so half a character before it is told.
+        if not _unmarked(spelled):  # The word contains none of the text, so half a character before it is delivered.
             kept += self._text(ids)[len(self._whole(ids)) :]
         return Outcome(len(ids), kept + (word if self._config.include_stop else ""), ("STOP_WORDS", index, word))
 
@@ -119,7 +119,7 @@ class Reference:
         return _without_cut(self._bytes(ids))
 
     def _marked(self, ids: Sequence[int]) -> str:
-        """The text with the names of special tokens in it, each where the text stood when it came."""
+        """Return the text with the names of special tokens in it, each at the end of the text when it came."""
         text, shown = "", ""
         for count in range(1, len(ids) + 1):
             now = self._whole(ids[:count])

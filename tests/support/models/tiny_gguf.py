@@ -1,4 +1,4 @@
-"""Writes a tiny Hugging Face directory as GGUF, the way public converters lay such files out."""
+"""Writes a tiny Hugging Face directory as GGUF, in the layout of public converters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_gguf(
     metadata: Mapping[str, Any] | None = None,
     extra_tensors: Mapping[str, Array] | None = None,
 ) -> Path:
-    """Writes the directory `source` as file `path`.
+    """Write the directory `source` as file `path`.
 
     Args:
         quant: name of the storage type of matrices whose rows divide into its blocks; other tensors are F32.
@@ -64,7 +64,7 @@ def write_gguf(
 
 
 def sentencepiece_keys(vocab_size: int) -> dict[str, Any]:
-    """Metadata that puts a SentencePiece vocabulary with byte fallback in the place of the byte-level one."""
+    """Return metadata of a SentencePiece vocabulary with byte fallback, which replaces the byte-level one."""
     pieces = dict.fromkeys([SPACE, *ascii_lowercase, "T", ".", ",", "1", "2", "é"])
     pieces |= dict.fromkeys(word[:end] for word in _PIECES for end in range(2, len(word) + 1))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
@@ -87,7 +87,7 @@ def sentencepiece_keys(vocab_size: int) -> dict[str, Any]:
 
 
 def _rope_freqs(config: Mapping[str, Any]) -> dict[str, Array]:
-    """Llama 3's scaling, which such files hold as divisors of the inverse frequencies."""
+    """Return Llama 3's scaling, which such files store as divisors of the inverse frequencies."""
     if config["rope_parameters"].get("rope_type") != "llama3":
         return {}
     from transformers import LlamaConfig
@@ -165,7 +165,7 @@ def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iter
 
 
 def _interleave(name: str, data: Array, config: Mapping[str, Any]) -> Array:
-    """Rows of queries and keys of llama files: the two halves of a rotary pair side by side."""
+    """Permute rows of queries and keys as in llama files: the two halves of a rotary pair adjacent."""
     if ".q_proj." in name:
         heads = config["num_attention_heads"]
     elif ".k_proj." in name:
@@ -177,7 +177,7 @@ def _interleave(name: str, data: Array, config: Mapping[str, Any]) -> Array:
 
 
 def _add_tensor(writer: gguf.GGUFWriter, name: str, data: Array, quant: gguf.GGMLQuantizationType) -> None:
-    """Norms and biases stay F32, and so do rows that do not divide into blocks."""
+    """Add a tensor. Norms, biases and rows that do not divide into blocks stay F32."""
     block = gguf.GGML_QUANT_SIZES[quant][0]
     if data.ndim == 1 or data.shape[-1] % block:
         quant = gguf.GGMLQuantizationType.F32

@@ -1,7 +1,7 @@
 r"""Tiny random models in the layouts that users have: Hugging Face directories and GGUF files.
 
-Weights are drawn wide, so that the two most likely ids are rarely close. The tokenizer is a byte-level BPE of 384 ids
-with Llama 3's splitting: emoji and CJK fall apart into bytes, and merged ids such as "?\n" cross a line end.
+Weights have a wide distribution, so that the two most likely ids are rarely close. The tokenizer is a byte-level BPE of
+384 ids with Llama 3's splitting: emoji and CJK split into bytes, and merged ids such as "?\n" cross a line end.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _WORDS = (
 
 
 def make_tiny_llama(path: Path | str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
-    """A LlamaForCausalLM of 2 layers in directory `path`; overrides go to LlamaConfig."""
+    """Write a LlamaForCausalLM of 2 layers to directory `path`; overrides go to LlamaConfig."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     return _make(Path(path), LlamaForCausalLM, LlamaConfig(**_sizes(overrides)), shards, seed)
 
 
 def make_tiny_mistral(path: Path | str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
-    """A MistralForCausalLM; sliding_window is None unless overridden."""
+    """Write a MistralForCausalLM; sliding_window is None unless overridden."""
     from transformers import MistralConfig, MistralForCausalLM
 
     config = MistralConfig(**_sizes({"sliding_window": None, **overrides}))
@@ -49,14 +49,14 @@ def make_tiny_mistral(path: Path | str, *, shards: int = 1, seed: int = 0, **ove
 
 
 def make_tiny_qwen2(path: Path | str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
-    """A Qwen2ForCausalLM, with biases on queries, keys and values."""
+    """Write a Qwen2ForCausalLM, with biases on queries, keys and values."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     return _make(Path(path), Qwen2ForCausalLM, Qwen2Config(**_sizes(overrides)), shards, seed)
 
 
 def make_tiny_tokenizer(path: Path | str) -> Path:
-    """The tokenizer's files alone, in directory `path`."""
+    """Write only the tokenizer's files to directory `path`."""
     path = Path(path)
     path.mkdir(parents=True, exist_ok=True)
     tiny_tokenizer().save(str(path / "tokenizer.json"))
@@ -73,7 +73,7 @@ def make_tiny_tokenizer(path: Path | str) -> Path:
 
 
 def tiny_tokenizer() -> Any:
-    """The byte-level BPE as a tokenizers.Tokenizer."""
+    """Return the byte-level BPE as a tokenizers.Tokenizer."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
     vocab, merges = tiny_vocabulary()
@@ -90,7 +90,7 @@ def tiny_tokenizer() -> Any:
 
 
 def tiny_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Pieces with their ids in the order special, bytes, merged, and the merges."""
+    """Return the pieces with their ids, in the order special, bytes, merged, and the merges."""
     byte_chars = _byte_chars()
     merges = _merges(byte_chars)[: VOCAB_SIZE - len(SPECIAL_TOKENS) - 256]
     pieces = [*SPECIAL_TOKENS, *byte_chars, *(left + right for left, right in merges)]
@@ -99,18 +99,18 @@ def tiny_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes `content` as JSON; also for tests that change a model's config."""
+    """Write `content` as JSON."""
     path.write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object."""
+    """Read a JSON object."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
 def make_tiny_gguf(path: Path | str, source: Path, quant: str = "F32") -> Path:
-    """File `path`, a GGUF of the Hugging Face directory `source`, matrices stored as `quant` where they can be."""
+    """Write the Hugging Face directory `source` as GGUF file `path`, with matrices stored as `quant` where possible."""
     from support.models.tiny_gguf import write_gguf
 
     return write_gguf(Path(path), source, quant)
@@ -146,7 +146,7 @@ def _make(path: Path, model_class: Any, config: Any, shards: int, seed: int) -> 
 
 
 def _draw(model: Any, seed: int) -> None:
-    """Fresh weights: matrices with a gain of 1.5, norms around 1, biases that show when they are forgotten."""
+    """Fill in random weights: matrices with a gain of 1.5, norms around 1, biases large enough to matter if omitted."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -160,14 +160,14 @@ def _draw(model: Any, seed: int) -> None:
 
 
 def _byte_chars() -> list[str]:
-    """The printable character that stands for each byte, 0 to 255, in byte-level BPE."""
+    """Return the printable character that represents each byte, 0 to 255, in byte-level BPE."""
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     shifted = iter(range(256, 512))
     return [chr(byte) if byte in plain else chr(next(shifted)) for byte in range(256)]
 
 
 def _merges(byte_chars: list[str]) -> list[tuple[str, str]]:
-    """Every word is merged from left to right; a pair that two words share stands once."""
+    """Return merges of every word from left to right; a pair that two words share appears once."""
     return list(dict.fromkeys(pair for word in _WORDS for pair in _chain([byte_chars[b] for b in word.encode()])))
 
 
@@ -195,4 +195,4 @@ DECODER_VARIANTS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1, "layer_types": None},
     ),
 }
-"""What every backend must compute as transformers does: how a model is made, and its settings."""
+"""Models that every backend must compute as transformers does: the function that writes each, and its settings."""

@@ -1,4 +1,4 @@
-"""Tokenizers of the two kinds that models bring, made in memory."""
+"""Tokenizers of the two kinds that models use, built in memory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SENTENCEPIECE = ("<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(
 
 @cache
 def byte_level() -> Any:
-    """Byte-level BPE of 384 ids, of which 0, 1 and 2 are special."""
+    """Return a byte-level BPE of 384 ids, of which 0, 1 and 2 are special."""
     return tiny_tokenizer()
 
 
 @cache
 def sentencepiece() -> Any:
-    """BPE with byte fallback, as SentencePiece models are converted: 0, 1 and 2 are special, 3 to 258 are bytes."""
+    """Return a BPE with byte fallback, as of converted SentencePiece models: 0 to 2 are special, 3 to 258 are bytes."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
     vocabulary = {piece: number for number, piece in enumerate((*_SENTENCEPIECE, *(SPACE + w for w in _WORDS)))}
@@ -43,19 +43,19 @@ def sentencepiece() -> Any:
 
 @cache
 def pieces(tokenizer: Any) -> tuple[bytes, ...]:
-    """The bytes that each id stands for."""
+    """Return the bytes of each id."""
     return piece_bytes(tokenizer, "tokenizer.json")
 
 
 def stream(tokenizer: Any, ids: list[int], *, skip: bool = True) -> list[str]:
-    """The text that each id completes, and at last what was held back."""
+    """Return the text that each id completes, then the rest that was held back."""
     skipped = frozenset({0, 1, 2}) if skip else frozenset()
     decoder = Detokenizer(pieces(tokenizer).__getitem__, skipped)
     return [*(decoder.push(token_id) for token_id in ids), decoder.flush()]
 
 
 def bundle(tokenizer: Any, /, **changes: Any) -> TokenizerBundle:
-    """What a model's files would say of one of these tokenizers; changes replace fields."""
+    """Return one of these tokenizers as read from a model's files; changes replace fields."""
     added = sorted(tokenizer.get_added_tokens_decoder().items())
     texts = tuple(token.content for _, token in added)
     spelled = pieces(tokenizer)
