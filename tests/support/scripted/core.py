@@ -1,4 +1,4 @@
-"""A core that does what the test says: it notes commands, and answers when told to."""
+"""A core scripted by the test: it records commands, and sends messages on request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ READY = CoreReady(("CPU test",), ComputeDtype.FLOAT32, ComputeUnit.CPU, 2, 64, 1
 
 
 class ScriptedCore:
-    """One launched core, and the link to it. It keeps the link's promises: see `CoreLink`.
+    """One launched core, and the link to it. Satisfies the contract of `CoreLink`.
 
     Attributes:
-        told: it was given a command.
-        killed: it was to end at once.
+        told: set when it got a command.
+        killed: it was ordered to end at once.
         answers: it answers pings, in the next turn of the event loop.
     """
 
@@ -68,7 +68,7 @@ class ScriptedCore:
         await self._may_end.wait()
         self.closed = True
 
-    # What the test has it do.
+    # Driven by the test.
 
     @property
     def added(self) -> list[AddSequence]:
@@ -89,7 +89,7 @@ class ScriptedCore:
         self.say(message)
 
     def fail(self, reason: str, message: str, field: str = "") -> None:
-        """Tell of a failure, and exit after it."""
+        """Report a failure, then exit."""
         self.say(CoreFailed(reason, message, field))
         self.die("exit status 1")
 
@@ -117,7 +117,7 @@ class ScriptedCore:
         stat: CoreStat | None = None,
         **more: Any,
     ) -> None:
-        """A whole step that brought tokens by key, first scheduled keys with their cached tokens, and ended keys."""
+        """Run a whole step: tokens by key, newly scheduled keys with their cached tokens, and ended keys."""
         pairs = list(tokens.items()) if isinstance(tokens, Mapping) else list(tokens)
         self.begin(*dict.fromkeys([*(key for key, _ in pairs), *(scheduled or {})]))
         self.say(
@@ -134,12 +134,12 @@ class ScriptedCore:
 
 
 class ScriptedLauncher:
-    """Launches scripted cores and keeps them. A `CoreLauncher`.
+    """Launches scripted cores and records them. A `CoreLauncher`.
 
     Attributes:
-        cores: all that were launched, oldest first.
+        cores: all launched cores, oldest first.
         ready_at_once: new cores are ready in the next turn of the event loop; None: when the test says so.
-        lingers: closing a core takes until the test lets it end.
+        lingers: closing a core lasts until the test ends it.
         error: raised instead of launching.
     """
 
@@ -151,7 +151,7 @@ class ScriptedLauncher:
 
     @property
     def core(self) -> ScriptedCore:
-        """The newest."""
+        """The newest core."""
         return self.cores[-1]
 
     def __call__(
@@ -166,7 +166,7 @@ class ScriptedLauncher:
         return core
 
     async def fail_restart(self) -> ScriptedCore:
-        """Let the newest core die and the one after it not start: its model is FAILED. Returns the last core."""
+        """Let the newest core die and the next one not start, so that its model is FAILED. Return the last core."""
         dead, ready_at_once = self.core, self.ready_at_once
         self.ready_at_once = None
         dead.die()

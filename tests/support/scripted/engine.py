@@ -1,4 +1,4 @@
-"""An engine that answers what a test scripts, with the methods of `headrace_engine.engine.engine.Engine`."""
+"""An engine with scripted answers, and the methods of `headrace_engine.engine.engine.Engine`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STAT = RequestStat(arrival_time=100.5, context_token_length=3, generated_token_l
 
 
 def tokens(position: int, *ids: int, text: str = "") -> ReadResult:
-    """Tokens of a sequence that goes on."""
+    """Return tokens of a sequence that goes on."""
     before = crc32(b"")
     after = crc32(b"".join(each.to_bytes(4, "little") for each in ids), before)
     elements = Elements(position, list(ids), text or f"<{position}>", before, after, prefix=PrefixReuse(2, 1))
@@ -42,19 +42,19 @@ def tokens(position: int, *ids: int, text: str = "") -> ReadResult:
 
 
 def end(position: int, reason: FinishReason = FinishReason.EOS) -> ReadResult:
-    """The end of a sequence."""
+    """Return the end of a sequence."""
     return ReadResult(reason.status, None, EndRecord(reason, position, "", 7, STAT))
 
 
 class ScriptedEngine:
-    """Answers from its attributes, and notes each call.
+    """Answers from its attributes, and records each call.
 
     Attributes:
         calls: names and arguments of the calls, in order.
         failures: by method, the exception that it raises.
-        script: what readers find, item after item; an exception is raised; an event is waited for.
+        script: items that readers get, in order; an exception is raised; an event is waited for.
         closed: by method, set when its iterator was closed.
-        noted: called at each call.
+        noted: invoked at each call.
     """
 
     def __init__(self, name: str = "e1") -> None:
@@ -87,7 +87,7 @@ class ScriptedEngine:
         self._called("close")
 
     async def drain(self, limit: float) -> None:
-        """Waits for readers, if there are any, whatever the limit."""
+        """Wait for readers, if there are any, whatever the limit."""
         self._called("drain", limit)
         self.draining = True
         if self.live_requests:
@@ -96,7 +96,7 @@ class ScriptedEngine:
     # Models.
 
     def set_state(self, state: ModelState, model_name: str = "smol", **more: Any) -> None:
-        """Move a model, change more of its view, and tell everyone who watches."""
+        """Set a model's state and more of its view, and notify all watchers."""
         self.models[model_name] = replace(self.models[model_name], state=state, **more)
         for watcher in self._watchers:
             watcher.put_nowait(self.models[model_name])
@@ -206,7 +206,7 @@ class ScriptedEngine:
         finally:
             self.closed[method].set()
 
-    # Facts.
+    # Statistics and tokenizers.
 
     def engine_stats(self, model_name: str = "") -> list[EngineStat]:
         self._called("engine_stats", model_name)
@@ -229,7 +229,7 @@ class ScriptedEngine:
 
 
 def _unknown(handle: str, owner: str) -> NoReturn:
-    """Sessions find no requests here."""
+    """Refuse every request that a session attaches."""
     raise NotFound(f"no request has the handle {handle!r}")
 
 

@@ -1,4 +1,4 @@
-"""What a scripted engine answers unless a script says otherwise: known models, known requests."""
+"""Default answers of a scripted engine: its known models and requests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def packed(name: str, message: Any, package: str = "google.rpc") -> Any:
 async def refuse(
     context: Any, code: grpc.StatusCode, reason: str, *details: Any, message: str = "", **facts: str
 ) -> NoReturn:
-    """Ends a call as an engine does."""
+    """Abort a call as an engine does."""
     info = status_pb2.ErrorInfo(reason=reason, domain="headrace", metadata=facts)
     status = status_pb2.Status(
         code=code.value[0], message=message or reason, details=[packed("ErrorInfo", info), *details]
@@ -74,12 +74,12 @@ def _element(held: Held, index: int, position: int) -> wire.GeneratedElementsRes
 
 
 def element(handle: str, position: int, token: int) -> wire.GeneratedElementsResponse:
-    """One token of a stream, for scripts."""
+    """Return one token of a stream, for scripts."""
     return _element(Held(handle, "", "", tokens=[0] * position + [token]), 0, position)
 
 
 class Known:
-    """The models and requests of an engine that calls itself "self", whatever the gateway's list calls it."""
+    """The models and requests of an engine named "self", whatever its name in the gateway's list."""
 
     def __init__(self, **models: Any) -> None:
         self.models: dict[str, Any] = dict(models)
@@ -98,7 +98,7 @@ class Known:
         self._arrivals = 0
 
     def hold(self, request_id: str, model_name: str = "smol", **more: Any) -> Held:
-        """Holds a request as if it had been started."""
+        """Add a request as if it had been started."""
         self._arrivals += 1
         handle = f"self/{self.instance_id}/{secrets.token_hex(16)}"
         held = Held(handle, request_id, model_name, **{"arrival_ms": self._arrivals, **more})
@@ -106,7 +106,7 @@ class Known:
         return held
 
     def note(self) -> None:
-        """Tells waiting tests that something happened."""
+        """Notify waiting tests that something happened."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -239,7 +239,7 @@ class RequestAnswers(Known):
             await refuse(context, grpc.StatusCode.NOT_FOUND, "ENGINE_LOST", handle=handle)
         held = self.requests.get(id_)
         if held is None or held.owner != owner:
-            # Tells the handle as this engine would write it, so that the gateway has something to rewrite.
+            # The handle as this engine would write it, so that the gateway has something to rewrite.
             await refuse(context, grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST", handle=f"self/{instance}/{id_}")
         return held
 
@@ -280,7 +280,7 @@ class RequestAnswers(Known):
         return wire.GetRequestResponse(request=held.state())
 
     def _remembered(self, request: Any) -> dict[str, str]:
-        """What an engine tells of a request_id whose request was released."""
+        """Return an engine's answer for a request_id whose request was released."""
         released = [held for (request_id, _), held in self.released.items() if request_id == request.request_id]
         if not released:
             return {}
@@ -288,7 +288,7 @@ class RequestAnswers(Known):
         return {"handle": held.handle, "handover": str(held.handover)}
 
     async def ListRequests(self, request: Any, context: Any) -> Any:
-        """Pages by place in the list; the token is the arrival of the last one before the page."""
+        """List a page; its token is the arrival of the last request before the page."""
         below = int(request.page_token or 2**62)
         mine = [held for held in self.requests.values() if held.owner == request.owner and held.arrival_ms < below]
         mine = [held for held in mine if request.model_name in ("", held.model_name)]

@@ -1,6 +1,6 @@
 """A small engine for tests of the gateway: a real grpc.aio server with known models and requests.
 
-What a method answers can be replaced for a test (`script`), and what it was asked is kept (`heard`).
+A test can replace the answers of a method (`script`); calls are recorded (`heard`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ScriptedEngine(FactAnswers, ModelAnswers, RequestAnswers, SessionAnswers):
         return f"127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Listens; again on the same port after a stop."""
+        """Listen; after a stop, on the same port again."""
         self._server = grpc.aio.server(
             options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 20)]
         )
@@ -59,13 +59,13 @@ class ScriptedEngine(FactAnswers, ModelAnswers, RequestAnswers, SessionAnswers):
         await self._server.start()
 
     async def stop(self) -> None:
-        """Goes away at once; calls in progress are cut."""
+        """Stop at once, and cut calls in progress."""
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
 
     def restart_as_new(self) -> None:
-        """What a new instance has: nothing."""
+        """Become a new instance, without models or requests."""
         self.instance_id = secrets.token_hex(4)
         self.requests.clear()
         self.logs.clear()
@@ -88,7 +88,7 @@ _MAKERS = {
 
 
 def _handlers(engine: ScriptedEngine) -> Any:
-    """A handler a service, made from the descriptors: every method notes its call and runs its script."""
+    """Return a handler per service, built from the descriptors: every method records its call and runs its script."""
     for module, service in _SERVICES:
         methods = {}
         for method in module.DESCRIPTOR.services_by_name[service].methods:

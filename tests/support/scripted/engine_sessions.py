@@ -12,7 +12,7 @@ from support.scripted.session_engine import EngineSide, Log
 
 
 class SessionAnswers(Known):
-    """RequestService/Session. `logs` are by the last part of their handle; a `ping_timeout` of 0 is told to nobody."""
+    """RequestService/Session. `logs` are by the last part of their handle; a `ping_timeout` of 0 is not sent."""
 
     def __init__(self, **models: Any) -> None:
         super().__init__(**models)
@@ -29,32 +29,32 @@ class SessionAnswers(Known):
         return self.sessions[-1]
 
     def log(self, engine: str = "e1", **more: Any) -> tuple[str, Log]:
-        """A new sequence; `engine` is the gateway's name for this one."""
+        """Add a sequence; `engine` is the gateway's name for this engine."""
         name = f"{len(self.logs):032x}"
         self.logs[name] = Log(**more)
         return f"{engine}/{self.instance_id}/{name}", self.logs[name]
 
     def produce(self, log: Log, *tokens: int, end: bool = False) -> None:
-        """Adds tokens, perhaps the end, and tells all sessions."""
+        """Add tokens and perhaps the end, and notify all sessions."""
         log.tokens += tokens
         log.ended = end
         self.note()
 
     def tell_load(self, model_name: str = "smol", **figures: Any) -> None:
-        """Tells a model's load to those whose session asked for it."""
+        """Report a model's load to all sessions that requested it."""
         for side in self.sessions:
             if side.open:
                 side.loads.append(wire.ModelLoad(model_name=model_name, **{"state": RUNNING, **figures}))
         self.note()
 
     def take_leave(self) -> None:
-        """Tells the sessions that there are that they have heard all."""
+        """Send `closing` to all open sessions."""
         for side in self.sessions:
             side.closing = True
         self.note()
 
     def end_sessions(self) -> None:
-        """Ends the streams there are; the engine itself stays."""
+        """End all open streams; the engine itself stays."""
         for side in self.sessions:
             side.over = True
         self.note()

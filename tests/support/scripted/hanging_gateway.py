@@ -1,6 +1,6 @@
 """A gateway whose drain stops its event loop: `python -m support.scripted.hanging_gateway ARGUMENTS`.
 
-It has a second beside its limit.
+It may take a second beyond its limit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace_gateway.main import main
 
 
 async def hang(self: server.Gateway) -> None:
-    """For ever, as a write to a log that nobody reads."""
+    """Hang forever, like a write to a log that is not read."""
     server.log.info("hanging")
     threading.Event().wait()
 

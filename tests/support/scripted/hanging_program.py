@@ -1,7 +1,7 @@
-"""The program headrace-engine with an engine that hangs as the names of its models say.
+"""The program headrace-engine with an engine that hangs in the ways that its models' names select.
 
-`python -m support.scripted.hanging_program ARGUMENTS`; it logs "hanging" before it does, and has
-a second beside its limit.
+`python -m support.scripted.hanging_program ARGUMENTS`; it logs "hanging" before it does, and may
+take a second beyond its limit.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from support.scripted.engine import ScriptedEngine
 
 
 def hang() -> None:
-    """For ever, as a read of a file system that is gone."""
+    """Hang forever, like a read of a file system that is gone."""
     threading.Event().wait()
 
 
 def hold_the_interpreter() -> None:
-    """For ever, and no other thread goes on."""
+    """Hang forever, and stop all other threads."""
     ctypes.PyDLL(None).pause()
 
 
 def stopped_child() -> int:
-    """A process that does nothing, not even end, as a core whose device hangs; its number."""
+    """Start a process that cannot even end, like a core whose device hangs; return its id."""
     child = subprocess.Popen(["sleep", "600"], stderr=subprocess.DEVNULL)
     child.send_signal(signal.SIGSTOP)
     return child.pid
 
 
 class Hanging(ScriptedEngine):
-    """A model "thread" leaves a thread that never ends, "loop" stops the event loop, others the close of the engine."""
+    """A model "thread" starts an endless thread, "loop" blocks the event loop, others block the engine's close."""
 
     def __init__(self) -> None:
         super().__init__()

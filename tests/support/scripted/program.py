@@ -1,6 +1,6 @@
 """The program headrace-engine with a scripted engine: `python -m support.scripted.program ARGUMENTS`.
 
-A reader gets one token, and the end once the engine drains; of the handle "stuck" the end never comes.
+A reader gets one token, and the end once the engine drains; for the handle "stuck" the end never comes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a scripted server answers: messages, failures, and the steps of a stream."""
+"""Replies of a scripted server: messages, failures, and the steps of a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ URL = "type.googleapis.com/google.rpc."
 
 @dataclass
 class Failure:
-    """A call that fails: with a code and a sentence, and with a reason and other details where they are given."""
+    """A failed call: code and message, and optionally a reason and other details."""
 
     code: grpc.StatusCode
     message: str = "scripted"
@@ -26,7 +26,7 @@ class Failure:
     details: Sequence[AnyMessage] = ()
 
     def status(self) -> status_pb2.Status:
-        """The failure as the wire carries it."""
+        """The failure on the wire."""
         details = list(self.details)
         if self.reason:
             details.insert(0, packed(status_pb2.ErrorInfo(reason=self.reason, domain="headrace"), URL + "ErrorInfo"))
@@ -38,12 +38,12 @@ class Failure:
 
 
 def packed(message: Message, url: str) -> AnyMessage:
-    """A detail under its type URL."""
+    """Pack a detail under its type URL."""
     return AnyMessage(type_url=url, value=message.SerializeToString())
 
 
 class Hang:
-    """A step of a stream: nothing comes any more, until the client goes."""
+    """A step of a stream: send nothing more until the client leaves."""
 
 
 Step = Message | Failure | Hang | threading.Event | Exception | Callable[[], None]
@@ -51,7 +51,7 @@ Reply = Message | Failure | Exception | Callable[[Any], Any] | list[Step]
 
 
 def play(step: Step, context: grpc.ServicerContext, gone: threading.Event) -> Iterator[Any]:
-    """Plays one step of a stream; `gone` is set when the client is."""
+    """Play one step of a stream; `gone` is set when the client has left."""
     if isinstance(step, Failure):
         fail(step, context)
     elif isinstance(step, Exception):
@@ -68,7 +68,7 @@ def play(step: Step, context: grpc.ServicerContext, gone: threading.Event) -> It
 
 
 def fail(failure: Failure, context: grpc.ServicerContext) -> None:
-    """Ends a call."""
+    """Abort a call."""
     status = failure.status()
     if status.details:
         context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))

@@ -1,4 +1,4 @@
-"""A server on a real gRPC port that answers by a script: what was not scripted fails, and so does what was not used."""
+"""A server on a real gRPC port with scripted replies: calls without a script fail, and so do replies left unused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Entry:
 
 
 class ScriptedServer:
-    """Answers each method with the replies scripted for it, in their order.
+    """Answers each method with the replies scripted for it, in order.
 
     A reply is an answer, a Failure, an exception (a handler with a bug), a function of the request, or for a stream
     the list of its steps: answers, Failures, exceptions, events to wait for, functions to call, Hang. In a session each
@@ -40,8 +40,8 @@ class ScriptedServer:
     one set as `session_refusal` ends all others.
 
     Args:
-        workers: threads.
-        sessions: whether there are any.
+        workers: number of threads.
+        sessions: serve sessions.
     """
 
     def __init__(self, workers: int = 24, *, sessions: bool = True) -> None:
@@ -63,11 +63,11 @@ class ScriptedServer:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Address that it listens on."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> ScriptedServer:
-        """Listens; again on the same port after a stop."""
+        """Listen; after a stop, on the same port again."""
         self._server = grpc.server(futures.ThreadPoolExecutor(self._workers), options=SERVER_OPTIONS)
         services: dict[str, dict[str, grpc.RpcMethodHandler]] = defaultdict(dict)
         for name, method in METHODS.items():
@@ -88,50 +88,50 @@ class ScriptedServer:
         return self
 
     def stop(self) -> None:
-        """Is gone, streams and all."""
+        """Stop, and cut all streams."""
         if self._server is not None:
             self._server.stop(None).wait()
             self._server = None
 
     def cut_sessions(self, failure: Failure | None = None) -> None:
-        """Ends the session streams that there are."""
+        """Cut all open session streams."""
         with self._changed:
             sessions, self.sessions = self.sessions, []
         for session in sessions:
             session.end(None if failure is None else lambda context: fail(failure, context))
 
     def take_leave(self) -> None:
-        """Tells the session streams that there are that they have heard all; the server itself goes on."""
+        """Send `closing` on all open session streams; the server itself stays up."""
         with self._changed:
             sessions, self.sessions = self.sessions, []
         for session in sessions:
             session.say_goodbye()
 
     def expect(self, method: str, *replies: Reply, when: Callable[[Any], bool] | None = None) -> None:
-        """Scripts the next replies of a method; with `when`, only for requests that it is true for."""
+        """Script the next replies of a method; with `when`, only for requests for which it is true."""
         with self._changed:
             self._script[method] += [_Entry(reply, when) if when else _Entry(reply) for reply in replies]
 
     def hold(self, method: str) -> None:
-        """Has a method answer no call from now on; none need come."""
+        """From now on, let no call of a method return; none is required to come."""
         self._held.add(method)
 
     def requests(self, method: str) -> list[Any]:
-        """What a method was asked so far."""
+        """Return the requests of a method so far."""
         with self._changed:
             return [request for name, request in self.calls if name == method]
 
     def wait_for(self, method: str, count: int = 1, seconds: float = LIMIT) -> list[Any]:
-        """Waits until a method was called so often."""
+        """Wait until a method was called `count` times."""
         self._wait(lambda: len([1 for name, _ in self.calls if name == method]) >= count, seconds, f"{count} {method}")
         return self.requests(method)
 
     def wait_for_streams(self, count: int, seconds: float = LIMIT) -> None:
-        """Waits until so many streams are open."""
+        """Wait until `count` streams are open."""
         self._wait(lambda: self.live_streams == count, seconds, f"{count} open streams")
 
     def check(self) -> None:
-        """Everything scripted was used, and nothing else was asked."""
+        """Assert that all scripted replies were used, and that no other calls came."""
         with self._changed:
             left = {method: len(entries) for method, entries in self._script.items() if entries}
         assert not self.faults, self.faults
@@ -205,23 +205,23 @@ class ScriptedServer:
         )
 
     def next_steps(self, request: Any) -> list[Any]:
-        """The steps that a stream for this request plays."""
+        """Return the steps that a stream for this request plays."""
         reply = self._next("GeneratedElements", request)
         steps = reply(request) if callable(reply) else reply
         return steps if isinstance(steps, list) else [steps]
 
     def note(self, request: session_pb2.SessionRequest) -> None:
-        """Something was said in a session."""
+        """Record a message of a session."""
         with self._changed:
             self.said.append(request)
             self._changed.notify_all()
 
     def wait_until_said(self, what: Callable[[session_pb2.SessionRequest], bool], count: int = 1) -> None:
-        """Waits until something was said in a session so often."""
+        """Wait until `count` matching messages came in sessions."""
         self._wait(lambda: len([1 for request in self.said if what(request)]) >= count, LIMIT, "such message")
 
     def count_stream(self, change: int) -> None:
-        """A channel of a session plays, or is done."""
+        """Count a channel of a session that begins or ends."""
         self._count(change)
 
     def _count(self, change: int) -> None:

@@ -15,24 +15,24 @@ from headrace_proto.v1 import request_pb2, request_service_pb2, session_pb2, sta
 
 Send = Callable[[session_pb2.SessionResponse], None]
 
-FOR_EVER = 1e6  # seconds; far more than any test lets pass
+FOR_EVER = 1e6  # seconds; far longer than any test takes
 
 
 class Script(Protocol):
-    """What a session needs of its server."""
+    """What a session uses of its server."""
 
     session_times: tuple[float, float]
     answers_pings: bool
     said: list[session_pb2.SessionRequest]
 
     def next_steps(self, request: Any) -> list[Any]:
-        """The steps that a stream for this request would play."""
+        """Return the steps that a stream for this request would play."""
 
     def count_stream(self, change: int) -> None:
-        """A channel plays, or is done."""
+        """Count a channel that begins or ends."""
 
     def note(self, request: session_pb2.SessionRequest) -> None:
-        """Something was said."""
+        """Record a message of the client."""
 
 
 class ScriptedSession:
@@ -45,7 +45,7 @@ class ScriptedSession:
         self._players: dict[int, _Player] = {}
 
     def answers(self, requests: Iterator[session_pb2.SessionRequest]) -> Iterator[session_pb2.SessionResponse]:
-        """Plays until the client goes or `end` is called."""
+        """Play until the client leaves or `end` is called."""
         listener = threading.Thread(target=self._listen, args=(requests,), daemon=True)
         listener.start()
         try:
@@ -59,11 +59,11 @@ class ScriptedSession:
                 player.stop()
 
     def say_goodbye(self) -> None:
-        """Tells that this was all; the stream ends when its client has ended its half."""
+        """Send `closing`; the stream ends when its client has half-closed."""
         self._answers.put(session_pb2.SessionResponse(closing=session_pb2.Closing()))
 
     def end(self, how: Callable[[grpc.ServicerContext], None] | None) -> None:
-        """Ends the stream; `how` aborts it."""
+        """End the stream; `how` aborts it."""
         self._answers.put(how)
 
     def _opened(self) -> session_pb2.SessionResponse:
@@ -74,7 +74,7 @@ class ScriptedSession:
         return session_pb2.SessionResponse(opened=opened)
 
     def _listen(self, requests: Iterator[session_pb2.SessionRequest]) -> None:
-        # The client is gone where this raises.
+        # Raises once the client is gone.
         with contextlib.suppress(grpc.RpcError):
             for request in requests:
                 self._script.note(request)
@@ -112,17 +112,17 @@ class _Player:
         self._thread = threading.Thread(target=self._play, daemon=True)
 
     def start(self) -> None:
-        """Plays."""
+        """Start to play."""
         self._script.count_stream(+1)
         self._thread.start()
 
     def stop(self) -> None:
-        """Was detached, or its stream is gone."""
+        """Stop: the channel was detached, or its stream is gone."""
         self._gone.set()
         self._count_out()
 
     def ack(self, ack: session_pb2.Ack) -> None:
-        """Its window moves."""
+        """Move the window."""
         with self._lock:
             assert self._acked <= ack.position <= self._position, f"ack at {ack.position} of {self._position}"
             self._acked, self._limit = ack.position, ack.position + ack.window
@@ -146,7 +146,7 @@ class _Player:
         self._refuse(status_pb2.Status(code=14, message="the steps are over"))
 
     def _tell_attached(self, steps: list[Any]) -> None:
-        """Where the checksum up to here is known."""
+        """Acknowledge the attach, if the checksum up to its position is known."""
         begin = self._attach.from_position
         known = [0] if begin == 0 else []
         for step in steps:
@@ -159,7 +159,7 @@ class _Player:
             self._send(session_pb2.SessionResponse(attached=[attached]))
 
     def _step(self, step: Any) -> bool:
-        """Plays a step; False: it was the last."""
+        """Play a step. Return False if it was the last."""
         if isinstance(step, Message):
             return self._tell(step)
         if isinstance(step, Exception):
@@ -200,7 +200,7 @@ class _Player:
         return not response.HasField("end")
 
     def _rows(self) -> session_pb2.SessionResponse:
-        """What the window lets through, and where it holds the rest; with the status that goes with it, one message."""
+        """Return a message with the rows that the window allows, and the window's state if it holds back more."""
         answer = session_pb2.SessionResponse()
         while self._waiting and self._position < self._limit and not self._gone.is_set():
             part = self._waiting.pop(0)
@@ -239,7 +239,7 @@ class _Player:
 def _split(
     part: request_pb2.GeneratedElements, count: int
 ) -> tuple[request_pb2.GeneratedElements, request_pb2.GeneratedElements]:
-    """A part without details as two; the text goes with the first."""
+    """Split a part without details in two; the text goes with the first."""
     assert not part.HasField("logprobs")
     assert not part.tensors
     middle = checksum(part.token_ids[:count], part.checksum_before)

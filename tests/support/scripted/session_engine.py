@@ -1,4 +1,4 @@
-"""A small honest engine's side of a session stream, without input or output: logs, channels, windows, ends."""
+"""A small correct engine's side of a session stream, without I/O: logs, channels, windows, ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checksum(tokens) -> int:
 
 @dataclass(eq=False)
 class Log:
-    """One sequence. Its tokens are told in rows of `row` tokens at most."""
+    """One sequence. Its tokens are sent in rows of at most `row` tokens."""
 
     tokens: list[int] = field(default_factory=list)
     ended: bool = False
@@ -63,10 +63,10 @@ class Channel:
 
 
 class EngineSide:
-    """One stream as the engine sees it. It fails the test where its peer breaks the rules.
+    """One stream as the engine sees it. Fails the test if its peer violates the protocol.
 
     Args:
-        find: the log of a handle and an index; a failure's reason where there is none.
+        find: returns the log of a handle and an index, or the reason of a failure.
         pongs: it answers pings.
     """
 
@@ -127,7 +127,7 @@ class EngineSide:
         )
 
     def say(self) -> wire.SessionResponse | None:
-        """All that is new; None if nothing is."""
+        """Return a message with everything new; None if there is nothing."""
         said = wire.SessionResponse()
         for channel in list(self.channels.values()):
             if channel.log.released:

@@ -1,4 +1,4 @@
-"""Whether an engine has everything back: requests, places in the batch, blocks."""
+"""Checks that an engine holds no requests, batch slots or blocks any more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from support.clocks.waiting import wait_until
 
 
 def balanced(client: Client) -> bool:
-    """Of each model that runs nothing runs or waits, and every block is free or kept by the prefix cache alone."""
+    """True if no model has requests running or waiting, and every block is free or held by the prefix cache alone."""
     stats = [stat for stat in client.engine_stats() if stat.state == "RUNNING"]
     return all(
         stat.running == stat.waiting == stat.blocks_used == 0
@@ -18,7 +18,7 @@ def balanced(client: Client) -> bool:
 
 
 def release_all(client: Client) -> None:
-    """Release every request, whatever it does, and wait until the books balance."""
+    """Release every request, whatever its state, and wait until all blocks are returned."""
     for request in client.list_requests():
         client.release_request(request.handle)
     wait_until(lambda: balanced(client), "blocks and requests are not back")

@@ -1,4 +1,4 @@
-"""Certificates for servers in tests, made when they are needed."""
+"""Certificates for servers in tests, created on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Authority:
     """Signs certificates of servers.
 
     Args:
-        folder: where its files are.
+        folder: folder of its files.
 
     Attributes:
         root: its own certificate.
@@ -28,7 +28,7 @@ class Authority:
         self.root = (folder / "ca.pem").read_bytes()
 
     def pair(self, names: str) -> tuple[bytes, bytes]:
-        """Key and certificate of a server that has these names, such as "DNS:localhost,IP:127.0.0.1"."""
+        """Return key and certificate of a server with these names, such as "DNS:localhost,IP:127.0.0.1"."""
         extension = ("-addext", f"subjectAltName={names}")
         out = ("-subj", "/CN=server", "-keyout", "server.key", "-out", "server.pem")
         self._openssl("-x509", *self._own, *_KEY, *out, *extension)
@@ -39,7 +39,7 @@ class Authority:
 
 
 def serve(pair: tuple[bytes, bytes] | None) -> tuple[grpc.Server, int]:
-    """A server without a method, with this key and certificate, or without TLS; and its port."""
+    """Start a server without methods, with this key and certificate or without TLS; return it and its port."""
     server = grpc.server(futures.ThreadPoolExecutor(1), options=[("grpc.so_reuseport", 0)])
     if pair is None:
         port = server.add_insecure_port("127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""Many answers at once from one tiny model: how they are started, and what they are when nothing goes wrong."""
+"""Many answers at once from one tiny model: starting them, and their expected results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.servers.wire import Wire
 
 BATCH = 32
 LENGTH = 200
-"""Tokens of an answer."""
+"""Tokens per answer."""
 
 GREEDY: dict[str, Any] = {"ignore_eos": True, "do_sample": False}
 SAMPLED: dict[str, Any] = {"ignore_eos": True, "do_sample": True, "temperature": 1.5}
@@ -28,7 +28,7 @@ def serve(client: Client, folder: Path) -> None:
 
 
 def start_all(client: Client, count: int = BATCH) -> list[ResultQueue]:
-    """Queues of greedy and of sampled answers, by turns."""
+    """Start greedy and sampled answers, alternately; return their queues."""
     configs = [SAMPLED | {"seed": number} if number % 2 else GREEDY for number in range(count)]
     return [
         client.start_request("tiny", ids=[1, 2, number], max_new_tokens=LENGTH, **config)[1]
@@ -37,14 +37,14 @@ def start_all(client: Client, count: int = BATCH) -> list[ResultQueue]:
 
 
 def undisturbed_answers(client: Client, count: int = BATCH) -> list[Answer]:
-    """The answers of `start_all` where nothing goes wrong."""
+    """Return the answers of `start_all` in the absence of faults."""
     answers = [reading.whole() for reading in map(Reading, start_all(client, count))]
     assert {len(answer.ids) for answer in answers} == {LENGTH}
     return answers
 
 
 def assert_whole(readings: list[Reading], expected: list[Answer], engine: Server | None = None) -> None:
-    """Every queue has all of its answer once and in order, with the checksum that the engine, if given, knows."""
+    """Assert that every queue has its whole answer once and in order, with the engine's checksum if one is given."""
     for reading, answer in zip(readings, expected, strict=True):
         assert reading.whole() == answer
         assert reading.queue.finish_reason is FinishReason.MAX_LENGTH

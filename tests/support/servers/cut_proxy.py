@@ -1,4 +1,4 @@
-"""A TCP proxy that can keep bytes to itself, and break every connection."""
+"""A TCP proxy that can withhold bytes, and break every connection."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _CHUNK = 1 << 16
 
 
 class CutProxy:
-    """Passes bytes between clients and a server, each way of each connection in a thread of its own.
+    """Forwards bytes between clients and a server, each direction of each connection in a thread of its own.
 
     Attributes:
-        address: where it listens.
+        address: address that it listens on.
     """
 
     def __init__(self, server: str) -> None:
@@ -28,16 +28,16 @@ class CutProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def swallow(self) -> None:
-        """Let no more of the server's bytes reach a client. What clients say still reaches the server."""
+        """Withhold the server's bytes from now on. Clients' bytes still reach the server."""
         self._swallows = True
 
     def strand(self) -> None:
-        """Let nothing pass either way on the connections that there are, which stay open. New ones are served."""
+        """Withhold bytes in both directions on all present connections, which stay open. New ones are served."""
         self._stranded.update(self._open)
 
     def cut(self) -> None:
-        """Break all connections and take no more."""
-        # Closing alone does not wake a thread that waits there.
+        """Break all connections, and accept no more."""
+        # Closing alone does not wake a thread blocked in accept.
         for each in (self._listener, *self._open):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -62,7 +62,7 @@ class CutProxy:
 
 @contextlib.contextmanager
 def cut_proxy(server: str) -> Iterator[CutProxy]:
-    """A proxy in front of a server's address."""
+    """Run a proxy in front of a server's address."""
     proxy = CutProxy(server)
     try:
         yield proxy

@@ -1,4 +1,4 @@
-"""A gate before the steps of a core: a test says how many it may take, so that it decides where a fault strikes."""
+"""A gate before the steps of a core: a test sets how many it may take, and so decides where a fault occurs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ANY_NUMBER = 2**63
 
 
 class Gate:
-    """Two numbers in a file: steps that cores took, and steps that they may take. Open until it is shut.
+    """Two numbers in a file: steps taken by cores, and steps allowed. Open until it is shut.
 
     Args:
-        path: the file, which tests and cores share; made where there is none.
+        path: the file, shared by tests and cores; created if missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,7 +29,7 @@ class Gate:
 
     @property
     def taken(self) -> int:
-        """Steps that were taken so far."""
+        """Number of steps taken so far."""
         return self._numbers[_TAKEN]
 
     def open(self) -> None:
@@ -37,11 +37,11 @@ class Gate:
         self._numbers[_ALLOWED] = _ANY_NUMBER
 
     def shut(self) -> None:
-        """Let no step pass. One that began just now goes on."""
+        """Let no step pass. One that has begun goes on."""
         self._numbers[_ALLOWED] = self.taken
 
     def let(self, steps: int) -> None:
-        """Let so many steps pass, and wait until they did."""
+        """Let `steps` steps pass, and wait until they have."""
         self._numbers[_ALLOWED] = end = self.taken + steps
         wait_until(lambda: self.taken >= end, f"the core takes no {steps} steps")
 

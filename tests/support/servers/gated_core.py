@@ -1,4 +1,4 @@
-"""A core process whose steps wait at a gate: `python gated_core.py GATE FD`. It computes with the real runner."""
+"""A core process whose steps wait at a gate: `python gated_core.py GATE FD`. It uses the real runner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.servers.gate import Gate
 
 
 def make(gate: Gate, plan: CorePlan) -> Runner:
-    """A runner that passes through the gate before each step."""
+    """Return a runner that waits at the gate before each step."""
     runner = make_runner(plan)
     compute = runner.run
 

@@ -17,7 +17,7 @@ CORE = Path(__file__).with_name("gated_core.py")
 
 
 async def serve(gate: str, argv: list[str]) -> int:
-    """As headrace-engine does; returns the exit status."""
+    """Serve like headrace-engine; return the exit status."""
     arguments = parse_arguments(argv)
     configure_service(json=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
     launcher = partial(launch_process, program=(sys.executable, str(CORE), gate))

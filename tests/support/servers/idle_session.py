@@ -1,4 +1,4 @@
-"""A session whose client stops reading: nothing is taken from the connection until it reads on."""
+"""A session whose client stops reading: it takes nothing from the connection until it reads on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
 
 
 class IdleSession:
-    """A session on the wire; channels are numbered from 1, as handles were attached.
+    """A session on the wire; channels are numbered from 1, in the order of attaches.
 
     Attributes:
         read: the ids read on each channel.
-        held_back: how often the server said that it sends nothing more on a channel before an ack.
+        held_back: number of windows reported closed, so that a channel gets nothing more before an ack.
     """
 
     def __init__(self, address: str) -> None:
@@ -38,7 +38,7 @@ class IdleSession:
         self._out.put(wire.SessionRequest(attach=attaches))
 
     def read_on(self) -> None:
-        """Read until every channel has all of its sequence, and acknowledge where the server waits for it."""
+        """Read until every channel has its whole sequence, and acknowledge where the server waits for it."""
         whole: set[int] = set()
         while len(whole) < len(self.read):
             said = next(self._answers)

@@ -1,4 +1,4 @@
-"""Ports for servers that go and come back where they were."""
+"""Ports for servers that stop and return on the same port."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from random import SystemRandom
 
 _CHANCE = SystemRandom()
-"""Tests seed the other one, each alike."""
+"""A generator of its own, since tests seed the global one alike."""
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on, and that the system gives to nobody who asks for any."""
+    """Return a free port on loopback, outside of the range from which the system assigns ports."""
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for _ in range(1000):
         port = _CHANCE.randrange(first // 2, first)

@@ -22,7 +22,7 @@ from support.servers.gate import Gate
 
 _TIED = str(Path(__file__).parents[3] / "deploy" / "tied.py")
 ANY_ROOT = ("--model-root", "/")
-"""Lets callers of an engine name any path."""
+"""Arguments that let callers of an engine name any path."""
 
 _CORE_PROGRAMS = ("headrace_engine.process", "gated_core.py")
 
@@ -34,7 +34,7 @@ class Server:
     Attributes:
         process: its process.
         address: host:port that it listens on.
-        events: what it logged so far, one dict an event.
+        events: events logged so far, as dicts.
     """
 
     process: subprocess.Popen[str]
@@ -57,7 +57,7 @@ class Server:
 
     @property
     def text(self) -> str:
-        """All that was logged."""
+        """Return the whole log."""
         return "\n".join(json.dumps(event) for event in self.events)
 
     def follow(self) -> None:
@@ -75,7 +75,7 @@ class Server:
             self._news.notify_all()
 
     def stop(self) -> None:
-        """End the server and wait until it is gone."""
+        """Stop the server and wait until it is gone."""
         self.process.terminate()
         try:
             self.process.wait(20)
@@ -86,7 +86,7 @@ class Server:
 
 @contextlib.contextmanager
 def running(*command: str) -> Iterator[Server]:
-    """A server of this command line, which Python runs, once it listens. It ends with the tests, however those end."""
+    """Run Python with these arguments as a server; yield it once it listens. It always ends with the tests."""
     line = [sys.executable, "-I", "-S", _TIED, str(os.getpid()), *command]
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
     server = Server(process)
@@ -103,12 +103,12 @@ def running(*command: str) -> Iterator[Server]:
 
 
 def engine_server(name: str, *arguments: str) -> contextlib.AbstractContextManager[Server]:
-    """An engine service; callers may install what lies anywhere, unless the arguments name model roots."""
+    """Run an engine service; callers may install from any path, unless the arguments name model roots."""
     return running("-m", "headrace_engine", "--name", name, "--listen", "127.0.0.1:0", *_with_root(arguments))
 
 
 def simulated_engine(name: str, *arguments: str) -> contextlib.AbstractContextManager[Server]:
-    """The same, whose cores compute on the simulated device."""
+    """Run the same with cores on the simulated device."""
     program = str(Path(__file__).parents[1] / "sim" / "engine.py")
     return running(program, "--name", name, "--listen", "127.0.0.1:0", *_with_root(arguments))
 
@@ -119,9 +119,9 @@ def _with_root(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def gated_engine_server(name: str, gate: Gate, *arguments: str) -> Iterator[Server]:
-    """An engine service whose cores take the steps that a gate lets pass; one at a shut gate is not taken for lost.
+    """Run an engine service whose cores step as a gate allows; one at a shut gate does not count as lost.
 
-    No token waits for those of a step that does.
+    Tokens are sent at once, without waiting for those of a step at the gate.
     """
     patient = ("--core-ping-limit", "600", "--stream-interval", "0", *ANY_ROOT)
     program = str(Path(__file__).with_name("gated_engine.py"))
@@ -133,19 +133,19 @@ def gated_engine_server(name: str, gate: Gate, *arguments: str) -> Iterator[Serv
 
 
 def gateway_server(engines: Mapping[str, str], *arguments: str) -> contextlib.AbstractContextManager[Server]:
-    """A gateway in front of engines: address by name."""
+    """Run a gateway in front of engines: address by name."""
     listed = [part for name, address in engines.items() for part in ("--engine", f"{name}={address}")]
     return running("-m", "headrace_gateway", "--listen", "127.0.0.1:0", *listed, *arguments)
 
 
 def core_of(server: Server) -> psutil.Process:
-    """The process of the core of an engine service's one model."""
+    """Return the core process of an engine service's only model."""
     children = psutil.Process(server.process.pid).children(recursive=True)
     return next(child for child in children if any(part.endswith(_CORE_PROGRAMS) for part in child.cmdline()))
 
 
 def health_of(address: str, service: str = "") -> str:
-    """What standard health says of a service, by name."""
+    """Return the standard health of a service, by name."""
     with grpc.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=LIMIT)

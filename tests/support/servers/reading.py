@@ -1,4 +1,4 @@
-"""Reading many queues at once, each in a thread of its own, and what whole answers are."""
+"""Reads many queues at once, each in a thread of its own, and joins their elements to whole answers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from headrace.types import GeneratedElements
 
 @dataclass(frozen=True)
 class Answer:
-    """Ids and text of a sequence, put together from elements."""
+    """Ids and text of a sequence, joined from elements."""
 
     ids: tuple[int, ...]
     text: str
 
     @property
     def checksum(self) -> int:
-        """CRC-32 over the ids as little-endian 32-bit numbers."""
+        """Return the CRC-32 of the ids as little-endian 32-bit numbers."""
         return crc32(b"".join(token_id.to_bytes(4, "little") for token_id in self.ids))
 
 
 def joined(elements: Iterable[GeneratedElements]) -> Answer:
-    """One answer out of elements that follow each other from 0 on, without a gap and with nothing twice."""
+    """Join elements to one answer; assert that they are consecutive from 0 on, without gaps or repetitions."""
     ids: list[int] = []
     text = ""
     for element in elements:
@@ -39,7 +39,7 @@ class Reading:
     """A thread that reads a queue to its end, as users do.
 
     Attributes:
-        queue: what it reads.
+        queue: queue that it reads.
     """
 
     def __init__(self, queue: ResultQueue) -> None:
@@ -51,22 +51,22 @@ class Reading:
 
     @property
     def length(self) -> int:
-        """Tokens read so far."""
+        """Number of tokens read so far."""
         return sum(len(element.ids_from_generate) for element in self._elements)
 
     @property
     def so_far(self) -> Answer:
-        """What was read."""
+        """Answer read so far."""
         return joined(list(self._elements))
 
     def error(self, seconds: float = 120.0) -> HeadraceError | None:
-        """What reading ended with; None: nothing went wrong."""
+        """Exception that ended the reading; None: no error."""
         self._thread.join(seconds)
         assert not self._thread.is_alive(), f"still reading after {self.length} tokens"
         return self._error
 
     def whole(self, seconds: float = 120.0) -> Answer:
-        """All of it, once it ended. Raises what reading raised."""
+        """Return the whole answer, once it has ended. Raises the exception of the reading."""
         if (error := self.error(seconds)) is not None:
             raise error
         return self.so_far

@@ -1,4 +1,4 @@
-"""An engine whose pool is too small for what tests start at once, and chance for what they start."""
+"""An engine whose pool is too small for the requests that tests start at once, and random fields of these."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Scarce = tuple[Server, Gate, Client]
 
 
 class Chance(random.Random):
-    """Chance for the fields of requests."""
+    """Random fields of requests."""
 
     def ids(self, most: int) -> list[int]:
-        """Ids of the vocabulary, at least one."""
+        """Return up to `most` ids of the vocabulary, at least one."""
         return [self.randrange(3, VOCAB_SIZE) for _ in range(self.randint(1, most))]
 
     def sometimes(self, share: float, **fields: Any) -> dict[str, Any]:
-        """The fields in a share of all cases, else none."""
+        """Return the fields in a share of all cases, else none."""
         return fields if self.random() < share else {}
 
 
 @contextmanager
 def scarce_engine(root: Path, backend: str, **config: Any) -> Iterator[Scarce]:
-    """An engine that serves "tiny", 6 sequences of 128 tokens at once, with its gate and a client."""
+    """Run an engine that serves "tiny", 6 sequences of 128 tokens at once; yield it with its gate and a client."""
     folder = make_tiny_llama(root / "tiny", max_position_embeddings=256)
     gate = Gate(root / "steps")
     with gated_engine_server("e1", gate, "--backend", backend) as server, Client(server.address) as client:

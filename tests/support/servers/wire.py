@@ -1,4 +1,4 @@
-"""The wire without a client: who sends these messages is there for nothing but while a call lasts."""
+"""Raw calls, without a client: the engine counts a reader only while a call lasts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Wire:
     """Calls of RequestService with the fields of their messages.
 
     Args:
-        target: an address, or a transport that stays its owner's.
+        target: an address, or a transport, which the caller still owns and closes.
     """
 
     def __init__(self, target: str | Transport) -> None:
@@ -28,12 +28,12 @@ class Wire:
         self._transport = open_transport(target, {}) if isinstance(target, str) else target
 
     def close(self) -> None:
-        """End what was opened."""
+        """Close the transport, if it was opened here."""
         if self._owned:
             self._transport.close()
 
     def call(self, name: str, **fields: Any) -> Any:
-        """The answer of a call. Raises what the client raises for its status."""
+        """Return the response of a call. Raises the client's exception for its status."""
         method = f"{_REQUESTS}/{name}"
         try:
             return self._transport.unary(method, METHODS[method].request(**fields), timeout=LIMIT)
@@ -41,21 +41,21 @@ class Wire:
             raise error_from_status(error.status) from error
 
     def start(self, model_name: str, ids: list[int], *, config: dict[str, Any] | None = None, **fields: Any) -> Any:
-        """Start a request; the AcceptedRequest."""
+        """Start a request; return the AcceptedRequest."""
         more = {"model_name": model_name, "token_ids": {"ids": ids}, "config": config or {}, **fields}
         return self.call("StartRequest", **more).request
 
     def state(self, handle: str) -> Any:
-        """A RequestState as ListRequests tells it, which is not being there. None: it is released."""
+        """Return the state from ListRequests, which does not count as a reader; None if the request is released."""
         found = [state for state in self.call("ListRequests").requests if state.request.handle == handle]
         return found[0] if found else None
 
     def read(self, handle: str, from_position: int = 0) -> list[Message]:
-        """All GeneratedElements answers, to the end. Raises what the client raises for the status."""
+        """Return all GeneratedElements responses, to the end. Raises the client's exception for the status."""
         return list(self.stream("GeneratedElements", handle=handle, from_position=from_position))
 
     def stream(self, name: str, **fields: Any) -> Iterator[Any]:
-        """The answers of a call that streams them. Raises what the client raises for its status."""
+        """Yield the responses of a streaming call. Raises the client's exception for its status."""
         method = f"{_REQUESTS}/{name}"
         try:
             yield from self._transport.stream(method, METHODS[method].request(**fields), timeout=LIMIT)

@@ -1,4 +1,4 @@
-"""The simulated device, and runners of the cuda backend on it: everything but speed can be tested there."""
+"""The simulated device, and runners of the cuda backend on it, for tests of everything but speed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIM_MEMORY = 2**28
 
 
 def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> CudaRunner:
-    """The runner of the cuda backend for a plan, on the simulated device."""
+    """Return the runner of the cuda backend for a plan, on the simulated device."""
     return CudaRunner(plan, SimDevice, processes)
 
 
@@ -41,7 +41,7 @@ class SimDevice:
         self._recording: Recording | None = None
 
     def launch(self, op: str, args: ctypes.Structure) -> None:
-        """See Device. Returns when it is done."""
+        """See Device. Blocks until it is done."""
         self.native.launch(op, args, 0)
         if self._recording is not None:
             kept = type(args).from_buffer_copy(args)
@@ -73,11 +73,11 @@ class SimDevice:
             self._recording = None
 
     def memory(self) -> tuple[int, int]:
-        """See Device. It says that it has little, so that pools that are sized by it are small."""
+        """See Device. Reports little memory, so that pools sized by it are small."""
         return _SIM_MEMORY, _SIM_MEMORY
 
     def taken(self, work: Callable[[], object]) -> int:
-        """See Device. The host's memory is not counted."""
+        """See Device. Always 0: the host's memory is not counted."""
         work()
         return 0
 

@@ -19,7 +19,7 @@ from headrace_engine.errors import BadProcessor
 from torch import Tensor
 
 SIMULATOR_VARIABLE = "CUSIM_FLAGS"
-"""Environment variable with what g++ needs to compile a kernel for the simulator: its headers' folders, its library."""
+"""Environment variable with g++'s arguments for compiling a kernel for the simulator: header folders, the library."""
 
 _THREADS = 64
 _LAUNCHER = """
@@ -30,10 +30,10 @@ extern "C" int launch_process(float *row, int vocab, const int *ids, int length,
 
 
 def simulated_kernel(source: str, file: ProcessorFile) -> Kernel:
-    """The kernel as the simulator runs it.
+    """Compile a kernel for the simulator.
 
     Raises:
-        BadProcessor: there is nothing to compile with, or what g++ says.
+        BadProcessor: the variable is not set, or g++ fails.
     """
     flags = os.environ.get(SIMULATOR_VARIABLE)
     if flags is None:
@@ -49,7 +49,7 @@ def simulated_kernel(source: str, file: ProcessorFile) -> Kernel:
 
 
 def _launch(function: Any, row: Tensor, ids: Tensor, arguments: Tensor) -> None:
-    """One block; returns when it is done."""
+    """Launch one block; return when it is done."""
     sized = [(ctypes.c_void_p(tensor.data_ptr()), len(tensor)) for tensor in (row, ids, arguments)]
     status = function(*(value for pair in sized for value in pair))
     if status != 0:

@@ -1,8 +1,7 @@
-"""What a CUDA graph is, for tensors on the CPU: the operations of a step, and the memory that they worked on.
+"""CUDA graphs for tensors on the CPU: the operations of a step, and the memory that they work on.
 
-A recording is held to what a graph allows. What it computes, it computes again on the same memory; what would need the
-host (reading a number out of a tensor, making a tensor of Python's numbers) is an error while it is recorded, as it is
-while a stream is captured.
+A recording has the restrictions of a graph. Replays compute on the same memory; operations that need the host (reading
+a number from a tensor, making a tensor from Python numbers) are errors during recording, as during stream capture.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _NEEDS_HOST = frozenset(
 
 
 class CaptureError(RuntimeError):
-    """Something was done that no graph can hold."""
+    """An operation cannot be part of a graph."""
 
 
 class Recording:
-    """Operations in the order in which they were recorded. All tensors that they touched live as long as it does."""
+    """Operations in the order of recording. Owns references to all their tensors, which so live as long as it does."""
 
     def __init__(self) -> None:
         self._operations: list[Callable[[], object]] = []
@@ -37,21 +36,21 @@ class Recording:
         return len(self._operations)
 
     def add(self, operation: Callable[[], object]) -> None:
-        """Do this at each replay: something that works on fixed memory, such as the launch of a kernel."""
+        """Add a function to run at each replay. It works on fixed memory, such as the launch of a kernel."""
         self._operations.append(operation)
 
     def replay(self) -> None:
-        """Compute everything again, on what the memory holds now."""
+        """Compute everything again, on the memory's current contents."""
         with torch.inference_mode():
             for operation in self._operations:
                 operation()
 
     @contextmanager
     def torch_operators(self) -> Iterator[None]:
-        """Record torch's operators until the end of the block, which also compute as always.
+        """Record torch's operators until the end of the block; they also compute as usual.
 
         Raises:
-            CaptureError: one of them cannot be part of a graph.
+            CaptureError: an operator cannot be part of a graph.
         """
         with _Recorder(self):
             yield
@@ -76,19 +75,19 @@ class _Recorder(TorchDispatchMode):
 
 
 def _by_mask(indices: Any) -> bool:
-    """How many entries are chosen, and so the shape of the result, is known to the device alone."""
+    """True if the number of entries chosen, and so the result's shape, is known only to the device."""
     return any(index is not None and index.dtype == torch.bool for index in indices)
 
 
 def _again(earlier: Any, now: Any) -> None:
-    """Put new results where the earlier ones lie."""
+    """Copy new results to the memory of the earlier ones."""
     for place, value in zip(tree_leaves(earlier), tree_leaves(now), strict=True):
         if isinstance(place, Tensor):
             place.copy_(value)
 
 
 def _is_view(result: Any, arguments: Any) -> bool:
-    """The results are other shapes of memory that the operator was given: there is nothing to compute again."""
+    """True if the results are views of the arguments' memory, with nothing to compute again."""
     return _storages(result) <= _storages(arguments)
 
 
