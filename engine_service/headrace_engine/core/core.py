@@ -68,12 +68,12 @@ class Core:
 
     @property
     def busy(self) -> bool:
-        """Whether the next step has something to do without a further command."""
+        """True if the next step has something to do without a further command."""
         return self._has_work or bool(self._guides)
 
     @property
     def _has_work(self) -> bool:
-        """Whether the next step has something to do without waiting for a guide."""
+        """True if the next step has something to do without waiting for a guide."""
         return self._scheduler.busy or self._outcome.pending or self._in_flight is not None
 
     def serve(self) -> None:

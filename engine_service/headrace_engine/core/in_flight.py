@@ -14,7 +14,7 @@ class InFlightStep(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether the step was computed, or failed, during its launch, so that `wait` returns at once."""
+        """True if the step was computed, or failed, during its launch, so that `wait` returns at once."""
         ...
 
     def wait(self) -> list[Sampled]:

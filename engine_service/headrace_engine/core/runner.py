@@ -124,7 +124,7 @@ class SequenceStep:
 
     @property
     def has_result(self) -> bool:
-        """Whether the step returns a result for this row."""
+        """True if the step returns a result for this row."""
         return self.sampling is not None or self.scoring is not None
 
 
@@ -190,7 +190,7 @@ class Runner(ABC):
 
     @abstractmethod
     def load(self, progress: Progress) -> None:
-        """Put the weights on the device.
+        """Load the weights onto the device.
 
         Raises:
             BadModel: a tensor is missing, mis-shaped, truncated or of an unsupported type.

@@ -66,7 +66,7 @@ class Compiled:
 
     @property
     def has_outgrown(self) -> bool:
-        """Whether it has grown so much that it should be recompiled."""
+        """True if it has grown so much that it should be recompiled."""
         return self._taken * GROWTH >= MAX_GROWTH
 
     def begin(self) -> LLMatcher:
@@ -133,7 +133,7 @@ class Guide:
 
     @property
     def can_continue(self) -> bool:
-        """Whether the text can be continued or ended."""
+        """True if the text can be continued or ended."""
         return not self._over
 
     def _follow(self, token_ids: Sequence[int]) -> None:

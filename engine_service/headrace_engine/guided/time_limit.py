@@ -35,5 +35,5 @@ class TimeLimit:
 
     @property
     def is_over(self) -> bool:
-        """Whether more time has passed since `begin` than was left."""
+        """True if more time has passed since `begin` than was left."""
         return self._clock() - self._began > self._left

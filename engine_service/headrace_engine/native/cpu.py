@@ -44,21 +44,21 @@ class Cpu:
 
     Args:
         native: core_cpu.
-        threads: how many compute; the caller of a program is one of them.
-        cpus: the logical processor of each thread; None: the system places them. The caller is moved, for as long as
-            a program runs, where there are several nodes, else never.
-        nodes: the memory node of each thread, numbers from 0 without gaps, that of the first thread 0; None: all are of
-            one.
-        isa: the kernels; NONE: the best that the machine has.
+        threads: number of threads that compute, including the caller of a program.
+        cpus: the logical processor of each thread; None: not pinned. With several nodes, the caller is pinned while a
+            program runs; otherwise never.
+        nodes: the memory node of each thread, numbered from 0 without gaps; the first thread is on node 0. None: all
+            on one.
+        isa: instruction set of the kernels; NONE: the machine's best.
 
     Attributes:
         native: the library.
-        threads: how many compute.
-        nodes: how many nodes they are of.
-        isa: the kernels that it runs.
+        threads: number of threads that compute.
+        nodes: number of their memory nodes.
+        isa: instruction set of the kernels.
 
     Raises:
-        NativeError: the machine does not have the instruction set, or gives no more threads.
+        NativeError: the machine lacks the instruction set, or cannot start more threads.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Cpu:
         return int(self.native.handle.core_cpu_progress(self.address))
 
     def touch(self, memory: Memory, offset: int, nbytes: int, stride: int) -> None:
-        """Place fresh memory: each node's threads touch the nbytes at offset + node · stride first."""
+        """Place fresh memory on nodes: each node's threads touch the nbytes at offset + node · stride first."""
         if offset + (self.nodes - 1) * stride + nbytes > memory.nbytes:
             raise ValueError(f"{nbytes} bytes at {offset}, {self.nodes} times {stride} apart, of {memory.nbytes}")
         status = self.native.handle.core_cpu_touch(self.address, memory.address + offset, nbytes, stride)
@@ -147,10 +147,10 @@ class Memory:
 
     @property
     def address(self) -> int:
-        """Of the first byte.
+        """Address of the first byte.
 
         Raises:
-            ValueError: it is freed.
+            ValueError: the memory is freed.
         """
         if not self._free.alive:
             raise ValueError("this memory is freed")
@@ -161,7 +161,7 @@ class Memory:
         if not 0 <= offset <= offset + nbytes <= self.nbytes:
             raise ValueError(f"bytes {offset} to {offset + nbytes} of {self.nbytes}")
         buffer = (ctypes.c_uint8 * nbytes).from_address(self.address + offset)
-        buffer.owner = self  # type: ignore[attr-defined]  # Keeps the memory while the array lives.
+        buffer.owner = self  # type: ignore[attr-defined]  # Keeps the memory alive with the array.
         return np.ctypeslib.as_array(buffer)
 
     def close(self) -> None:

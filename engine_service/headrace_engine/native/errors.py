@@ -17,9 +17,9 @@ class NativeError(Internal):
     """An op refused its arguments, or the device refused the launch.
 
     Args:
-        code: what went wrong.
-        field: the parameter at fault; "" where none is.
-        device_error: the number that the device's runtime gave it; 0 where it gave none.
+        code: kind of error.
+        field: the parameter at fault; "" if none is.
+        device_error: error code of the device's runtime; 0 if there is none.
     """
 
     def __init__(self, message: str, *, code: Code, field: str = "", device_error: int = 0) -> None:
@@ -30,7 +30,7 @@ class NativeError(Internal):
 
 
 def field_at(record: type[ctypes.Structure], offset: int) -> str:
-    """Name of the field that lies at an offset, such as "rows" or "projections[1].out".
+    """Return the name of the field at an offset, such as "rows" or "projections[1].out".
 
     A struct in a struct is one field, unless the offset lies behind its first byte or it is an entry of an array.
     """
@@ -50,7 +50,7 @@ def field_at(record: type[ctypes.Structure], offset: int) -> str:
 
 
 def value_at(record: ctypes.Structure, field: str) -> Any:
-    """The value of a field that `field_at` named."""
+    """Return the value of a field named by `field_at`."""
     value: Any = record
     for part in field.split("."):
         name, _, number = part.rstrip("]").partition("[")
@@ -60,7 +60,7 @@ def value_at(record: ctypes.Structure, field: str) -> Any:
 
 
 def shown(value: object) -> str:
-    """A field's value in a message; "" for arrays."""
+    """Format a field's value for a message; "" for arrays."""
     if isinstance(value, ctypes.Structure):
         return " = " + ", ".join(f"{name} {getattr(value, name)}" for name, *_ in value._fields_)
     return "" if isinstance(value, ctypes.Array) else f" = {value}"

@@ -1,4 +1,4 @@
-"""Finds and loads the libraries of the native core, and calls their ops."""
+"""Finds and loads the native libraries, and calls their ops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Native:
             function.restype, function.argtypes = returned, taken
 
     def launch(self, op: str, args: ctypes.Structure, stream: int = 0) -> None:
-        """Calls an op of `csrc/core_device.h`.
+        """Call an op of `csrc/core_device.h`.
 
         Args:
             op: "rms_norm" for core_rms_norm.
@@ -55,7 +55,7 @@ class Native:
         Args:
             op: what was called, for the message.
             status: what it returned.
-            args: its parameter struct, where it has one.
+            args: its parameter struct, if it has one.
 
         Raises:
             NativeError: the status is not OK; names the op, and the field at fault with its value.
@@ -73,10 +73,10 @@ class Native:
 
 
 def load(library: Library) -> Native:
-    """Loads one of the libraries.
+    """Load one of the libraries.
 
     Raises:
-        NativeUnavailable: it is not there, cannot be loaded, or does not fit this version of the package.
+        NativeUnavailable: it is missing, cannot be loaded, or does not match this version of the package.
     """
     path = _find(f"libcore_{library}.so")
     try:
@@ -101,7 +101,7 @@ def _digest(handle: ctypes.CDLL) -> str | None:
 
 
 def _find(name: str) -> Path:
-    """The file of a library: in the folder of the environment variable if that is set, else inside the package."""
+    """Return the file of a library: in the folder of the environment variable if set, else inside the package."""
     override = native_folder()
     folders = [override] if override else [Path(root) / "lib" for root in headrace_engine.__path__]
     for folder in folders:

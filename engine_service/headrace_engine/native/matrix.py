@@ -26,14 +26,14 @@ _ROW_TYPES: dict[Format, type[np.generic]] = {
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """How a matrix is stored: weight = scale · (value − zero) + offset, or the numbers themselves.
+    """Storage of a matrix: weight = scale · (value − zero) + offset, or the numbers themselves.
 
     Attributes:
-        outputs, inputs: its rows and columns.
+        outputs, inputs: number of rows and columns.
         group: inputs that share a scale, 16, 32, 64 or 128; 0: all inputs, and for float formats.
-        scales: how scales and offsets are stored; None for float formats.
-        offsets: groups have offsets.
-        zero: of the codes.
+        scales: format of scales and offsets; None for float formats.
+        offsets: True if groups have offsets.
+        zero: the value that stands for zero.
         codebook: 16 values of INT4 codes; empty: a code is its own value.
     """
 
@@ -48,18 +48,18 @@ class Matrix:
 
     @property
     def is_integer(self) -> bool:
-        """It is stored as codes."""
+        """True if it is stored as codes."""
         return self.format in (Format.INT8, Format.INT4)
 
     @property
     def groups(self) -> int:
-        """Groups of a row; 0 for float formats."""
+        """Number of groups per row; 0 for float formats."""
         if not self.is_integer:
             return 0
         return -(-self.inputs // self.group) if self.group else 1
 
     def struct(self, address: int | None = None, shards: int = 1, stride: int = 0) -> Weight:
-        """The CoreWeight whose data lies at an address, or in shards that are so many bytes apart."""
+        """Return the CoreWeight with its data at an address, or in shards `stride` bytes apart."""
         values = (ctypes.c_float * 16)(*self.codebook)
         return Weight(
             data=address,
@@ -77,10 +77,10 @@ class Matrix:
         )
 
     def packed_bytes(self, native: Native, shards: int = 1) -> int:
-        """Bytes that it takes when packed, or that each of its shards takes.
+        """Return the packed size in bytes, per shard.
 
         Raises:
-            ValueError: there is no such storage.
+            ValueError: the storage is not supported.
         """
         nbytes = int(native.handle.core_weight_bytes(self.struct(shards=shards, stride=ALIGNMENT)))
         if not nbytes:
@@ -107,14 +107,14 @@ class PackedMatrix:
 
     Args:
         native: core_cpu.
-        matrix: how it is stored.
-        memory: where; kept as long as this is.
+        matrix: its storage.
+        memory: retained as long as this object.
         offset: of its first byte, a multiple of ALIGNMENT.
         shards: equal parts of its rows, one for each memory node.
-        stride: bytes from the begin of one shard to that of the next, a multiple of ALIGNMENT.
+        stride: bytes from the start of one shard to the next, a multiple of ALIGNMENT.
 
     Attributes:
-        nbytes: of each shard.
+        nbytes: size of each shard.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class PackedMatrix:
         self._native.check("weight_pack", self._native.handle.core_weight_pack(cpu.address, pack), pack)
 
     def row(self, number: int) -> NDArray[np.float32]:
-        """One row as float32, [inputs]: what every kernel computes with, to its own rounding."""
+        """Return one row as float32, [inputs]: as kernels compute with it, up to their rounding."""
         values = np.empty(self.matrix.inputs, dtype=np.float32)
         status = self._native.handle.core_weight_row(self.struct, number, values.ctypes.data)
         self._native.check("weight_row", status)
@@ -178,5 +178,5 @@ def _address(array: NDArray[np.generic] | None) -> int | None:
 
 
 def weight_version(native: Native) -> int:
-    """Number of the layout in memory: what was packed under another number has to be packed again."""
+    """Return the version of the layout in memory; matrices of other versions must be packed again."""
     return int(native.handle.core_weight_version())

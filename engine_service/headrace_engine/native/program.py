@@ -1,4 +1,4 @@
-"""Programs of core_cpu: ops that are recorded once and replayed as one call a step."""
+"""Programs of core_cpu: ops recorded once and replayed by one call per step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace_engine.native.cpu import Cpu, Memory
 from headrace_engine.native.matrix import PackedMatrix
 
 NO_VALUE = Value()
-"""Stands for an optional input that is absent."""
+"""Marks an absent optional input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Program:
     """A recorded step. Every op is checked when it is recorded; its weights and tables are retained until close().
 
     Args:
-        cpu: the threads that run it; closed after it.
+        cpu: the threads that run it; close it after the program.
         shape: the largest batch, and the model's numbers.
 
     Raises:
-        NativeError: from every method: a number is wrong; names op and field.
+        NativeError: from every method: a value is invalid; names op and field.
     """
 
     def __init__(self, cpu: Cpu, shape: Shape) -> None:
@@ -53,7 +53,7 @@ class Program:
         self._free = weakref.finalize(self, self._native.handle.core_program_destroy, program)
 
     def embed(self, table: PackedMatrix, out: Value) -> None:
-        """Out is the row of the table for each token."""
+        """Record: out is the row of the table for each token."""
         self._record("embed", abi.Embed(ctypes.addressof(table.struct), out), table)
 
     def norm(
@@ -66,12 +66,12 @@ class Program:
         residual: Value = NO_VALUE,
         residual_out: Value = NO_VALUE,
     ) -> None:
-        """Out is rms_norm(sum) · weight, where sum = x + residual is stored in residual_out, or sum = x."""
+        """Record: out is rms_norm(sum) · weight, where sum = x + residual is stored in residual_out, or sum = x."""
         op = abi.Norm(self._floats(weight, x.width), x, residual, residual_out, out, eps)
         self._record("norm", op, weight)
 
     def linear(self, x: Value, products: Sequence[Product], activations: Activations = Activations.FULL) -> None:
-        """Up to three products of one x."""
+        """Record up to three products of one x."""
         if len(products) > 3:
             raise ValueError(f"{len(products)} products; at most 3")
         op = abi.Linear(x=x, count=len(products), activations=activations)
@@ -90,7 +90,7 @@ class Program:
         cos: NDArray[np.float32],
         sin: NDArray[np.float32],
     ) -> None:
-        """Rotates q into q_out and k, and appends k and v to the blocks. cos, sin: [max_positions, rotary_dim / 2]."""
+        """Record: rotate q into q_out, and k; append k, v to the blocks. cos, sin: [max_positions, rotary_dim / 2]."""
         half = cos.shape[1]
         addresses = [self._floats(table, self.shape.max_positions, half) for table in (cos, sin)]
         self._record("rope_append", abi.RopeAppend(*addresses, q, k, v, q_out, 2 * half, layer), (cos, sin))
@@ -98,11 +98,11 @@ class Program:
     def attention(
         self, layer: int, q: Value, out: Value, scale: float, *, window: int = 0, soft_cap: float = 0.0
     ) -> None:
-        """Causal attention to the keys and values in the blocks; window 0 and soft_cap 0 mean none."""
+        """Record causal attention to the keys and values in the blocks; window 0 and soft_cap 0 mean none."""
         self._record("attention", abi.Attention(q, out, layer, window, scale, soft_cap))
 
     def gated(self, gate: Value, up: Value, out: Value, activation: Gate = Gate.SILU) -> None:
-        """Out is activation(gate) · up."""
+        """Record: out is activation(gate) · up."""
         self._record("gated", abi.Gated(gate, up, out, activation))
 
     def select(self, x: Value, out: Value) -> None:
@@ -147,11 +147,11 @@ class Program:
         if not address:
             raise ValueError("the program is not bound")
         floats = (ctypes.c_float * (rows * value.width)).from_address(address)
-        floats.owner = self  # Keeps the workspace while the array lives.
+        floats.owner = self  # Keeps the workspace alive with the array.
         return np.ctypeslib.as_array(floats).reshape(rows, value.width)
 
     def kv(self, layer: int, block: int, slot: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Keys and values of one token in one layer as float32, [kv_heads, head_dim] each."""
+        """Return keys and values of one token in one layer as float32, [kv_heads, head_dim] each."""
         found = np.empty((2, self.shape.kv_heads, self.shape.head_dim), dtype=np.float32)
         for values in (0, 1):
             address = found[values].ctypes.data
@@ -172,7 +172,7 @@ class Program:
 
     @staticmethod
     def _floats(array: NDArray[np.float32], *shape: int) -> int:
-        """Address of contiguous float32 of a shape."""
+        """Return the address of contiguous float32 numbers of a shape."""
         if array.shape != shape or array.dtype != np.float32 or not array.flags.c_contiguous:
             raise ValueError(f"{array.dtype} {array.shape} where contiguous float32 {shape} is needed")
         return array.ctypes.data

@@ -26,11 +26,11 @@ class QuantizedMatrix:
 
     Args:
         native: core_cuda or core_sim.
-        matrix: how it is stored: INT8 or INT4 in groups of 32, 64 or 128 or of a whole row, without a codebook.
+        matrix: its storage: INT8 or INT4 in groups of 32, 64 or 128 or of a whole row, without a codebook.
         dtype: of the rows that it multiplies, bfloat16 or float16.
 
     Attributes:
-        matrix: how it is stored.
+        matrix: its storage.
         nbytes: packed size.
 
     Raises:

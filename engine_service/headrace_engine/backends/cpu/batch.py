@@ -1,4 +1,4 @@
-"""Steps as the arrays that a program reads. All of them are allocated once."""
+"""Steps as the arrays that a program reads, all allocated once."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from headrace_engine.native import Sequence as SequenceStruct
 from headrace_engine.sampling_params import SamplingParams
 
 _INT = "i"
-"""A CoreBatch's integers, as arrays call them."""
+"""Type code of the integers in a CoreBatch."""
 _NO_CHANGES = LogitChanges()
 _NO_IDS = array("I", [0])
-"""What allows no id; an empty array may lie nowhere, which would allow all."""
+"""Mask that allows no id: an empty array may have a null address, which would allow all."""
 
 
 class CpuBatch:
-    """One step at a time.
+    """The batch of one step at a time, in memory that it owns and reuses.
 
     Args:
         shape: the largest batch.
 
     Attributes:
-        struct: what the program takes; its pointers stay.
+        struct: the batch as the program takes it; its pointers never change.
     """
 
     def __init__(self, shape: Shape) -> None:
         self._block_size = shape.block_size
         table = -(-shape.max_positions // shape.block_size)
         self._ids, ids = _integers(shape.max_tokens)
-        # Pages that no step writes take no memory.
+        # Pages that are never written take no memory.
         self._tables, self._tables_at = _integers(shape.max_sequences * table)
         self._logits_rows, wanted = _integers(shape.max_logits)
         sequences = np.zeros(shape.max_sequences * ctypes.sizeof(SequenceStruct), np.uint8)

@@ -1,4 +1,4 @@
-"""The host tier on a CPU: a second piece of memory, and copies between it and the KV pool."""
+"""Host tier on a CPU: memory besides the KV pool, and copies between them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from headrace_engine.native import Memory, Program
 
 
 class HostBlocks:
-    """Blocks beside a program's pool, each in one piece, while the pool has them layer by layer.
+    """Host blocks, each contiguous, unlike in the pool, which is stored layer by layer.
 
     Args:
-        program: whose blocks they are.
-        pool, num_blocks: its pool.
-        memory: for host blocks, as many as fit.
+        program: defines the blocks.
+        pool, num_blocks: the program's pool.
+        memory: holds as many host blocks as fit.
 
     Raises:
-        ValueError: the pool is smaller than it says.
+        ValueError: the pool is smaller than num_blocks.
     """
 
     def __init__(self, program: Program, pool: Memory, num_blocks: int, memory: Memory) -> None:
@@ -24,7 +24,7 @@ class HostBlocks:
         self._blocks = memory.view(0, memory.nbytes // size * size).reshape(-1, layers, size // layers)
 
     def copy(self, copies: BlockCopies) -> None:
-        """See Runner.copy_blocks; done when it returns."""
+        """See Runner.copy_blocks. Synchronous."""
         for block, host_block in copies.to_host:
             self._blocks[host_block] = self._pool[:, block]
         for host_block, block in copies.to_pool:

@@ -1,4 +1,4 @@
-"""A model in memory, with its step recorded: everything before the KV pool is sized."""
+"""Loads a model and records its step: everything before the KV pool is sized."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class LoadedModel:
 
     Attributes:
         spec: with the caller's rotary scaling applied.
-        dtype: of the weights that are stored as numbers.
+        dtype: format of the weights that are not quantized.
         recorded: the step.
-        scorer: tells of rows of prompts.
-        processed: draws what logits processors leave; None: there are no processors.
+        scorer: computes prompt logprobs.
+        processed: samples rows with logits processors; None: there are no processors.
     """
 
     unit: ComputeUnit
@@ -66,12 +66,12 @@ class LoadedModel:
 
     @property
     def program(self) -> Program:
-        """The step's."""
+        """The program of the step."""
         return self.recorded.program
 
     @property
     def logits(self) -> Value:
-        """Where it leaves them."""
+        """The logits of the step."""
         return self.recorded.logits
 
     @property
@@ -82,22 +82,22 @@ class LoadedModel:
 
     @property
     def device_name(self) -> str:
-        """For people."""
+        """Name of the device for display."""
         return f"CPU {self.cpu.isa.name.lower()}"
 
     @property
     def num_threads(self) -> int:
-        """That compute."""
+        """Number of compute threads."""
         return self.cpu.threads
 
     @property
     def workspace_bytes(self) -> int:
-        """What the largest step takes beside weights and pool."""
+        """Bytes of the largest step, besides weights and pool."""
         return sum(program.workspace_bytes for program in self.programs)
 
     @property
     def programs(self) -> Iterator[Program]:
-        """All that it runs, the step's first."""
+        """Yield all programs, the step's first."""
         yield self.program
         yield self.scorer.program
         if self.processed is not None:
@@ -123,10 +123,10 @@ def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Proce
         processes: logits processors by name.
 
     Raises:
-        InvalidArgument: the plan asks for what is not to be had; names the field.
-        BadModel: the files are not in order.
+        InvalidArgument: a value of the plan is not supported; names the field.
+        BadModel: the files are not valid.
         OutOfMemory: the weights alone exceed the memory limit.
-        NativeUnavailable: the native core's library is not there, or the machine cannot run it.
+        NativeUnavailable: the native library is missing, or the machine cannot run it.
     """
     check_plan(plan)
     files = open_planned(plan)
@@ -178,7 +178,7 @@ def _load_weights(packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu,
 
 
 def _fill(arena: Arena, packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu, progress: Progress) -> None:
-    """From the cache where it is there, else from the files."""
+    """Fill the arena from the cache if possible, else from the model's files."""
     if not _worth_caching(files, storage):
         packer.pack(arena, progress)
         return
@@ -192,7 +192,7 @@ def _fill(arena: Arena, packer: Packer, files: ModelFiles, storage: Storage, cpu
 
 
 def _worth_caching(files: ModelFiles, storage: Storage) -> bool:
-    """Numbers that stay numbers are read as quickly from the model's own files."""
+    """Return True if weights are stored as codes: numbers are read as quickly from the model's own files."""
     if storage.quant is not WeightQuant.NONE:
         return True
     exact = storage.dtype is ComputeDtype.FLOAT32
@@ -200,7 +200,7 @@ def _worth_caching(files: ModelFiles, storage: Storage) -> bool:
 
 
 def _check_memory(needed: int, storage: Storage) -> None:
-    """Before anything is read: a process that takes more than its limit is killed, and says nothing."""
+    """Check the memory limit before reading: the system kills a process that exceeds it, without an error."""
     limit = memory_limit()
     if needed > limit:
         smaller = "set weight_quant, or take a smaller model"

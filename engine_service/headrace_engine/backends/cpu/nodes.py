@@ -1,4 +1,4 @@
-"""Threads on memory nodes: CPU_NUMA has some on each, and each computes with the weights that lie there."""
+"""Threads on memory nodes: with CPU_NUMA, each node's threads compute with the weights in its memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace_engine.errors import InvalidArgument
 MAX_NODES = 64
 
 Nodes = Mapping[int, frozenset[int]]
-"""Logical processors that may be used, by number of the memory node; none is empty."""
+"""Usable logical processors by memory node number; none is empty."""
 
 
 def choose_node_threads(
@@ -25,17 +25,17 @@ def choose_node_threads(
     affinity: frozenset[int] | None = None,
     environment: Environment = os.environ,
 ) -> ComputeThreads:
-    """Choose the requested number of threads, else one per physical core within the quota, dealt to the nodes in turn.
+    """Choose the requested number of threads, else one per physical core within the quota.
 
-    Each is pinned to a processor of its node.
+    They are assigned to the nodes round robin, each pinned to a processor of its node.
 
     Args:
         requested: number of threads; 0: choose.
-        device_list: numbers of the nodes; empty: all that have processors for this process.
+        device_list: numbers of the nodes; empty: all with processors for this process.
         affinity: logical processors that the process may run on; None: query the system.
 
     Raises:
-        InvalidArgument: there is no such node, or there are more nodes than threads, or more threads than processors.
+        InvalidArgument: a node does not exist, or there are fewer threads than nodes, or fewer processors than threads.
     """
     allowed = affinity if affinity is not None else frozenset(os.sched_getaffinity(0))
     nodes = _chosen(find_nodes(root, allowed, environment), device_list)
@@ -58,7 +58,7 @@ def choose_node_threads(
 
 
 def find_nodes(root: Path, allowed: frozenset[int], environment: Environment = os.environ) -> Nodes:
-    """The nodes that have processors for this process: as the environment names them, else as the system does.
+    """Return the nodes with processors for this process, from the environment variable if set, else from the system.
 
     Raises:
         InvalidArgument: the environment variable is malformed.
@@ -84,7 +84,7 @@ def _chosen(nodes: Nodes, device_list: Sequence[int]) -> Nodes:
 
 
 def _processors(root: Path, cpus: frozenset[int]) -> list[int]:
-    """Processors in the order in which they are taken: one of each core, then the others."""
+    """Return processors in order of assignment: one of each core first, then the others."""
     first = one_of_each_core(root, cpus)
     return [*first, *sorted(cpus.difference(first))]
 

@@ -28,8 +28,8 @@ class RecordedOp:
 
     Attributes:
         reads, writes: its values.
-        in_place: pairs of a value that it writes and one that it reads, which may share an offset.
-        record: appends it to a program.
+        in_place: pairs of a value written and a value read, which may share an offset.
+        record: appends the op to a program.
     """
 
     reads: tuple[Activation, ...]
@@ -40,7 +40,7 @@ class RecordedOp:
 
 @dataclass(slots=True)
 class _Extent:
-    """Floats that a value takes, while it is needed."""
+    """The range of floats that a value occupies while it is live."""
 
     begin: int
     end: int
@@ -77,7 +77,7 @@ def _inherited(value: Activation, op: RecordedOp, live: dict[Activation, _Extent
 
 
 def _free(floats: int, live: Mapping[Activation, _Extent]) -> _Extent:
-    """The first gap that is large enough."""
+    """Return the first gap that is large enough."""
     begin = 0
     for extent in sorted(live.values(), key=lambda extent: extent.begin):
         if extent.begin - begin >= floats:

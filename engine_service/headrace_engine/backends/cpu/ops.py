@@ -16,21 +16,21 @@ Vector = NDArray[np.float32]
 Projection = tuple[PackedMatrix, Vector | None]
 
 _MAX_PRODUCTS = 3
-"""Of one x in one op."""
+"""Maximum number of products of one x in an op."""
 
 
 class RecordingOps:
     """Implements models.decoder.Ops over activations that have no offset yet; `prepare` returns None.
 
     Args:
-        scale: of the products of queries and keys.
-        rotary: tables for all positions.
-        activations: how they enter products with integer weights.
+        scale: factor for products of queries and keys.
+        rotary: tables of all positions.
+        activations: their format in products with quantized weights.
 
     Attributes:
-        recorded: the ops so far.
-        states: the last hidden states of all rows.
-        selected: those of the rows that need logits.
+        recorded: the ops recorded so far.
+        states: last hidden states of all rows.
+        selected: hidden states of the rows that need logits.
     """
 
     states: Activation
@@ -85,14 +85,14 @@ class RecordingOps:
         return out
 
     def linears(self, x: Activation, projections: Sequence[Projection]) -> list[Activation]:
-        """See Ops. As many at once as an op takes."""
+        """See Ops. Records ops of up to _MAX_PRODUCTS products."""
         outs: list[Activation] = []
         for first in range(0, len(projections), _MAX_PRODUCTS):
             outs += self._multiply(x, projections[first : first + _MAX_PRODUCTS])
         return outs
 
     def rotate(self, q: Activation, k: Activation, batch: None) -> tuple[Activation, Activation]:
-        """See Ops. Recorded with append_kv, which is one op with it."""
+        """See Ops. Recorded by append_kv: one op does both."""
         rotated_q, rotated_k = Activation(q.width), Activation(k.width)
         self._rotation[rotated_k] = (q, k, rotated_q)
         return rotated_q, rotated_k
@@ -139,7 +139,7 @@ class RecordingOps:
         return out
 
     def sample(self, logits: Activation) -> None:
-        """Draw a token for each row of logits. Hidden states stay to the end of the step, for those that ask."""
+        """Sample a token for each row of logits. Hidden states stay live to the end of the step, for extra outputs."""
 
         def record(program: Program, offsets: Offsets) -> None:
             program.sample(offsets[logits])

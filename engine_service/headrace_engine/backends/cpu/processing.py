@@ -1,4 +1,4 @@
-"""Rows of a step with logits processors: sampled again from the processed logits, by a program of one op."""
+"""Samples rows with logits processors again from the processed logits, by a program of one op."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class _Resampled:
     """A row that is sampled again.
 
     Attributes:
-        number: among the rows of logits.
-        row: the logits that it is sampled from.
+        number: index among the rows of logits.
+        row: the processed logits.
     """
 
     number: int
@@ -46,14 +46,14 @@ class _Resampled:
 
 
 class ProcessedRows:
-    """Logits processors, and the sampler for what they leave.
+    """Runs logits processors, and samples from the processed logits.
 
     Args:
         shape: of the step's program.
         processes: the processors by name.
 
     Attributes:
-        program: what it runs.
+        program: the sampler.
     """
 
     def __init__(self, cpu: Cpu, shape: Shape, processes: Mapping[str, Process]) -> None:
@@ -64,7 +64,7 @@ class ProcessedRows:
         self.program.sample(self._logits)
 
     def bind(self, pool: Memory, num_blocks: int) -> None:
-        """Allocate its workspace. A program has a pool; of this one it reads and writes nothing."""
+        """Allocate the workspace. A program needs a pool; this one does not access it."""
         self.program.bind(pool, num_blocks)
         self._batch = CpuBatch(self.program.shape)
 
@@ -74,8 +74,8 @@ class ProcessedRows:
         """Return the results of all rows; processed rows are sampled again.
 
         Args:
-            sampled: results of the steps with `sampling`, without processing.
-            logits: the model's own, [those steps, vocab].
+            sampled: results of the steps with `sampling`, before processing.
+            logits: the model's own, [steps with `sampling`, vocab].
         """
         answers = list(sampled)
         sampling_steps = [step for step in steps if step.sampling is not None]

@@ -1,4 +1,4 @@
-"""From a decoder to the program of its step."""
+"""Records the step of a decoder as a program."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headrace_engine.native import Activations, Cpu, Kv, Program, Rows, Shape, V
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The program of a step, and where it leaves what is read after a run.
+    """The program of a step, and the values that are read after a run.
 
     Attributes:
         states: last hidden states of all rows, after the final norm.
-        selected: those of the rows that need logits.
-        logits: theirs.
+        selected: the hidden states of rows that need logits.
+        logits: logits of those rows.
     """
 
     program: Program
@@ -41,7 +41,7 @@ def record_program(
     kv: Kv,
     activations: Activations,
 ) -> Recorded:
-    """The step of a decoder for the plan's largest batch.
+    """Record the step of a decoder for the plan's largest batch.
 
     Args:
         weights: packed matrices, and float32 vectors, by canonical name.

@@ -15,7 +15,7 @@ from headrace_engine.models.spec import RopeSpec
 Floats = NDArray[np.float32]
 
 _AT_ONCE = 2**14
-"""Positions whose angles are there in float64, which takes several times what the tables do."""
+"""Number of positions computed at a time: bounds the memory of their float64 angles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class RotaryTables:
 
 
 def rotary_tables(rope: RopeSpec, length: int) -> RotaryTables:
-    """Tables of the positions below length.
+    """Return the tables of the positions below length.
 
     Raises:
-        InvalidArgument: the scaling is of a kind that is not supported.
+        InvalidArgument: the kind of scaling is not supported.
     """
     frequencies = inverse_frequencies(rope)
     cos, sin = (np.empty((length, len(frequencies)), dtype=np.float32) for _ in range(2))
@@ -48,10 +48,10 @@ def rotary_tables(rope: RopeSpec, length: int) -> RotaryTables:
 
 
 def inverse_frequencies(rope: RopeSpec) -> Floats:
-    """Radians a position, [dim / 2], every step rounded to float32 as in the models' training code.
+    """Return radians per position, [dim / 2], every step rounded to float32 as in the models' training code.
 
     Raises:
-        InvalidArgument: the scaling is of a kind that is not supported.
+        InvalidArgument: the kind of scaling is not supported.
     """
     exponents = (np.arange(0, rope.dim, 2, dtype=np.float32) / np.float32(rope.dim)).astype(np.float64)
     powers: Floats = np.power(rope.theta, exponents).astype(np.float32)
@@ -71,7 +71,7 @@ def inverse_frequencies(rope: RopeSpec) -> Floats:
 
 
 def _llama3(plain: Floats, rope: RopeSpec) -> Floats:
-    """Short wavelengths stay, long ones are divided by factor, those between are blended."""
+    """Keep short wavelengths, stretch long ones by the factor, and blend between."""
     one, factor = np.float32(1), np.float32(rope.factor)
     wavelength = np.float32(2 * math.pi) / plain
     low, high = rope.low_freq_factor, rope.high_freq_factor

@@ -1,4 +1,4 @@
-"""The cpu backend: one native call a step."""
+"""The runner of the cpu backend: one native call per step."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from headrace_engine.native import Memory
 
 
 def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> CpuRunner:
-    """The runner for a plan whose backend is "cpu"; nothing is opened before `load`."""
+    """Return the runner for a plan whose backend is "cpu"; it opens nothing before `load`."""
     return CpuRunner(plan, processes)
 
 
 class CpuRunner(ModelRunner[LoadedModel]):
-    """Runs a decoder with the native core.
+    """Runs a decoder with the native library.
 
-    With weights in FLOAT32 or FLOAT16 the logits of a sequence are the same bits in any batch and with any chunking;
-    in other formats the same within rounding.
+    With weights in FLOAT32 or FLOAT16, the logits of a sequence are bit-identical in any batch and with any chunking;
+    in other formats they are equal within rounding.
 
     Args:
-        plan: the model, and every size that the caller chose.
-        processes: the plan's logits processors that have no file, by name.
+        plan: the model and the sizes chosen by the caller.
+        processes: the plan's logits processors without a file, by name.
     """
 
     takes_all_at_once = True
@@ -54,7 +54,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
 
         Raises:
             OutOfMemory: the weights alone exceed the memory limit.
-            NativeUnavailable: the native core's library is not there, or the machine cannot run it.
+            NativeUnavailable: the native library is missing, or the machine cannot run it.
         """
         files = self._plan.logits_processors
         processes = python_processes(files, self._processes)
@@ -121,7 +121,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
         return model.processed.sample(steps, sampled, logits)
 
     def _collect_extras(self, steps: Sequence[SequenceStep], sampled: Iterable[Sampled]) -> list[Sampled]:
-        """Collect extra outputs from what the step has left in the workspace."""
+        """Collect extra outputs from the values that the step left in the workspace."""
         model = self._loaded
         program, recorded, scorer = model.program, model.recorded, model.scorer
         states = program.value(recorded.states, sum(len(step.token_ids) for step in steps))

@@ -1,4 +1,4 @@
-"""Prompt logprobs from last hidden states: a small program besides that of the step."""
+"""Computes prompt logprobs from last hidden states, by a small program besides that of the step."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.native import Activations, Cpu, Memory, PackedMatrix, Product, Program, Rows, Shape, Value
 
 _BYTES = 16 * 2**20
-"""Maximum bytes of logits computed together, but at least one row."""
+"""Maximum bytes of logits computed together, unless one row is larger."""
 
 _ROWS = 64
-"""Maximum rows computed together: more would make the products little faster."""
+"""Maximum rows computed together: more would hardly speed up the products."""
 
 _FLOATS = 16
 """Alignment of values, in floats."""
 
 
 class Scorer:
-    """The head and the sampler, for some rows at a time.
+    """Runs the head and the sampler on a few rows at a time.
 
     Args:
         shape: of the step's program.
         head: the output matrix.
 
     Attributes:
-        program: what it runs.
-        rows: how many at a time.
+        program: the head and the sampler.
+        rows: maximum number of rows at a time.
     """
 
     def __init__(self, cpu: Cpu, shape: Shape, head: PackedMatrix, activations: Activations) -> None:
@@ -44,7 +44,7 @@ class Scorer:
         self.program.sample(logits)
 
     def bind(self, pool: Memory, num_blocks: int) -> None:
-        """Allocate its workspace. A program has a pool; of this one it reads and writes nothing."""
+        """Allocate the workspace. A program needs a pool; this one does not access it."""
         self.program.bind(pool, num_blocks)
         self._batch = CpuBatch(self.program.shape)
 
@@ -70,7 +70,7 @@ def small_shape(shape: Shape, floats: int, rows: int) -> Shape:
     """Return the shape of a program for `rows` rows, besides that of the step.
 
     Args:
-        floats: of its workspace.
+        floats: size of its workspace.
     """
     fields = {name: getattr(shape, name) for name, *_ in shape._fields_}
     rows_of = dict.fromkeys(("max_tokens", "max_sequences", "max_logits"), rows)

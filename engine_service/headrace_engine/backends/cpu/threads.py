@@ -1,4 +1,4 @@
-"""Choice of the compute threads: how many, and on which processors."""
+"""Chooses the number of compute threads and their processors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MAX_THREADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class ComputeThreads:
-    """A choice.
+    """The chosen compute threads.
 
     Attributes:
-        count: threads.
-        cpus: the logical processor of each; None: the system places them.
+        count: number of threads.
+        cpus: logical processor that each is pinned to; None: not pinned.
         reason: for the log.
-        nodes: the memory node of each, numbered from 0; None: memory nodes do not matter.
+        nodes: memory node of each, numbered from 0; None: all on one.
     """
 
     count: int
@@ -32,8 +32,8 @@ class ComputeThreads:
 def choose_threads(requested: int, root: Path = Path("/"), affinity: frozenset[int] | None = None) -> ComputeThreads:
     """Choose the requested number of threads, else one per physical core within quota and affinity.
 
-    They are pinned where they have all cores that this process may use to themselves: where there are fewer than
-    cores, other processes may count on the same ones, and only the system knows which are free.
+    They are pinned only if they occupy all cores that this process may use. With fewer threads, pinning might choose
+    cores that other processes use; the system knows which are free.
 
     Args:
         requested: number of threads; 0: choose.

@@ -2,8 +2,8 @@
 
 import os
 
-# Read when torch is loaded, so it comes first. Threads that spin while they wait take the cores of the service beside
-# them: where all cores are busy, a step then takes ten times as long.
+# Set before torch is imported, which reads it. Threads that spin while waiting take CPU cores from the service: when
+# all are busy, a step takes ten times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from headrace_engine.backends.torch.runner import TorchRunner, make_runner

@@ -1,10 +1,10 @@
-"""Paged attention in plain torch, with the same bits for a row whatever else is in the batch.
+"""Paged attention in plain torch, bit-identical for a row whatever else is in the batch.
 
-The product of two float32 matrices depends on their shapes, since libraries add in another order for another shape.
+The product of two float32 matrices depends on their shapes, which determine a library's order of summation.
 So all products here have one shape: a *tile* of QUERY_TILE queries at positions from a multiple of QUERY_TILE on,
 times KEY_TILE keys from a multiple of KEY_TILE on, one pair after the other with a running maximum and sum (as in
-Milakov & Gimelshein, "Online normalizer calculation for softmax", 2018). Where a query stands in its tile depends on
-its position alone, and keys that it may not see add exactly 0: chunks, neighbours and padding change nothing.
+Milakov & Gimelshein, "Online normalizer calculation for softmax", 2018). A query's index in its tile depends on its
+position alone, and masked keys add exactly 0: chunks, other rows and padding change nothing.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from headrace_engine.backends.torch.batch import QUERY_TILE, TileGroup, TorchBat
 from headrace_engine.backends.torch.kv_pool import Entries
 
 KEY_TILE = 128
-"""Keys of one tile, where the block size divides it."""
+"""Number of keys per tile, if the block size divides it."""
 
 
 def blocks_per_tile(block_size: int) -> int:
-    """Blocks that make a tile of keys."""
+    """Return the number of blocks per tile of keys."""
     return max(1, KEY_TILE // block_size)
 
 
 def paged_attention(
     q: Tensor, keys: Entries, values: Entries, batch: TorchBatch, block_size: int, window: int | None
 ) -> Tensor:
-    """Causal attention of each row to its own sequence.
+    """Compute causal attention of each row to its own sequence.
 
     Args:
         q: [rows, heads, head_dim].
         keys, values: the pool of one layer.
         batch: the rows.
-        block_size: tokens of a block.
-        window: positions that a row attends to at most, itself included; None = all.
+        block_size: tokens per block.
+        window: maximum number of positions that a row attends to, its own included; None: all.
 
     Returns: [rows, heads, head_dim] in q's type; computed in float32.
     """
@@ -47,7 +47,7 @@ def paged_attention(
 def attention_of(
     scaled: Tensor, keys: Entries, values: Entries, batch: TorchBatch, block_size: int, window: int | None
 ) -> Tensor:
-    """The same for queries in float32 that are divided by the root of head_dim, and made ready by `Entries.queries`."""
+    """Compute the same for float32 queries, divided by the root of head_dim and prepared by `Entries.queries`."""
     tiled = scaled.new_zeros(batch.num_tiles * QUERY_TILE, *scaled.shape[1:])
     tiled[batch.tile_rows] = scaled
     tiled = tiled.unflatten(0, (batch.num_tiles, QUERY_TILE))
@@ -58,11 +58,11 @@ def attention_of(
 def _attend(
     tiled: Tensor, keys: Entries, values: Entries, group: TileGroup, block_size: int, window: int | None
 ) -> Tensor:
-    """Attention of one group of tiles: [tiles, QUERY_TILE, heads, head_dim]."""
+    """Compute the attention of one group of tiles: [tiles, QUERY_TILE, heads, head_dim]."""
     tiles, kv_heads = len(group.context), keys.tensors[0].shape[1]
     q = tiled[group.first_tile : group.first_tile + tiles]
     q = q.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4)  # [tiles, kv_heads, heads of one, QUERY_TILE, head_dim]
-    # The lowest number rather than -inf: the difference of two maxima stays a number before any key was seen.
+    # The lowest number rather than -inf: the difference of two maxima stays finite before the first visible key.
     best = q.new_full((*q.shape[:-1], 1), torch.finfo(torch.float32).min)
     total, mixed = torch.zeros_like(best), torch.zeros_like(q)
     step = blocks_per_tile(block_size)
@@ -83,14 +83,14 @@ def _attend(
 
 
 def _first_block(group: TileGroup, window: int | None, block_size: int) -> int:
-    """The first block of the first tile of keys that some row sees."""
+    """Return the first block of the first key tile that is visible to a row."""
     step = blocks_per_tile(block_size)
     lowest = 0 if window is None else max(0, group.lowest - window + 1)
     return lowest // (step * block_size) * step
 
 
 def _hidden(at: Tensor, group: TileGroup, window: int | None) -> Tensor:
-    """Which keys, at positions `at`, each query may not see: [tiles, 1, 1, QUERY_TILE, keys]."""
+    """Return a mask of the keys at positions `at` that each query may not see: [tiles, 1, 1, QUERY_TILE, keys]."""
     queries = group.positions.unsqueeze(-1)
     hidden = (at > queries) | (at >= group.context[:, None, None])
     if window is not None:
@@ -99,10 +99,10 @@ def _hidden(at: Tensor, group: TileGroup, window: int | None) -> Tensor:
 
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:
-    """Products of q [tiles, kv_heads, heads of one, QUERY_TILE, head_dim] and k: [.., keys] for [.., head_dim]."""
+    """Multiply q [tiles, kv_heads, heads of one, QUERY_TILE, head_dim] and k: [.., keys] for [.., head_dim]."""
     return torch.matmul(q.flatten(2, 3), k.transpose(-1, -2)).view(*q.shape[:4], -1)
 
 
 def _mix(weights: Tensor, v: Tensor) -> Tensor:
-    """Sums of v [tiles, kv_heads, keys, head_dim], weighted: [.., head_dim] for weights [.., keys]."""
+    """Return weighted sums of v [tiles, kv_heads, keys, head_dim]: [.., head_dim] for weights [.., keys]."""
     return torch.matmul(weights.flatten(2, 3), v).view(*weights.shape[:4], -1)

@@ -1,4 +1,4 @@
-"""A step's batch as tensors: what every op needs to know of its rows."""
+"""The batch of a step as tensors, as the ops read it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from torch import Tensor
 from headrace_engine.models.decoder import Batch, Extent
 
 QUERY_TILE = 8
-"""Positions of one tile of queries; see attention.py."""
+"""Number of positions per query tile; see attention.py."""
 
 TILES_AT_ONCE = 64
-"""Tiles of one group: bounds the memory that their keys and scores take."""
+"""Number of tiles per group: bounds the memory of their keys and scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileGroup:
-    """Query tiles that are computed together.
+    """Query tiles computed together.
 
     Attributes:
         first_tile: number of its first tile in the batch.
         positions: of each query, [tiles, QUERY_TILE].
-        context: positions of the tile's sequence that hold keys, [tiles].
-        tables: block tables, [tiles, blocks], filled up with block 0.
-        lowest: the smallest position in the group that a row of the batch has.
+        context: number of positions with keys in the tile's sequence, [tiles].
+        tables: block tables, [tiles, blocks], padded with block 0.
+        lowest: the smallest position of a batch row in the group.
         shortest: the smallest of context.
     """
 
@@ -40,14 +40,14 @@ class TileGroup:
 
 @dataclass(frozen=True, slots=True)
 class TorchBatch:
-    """What `TorchOps.prepare` makes of a Batch.
+    """The batch as built by `TorchOps.prepare`.
 
     Attributes:
         token_ids, positions: of each row, [rows].
-        blocks, offsets: where each row's keys and values lie in the pool, [rows].
+        blocks, offsets: location of each row's keys and values in the pool, [rows].
         logits_rows: rows whose logits are computed.
-        num_tiles: tiles of queries.
-        tile_rows: the place of each row among the num_tiles · QUERY_TILE queries.
+        num_tiles: number of query tiles.
+        tile_rows: index of each row among the num_tiles · QUERY_TILE queries.
         groups: the tiles.
     """
 
@@ -63,14 +63,14 @@ class TorchBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """One tile: QUERY_TILE positions of a sequence, from a multiple of QUERY_TILE on."""
+    """QUERY_TILE positions of a sequence, from a multiple of QUERY_TILE on."""
 
     extent: Extent
     position: int
 
 
 def prepare(batch: Batch, block_size: int, blocks_per_tile: int, device: torch.device) -> TorchBatch:
-    """Tensors on the device; block tables are filled up to multiples of blocks_per_tile."""
+    """Build the batch on the device; block tables are padded to multiples of blocks_per_tile."""
 
     def tensor(values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=device)

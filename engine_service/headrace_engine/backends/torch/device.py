@@ -1,4 +1,4 @@
-"""Where the torch backend computes, and in which number format."""
+"""Chooses the torch backend's device and number format."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ TORCH_DTYPES = {
 
 
 def choose_device(plan: CorePlan) -> tuple[ComputeUnit, torch.device]:
-    """The plan's device; CUDA where it leaves the choice and there is one, else the CPU.
+    """Return the plan's device; by default CUDA if present, else the CPU.
 
     Raises:
-        InvalidArgument: no such device, or more than one.
+        InvalidArgument: the device does not exist, or more than one is requested.
     """
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     unit = plan.compute_unit or (ComputeUnit.CUDA if found else ComputeUnit.CPU)
@@ -38,7 +38,7 @@ def choose_device(plan: CorePlan) -> tuple[ComputeUnit, torch.device]:
 
 
 def choose_dtype(plan: CorePlan, files: ModelFiles, unit: ComputeUnit) -> ComputeDtype:
-    """The plan's number format. AUTO is float32 on a CPU; on CUDA the file's own, bfloat16 for block formats."""
+    """Return the plan's number format. AUTO is float32 on a CPU; on CUDA the file's own, bfloat16 for block formats."""
     if plan.dtype is not ComputeDtype.AUTO:
         return plan.dtype
     if unit is ComputeUnit.CPU:

@@ -1,4 +1,4 @@
-"""Hadamard rotation of heads, as csrc/common/hadamard.h defines it, to the same bits."""
+"""Hadamard rotation of heads, bit-identical to csrc/common/hadamard.h."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def hadamard_block(head_dim: int) -> int:
 
 
 def hadamard(heads: Tensor) -> Tensor:
-    """Rotate heads [.., head_dim] by an unnormalised Hadamard matrix; twice multiplies by `hadamard_block`."""
+    """Rotate heads [.., head_dim] by an unnormalized Hadamard matrix; doing it twice multiplies by `hadamard_block`."""
     block, apart = hadamard_block(heads.shape[-1]), 1
     while apart < block:
         first, second = heads.unflatten(-1, (-1, 2, apart)).unbind(-2)

@@ -1,4 +1,4 @@
-"""The host tier beside a torch pool: pinned where the pool is on a CUDA device."""
+"""Host tier of a torch pool: pinned if the pool is on a CUDA device."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 from headrace_engine.core.runner import BlockCopies
 
 _STAGED = {"cuda": 64 * 2**20, "cpu": 2**22}
-"""Bytes that are collected on a kind of device before they leave it, or on their way into the pool."""
+"""Maximum bytes staged at a time by kind of device, on the way out of the pool or into it."""
 
 _Pairs = Sequence[tuple[int, int]]
 
 
 def staged_bytes(device: torch.device, bytes_a_block: int, num_host_blocks: int) -> int:
-    """Bytes of device memory that copies take, whatever is copied."""
+    """Return the bytes of device memory that copies use, however many blocks are copied."""
     return _staged_blocks(device, bytes_a_block, num_host_blocks) * bytes_a_block
 
 
@@ -26,12 +26,12 @@ def _staged_blocks(device: torch.device, bytes_a_block: int, num_host_blocks: in
 
 
 class HostBlocks:
-    """Blocks in host memory, each in one piece, so that it crosses the bus as one.
+    """Blocks in host memory, each contiguous, so that it crosses the bus in one transfer.
 
-    All of it goes in the order of the device's stream, so that nothing waits for a copy but what is computed after it.
+    Copies are enqueued on the device's stream, so only later work waits for them.
 
     Args:
-        pool: what a KV pool holds; the first dimension of each tensor is the block.
+        pool: tensors of a KV pool; the first dimension of each is the block.
         num_host_blocks: at least 1.
     """
 
@@ -57,7 +57,7 @@ class HostBlocks:
             self._scatter([block for _, block in pairs])
 
     def _parts(self, pairs: _Pairs) -> Iterator[_Pairs]:
-        """As many at a time as are staged."""
+        """Yield the pairs in parts that fit the staging buffer."""
         rest = iter(pairs)
         while part := list(islice(rest, len(self._staged))):
             yield part

@@ -1,4 +1,4 @@
-"""Keys and values in blocks: as numbers, or as codes with a step and a lowest value for each token and head."""
+"""Keys and values in blocks: as numbers, or quantized with a step and a minimum per token and head."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from headrace_engine.config import KvCacheMode
 from headrace_engine.models.spec import DecoderSpec
 
 CODE_BITS = {KvCacheMode.INT8: 8, KvCacheMode.UINT4: 4}
-"""Bits of an entry, in modes of codes."""
+"""Bits of an entry, in quantized modes."""
 
 SCALE_BYTES = 8
-"""Bytes of step and lowest value, of each token and head, in modes of codes."""
+"""Bytes of step and minimum per token and head, in quantized modes."""
 
 _FILLED_UP = 16
-"""Multiple to which the native core pads heads with zeros, as this pool does where heads are rotated; the zeros
-count among a head's entries."""
+"""Multiple to which the native library pads heads with zeros, as this pool does for Hadamard rotated heads. The zeros
+are entries of the head."""
 
 
 class Entries(Protocol):
     """The keys, or the values, of one layer.
 
     Attributes:
-        tensors: what they lie in, each [num_blocks, kv_heads, block_size, …].
+        tensors: their storage, each [num_blocks, kv_heads, block_size, …].
     """
 
     tensors: tuple[Tensor, ...]
@@ -36,16 +36,16 @@ class Entries(Protocol):
         """Store heads [rows, kv_heads, head_dim] at offsets [rows] of blocks [rows]."""
 
     def gather(self, table: Tensor) -> Tensor:
-        """The blocks of each row of a table [rows, blocks], in float32: [rows, kv_heads, tokens, head_dim].
+        """Return the blocks of each row of a table [rows, blocks], in float32: [rows, kv_heads, tokens, head_dim].
 
-        They may be other numbers than what was put, and more of them, that serve with the next two.
+        They may be padded and Hadamard rotated: `queries` and `outputs` account for that.
         """
 
     def queries(self, heads: Tensor) -> Tensor:
-        """Queries in float32, [.., head_dim], whose products with what is gathered are those with the entries."""
+        """Transform float32 queries, [.., head_dim], for products with gathered entries."""
 
     def outputs(self, sums: Tensor) -> Tensor:
-        """Weighted sums of what is gathered as those of the entries; they may have more entries than a head."""
+        """Transform weighted sums of gathered entries into those of plain ones; padding may remain."""
 
 
 class Numbers:
@@ -72,7 +72,7 @@ class Numbers:
 
 
 class HadamardEntries:
-    """Rotates queries and outputs of attention where entries are codes of 4 bits, which are Hadamard rotated."""
+    """Rotates queries and outputs of attention for 4-bit codes, which are Hadamard rotated."""
 
     def __init__(self, bits: int) -> None:
         self._rotates = bits == 4
@@ -90,10 +90,10 @@ class HadamardEntries:
 
 
 class QuantizedEntries(HadamardEntries):
-    """Entries as unsigned codes: an entry is low + step · code, step and low being of its token and head.
+    """Entries as unsigned codes: entry = low + step · code, with step and low per token and head.
 
-    The codes of a head are those of csrc's rope_append, for the same float32 entries. Of 4 bits, they are those of the
-    head padded and Hadamard rotated, and entries i and i + head_dim / 2 share a byte, the first in its low half.
+    For the same float32 entries, the codes of a head equal those of csrc's rope_append. With 4 bits, the head is padded
+    and Hadamard rotated first, and entries i and i + head_dim / 2 share a byte, the first in its low half.
 
     Args:
         shape: num_blocks, kv_heads, block_size, head_dim.
@@ -134,12 +134,12 @@ def filled_up(heads: Tensor) -> Tensor:
 
 
 def code_bytes(head_dim: int, bits: int) -> int:
-    """Bytes of the codes of a head, which is padded if it has 4 bits."""
+    """Return the bytes of a head's codes; with 4 bits, the head is padded."""
     return head_dim if bits == 8 else -(-head_dim // _FILLED_UP) * _FILLED_UP // 2
 
 
 def to_codes(heads: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Quantize heads (4 bits: Hadamard rotated): codes, uint8, and step and lowest value, float32 [.., 2]."""
+    """Quantize heads (4 bits: Hadamard rotated); return uint8 codes, and step and minimum, float32 [.., 2]."""
     largest, entries = 2**bits - 1, heads.float()
     if bits == 4:
         entries = hadamard(filled_up(entries))
@@ -156,9 +156,9 @@ class KvPool:
 
     Args:
         spec: the decoder.
-        num_blocks, block_size: tokens that it holds.
-        mode: how they are stored.
-        dtype, device: how where they are numbers, and where.
+        num_blocks, block_size: number of blocks, and of tokens per block.
+        mode: storage of keys and values.
+        dtype, device: format if not quantized, and device of the tensors.
 
     Attributes:
         keys, values: by layer.
@@ -189,15 +189,15 @@ class KvPool:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All that it holds; the first dimension is the block."""
+        """All tensors of the pool; the first dimension is the block."""
         return [tensor for entries in (*self.keys, *self.values) for tensor in entries.tensors]
 
 
 def token_bytes(spec: DecoderSpec, mode: KvCacheMode, itemsize: int) -> int:
-    """Bytes of the keys and values of one token in all layers.
+    """Return the bytes of the keys and values of one token in all layers.
 
     Args:
-        itemsize: bytes of an entry, where entries are numbers.
+        itemsize: bytes of an entry that is not quantized.
     """
     bits = CODE_BITS.get(mode)
     head = code_bytes(spec.head_dim, bits) + SCALE_BYTES if bits else spec.head_dim * itemsize
@@ -209,7 +209,7 @@ def _each_layer(spec: DecoderSpec, new: Callable[[], Entries]) -> list[Entries]:
 
 
 def _chosen(pool: Tensor, table: Tensor) -> Tensor:
-    """The blocks of each row of a table, one after the other: [rows, kv_heads, tokens, …]."""
+    """Return the blocks of each row of a table, concatenated: [rows, kv_heads, tokens, …]."""
     rows, kv_heads = len(table), pool.shape[1]
     heads = torch.arange(kv_heads, device=pool.device).unsqueeze(1)
     places = (table.unsqueeze(1) * kv_heads + heads).flatten()

@@ -1,4 +1,4 @@
-"""Matrix products whose rows do not depend on their neighbours."""
+"""Matrix products whose rows do not depend on other rows."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 ROW_TILE = 16
-"""Rows of one product in float32; more would waste time on small batches, fewer on long prompts."""
+"""Rows per product in float32: more would waste time on small batches, fewer on long prompts."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The product of x [rows, in] and the transpose of weight [out, in], plus bias [out].
+    """Return the product of x [rows, in] and the transpose of weight [out, in], plus bias [out].
 
-    Libraries add in another order for another number of rows. In float32, where the same sequence must give the same
-    numbers in any batch, every product therefore has ROW_TILE rows; the last is filled up with zeros.
-    That the place in a tile does not matter either is a property of the libraries, which the tests hold.
+    The order of a library's summation depends on the number of rows. In float32, where a sequence must give the same
+    bits in any batch, every product therefore has ROW_TILE rows, the last one padded with zeros. Results do not depend
+    on the position within a tile either: a property of the libraries that tests verify.
     """
     product = _tiled(x, weight) if x.dtype == torch.float32 else x @ weight.T
     return product if bias is None else product + bias

@@ -1,4 +1,4 @@
-"""A model on its device: everything that is chosen and read before the KV pool is sized."""
+"""Loads a model onto its device: everything before the KV pool is sized."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from headrace_engine.models.weights import load_weights
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A decoder's weights on a device, and how it computes there.
+    """A decoder's weights on a device, and the formats that it computes in.
 
     Attributes:
         spec: with the caller's rotary scaling applied.
         weights: by canonical name.
-        rotary: tables up to the longest sequence that the plan allows.
-        num_threads: compute threads of the host.
-        kv_mode: how keys and values are stored.
+        rotary: tables of all positions that the plan allows.
+        num_threads: number of compute threads on the host.
+        kv_mode: storage of keys and values.
     """
 
     unit: ComputeUnit
@@ -50,7 +50,7 @@ class LoadedModel:
 
     @property
     def device_name(self) -> str:
-        """For people."""
+        """Name of the device for display."""
         return str(self.device)
 
     @property
@@ -65,24 +65,24 @@ class LoadedModel:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes that the KV pool takes for a token."""
+        """Bytes of a token in the KV pool."""
         return token_bytes(self.spec, self.kv_mode, self.itemsize)
 
     def pool(self, num_blocks: int, block_size: int) -> KvPool:
-        """A new KV pool on the device, zeroed."""
+        """Return a new KV pool on the device, zeroed."""
         return KvPool(self.spec, num_blocks, block_size, self.kv_mode, TORCH_DTYPES[self.dtype], self.device)
 
     def decoder(self, pool: KvPool) -> Decoder[Tensor, TorchBatch]:
-        """A decoder that works on a pool."""
+        """Return a decoder over a pool."""
         return Decoder(self.spec, TorchOps(self.spec, self.rotary, pool, self.device), self.weights)
 
 
 def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
-    """Choose device and number format, and put the weights there.
+    """Choose device and number format, and load the weights.
 
     Raises:
-        InvalidArgument: the plan asks for what is not to be had; names the field.
-        BadModel: the files are not in order.
+        InvalidArgument: a value of the plan is not supported; names the field.
+        BadModel: the files are not valid.
         OutOfMemory: the weights alone exceed the memory limit.
     """
     check_choices(plan, "torch")
@@ -99,13 +99,13 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
 
 
 def positions_on(plan: CorePlan, spec: DecoderSpec, device: torch.device) -> int:
-    """A bound for the longest sequence on a device; see `positions_that_fit`."""
+    """Return a bound for the longest sequence on a device; see `positions_that_fit`."""
     total, _ = device_memory(device)
     return positions_that_fit(plan, spec, total, CPU_SHARE if device.type == "cpu" else CUDA_RATIO)
 
 
 def device_memory(device: torch.device) -> tuple[int, int]:
-    """Bytes of the device (or of what this process may use of the host) in all, and free on it."""
+    """Return total and free bytes of a device; on a CPU, within the limit of this process."""
     if device.type == "cpu":
         return memory_limit(), memory_limit()
     free, total = torch.cuda.mem_get_info(device)
@@ -113,7 +113,7 @@ def device_memory(device: torch.device) -> tuple[int, int]:
 
 
 def _check_memory(files: ModelFiles, dtype: ComputeDtype, device: torch.device) -> None:
-    """Before anything is read: a process that takes more than its limit is killed, and says nothing."""
+    """Check the memory limit before reading: the system kills a process that exceeds it, without an error."""
     needed = files.num_parameters * TORCH_DTYPES[dtype].itemsize
     _, free = device_memory(device)
     if needed > free:

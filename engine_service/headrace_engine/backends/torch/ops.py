@@ -22,9 +22,9 @@ class TorchOps:
 
     Args:
         spec: the decoder.
-        rotary: tables for all positions.
-        pool: where keys and values go.
-        device: where the tensors lie.
+        rotary: tables of all positions.
+        pool: keys and values.
+        device: of the tensors.
     """
 
     def __init__(self, spec: DecoderSpec, rotary: RotaryTable, pool: KvPool, device: torch.device) -> None:
@@ -87,7 +87,7 @@ class TorchOps:
 
 
 def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm of each row; the mean is taken in float32."""
+    """Return the RMSNorm of each row; the mean is computed in float32."""
     wide = x.float()
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return weight * (wide * scale).to(x.dtype)

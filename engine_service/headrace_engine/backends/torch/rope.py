@@ -13,13 +13,13 @@ from headrace_engine.models.spec import RopeSpec
 
 
 def inverse_frequencies(rope: RopeSpec) -> Tensor:
-    """Radians a position, float32 [dim / 2].
+    """Return radians per position, float32 [dim / 2].
 
-    Computed in float32, step by step as in the models' training code: at position 10⁵ one rounding more or less is
-    an angle of 0.01.
+    Every step is rounded to float32 as in the models' training code: at position 10⁵, one rounding more or less changes
+    the angle by 0.01.
 
     Raises:
-        InvalidArgument: the scaling is of a kind that is not supported.
+        InvalidArgument: the kind of scaling is not supported.
     """
     exponents = torch.arange(0, rope.dim, 2).float() / rope.dim
     plain = 1.0 / rope.theta**exponents
@@ -37,7 +37,7 @@ def inverse_frequencies(rope: RopeSpec) -> Tensor:
 
 
 def _llama3(plain: Tensor, rope: RopeSpec) -> Tensor:
-    """Short wavelengths stay, long ones are divided by factor, those between are blended."""
+    """Keep short wavelengths, stretch long ones by the factor, and blend between."""
     wavelength = 2 * math.pi / plain
     low, high = rope.low_freq_factor, rope.high_freq_factor
     share = (rope.original_max_length / wavelength - low) / (high - low)
@@ -51,8 +51,8 @@ class RotaryTable:
 
     Args:
         rope: the embedding.
-        length: positions.
-        device: where the tables lie; together they take 4 · length · dim bytes.
+        length: number of positions.
+        device: of the tables, which take 4 · length · dim bytes together.
 
     Attributes:
         cos, sin: float32 [length, dim / 2].
@@ -72,7 +72,7 @@ class RotaryTable:
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """Rotate the leading dim entries of each head of x [rows, heads, head_dim]; entry i pairs with i + dim / 2.
 
-        Computed in float32, whatever the type of x.
+        It is computed in float32, whatever the type of x.
         """
         cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
         rotary = x[..., : self._dim].float()

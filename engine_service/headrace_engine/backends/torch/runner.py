@@ -1,4 +1,4 @@
-"""The torch backend: slow, plain, and the oracle that every other backend is compared with."""
+"""The runner of the torch backend: slow and simple, the oracle for all other backends."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from headrace_engine.models.decoder import Batch, Decoder, Extent
 
 
 def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> TorchRunner:
-    """The runner for a plan whose backend is "torch"; nothing is opened before `load`."""
+    """Return the runner for a plan whose backend is "torch"; it opens nothing before `load`."""
     return TorchRunner(plan, processes)
 
 
 class TorchRunner(ModelRunner[LoadedModel]):
     """Runs a decoder with torch on one CPU or CUDA device.
 
-    In float32 the logits of a sequence are the same bits in any batch and with any chunking; in 16-bit formats the
-    same within rounding.
+    In float32, the logits of a sequence are bit-identical in any batch and with any chunking; in 16-bit formats they
+    are equal within rounding.
 
     Args:
-        plan: the model, and every size that the caller chose.
-        processes: the plan's logits processors that have no file, by name.
+        plan: the model and the sizes chosen by the caller.
+        processes: the plan's logits processors without a file, by name.
     """
 
     def __init__(self, plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> None:
@@ -88,12 +88,12 @@ class TorchRunner(ModelRunner[LoadedModel]):
             torch.cuda.empty_cache()
 
     def _pool_budget(self) -> PoolBudget:
-        """See ModelRunner. On CUDA the largest step is run; on a CPU its memory is bounded from the shapes."""
+        """See ModelRunner. On CUDA, run the largest step; on a CPU, bound its memory from the shapes."""
         model, plan = self._loaded, self._plan
         block_bytes = plan.block_size * model.token_bytes
         workspace = self._workspace(model) + staged_bytes(model.device, block_bytes, plan.num_host_blocks)
         total, free = device_memory(model.device)
-        if model.device.type == "cuda":  # What is free there is what the weights left.
+        if model.device.type == "cuda":  # The weights are already deducted from the free memory.
             host = host_bytes(plan, block_bytes, memory_limit())
             memory = Memory(total, model.weight_bytes, workspace, free - workspace)
             return PoolBudget(memory, block_bytes, host, CUDA_RATIO)

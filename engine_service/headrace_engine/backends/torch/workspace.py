@@ -1,4 +1,4 @@
-"""What a step takes beside weights and pool: measured on CUDA, bounded from the shapes on a CPU."""
+"""Memory of a step besides weights and pool: measured on CUDA, bounded from the shapes on a CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.sampling_params import SamplingParams
 
 _SAMPLING_BYTES = 192
-"""Bytes that sampling holds at once for each logit: copies in float64, sorted values, ids and random words."""
+"""Peak bytes per logit while sampling: copies in float64, sorted values, ids and random words."""
 
 _SCORE_BYTES = 64
 """The same for logits of prompt logprobs, which need no random numbers."""
@@ -29,11 +29,10 @@ def rows_at_once(vocab_size: int) -> int:
 
 
 def largest_step(plan: CorePlan, max_length: int) -> list[SequenceStep]:
-    """A full step in a pool of one block: one prompt chunk, and every other sequence at its last position.
+    """Return a full step in a pool of one block: one prompt chunk, and every other sequence at its last position.
 
-    All block tables name block 0, so that it needs no pool. Every row is sampled with the costliest sampling: an id
-    that is masked, and a top_p that sorts and leaves nearly every id to draw a random number for. The chunk
-    requests prompt logprobs.
+    All block tables repeat block 0. Every row uses the costliest sampling: a masked id, and a top_p that sorts and
+    leaves nearly every id, each with a random number. The chunk requests prompt logprobs.
     """
     sampling = SamplingParams(top_p=1 - 2**-53, logprobs=True, top_logprobs=20)
     blocks = [0] * -(-max_length // plan.block_size)
@@ -44,7 +43,7 @@ def largest_step(plan: CorePlan, max_length: int) -> list[SequenceStep]:
 
 
 def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
-    """A bound for what a step of max_prefill_tokens rows and max_batch sequences takes, from the shapes of its tensors.
+    """Bound the memory of a step of max_prefill_tokens rows and max_batch sequences, from its tensors' shapes.
 
     Args:
         itemsize: bytes of one activation.
@@ -65,7 +64,7 @@ def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
 
 
 def measured_bytes(device: torch.device, step: Callable[[], object]) -> int:
-    """Bytes of CUDA memory that a call takes at its peak beyond what was taken before."""
+    """Return the peak CUDA memory of a call in addition to that in use before, in bytes."""
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)

@@ -34,7 +34,7 @@ class Group:
 
     @property
     def ready(self) -> bool:
-        """Whether the leader has computed the shared blocks and is paused there for the others."""
+        """True if the leader has computed the shared blocks and is paused there for the others."""
         leader = self.leader
         return leader.pause is not None and leader.status is SequenceStatus.RUNNING and leader.computed >= self.shared
 

@@ -54,7 +54,7 @@ class Pace:
 
     @property
     def active(self) -> bool:
-        """Whether there is a target."""
+        """True if there is a target."""
         return self._target is None or self._target > 0
 
     def target(self, generating: int) -> float:

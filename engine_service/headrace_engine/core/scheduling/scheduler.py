@@ -53,7 +53,7 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether any sequence is left to compute."""
+        """True if any sequence is left to compute."""
         return bool(self._sequences)
 
     @property

@@ -129,12 +129,12 @@ class Sequence:
 
     @property
     def needs_results(self) -> bool:
-        """Whether its next row cannot be scheduled before the in-flight step has finished."""
+        """True if its next row cannot be scheduled before the in-flight step has finished."""
         return (self.follows and self.sampling_row is not None) or (self.in_flight > 0 and self.scoring)
 
     @property
     def scoring(self) -> bool:
-        """Whether prompt logprobs are still to be reported, so that all of the prompt is computed, cached or not."""
+        """True if prompt logprobs are still to be reported, so that all of the prompt is computed, cached or not."""
         return self.request.prompt_logprobs is not None and self.scored < self.prompt_length
 
     @property

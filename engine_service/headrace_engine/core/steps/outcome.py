@@ -37,7 +37,7 @@ class Outcome:
 
     @property
     def pending(self) -> bool:
-        """Whether there are ends to publish."""
+        """True if there are ends to publish."""
         return bool(self._ended)
 
     def end(self, sequence: Sequence, reason: FinishReason, error: str = "") -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headrace_engine.native import ALIGNMENT, Cpu, Matrix, Memory, PackedMatrix
 
 _HUGE_PAGE = 1 << 21
-"""Nodes share no page."""
+"""Alignment of each node's memory: nodes share no page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class ArenaMatrix:
     """A matrix in an arena.
 
     Attributes:
-        offset: of its shard in the piece of each node.
-        position: of its first byte where all matrices follow one another, each whole.
-        nbytes: of all of it.
+        offset: of its shard in the memory of each node.
+        position: of its first byte if all matrices are stored contiguously, unsharded.
+        nbytes: size of the whole matrix.
     """
 
     matrix: Matrix
@@ -31,10 +31,10 @@ class ArenaMatrix:
 
 
 class Arena:
-    """Packed matrices one after the other, by name. Where there are several nodes each has a shard of every matrix.
+    """Contiguous packed matrices by name. With several nodes, each holds a shard of every matrix.
 
     Args:
-        cpu: whose nodes hold them.
+        cpu: its nodes hold the matrices.
         capacity: maximum bytes on each node; pages that are never written take no memory.
     """
 
@@ -52,11 +52,11 @@ class Arena:
 
     @property
     def entries(self) -> Mapping[str, ArenaMatrix]:
-        """Every matrix by name."""
+        """All matrices by name."""
         return self._entries
 
     def add(self, name: str, matrix: Matrix) -> PackedMatrix:
-        """Reserve one more matrix, not yet written, in memory of the nodes that its shards belong to."""
+        """Reserve memory for one more matrix, each shard on its node; the caller writes it."""
         packed = self._packed(matrix, self._end)
         nbytes = matrix.packed_bytes(self._cpu.native)
         self._entries[name] = ArenaMatrix(matrix, self._end, self._used, nbytes)
@@ -67,7 +67,7 @@ class Arena:
         return packed
 
     def matrices(self) -> Iterator[tuple[str, PackedMatrix]]:
-        """Every matrix by name."""
+        """All matrices by name."""
         for name, entries in self._entries.items():
             yield name, self._packed(entries.matrix, entries.offset)
 

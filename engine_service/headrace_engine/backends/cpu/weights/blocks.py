@@ -1,7 +1,7 @@
-"""Blocks of GGUF files as codes, scales and offsets: weight = scale · (value − zero) + offset, to the last bit.
+"""Blocks of GGUF files as codes, scales and offsets: weight = scale · (value − zero) + offset, bit-exact.
 
-Every type is described by what its codes mean, and unpacked by a function from blocks, uint8 [blocks, bytes], to
-codes [blocks, values], scales [blocks, groups] and offsets. Types that are not here are read as numbers.
+Each type has a function that unpacks blocks, uint8 [blocks, bytes], to codes [blocks, values], scales
+[blocks, groups] and offsets. Other types are read as numbers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class BlockType:
     """One storage type.
 
     Attributes:
-        values, nbytes: of a block.
-        unpack: see above.
+        values, nbytes: number of values and bytes of a block.
+        unpack: see the module.
     """
 
     format: Format
@@ -46,18 +46,18 @@ class BlockType:
     codebook: tuple[float, ...] = ()
 
     def matrix(self, outputs: int, inputs: int) -> Matrix:
-        """A matrix that is stored so."""
+        """Return the storage of a matrix of this type."""
         return Matrix(outputs, inputs, self.format, self.group, self.scales, self.offsets, self.zero, self.codebook)
 
     def rows(self, packed: Bytes) -> MatrixRows:
-        """The codes of rows of blocks, uint8 [rows, bytes]."""
+        """Return the codes of rows of blocks, uint8 [rows, bytes]."""
         count = len(packed)
         codes, scales, offsets = self.unpack(packed.reshape(-1, self.nbytes))
         shaped = [None if part is None else np.ascontiguousarray(part.reshape(count, -1)) for part in (scales, offsets)]
         return MatrixRows(np.ascontiguousarray(codes.reshape(count, -1)), *shaped)
 
     def floats(self, packed: Bytes) -> Floats:
-        """The values of rows of blocks, [rows, inputs]."""
+        """Return the values of rows of blocks, [rows, inputs]."""
         rows = self.rows(packed)
         values: Any = np.array(self.codebook, np.float32)[rows.numbers] if self.codebook else rows.numbers
         grouped: Floats = values.reshape(len(packed), -1, self.group).astype(np.float32) - np.float32(self.zero)
@@ -68,18 +68,18 @@ class BlockType:
 
 
 def _half(blocks: Bytes, at: int) -> Floats:
-    """The float16 at a byte of each block, as [blocks, 1]."""
+    """Return the float16 at a byte offset of each block, [blocks, 1]."""
     return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
 
 
 def _fields(packed: Bytes, run: int, shifts: NDArray[np.uint8], mask: int) -> Bytes:
-    """Bit fields of bytes, [blocks, values]: of each run of bytes first all fields at the first shift, and so on."""
+    """Return bit fields, [blocks, values]: for each run of bytes, all fields at the first shift, then at the next."""
     runs = packed.reshape(len(packed), -1, 1, run)
     return ((runs >> shifts.reshape(1, 1, -1, 1)) & np.uint8(mask)).reshape(len(packed), -1)
 
 
 def _high_bits(packed: Bytes) -> Bytes:
-    """One bit a value, [blocks, values], from bytes whose lowest bit comes first."""
+    """Return one bit per value, [blocks, values], from bytes whose lowest bit comes first."""
     return np.unpackbits(np.ascontiguousarray(packed), axis=1, bitorder="little")
 
 
@@ -118,7 +118,7 @@ def _q2_k(blocks: Bytes) -> Unpacked:
 
 
 def _q3_k(blocks: Bytes) -> Unpacked:
-    """Codes 0 to 7; the file's high bit is set where 4 is not taken away."""
+    """Return codes 0 to 7: the file's high bit is clear where 4 is subtracted."""
     high = _fields(blocks[:, :32], 32, _BITS, 1)
     codes = _fields(blocks[:, 32:96], 32, _PAIRS, 3) | high << np.uint8(2)
     low_bits = _fields(blocks[:, 96:104], 8, _NIBBLES, 15)
@@ -128,7 +128,7 @@ def _q3_k(blocks: Bytes) -> Unpacked:
 
 
 def _six_bits(packed: Bytes) -> tuple[Floats, Floats]:
-    """Eight scales and eight minima of 6 bits from the 12 bytes that Q4_K and Q5_K keep them in."""
+    """Return eight scales and eight minima of 6 bits from the 12 bytes of Q4_K and Q5_K."""
     first, second, rest = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
     scales = np.concatenate([first & 0x3F, (rest & 0x0F) | (first >> 2 & 0x30)], axis=1)
     minima = np.concatenate([second & 0x3F, (rest >> 4) | (second >> 2 & 0x30)], axis=1)
@@ -178,4 +178,4 @@ BLOCK_TYPES: Mapping[str, BlockType] = {
     "IQ4_XS": BlockType(_INT4, 32, _F32, 256, 136, _iq4_xs, codebook=_IQ4),
     "MXFP4": BlockType(_INT4, 32, _F32, 32, 17, _mxfp4, codebook=_FP4),
 }
-"""By the name that StoredTensor.storage has."""
+"""Block types by StoredTensor.storage."""

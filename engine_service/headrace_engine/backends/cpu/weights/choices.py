@@ -1,4 +1,4 @@
-"""Choices that the plan leaves to this backend, and refusal of what it cannot do."""
+"""Makes the choices that a plan leaves to this backend, and refuses what it does not support."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OWN_DTYPES = {"F32": ComputeDtype.FLOAT32, "F64": ComputeDtype.FLOAT32, "F16": 
 
 
 def check_plan(plan: CorePlan) -> None:
-    """Refuse what this backend cannot do, as far as the plan alone tells.
+    """Refuse a plan that this backend does not support, whatever the model.
 
     Raises:
         InvalidArgument: names the field.
@@ -30,31 +30,31 @@ def check_plan(plan: CorePlan) -> None:
 
 
 def choose_dtype(plan: CorePlan, files: ModelFiles) -> ComputeDtype:
-    """The plan's number format. AUTO is the file's own; bfloat16 beside blocks."""
+    """Return the plan's number format. AUTO is the file's own; bfloat16 for block formats."""
     if plan.dtype is not ComputeDtype.AUTO:
         return plan.dtype
     return _OWN_DTYPES.get(files.tensors["embed"].stored.storage, ComputeDtype.BFLOAT16)
 
 
 def choose_storage(plan: CorePlan, dtype: ComputeDtype) -> Storage:
-    """How weights are stored."""
+    """Return the storage of the weights."""
     group = plan.weight_quant_group_size
     default = WEIGHT_GROUPS.get(plan.weight_quant, 0)
     return Storage(dtype, plan.weight_quant, default if group is None else group)
 
 
 def choose_kv(plan: CorePlan, dtype: ComputeDtype) -> Kv:
-    """How keys and values are stored. float32 holds float16 without loss; bfloat16 would not."""
+    """Return the storage of keys and values. float32 holds float16 without loss; bfloat16 would not."""
     if plan.kv_cache_mode is not KvCacheMode.DEFAULT:
         return Kv[plan.kv_cache_mode]
     return Kv.BFLOAT16 if dtype is ComputeDtype.BFLOAT16 else Kv.FLOAT32
 
 
 def choose_activations(plan: CorePlan, files: ModelFiles, storage: Storage) -> Activations:
-    """How activations enter products.
+    """Return the format of activations in products.
 
     Raises:
-        InvalidArgument: eight bits are requested, but no weight is an integer.
+        InvalidArgument: eight bits are requested, but no weight is quantized.
     """
     if plan.activation_quant is ActivationQuant.NONE:
         return Activations.FULL

@@ -1,4 +1,4 @@
-"""Arenas of packed matrices, as files of weights are written from and filled into them."""
+"""Arenas of packed matrices, as contents of packed-weights files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace_engine.backends.weight_file import matrix_fields, matrix_of
 
 
 class ArenaContents:
-    """Implements weight_cache.Contents. A file is the same for any number of memory nodes.
+    """Implements weight_file.Contents. A file is the same for any number of memory nodes.
 
     Args:
-        arena: what is written, or an empty one to be filled.
+        arena: to be written; empty, to be filled.
     """
 
     def __init__(self, arena: Arena) -> None:

@@ -1,4 +1,4 @@
-"""Plain numbers as files store them, to and from float32."""
+"""Converts numbers in files to and from float32."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PLAIN: dict[str, np.dtype[Any]] = {
     "F16": np.dtype("<f2"),
     "BF16": np.dtype("<u2"),
 }
-"""Storage types whose values stand as they are; bfloat16 as its bits."""
+"""Storage types of plain numbers; bfloat16 as its bits."""
 
 _INFINITY = np.uint32(0x7F800000)
 
 
 def to_float32(values: NDArray[Any], storage: str) -> Floats:
-    """Stored numbers as float32."""
+    """Convert stored numbers to float32."""
     if storage == "BF16":
         return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
     with np.errstate(over="ignore"):
@@ -29,7 +29,7 @@ def to_float32(values: NDArray[Any], storage: str) -> Floats:
 
 
 def to_bfloat16(values: Floats) -> NDArray[np.uint16]:
-    """Bits of the nearest bfloat16, ties to even; NaN stays NaN."""
+    """Return the bits of the nearest bfloat16, ties to even; NaN stays NaN."""
     bits = values.view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
@@ -38,6 +38,6 @@ def to_bfloat16(values: Floats) -> NDArray[np.uint16]:
 
 
 def to_float16(values: Floats) -> NDArray[np.float16]:
-    """The nearest float16; what is too large becomes infinite."""
+    """Return the nearest float16; values out of range become infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float16)

@@ -1,4 +1,4 @@
-"""From the files of a model to packed matrices and vectors."""
+"""Packs the files of a model into matrices and vectors."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Cpu, Matrix, MatrixRows
 
 _VALUES_AT_ONCE = 2**21
-"""Values that are unpacked at a time, so that what is made of them stays in a cache and takes little memory."""
+"""Number of values unpacked at a time: intermediate arrays fit in a cache."""
 _ROW_MULTIPLE = 64
 """Rows are packed in multiples of this."""
 
 Part = Callable[[int, int], MatrixRows]
-"""Rows first to last − 1 of a matrix."""
+"""Return rows first to last − 1 of a matrix."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuWeights:
-    """What a decoder is made of: packed matrices in an arena, and float32 vectors.
+    """The weights of a decoder: packed matrices in an arena, and float32 vectors.
 
     Attributes:
-        tensors: both by canonical name.
+        tensors: matrices and vectors by canonical name.
     """
 
     arena: Arena
@@ -50,7 +50,7 @@ class CpuWeights:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all weights."""
         vectors = (tensor for tensor in self.tensors.values() if isinstance(tensor, np.ndarray))
         return self.arena.used + sum(vector.nbytes for vector in vectors)
 
@@ -59,7 +59,7 @@ class Packer:
     """Packs the matrices of a model into an arena.
 
     Args:
-        cpu: its threads pack, and as many of Python's unpack before them.
+        cpu: its threads pack; as many Python threads unpack.
         files: the model.
         spec: its decoder.
         storage: how matrices are stored.
@@ -72,12 +72,12 @@ class Packer:
         self._storage = storage
 
     def capacity(self) -> int:
-        """Bytes that all matrices take at most on each memory node."""
+        """Return the maximum bytes of all matrices on each memory node."""
         native, nodes = self._cpu.native, self._cpu.nodes
         return sum(aligned(matrix.packed_bytes(native, nodes)) for matrix in self.matrices().values())
 
     def matrices(self) -> Mapping[str, Matrix]:
-        """How each matrix is stored, or the largest that it may come to."""
+        """Return the storage of each matrix, or its upper bound."""
         return {
             info.name: self._storage.largest(info.name, self._open(info))
             for info in self._infos()
@@ -99,7 +99,7 @@ class Packer:
                 progress(ModelPhase.LOADING, done, self._files.weight_bytes)
 
     def vectors(self) -> dict[str, NDArray[np.float32]]:
-        """Norms and biases, by name.
+        """Return norms and biases by name.
 
         Raises:
             BadModel: a file has changed since it was opened.
@@ -108,7 +108,7 @@ class Packer:
         return {info.name: self._open(info).floats(0, 1)[0].copy() for info in found}
 
     def _infos(self) -> list[TensorInfo]:
-        """In the order of the files."""
+        """Return all tensors in the order of the files."""
         return sorted(self._files.tensors.values(), key=lambda info: (info.stored.file, info.stored.offset))
 
     def _open(self, info: TensorInfo) -> TensorRows:
@@ -133,7 +133,7 @@ class Packer:
 
 
 def row_parts(tensor: TensorRows, part: Part, threads: ThreadPoolExecutor) -> Iterator[tuple[int, MatrixRows]]:
-    """The rows of a matrix, some at a time, with the number of their first; those numbers are multiples of 64."""
+    """Yield the rows of a matrix in parts, each with the index of its first row, a multiple of 64."""
     step = max(1, _VALUES_AT_ONCE // tensor.inputs // _ROW_MULTIPLE) * _ROW_MULTIPLE
     bounds = list(pairwise([*range(0, tensor.outputs, step), tensor.outputs]))
     found = threads.map(lambda pair: part(*pair), bounds)

@@ -1,4 +1,4 @@
-"""Weights to codes: eight bits around zero, or four bits from the smallest to the largest weight of a group."""
+"""Quantizes weights: to 8 bits symmetrically, or to 4 bits from the minimum to the maximum of a group."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TOLERATED = np.float32(0.1)
 
 
 def quantized(values: Floats, kind: Format, group: int) -> MatrixRows:
-    """Codes of rows of weights.
+    """Quantize rows of weights.
 
     Args:
         values: [rows, inputs].
         kind: INT8 or INT4.
-        group: inputs that share a scale; 0: all.
+        group: number of inputs per scale; 0: all.
 
     Raises:
         ValueError: a weight is not finite.
@@ -43,14 +43,14 @@ def quantized(values: Floats, kind: Format, group: int) -> MatrixRows:
 
 
 def quantized_matrix(outputs: int, inputs: int, kind: Format, group: int, scales: Dtype) -> Matrix:
-    """How a matrix of such codes is stored."""
+    """Return the storage of a matrix that was quantized so."""
     if kind is Format.INT8:
         return Matrix(outputs, inputs, kind, group, scales, zero=_ZERO)
     return Matrix(outputs, inputs, kind, group, scales, offsets=True)
 
 
 def scale_type(kind: Format, scales: Floats, offsets: Floats | None) -> Dtype:
-    """float16 where that moves no weight by more than a tenth of a step, else float32."""
+    """Return float16 if that moves no weight by more than a tenth of a step, else float32."""
     moved = _MOST[kind] * _rounding(scales)
     if offsets is not None:
         moved += _rounding(offsets)
@@ -58,19 +58,19 @@ def scale_type(kind: Format, scales: Floats, offsets: Floats | None) -> Dtype:
 
 
 def _rounding(values: Floats) -> Floats:
-    """How far float16 is from each of these."""
+    """Return the error of each value in float16."""
     with np.errstate(over="ignore", invalid="ignore"):
         moved: Floats = np.abs(values.astype(np.float16).astype(np.float32) - values)
     return moved
 
 
 def _filled(values: Floats, width: int) -> Floats:
-    """The last group is filled up with its own last weight, which changes neither of its ends."""
+    """Pad the last group with its own last weight, which changes neither minimum nor maximum."""
     missing = -values.shape[1] % width
     return np.pad(values, ((0, 0), (0, missing)), mode="edge") if missing else values
 
 
 def _codes(values: Floats, scales: Floats, low: Floats | np.float32) -> Floats:
-    """The nearest whole numbers of scales above low."""
+    """Return the nearest integer number of scales above low."""
     safe = np.where(scales > 0, scales, np.float32(1))
     return np.rint((values - low) / safe[..., None])

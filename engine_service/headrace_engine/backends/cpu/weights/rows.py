@@ -1,4 +1,4 @@
-"""Rows of stored tensors in the order, and with the padding, that this backend computes with."""
+"""Reads rows of stored tensors in the order and with the padding of this backend."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from headrace_engine.models.mapped import map_tensor
 from headrace_engine.models.spec import DecoderSpec
 
 HEAD_MULTIPLE = 16
-"""Entries of a head are filled up with zeros to a multiple of this."""
+"""Heads are padded with zeros to a multiple of this."""
 
 Order = NDArray[np.int64]
-"""Of each place, which entry of the file stands there; −1: a zero."""
+"""For each position, the index of its entry in the file; −1: a zero."""
 
 
 def padded_head_dim(spec: DecoderSpec) -> int:
-    """Entries of a head as this backend computes with them."""
+    """Return the number of entries of a padded head."""
     return -(-spec.head_dim // HEAD_MULTIPLE) * HEAD_MULTIPLE
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """How the entries of a tensor are moved; None: they stay."""
+    """Permutations of a tensor's rows and columns; None: unchanged."""
 
     rows: Order | None = None
     columns: Order | None = None
 
 
 def orders_of(info: TensorInfo, spec: DecoderSpec) -> Orders:
-    """Where rotary pairs lie side by side they are put half before half; heads are filled up."""
+    """Return the orders that pad heads, and split interleaved rotary pairs into halves."""
     part = info.name.rpartition(".")[2]
     if part == "o":
         return Orders(columns=_head_order(spec.num_heads, spec, interleaved=False))
@@ -57,15 +57,15 @@ def _head_order(heads: int, spec: DecoderSpec, interleaved: bool) -> Order | Non
 
 
 class TensorRows:
-    """One tensor, whose rows are read some at a time.
+    """One tensor, whose rows are read in parts.
 
     Args:
         info: the tensor.
-        orders: how its entries are moved.
+        orders: its permutations.
 
     Attributes:
-        stored: how the file holds it.
-        outputs, inputs: rows and columns with padding; a vector is one row.
+        stored: its form in the file.
+        outputs, inputs: number of rows and columns, with padding; a vector is one row.
 
     Raises:
         BadModel: the file has changed since it was opened.
@@ -85,28 +85,28 @@ class TensorRows:
 
     @property
     def preserves_blocks(self) -> bool:
-        """Its values are in blocks whose codes can be taken as they are."""
+        """True if its values are in blocks whose codes can be preserved."""
         return self.stored.storage in BLOCK_TYPES and self._columns is None
 
     def packed(self, first: int, last: int) -> NDArray[np.uint8]:
-        """Bytes of rows first to last − 1; of padding, those of any row."""
+        """Return the bytes of rows first to last − 1; arbitrary ones for padding."""
         if self._rows is None:
             return self._packed[first:last]
         return self._packed[np.maximum(self._rows[first:last], 0)]
 
     def padding(self, first: int, last: int) -> NDArray[np.bool_] | None:
-        """Which of these rows are padding; None: none is."""
+        """Return a mask of these rows that is True for padding; None: there is none."""
         if self._rows is None:
             return None
         found = self._rows[first:last] < 0
         return found if found.any() else None
 
     def numbers(self, first: int, last: int) -> NDArray[Any]:
-        """Rows of a plain type as its numbers, contiguous; padding is 0."""
+        """Return rows of a plain type as its numbers, contiguous; padding is 0."""
         return self._place(self.packed(first, last).view(PLAIN[self.stored.storage]), first, last)
 
     def floats(self, first: int, last: int) -> Floats:
-        """Rows of any type as float32, contiguous; padding is 0."""
+        """Return rows of any type as float32, contiguous; padding is 0."""
         storage, packed = self.stored.storage, self.packed(first, last)
         if storage in PLAIN:
             values = to_float32(np.ascontiguousarray(packed).view(PLAIN[storage]), storage)
@@ -117,7 +117,7 @@ class TensorRows:
         return self._place(values, first, last)
 
     def _place(self, values: NDArray[Any], first: int, last: int) -> NDArray[Any]:
-        """Move the columns, and clear what is padding."""
+        """Permute the columns, and zero the padding."""
         if self._columns is not None:
             values = np.where(self._columns < 0, values.dtype.type(0), values[:, self._columns])
         padding = self.padding(first, last)

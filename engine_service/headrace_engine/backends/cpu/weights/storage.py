@@ -1,4 +1,4 @@
-"""How the tensors of a model are stored in memory, by what the plan asks for and what the files hold."""
+"""Storage of a model's tensors in memory, as chosen from the plan and the files."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _TABLES = ("embed", "head")
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What holds for a whole model.
+    """Storage of all matrices of a model.
 
     Attributes:
-        dtype: how matrices are stored that are neither quantised here nor taken in blocks.
-        quant: quantisation here; tables of the vocabulary are INT8 where it is INT4, since each of their rows
-            decides about a token of its own.
-        group: weights that share a scale; 0: one a row.
+        dtype: format of matrices that are neither quantized here nor preserved in blocks.
+        quant: quantization at loading. With INT4, vocabulary tables are INT8, since each of their rows decides a
+            token.
+        group: number of weights per scale; 0: a whole row.
     """
 
     dtype: ComputeDtype
@@ -42,18 +42,18 @@ class Storage:
     group: int = 0
 
     def quantizes(self, name: str) -> Format | None:
-        """The format that a matrix is quantised to; None: it is not."""
+        """Return the format that a matrix is quantized to; None: it is not."""
         if self.quant is WeightQuant.NONE:
             return None
         return Format.INT8 if self.quant is WeightQuant.INT8 or name in _TABLES else Format.INT4
 
     def takes_blocks(self, name: str, tensor: TensorRows) -> bool:
-        """The codes of the file are kept."""
+        """Return True if the file's codes are preserved."""
         exact = self.dtype is ComputeDtype.FLOAT32
         return tensor.preserves_blocks and not exact and self.quantizes(name) is None
 
     def largest(self, name: str, tensor: TensorRows) -> Matrix:
-        """How a matrix is stored, or the largest that it may come to where that depends on its values."""
+        """Return the storage of a matrix, or its upper bound if that depends on the values."""
         if self.takes_blocks(name, tensor):
             return BLOCK_TYPES[tensor.stored.storage].matrix(tensor.outputs, tensor.inputs)
         kind = self.quantizes(name)
@@ -63,7 +63,7 @@ class Storage:
 
 
 def block_rows(tensor: TensorRows, first: int, last: int) -> MatrixRows:
-    """Codes as the file has them; padding has scale and offset 0."""
+    """Return the file's codes; padding has scale and offset 0."""
     rows = BLOCK_TYPES[tensor.stored.storage].rows(tensor.packed(first, last))
     padding = tensor.padding(first, last)
     for part in (rows.scales, rows.offsets):
@@ -73,7 +73,7 @@ def block_rows(tensor: TensorRows, first: int, last: int) -> MatrixRows:
 
 
 def float_rows(tensor: TensorRows, kind: Format, first: int, last: int) -> MatrixRows:
-    """Numbers in a float format.
+    """Return rows in a float format.
 
     Raises:
         BadModel: values do not fit into float16.
@@ -89,7 +89,7 @@ def float_rows(tensor: TensorRows, kind: Format, first: int, last: int) -> Matri
 
 
 def quantized_rows(tensor: TensorRows, kind: Format, group: int, first: int, last: int) -> MatrixRows:
-    """Codes of rows that are quantised here.
+    """Quantize rows.
 
     Raises:
         BadModel: a weight is not finite.
@@ -101,7 +101,7 @@ def quantized_rows(tensor: TensorRows, kind: Format, group: int, first: int, las
 
 
 def joined(tensor: TensorRows, kind: Format, group: int, parts: list[MatrixRows]) -> tuple[Matrix, MatrixRows]:
-    """All rows of a matrix that was quantised in parts, and how it is best stored."""
+    """Return all rows of a matrix that was quantized in parts, and its storage: all scales decide their type."""
     rows = all_rows(parts)
     assert rows.scales is not None
     stored = scale_type(kind, rows.scales, rows.offsets)
@@ -109,7 +109,7 @@ def joined(tensor: TensorRows, kind: Format, group: int, parts: list[MatrixRows]
 
 
 def all_rows(parts: Sequence[MatrixRows]) -> MatrixRows:
-    """The rows of all parts, of the same storage."""
+    """Concatenate the rows of parts with the same storage."""
     if len(parts) == 1:
         return parts[0]
     scales, offsets = (_stacked([getattr(part, name) for part in parts]) for name in ("scales", "offsets"))

@@ -1,4 +1,4 @@
-"""Optional outputs of a step besides its tokens, computed from hidden states in torch tensors."""
+"""Computes optional outputs of a step besides its tokens, from hidden states in torch tensors."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def collect_from_states(
     """Return one result for each step with `sampling` or `scoring`, as `collect_extras`.
 
     Args:
-        sampled: of the steps with `sampling`.
+        sampled: results of the steps with `sampling`.
         states: hidden states of all rows, [rows, hidden].
-        selected: those of the rows that draw.
-        embedding: of an id, [hidden].
+        selected: hidden states of the rows that sample.
+        embedding: returns that of an id, [hidden].
     """
 
     def score(rows: list[int], forced: list[SequenceStep]) -> list[Sampled]:

@@ -22,7 +22,7 @@ LOGITS_AT_ONCE = 1 << 19
 _MOST = torch.finfo(torch.float32).max
 
 TokenLogprobs = tuple[float | None, tuple[tuple[int, float], ...]]
-"""Log-probability of a row's token, and the row's most likely ids with theirs."""
+"""Logprob of a row's token, and the row's most likely ids with their logprobs."""
 
 
 def changed_logits(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:

@@ -1,6 +1,6 @@
 """Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011) on torch tensors.
 
-Words are uint32 values held in int64: the product of two of them wraps around, and its 64 bits are still right.
+Words are uint32 values in int64: the product of two may wrap around, but its 64 bits are correct.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Words = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def philox(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
-    """The four output words of each counter under each key; shapes broadcast. Counters are taken modulo 2³²."""
+    """Return the four output words of each counter under each key; shapes broadcast. Counters are taken modulo 2³²."""
     c0, c1, c2, c3 = (word & _MASK for word in counter)
     k0, k1 = key
     for _ in range(_ROUNDS):
@@ -29,18 +29,18 @@ def philox(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
 
 
 def _multiply(word: Tensor, factor: int) -> tuple[Tensor, Tensor]:
-    """High and low word of the product."""
+    """Return the high and low words of the product."""
     product = word * factor
     return (product >> 32) & _MASK, product & _MASK
 
 
 def seed_key(seeds: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Low and high words of uint64 seeds."""
+    """Return the low and high words of uint64 seeds."""
     low = torch.tensor([seed & _MASK for seed in seeds], device=device)
     high = torch.tensor([seed >> 32 for seed in seeds], device=device)
     return low, high
 
 
 def uniform(word: Tensor) -> Tensor:
-    """(x + 0.5) · 2⁻³² of each word, exactly, in float64: above 0 and below 1."""
+    """Return (x + 0.5) · 2⁻³² of each word, exact in float64: above 0 and below 1."""
     return (word.double() + 0.5) * 2.0**-32

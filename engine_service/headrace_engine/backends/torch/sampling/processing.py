@@ -1,4 +1,4 @@
-"""Logits processors on rows of tensors: Python functions, and kernels where the rows are on a device."""
+"""Runs logits processors on rows of tensors: Python functions, and kernels if the rows are on a device."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from headrace_engine.backends.torch.sampling.logits import CUT
 from headrace_engine.core.runner import Processing
 
 Kernel = Callable[[Tensor, Tensor, Tensor], None]
-"""Changes a row of logits, float32 [vocab], in place, given ids, int32 [n], and arguments, float32 [k]: enqueued."""
+"""Enqueue a change of a row of logits, float32 [vocab], in place, given int32 ids and float32 arguments."""
 
 
 class RowProcessors:
-    """Lets processors change rows.
+    """Runs processors on rows.
 
     Args:
         processes: Python functions by name.
-        kernels: code for the rows' device by name.
+        kernels: kernels for the rows' device by name.
     """
 
     def __init__(self, processes: Mapping[str, Process], kernels: Mapping[str, Kernel]) -> None:
@@ -35,10 +35,10 @@ class RowProcessors:
         """Change a row in place.
 
         Args:
-            row: float32 [vocab]; ids that may not be drawn are at -inf, and stay there.
+            row: float32 [vocab]; ids that may not be sampled are at -inf, and stay there.
 
         Returns:
-            Why a processor could not; "" where all could.
+            The error of the first that fails; "" if all succeed.
         """
         forbidden = row == CUT
         for one in processing.processors:
@@ -55,7 +55,7 @@ class RowProcessors:
                 row, _tensor(np.array(ids, dtype=np.int32), row), _tensor(np.array(arguments, dtype=np.float32), row)
             )
             return _wrong(row)
-        host = row.cpu().numpy()  # On a CPU the row itself.
+        host = row.cpu().numpy()  # On a CPU, the row's own memory.
         error = run_process(self._processes[name], host, ids, arguments)
         if row.device.type != "cpu":
             row.copy_(torch.from_numpy(host))
@@ -67,7 +67,7 @@ def _tensor(values: NDArray[Any], like: Tensor) -> Tensor:
 
 
 def _wrong(row: Tensor) -> str:
-    """What is wrong with what a kernel left; this waits for it."""
+    """Wait for a kernel, and return what is wrong with its results; "" if nothing is."""
     wrong = row.isnan() | row.isposinf()
     if not wrong.any():
         return ""

@@ -24,7 +24,7 @@ from headrace_engine.core.runner import Processing, Sampled, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 
 ProcessRow = Callable[[Tensor, Processing], str]
-"""Changes a row of logits in place; returns an error, or ""."""
+"""Change a row of logits in place; return an error, or ""."""
 
 
 def sample(logits: Tensor, steps: Sequence[SequenceStep], process: ProcessRow | None = None) -> list[Sampled]:
@@ -33,7 +33,7 @@ def sample(logits: Tensor, steps: Sequence[SequenceStep], process: ProcessRow | 
     Args:
         logits: the model's own, [rows, vocab], any float type.
         steps: the row's sampling parameters, position, index, masked ids and changes; `sampling` is set in each.
-        process: for the steps' `processing`; None: none has any.
+        process: runs the steps' `processing`; None: no step has any.
     """
     logits = logits.float()
     finite = logits.isfinite().all(1).tolist()
@@ -85,7 +85,7 @@ def _sample_rows(logits: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
 
 
 def _cut_top(scaled: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """Cut what is less likely than the k-th, then what lies beyond top_p of the mass that is left."""
+    """Cut ids less likely than the k-th, then those beyond top_p of the remaining mass."""
     rows = ((top_k > 0) | (top_p < 1)).squeeze(1).nonzero().squeeze(1)
     if not len(rows):
         return scaled
@@ -99,7 +99,7 @@ def _cut_top(scaled: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
 
 
 def _gumbel_max(scaled: Tensor, steps: Sequence[SequenceStep]) -> Tensor:
-    """Return the id of the largest score of each row; ties by lowest id. Cut ids are no candidates."""
+    """Return the id of the largest score of each row; ties by lowest id. Cut ids never win."""
     rows, ids = (scaled > CUT).nonzero(as_tuple=True)
     low, high = seed_key([params_of(step).seed for step in steps], scaled.device)
     positions = _tensor([step.position for step in steps], scaled)

@@ -1,4 +1,4 @@
-"""Logits processors in CUDA, compiled by cupy (NVRTC) when a model starts; cupy keeps what it has compiled on disk."""
+"""Logits processors in CUDA, compiled by cupy (NVRTC) when a model starts; cupy caches compiled kernels on disk."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MAX_THREADS = 1024
 _WARP = 32
 
 Compile = Callable[[str, ProcessorFile], Kernel]
-"""Makes a kernel of CUDA source. Raises BadProcessor with what the compiler says."""
+"""Compile CUDA source; raise BadProcessor with the compiler's message if it fails."""
 
 
 def device_kernels(files: Iterable[ProcessorFile], device: torch.device) -> tuple[dict[str, Kernel], dict[str, str]]:
-    """The kernels of files that are code for a device, and those that are of no use on it, with why; by name.
+    """Return the kernels of files with device code, and the reasons why others cannot run on the device; by name.
 
     Raises:
         BadProcessor: a file cannot be read or compiled.
@@ -37,7 +37,7 @@ def device_kernels(files: Iterable[ProcessorFile], device: torch.device) -> tupl
 
 
 def compiled(files: Iterable[ProcessorFile], compile_one: Compile) -> dict[str, Kernel]:
-    """The kernel of each file, by name.
+    """Return the kernel of each file, by name.
 
     Raises:
         BadProcessor: one cannot be read or compiled.
@@ -46,10 +46,10 @@ def compiled(files: Iterable[ProcessorFile], compile_one: Compile) -> dict[str, 
 
 
 def compile_kernel(device: torch.device, source: str, file: ProcessorFile) -> Kernel:
-    """The kernel for a CUDA device.
+    """Compile a kernel for a CUDA device.
 
     Raises:
-        BadProcessor: cupy is missing, or what NVRTC says.
+        BadProcessor: cupy is missing, or the source does not compile; the message is NVRTC's.
     """
     try:
         import cupy
@@ -59,18 +59,18 @@ def compile_kernel(device: torch.device, source: str, file: ProcessorFile) -> Ke
         try:
             function = cupy.RawModule(code=source, options=_OPTIONS).get_function(FUNCTION)
             threads = min(_MAX_THREADS, function.max_threads_per_block) // _WARP * _WARP
-        except Exception as error:  # The compiler's, the driver's, or that of a missing NVRTC.
+        except Exception as error:  # From the compiler, the driver, or a missing NVRTC.
             raise not_compiled(file, str(error)) from error
     return partial(_launch, function, threads)
 
 
 def not_compiled(file: ProcessorFile, why: str) -> BadProcessor:
-    """A file gave no kernel."""
+    """Return the error for a file that could not be compiled."""
     return BadProcessor(f'{label(file)} gives no kernel extern "C" __global__ void {FUNCTION}(…): {why}')
 
 
 def _launch(function: Any, threads: int, row: Tensor, ids: Tensor, arguments: Tensor) -> None:
-    """One block, on torch's stream."""
+    """Launch one thread block on torch's stream."""
     import cupy
 
     sized = ((tensor.data_ptr(), len(tensor)) for tensor in (row, ids, arguments))
