@@ -32,7 +32,7 @@ class NativeError(Internal):
 def field_at(record: type[ctypes.Structure], offset: int) -> str:
     """Return the name of the field at an offset, such as "rows" or "projections[1].out".
 
-    A struct in a struct is one field, unless the offset lies behind its first byte or it is an entry of an array.
+    A nested struct is one field, unless the offset is beyond its first byte or the struct is an array entry.
     """
     for field, kind, *_ in record._fields_:
         member = getattr(record, field)

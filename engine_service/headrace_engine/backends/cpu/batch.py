@@ -78,7 +78,11 @@ class CpuBatch:
         self._structs.pack_sampling(number, step, sampling, changes)
 
     def _change(self, number: int, masked_ids: Sequence[int], changes: LogitChanges) -> int:
-        """Write the logit changes of a row; return the address of their struct."""
+        """Write the logit changes of a row; return the address of their struct.
+
+        The struct points into the sequence's own arrays, which the caller keeps alive during the step, and into
+        `_masked`, which lives until the next `fill`.
+        """
         ids = array(_INT, masked_ids)
         self._masked.append(ids)
         masked, masked_count = ids.buffer_info()

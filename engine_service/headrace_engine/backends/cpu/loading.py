@@ -109,7 +109,7 @@ class LoadedModel:
         return self.weights.nbytes + self.rotary.nbytes
 
     def close(self) -> None:
-        """Free everything."""
+        """Free everything: programs first, since they run on the threads and read the arena."""
         for program in self.programs:
             program.close()
         self.weights.arena.close()

@@ -64,7 +64,7 @@ class ProcessedRows:
         self.program.sample(self._logits)
 
     def bind(self, pool: Memory, num_blocks: int) -> None:
-        """Allocate the workspace. A program needs a pool; this one does not access it."""
+        """Allocate the workspace. A program needs a pool, but this one does not access it."""
         self.program.bind(pool, num_blocks)
         self._batch = CpuBatch(self.program.shape)
 

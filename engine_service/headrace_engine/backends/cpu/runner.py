@@ -91,6 +91,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
         self._batch = self._host = None
+        # Programs hold addresses in the pool: close them before its memory is freed.
         if self._model is not None:
             self._model.close()
             self._model = None

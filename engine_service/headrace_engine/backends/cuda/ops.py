@@ -39,6 +39,8 @@ def together(weights: Sequence[Weight]) -> tuple[Weight, Sequence[int]] | None:
 class CudaOps:
     """Implements models.decoder.Ops over bfloat16 tensors on a device.
 
+    A tensor may be dropped once a kernel that uses it is enqueued: torch reuses its memory in stream order.
+
     Args:
         spec: the decoder.
         rotary: tables of all positions.

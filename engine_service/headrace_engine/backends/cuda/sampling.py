@@ -156,6 +156,7 @@ class _Arrays:
     def reserve(self, nbytes: int, slot: int) -> None:
         """Start filling a slot, and grow its buffers to at least nbytes."""
         self._slot, self._end = slot, 0
+        # Both may be replaced: the slot's previous step was waited for, and torch reuses device memory in stream order.
         if nbytes > len(self._pinned[slot]):
             self._pinned[slot] = self._device.pinned(2 * nbytes)
         if nbytes > len(self._here):

@@ -20,7 +20,7 @@ _SAMPLING_BYTES = 192
 """Peak bytes per logit while sampling: copies in float64, sorted values, ids and random words."""
 
 _SCORE_BYTES = 64
-"""The same for logits of prompt logprobs, which need no random numbers."""
+"""Peak bytes per logit for prompt logprobs, which need no random numbers."""
 
 
 def rows_at_once(vocab_size: int) -> int:

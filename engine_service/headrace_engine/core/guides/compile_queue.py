@@ -14,7 +14,7 @@ from headrace_engine.commands import AddSequence
 from headrace_engine.guided.guide import Guide
 
 _MAX_OVERTAKEN = 20.0
-"""Seconds for which a grammar may be overtaken by quicker ones of its owner, per second that it takes itself."""
+"""Seconds for which quicker grammars of its owner may overtake a grammar, per second of its own cost."""
 
 _MEMORY_POLL = 0.05
 """Seconds between checks whether guides that have ended freed memory."""

@@ -1,4 +1,4 @@
-"""Limits how many prompt tokens a step computes, by the measured time of earlier steps."""
+"""Limits the prompt tokens of a step by the measured time of earlier steps."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Pace:
 
 
 class Allowance:
-    """What the prompts of one step may still use, in ids and in seconds.
+    """Budget left for the prompts of one step, in ids and in seconds.
 
     Attributes:
         ids: token budget left.

@@ -89,7 +89,7 @@ class Sequence:
 
     @property
     def key(self) -> int:
-        """Its number, assigned by the front half."""
+        """Number of the sequence, assigned by the front half."""
         return self.request.key
 
     @property
@@ -151,7 +151,7 @@ class Sequence:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why generation is complete; None while there is more to generate."""
+        """Reason for which generation is complete; None while there is more to generate."""
         generated = self.generated_length
         if generated > self.request.min_new:
             if self.ids[-1] in self.request.stop_ids:

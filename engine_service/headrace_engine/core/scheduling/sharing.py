@@ -1,4 +1,4 @@
-"""Divides a step between running prompts."""
+"""Divides a step among running prompts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARE = 1 / 4
 
 
 class Sharing:
-    """Divides a step between prompts.
+    """Divides a step among prompts.
 
     The highest priority takes all it needs, then the next. Within one, the shortest remainder goes first, so that a
     short prompt does not wait for long ones, except for a share that goes to the prompt whose turn was longest ago: so

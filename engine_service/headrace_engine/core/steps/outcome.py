@@ -113,7 +113,7 @@ class Outcome:
             guide.take([token_id])
         except GuideFailed:
             self.end(sequence, FinishReason.RESPONSE_FORMAT_LIMIT)
-        except BaseException as error:  # A panic of the library, say.
+        except BaseException as error:  # For example, a panic of the library.
             if not is_fault(error):
                 raise
             self.end(sequence, FinishReason.ERROR, f"response_format: its grammar failed: {in_words(error)}")

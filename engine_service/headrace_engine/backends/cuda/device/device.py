@@ -120,6 +120,7 @@ class CudaDevice:
         self.native = load("cuda")
         self.multiprocessors = torch.cuda.get_device_properties(self.torch).multi_processor_count
         self.capability = torch.cuda.get_device_capability(self.torch)
+        # Memory of all graphs: they may share it because the device replays them one after the other.
         self._pool = torch.cuda.graph_pool_handle()
         torch.cuda.set_device(self.torch)
 

@@ -45,6 +45,7 @@ class HostBlocks:
             return
         slot = self._calls % _DEEP
         self._calls += 1
+        # The device owns the buffer from the copy below to the mark: wait for the last call that used it.
         if (mark := self._marks[slot]) is not None:
             mark.wait()
         leaving, count = len(copies.to_host), len(copies.to_host) + len(copies.to_pool)
